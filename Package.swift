@@ -1,0 +1,147 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+/// Swift 6 language mode comes with the tools version; a warning is an error everywhere in this package.
+let strict: [SwiftSetting] = [
+    .treatAllWarnings(as: .error),
+    .enableUpcomingFeature("ExistentialAny"),
+    .enableUpcomingFeature("InternalImportsByDefault"),
+]
+
+// The targets stand in the order in which a message travels.
+let package = Package(
+    name: "pushchat",
+    platforms: [.macOS(.v15)],
+    products: [.executable(name: "pushchat", targets: ["pushchat"])],
+    dependencies: [
+        .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
+        .package(url: "https://github.com/apple/swift-certificates", from: "1.21.0"),
+        .package(url: "https://github.com/apple/swift-crypto", from: "4.5.0"),
+        .package(url: "https://github.com/apple/swift-asn1", from: "1.7.0"),
+        .package(url: "https://github.com/apple/swift-log", from: "1.16.0"),
+        .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
+        .package(url: "https://github.com/apple/swift-nio-extras", from: "1.35.0"),
+        .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.0"),
+        .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
+        // Named traits, because the default pair is handed over in random order and rebuilds Hummingbird every other time.
+        .package(
+            url: "https://github.com/hummingbird-project/hummingbird", from: "2.28.0", traits: ["FullFoundation"]),
+        .package(url: "https://github.com/jpsim/Yams", from: "6.2.0"),
+        .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
+    ],
+    targets: [
+        // Form post -> domain command -> answer. Knows HTTP and the domain, nothing of SQLite or Apple.
+        .target(
+            name: "ChatHTTP",
+            dependencies: [
+                "ChatDomain",
+                .product(name: "Hummingbird", package: "hummingbird"),
+                .product(name: "HummingbirdTLS", package: "hummingbird"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOHTTPCompression", package: "swift-nio-extras"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+            ],
+            swiftSettings: strict),
+        // What is valid, who receives, what a push and its outcome are; the ports to everything else.
+        .target(name: "ChatDomain", swiftSettings: strict),
+        // SQLite: members, devices, messages and the durable queue, written in one transaction.
+        .target(
+            name: "ChatStore",
+            dependencies: [
+                "ChatDomain",
+                .product(name: "GRDB", package: "GRDB.swift"),
+                .product(name: "Logging", package: "swift-log"),
+            ],
+            // A link to ../../schema.sql: the schema at the top of the repository is what the executable carries.
+            resources: [.embedInCode("schema.sql")],
+            swiftSettings: strict),
+        // Queue -> gateway -> outcome, and the feedback reader.
+        .target(
+            name: "ChatDispatch",
+            dependencies: [
+                "ChatDomain",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+            ],
+            swiftSettings: strict),
+        // Connections to Apple: pooled, paced, always reading.
+        .target(
+            name: "APNSGateway",
+            dependencies: [
+                "ChatDomain", "APNSWire",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
+                .product(name: "X509", package: "swift-certificates"),
+            ],
+            swiftSettings: strict),
+        // Bytes <-> values of Apple's protocols. No sockets.
+        .target(
+            name: "APNSWire",
+            dependencies: [.product(name: "NIOCore", package: "swift-nio")],
+            swiftSettings: strict),
+        // Apple's side, played: listeners, verdicts, faults, inbox. Must not know the relay.
+        .target(
+            name: "APNSSandbox",
+            dependencies: [
+                "APNSWire",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "CryptoExtras", package: "swift-crypto"),
+                .product(name: "Hummingbird", package: "hummingbird"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
+                .product(name: "X509", package: "swift-certificates"),
+            ],
+            swiftSettings: strict),
+        // The executable: one file per command, the configuration, the wiring. The only target that knows all others.
+        .executableTarget(
+            name: "pushchat",
+            dependencies: [
+                "ChatHTTP", "ChatDomain", "ChatStore", "ChatDispatch", "APNSGateway", "APNSWire", "APNSSandbox",
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+                .product(name: "UnixSignals", package: "swift-service-lifecycle"),
+                .product(name: "Yams", package: "Yams"),
+            ],
+            swiftSettings: strict),
+
+        .testTarget(
+            name: "ChatHTTPTests",
+            dependencies: ["ChatHTTP", "ChatDomain", .product(name: "HummingbirdTesting", package: "hummingbird")],
+            swiftSettings: strict),
+        .testTarget(name: "ChatDomainTests", dependencies: ["ChatDomain"], swiftSettings: strict),
+        .testTarget(
+            name: "ChatStoreTests",
+            dependencies: ["ChatStore", "ChatDomain", .product(name: "GRDB", package: "GRDB.swift")],
+            swiftSettings: strict),
+        .testTarget(
+            name: "ChatDispatchTests", dependencies: ["ChatDispatch", "ChatDomain"], swiftSettings: strict),
+        .testTarget(
+            name: "APNSGatewayTests",
+            dependencies: ["APNSGateway", "APNSWire", "APNSSandbox", "ChatDomain"],
+            swiftSettings: strict),
+        .testTarget(name: "APNSWireTests", dependencies: ["APNSWire"], swiftSettings: strict),
+        .testTarget(
+            name: "APNSSandboxTests",
+            dependencies: [
+                "APNSSandbox", "APNSWire",
+                .product(name: "HummingbirdTesting", package: "hummingbird"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+            ],
+            swiftSettings: strict),
+        .testTarget(name: "pushchatTests", dependencies: ["pushchat"], swiftSettings: strict),
+        // The whole, through the built executable and real sockets.
+        .testTarget(
+            name: "EndToEndTests",
+            dependencies: ["pushchat"],
+            swiftSettings: strict),
+    ]
+)

@@ -1,0 +1,3 @@
+import Hummingbird
+import CryptoExtras
+let APNSSandboxPlaceholder = 0

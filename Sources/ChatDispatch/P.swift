@@ -1,0 +1,2 @@
+import ServiceLifecycle
+let ChatDispatchPlaceholder = 0

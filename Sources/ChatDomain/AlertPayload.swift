@@ -1,0 +1,122 @@
+/// The payload of a chat message: `{"aps":{"alert":"NAME: TEXT","sound":"default"}}`.
+///
+/// Shortens so that the whole document, with its escapes, has no more bytes than the gateway takes. Works on whole
+/// characters and counts each one's escaped size before anything is escaped, so the document is always valid JSON
+/// (aps-payload.md §4). The key order is fixed.
+package struct AlertPayload: Sendable, Hashable {
+    /// Bytes that a nickname keeps when the payload has to be shortened (pushchat-api.md §3).
+    package static let shortNickname = 20
+    /// U+2026, three bytes: the end of a text that was shortened.
+    private static let ellipsis: Character = "…"
+
+    /// Name of the sound file in the app, or `default`; nil for no `sound` key.
+    package var sound: String?
+    /// Bytes that the gateway takes: 256, 2048 or 4096.
+    package var limit: Int
+
+    package init(sound: String? = "default", limit: Int) {
+        self.sound = sound
+        self.limit = limit
+    }
+
+    /// The document, as UTF-8.
+    ///
+    /// A name is cut only if the whole does not fit: first to ``shortNickname`` bytes, then the text is cut and
+    /// ends with an ellipsis.
+    /// - Throws: `invalid text` if not one character of the text fits (an overlong sound name, say).
+    package func json(nickname: Nickname, text: MessageText) throws(ChatError) -> String {
+        let head = #"{"aps":{"alert":""#
+        var tail = "\""
+        if let sound {
+            tail += #","sound":""# + sound.unicodeScalars.lazy.map(Self.escaped).joined() + "\""
+        }
+        tail += "}}"
+
+        var name = nickname.text
+        var body = text.text
+        let room = limit - head.utf8.count - tail.utf8.count - 2
+        if Self.escapedSize(name) + Self.escapedSize(body) > room {
+            name = Self.prefix(of: name, within: Self.shortNickname)
+            let textRoom = room - Self.escapedSize(name)
+            if Self.escapedSize(body) > textRoom {
+                body = Self.prefix(of: body, within: textRoom - Self.ellipsis.utf8.count)
+                guard !body.isEmpty else {
+                    throw .invalid("text", "does not fit into a payload of \(limit) bytes, not even shortened")
+                }
+                body.append(Self.ellipsis)
+            }
+        }
+        var document = head
+        document.reserveCapacity(limit)
+        Self.escape(name, into: &document)
+        document += ": "
+        Self.escape(body, into: &document)
+        document += tail
+        return document
+    }
+
+    /// The longest beginning whose escaped form has no more bytes than `budget`: whole characters, and where
+    /// not even one fits, whole scalars.
+    static func prefix(of text: String, within budget: Int) -> String {
+        var used = 0
+        var end = text.startIndex
+        for index in text.indices {
+            let size = escapedSize(text[index].unicodeScalars)
+            if used + size > budget { break }
+            used += size
+            end = text.index(after: index)
+        }
+        if end > text.startIndex || text.isEmpty { return String(text[..<end]) }
+        let scalars = text.unicodeScalars
+        for index in scalars.indices {
+            let size = escapedSize(scalars[index])
+            if used + size > budget { break }
+            used += size
+            end = scalars.index(after: index)
+        }
+        return String(scalars[..<end])
+    }
+
+    static func escapedSize(_ text: String) -> Int {
+        escapedSize(text.unicodeScalars)
+    }
+
+    private static func escapedSize(_ scalars: some Sequence<Unicode.Scalar>) -> Int {
+        scalars.reduce(0) { $0 + escapedSize($1) }
+    }
+
+    private static func escapedSize(_ scalar: Unicode.Scalar) -> Int {
+        switch scalar.value {
+        case 0x22, 0x5C, 0x08, 0x09, 0x0A, 0x0C, 0x0D: 2
+        case 0..<0x20: 6
+        default: UTF8.width(scalar)
+        }
+    }
+
+    private static func escape(_ text: String, into document: inout String) {
+        for scalar in text.unicodeScalars {
+            if scalar.value >= 0x20 && scalar != "\"" && scalar != "\\" {
+                document.unicodeScalars.append(scalar)
+            } else {
+                document += escaped(scalar)
+            }
+        }
+    }
+
+    /// RFC 8259 §7, the shortest form; `/` and everything outside ASCII stay as they are.
+    private static func escaped(_ scalar: Unicode.Scalar) -> String {
+        switch scalar.value {
+        case 0x22: return #"\""#
+        case 0x5C: return #"\\"#
+        case 0x08: return #"\b"#
+        case 0x09: return #"\t"#
+        case 0x0A: return #"\n"#
+        case 0x0C: return #"\f"#
+        case 0x0D: return #"\r"#
+        case 0..<0x20:
+            let digits = String(scalar.value, radix: 16)
+            return "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+        default: return String(Character(scalar))
+        }
+    }
+}

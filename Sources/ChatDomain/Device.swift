@@ -1,0 +1,56 @@
+/// Which app a member or device belongs to: the name of an entry under `apps` in the configuration.
+package struct AppName: Sendable, Hashable, Comparable, CustomStringConvertible {
+    package static let `default` = AppName("default")
+
+    package let text: String
+
+    package init(_ text: String) {
+        self.text = text
+    }
+
+    package static func < (left: AppName, right: AppName) -> Bool { left.text < right.text }
+
+    package var description: String { text }
+}
+
+/// Where the push service finds a device: opaque bytes that the app received from iOS.
+package struct DeviceToken: Sendable, Hashable, CustomStringConvertible {
+    /// Bytes. Apple's have 32 today and Apple asks not to assume a size; a shorter one is a token that was cut.
+    package static let sizes = 32...100
+
+    package let bytes: [UInt8]
+
+    package init?(bytes: [UInt8]) {
+        guard Self.sizes.contains(bytes.count) else { return nil }
+        self.bytes = bytes
+    }
+
+    /// Reads any form that Apple's documents and tutorials print: hexadecimal digits of either case, with or without
+    /// blanks and `<…>`. Not the form of `NSData.description` since iOS 13 (`{length = 32, bytes = 0x…}`), from which
+    /// the token cannot be recovered, because it is abbreviated.
+    package init(parsing text: String, field: String = "token") throws(ChatError) {
+        var digits = Substring(FieldText.trimmed(text))
+        guard !digits.contains(where: { $0 == "{" || $0 == "=" }) else {
+            throw .invalid(
+                field, "is the description of a Data value, not a token; send the hexadecimal digits of its bytes")
+        }
+        if digits.first == "<", digits.last == ">" {
+            digits = digits.dropFirst().dropLast()
+        }
+        let packed = digits.utf8.filter { $0 != UInt8(ascii: " ") }
+        guard let bytes = Hex.bytes(packed) else {
+            throw .invalid(field, "must be an even number of hexadecimal digits")
+        }
+        guard let token = DeviceToken(bytes: bytes) else {
+            let digits = (Self.sizes.lowerBound * 2, Self.sizes.upperBound * 2)
+            throw .invalid(field, "must have \(digits.0) to \(digits.1) hexadecimal digits, has \(packed.count)")
+        }
+        self = token
+    }
+
+    /// Lower-case hexadecimal digits: the form in which tokens are stored and shown.
+    package var description: String { Hex.text(bytes) }
+
+    /// The first eight digits: enough for the log to tell devices apart, not enough to push to one.
+    package var shortened: String { Hex.text(bytes.prefix(4)) + "…" }
+}

@@ -1,0 +1,33 @@
+/// The rules that nickname, secret code and message text share.
+enum FieldText {
+    /// What PHP's `trim` removes at both ends, and so did the original server (pushchat-api.md §1).
+    static func trimmed(_ text: String) -> String {
+        func isBlank(_ scalar: Unicode.Scalar) -> Bool {
+            switch scalar {
+            case " ", "\t", "\n", "\r", "\0", "\u{0B}": true
+            default: false
+            }
+        }
+        let scalars = text.unicodeScalars
+        guard let first = scalars.firstIndex(where: { !isBlank($0) }),
+            let last = scalars.lastIndex(where: { !isBlank($0) })
+        else { return "" }
+        return String(text[first...last])
+    }
+
+    /// Trims and checks: not empty, no more UTF-8 bytes than `limit`, no control characters below 32 but those allowed.
+    static func checked(
+        _ text: String, field: String, limit: Int, allowing allowed: Set<UInt8> = []
+    ) throws(ChatError) -> String {
+        let text = trimmed(text)
+        guard !text.isEmpty else { throw .invalid(field, "must not be empty") }
+        let size = text.utf8.count
+        guard size <= limit else {
+            throw .invalid(field, "must have at most \(limit) bytes of UTF-8, has \(size)")
+        }
+        if let control = text.utf8.first(where: { $0 < 32 && !allowed.contains($0) }) {
+            throw .invalid(field, "must not contain the control character \(control)")
+        }
+        return text
+    }
+}

@@ -1,0 +1,91 @@
+import Foundation
+
+/// What names a user of the chat: the `udid` of the tutorial (40 hexadecimal digits, 32 on the simulator and in later
+/// editions, which send a UUID as `user_id`).
+///
+/// Dashes are ignored and letters become lower case, so that every spelling of one id is one member.
+package struct MemberID: Sendable, Hashable, CustomStringConvertible {
+    /// Digits of a UDID, and of a UUID without its dashes.
+    package static let lengths: Set<Int> = [32, 40]
+
+    package let text: String
+
+    package init(parsing text: String, field: String = "udid") throws(ChatError) {
+        let digits = FieldText.trimmed(text).filter { $0 != "-" }.lowercased()
+        guard Self.lengths.contains(digits.utf8.count), digits.utf8.allSatisfy(Hex.isDigit) else {
+            throw .invalid(field, "must be 32 or 40 hexadecimal digits (dashes are ignored)")
+        }
+        self.text = digits
+    }
+
+    package var description: String { text }
+}
+
+/// What a member is called; shown as the sender of messages.
+package struct Nickname: Sendable, Hashable {
+    package static let longest = 255
+
+    package let text: String
+
+    /// Refuses `": "` inside: the app takes everything before the first one as the sender's name, so such a
+    /// name would arrive as part of the text.
+    package init(parsing text: String, field: String = "name") throws(ChatError) {
+        let name = try FieldText.checked(text, field: field, limit: Self.longest)
+        guard !name.contains(": ") else {
+            throw .invalid(field, "must not contain a colon followed by a space, which separates name and text")
+        }
+        self.text = name
+    }
+
+    /// A name that was checked before it was stored.
+    package init(stored text: String) {
+        self.text = text
+    }
+}
+
+/// The word that names a room; who knows it is in.
+///
+/// Compared byte for byte after composing (NFC), so that `é` typed on two keyboards is one room, and `Secret` and
+/// `secret` are two.
+package struct SecretCode: Sendable, Hashable {
+    package static let longest = 255
+
+    package let text: String
+
+    package init(parsing text: String, field: String = "code") throws(ChatError) {
+        let isASCII = text.utf8.allSatisfy { $0 < 128 }
+        self.text = try FieldText.checked(
+            isASCII ? text : text.precomposedStringWithCanonicalMapping, field: field, limit: Self.longest)
+    }
+
+    /// A code that was checked before it was stored.
+    package init(stored text: String) {
+        self.text = text
+    }
+}
+
+/// What a client says of itself and what the connection says of it: for debugging, against abuse, for statistics.
+package struct ClientInfo: Sendable, Hashable {
+    /// Bytes of each text that are kept.
+    package static let longest = 255
+
+    package var address: String?
+    package var appVersion: String?
+    package var osVersion: String?
+    package var deviceModel: String?
+
+    package init(
+        address: String? = nil, appVersion: String? = nil, osVersion: String? = nil, deviceModel: String? = nil
+    ) {
+        self.address = address
+        self.appVersion = appVersion
+        self.osVersion = osVersion
+        self.deviceModel = deviceModel
+    }
+
+    /// One of the texts, as a request brought it; absent or blank is nil.
+    package static func text(_ text: String?, field: String) throws(ChatError) -> String? {
+        guard let text, !FieldText.trimmed(text).isEmpty else { return nil }
+        return try FieldText.checked(text, field: field, limit: longest)
+    }
+}

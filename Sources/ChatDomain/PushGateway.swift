@@ -1,0 +1,54 @@
+/// One app's way to Apple: connections that are kept open, and what comes back over them.
+package protocol PushGateway: Sendable {
+    /// Keeps connections up until the task is cancelled or ``drain()`` has ended. Never gives up.
+    func run() async
+    /// Waits until a connection can take entries. With `fresh`, until one can on which nothing was written yet.
+    /// Nil when the gateway is being stopped.
+    func slot(fresh: Bool) async -> ConnectionSlot?
+    /// Writes what was leased for a slot. Each push gets exactly one verdict, even if the connection is gone by now.
+    func write(_ lease: Lease)
+    /// Verdicts that came since the last call; waits while there are none, nil once all connections have ended.
+    func verdicts() async -> [Verdict]?
+    /// Stops taking entries, asks the gateway about what is in doubt, and closes. Bounded in time.
+    func drain() async
+}
+
+/// Reads one app's feedback list. A destructive read: what is yielded must be stored before it is acted on.
+package protocol FeedbackSource: Sendable {
+    /// Connects, yields what comes in pieces, returns when the list has ended.
+    /// - Returns: how many bytes of an incomplete tuple were left over.
+    func read(_ store: @Sendable ([FeedbackReport]) async throws -> Void) async throws -> Int
+}
+
+/// The push service says that a device has not wanted pushes since a time.
+package struct FeedbackReport: Sendable, Hashable {
+    package let token: DeviceToken
+    package let since: Timestamp
+
+    package init(token: DeviceToken, since: Timestamp) {
+        self.token = token
+        self.since = since
+    }
+}
+
+/// Keeps feedback, and acts on it.
+package protocol FeedbackStore: Sendable {
+    /// Writes the reports down, whatever they say.
+    func record(_ reports: [FeedbackReport], app: AppName) async throws(ChatError)
+    /// Deactivates the device of each recorded report that was not acted on yet, unless it registered later.
+    /// Says what was done.
+    func actOnFeedback() async throws(ChatError) -> FeedbackResult
+}
+
+package struct FeedbackResult: Sendable, Hashable {
+    package var deactivated = 0
+    /// The device registered again after the report's time.
+    package var kept = 0
+    package var unknown = 0
+
+    package init(deactivated: Int = 0, kept: Int = 0, unknown: Int = 0) {
+        self.deactivated = deactivated
+        self.kept = kept
+        self.unknown = unknown
+    }
+}

@@ -1,0 +1,71 @@
+/// A member enters a room, alone or from another room: a member is in one room at a time.
+package struct JoinRequest: Sendable, Hashable {
+    package var member: MemberID
+    package var app: AppName
+    /// Nil while the app has none (`0` in the form): the member reads the room without being pushed to.
+    package var token: DeviceToken?
+    package var nickname: Nickname
+    package var code: SecretCode
+    package var client: ClientInfo
+
+    package init(
+        member: MemberID, app: AppName = .default, token: DeviceToken?, nickname: Nickname, code: SecretCode,
+        client: ClientInfo = ClientInfo()
+    ) {
+        self.member = member
+        self.app = app
+        self.token = token
+        self.nickname = nickname
+        self.code = code
+        self.client = client
+    }
+}
+
+/// A member says something to its room.
+package struct PostRequest: Sendable, Hashable {
+    package var member: MemberID
+    package var text: MessageText
+    /// A repeat with the same key and text is the same message: it is answered alike and not sent again.
+    package var idempotencyKey: String?
+    package var client: ClientInfo
+
+    package init(
+        member: MemberID, text: MessageText, idempotencyKey: String? = nil, client: ClientInfo = ClientInfo()
+    ) {
+        self.member = member
+        self.text = text
+        self.idempotencyKey = idempotencyKey
+        self.client = client
+    }
+}
+
+/// What became of a post.
+package struct PostReceipt: Sendable, Hashable {
+    package let message: MessageID
+    /// The key was seen before: this is the earlier message, nothing was written.
+    package let isRepeat: Bool
+    /// Devices that a push was queued for before the answer. A large room's rest follows behind it.
+    package let queued: Int
+
+    package init(message: MessageID, isRepeat: Bool, queued: Int) {
+        self.message = message
+        self.isRepeat = isRepeat
+        self.queued = queued
+    }
+}
+
+/// Keeps members, rooms and messages. When a call returns, what it did is on disk; when it throws, nothing was done.
+package protocol RoomStore: Sendable {
+    func join(_ request: JoinRequest) async throws(ChatError)
+    /// Also succeeds when the member had not joined; says whether it had.
+    @discardableResult
+    func leave(_ member: MemberID) async throws(ChatError) -> Bool
+    /// The member's device has another token. Throws ``ChatError/Code/notJoined``.
+    func update(_ member: MemberID, token: DeviceToken, client: ClientInfo) async throws(ChatError)
+    /// Writes the message and its pushes. Throws ``ChatError/Code/notJoined``.
+    func post(_ request: PostRequest) async throws(ChatError) -> PostReceipt
+    /// The room's messages after `since`, or all since the member joined. Throws ``ChatError/Code/notJoined``.
+    func messages(for member: MemberID, since: MessageID?, limit: Int) async throws(ChatError) -> MessagePage
+    /// Whether the store answers; for readiness.
+    func ping() async throws(ChatError)
+}

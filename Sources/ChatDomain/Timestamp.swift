@@ -1,0 +1,86 @@
+import Foundation
+
+/// A moment, in milliseconds since 1970-01-01T00:00:00Z.
+package struct Timestamp: Sendable, Hashable, Comparable, Codable {
+    package let milliseconds: Int64
+
+    package init(milliseconds: Int64) {
+        self.milliseconds = milliseconds
+    }
+
+    package init(seconds: Int64) {
+        self.init(milliseconds: seconds * 1000)
+    }
+
+    /// Whole seconds, rounded down.
+    package var seconds: Int64 { milliseconds >= 0 ? milliseconds / 1000 : (milliseconds - 999) / 1000 }
+
+    /// The clock on the wall. Handed in as a ``TimeSource`` wherever a test must be able to turn it.
+    package static func now() -> Timestamp {
+        var time = timespec()
+        clock_gettime(CLOCK_REALTIME, &time)
+        return Timestamp(milliseconds: Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000)
+    }
+
+    package static func < (left: Timestamp, right: Timestamp) -> Bool {
+        left.milliseconds < right.milliseconds
+    }
+
+    package static func + (moment: Timestamp, duration: Duration) -> Timestamp {
+        Timestamp(milliseconds: moment.milliseconds + duration.milliseconds)
+    }
+
+    package static func - (moment: Timestamp, duration: Duration) -> Timestamp {
+        Timestamp(milliseconds: moment.milliseconds - duration.milliseconds)
+    }
+
+    /// `2026-05-07 21:57:29.123`, UTC: the form that SQLite's own date functions read and write, and that sorts as text.
+    package var sqlText: String { text(separator: " ", suffix: "") }
+
+    /// `2026-05-07T21:57:29.123Z` (RFC 3339).
+    package var rfc3339: String { text(separator: "T", suffix: "Z") }
+
+    /// Reads ``sqlText``, with or without a fraction, as SQLite's `CURRENT_TIMESTAMP` also writes it.
+    package init?(sqlText: String) {
+        let digits = sqlText.utf8.split(whereSeparator: { !(UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) })
+        let parts = digits.compactMap { Int(Substring($0)) }
+        guard (6...7).contains(parts.count), parts.count == digits.count else { return nil }
+        var broken = tm()
+        broken.tm_year = Int32(clamping: parts[0] - 1900)
+        broken.tm_mon = Int32(clamping: parts[1] - 1)
+        broken.tm_mday = Int32(clamping: parts[2])
+        broken.tm_hour = Int32(clamping: parts[3])
+        broken.tm_min = Int32(clamping: parts[4])
+        broken.tm_sec = Int32(clamping: parts[5])
+        var fraction = 0
+        if parts.count == 7 {
+            guard let padded = Int(String(Substring(digits[6])).padding(toLength: 3, withPad: "0", startingAt: 0))
+            else { return nil }
+            fraction = padded
+        }
+        self.init(milliseconds: Int64(timegm(&broken)) * 1000 + Int64(fraction))
+    }
+
+    private func text(separator: String, suffix: String) -> String {
+        var clock = time_t(seconds)
+        var broken = tm()
+        gmtime_r(&clock, &broken)
+        func padded(_ value: Int, _ width: Int) -> String {
+            let digits = String(value)
+            return digits.count >= width ? digits : String(repeating: "0", count: width - digits.count) + digits
+        }
+        let day = "\(padded(Int(broken.tm_year) + 1900, 4))-\(padded(Int(broken.tm_mon) + 1, 2))-\(padded(Int(broken.tm_mday), 2))"
+        let time = "\(padded(Int(broken.tm_hour), 2)):\(padded(Int(broken.tm_min), 2)):\(padded(Int(broken.tm_sec), 2))"
+        return "\(day)\(separator)\(time).\(padded(Int(milliseconds - seconds * 1000), 3))\(suffix)"
+    }
+}
+
+/// Says what time it is.
+package typealias TimeSource = @Sendable () -> Timestamp
+
+extension Duration {
+    /// Whole milliseconds, rounded towards zero.
+    package var milliseconds: Int64 {
+        components.seconds * 1000 + components.attoseconds / 1_000_000_000_000_000
+    }
+}

@@ -1,0 +1,4 @@
+import NIOHTTPCompression
+import HummingbirdTLS
+import Hummingbird
+let ChatHTTPPlaceholder = 0

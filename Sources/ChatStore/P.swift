@@ -1,0 +1,2 @@
+import GRDB
+let ChatStorePlaceholder = 0
