@@ -65,11 +65,16 @@ package struct Verdict: Sendable, Hashable {
     /// verdict on an entry stands.
     package let identifiers: ClosedRange<UInt32>
     package let outcome: Outcome
+    /// The gateway spoke after silence had been taken for acceptance: entries that are `sent` change too.
+    package let overrulesSilence: Bool
 
-    package init(connection: ConnectionEpoch, identifiers: ClosedRange<UInt32>, outcome: Outcome) {
+    package init(
+        connection: ConnectionEpoch, identifiers: ClosedRange<UInt32>, outcome: Outcome, overrulesSilence: Bool = false
+    ) {
         self.connection = connection
         self.identifiers = identifiers
         self.outcome = outcome
+        self.overrulesSilence = overrulesSilence
     }
 }
 

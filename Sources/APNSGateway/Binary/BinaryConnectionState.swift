@@ -1,0 +1,183 @@
+import APNSWire
+import ChatDomain
+import NIOCore
+
+/// What one connection of the binary protocol knows about the pushes written on it, and what follows from what it sees.
+///
+/// A value without a socket. The protocol answers only failures, so acceptance is concluded: from an error answer about a
+/// later push, from the answer to a sentinel, or from silence. Silence counts from the moment that the peer's system has
+/// acknowledged the bytes, and only while the peer keeps taking what is sent; a gateway that stops reading stops the
+/// clock (apns-binary.md §8).
+struct BinaryConnectionState: Sendable {
+    /// Silence after which pushes are taken for accepted.
+    let settleTime: TimeAmount
+    /// How long the peer may take nothing before the connection is given up.
+    let stallLimit: TimeAmount
+    /// Writes that are closer together than this settle together, so that the list of marks stays short.
+    static let markSpacing = TimeAmount.milliseconds(50)
+    /// Identifiers after which a connection is replaced, long before they run out.
+    static let lastIdentifier: UInt32 = 1 << 31
+
+    let epoch: ConnectionEpoch
+    /// The highest identifier of a push that was given to this connection.
+    private(set) var written: UInt32 = 0
+    /// Everything up to here has its verdict.
+    private(set) var settled: UInt32 = 0
+    /// The bad notification that was sent on purpose; nothing is written after it.
+    private(set) var sentinel: UInt32?
+    /// An answer came, so the connection is over.
+    private(set) var isFinished = false
+    /// The gateway has shown that it processes what this connection brings.
+    private(set) var isProved = false
+
+    private struct Mark {
+        var identifier: UInt32
+        /// The connection's total of bytes that must be acknowledged.
+        var bytes: UInt64
+        var writtenAt: NIODeadline
+        var acknowledgedAt: NIODeadline?
+    }
+
+    private var marks: [Mark] = []
+    private var lastProgress = TCPProgress(written: 0, acknowledged: 0)
+    private var movingSince: NIODeadline
+    private var lastMoved: NIODeadline
+
+    init(epoch: ConnectionEpoch, settleTime: TimeAmount, stallLimit: TimeAmount, now: NIODeadline) {
+        self.epoch = epoch
+        self.settleTime = settleTime
+        self.stallLimit = stallLimit
+        self.movingSince = now
+        self.lastMoved = now
+    }
+
+    var isSettled: Bool { settled == written }
+
+    /// Whether more may be written: not after an answer, a sentinel, or too many.
+    var takesPushes: Bool { !isFinished && sentinel == nil && written < Self.lastIdentifier }
+
+    /// Pushes up to `identifier` go out now.
+    mutating func willWrite(through identifier: UInt32) {
+        written = max(written, identifier)
+    }
+
+    /// A sentinel goes out now; its identifier follows the last push's.
+    mutating func willWriteSentinel() -> UInt32 {
+        let identifier = written + 1
+        sentinel = identifier
+        return identifier
+    }
+
+    /// The system has taken the bytes up to a push; `progress` was read just after.
+    mutating func didWrite(through identifier: UInt32, progress: TCPProgress, now: NIODeadline) {
+        guard identifier > settled else { return }
+        if let last = marks.last, last.acknowledgedAt == nil, now - last.writtenAt < Self.markSpacing {
+            marks[marks.count - 1].identifier = identifier
+            marks[marks.count - 1].bytes = progress.written
+        } else {
+            marks.append(Mark(identifier: identifier, bytes: progress.written, writtenAt: now))
+        }
+    }
+
+    enum TickAction: Sendable, Hashable {
+        case settle(Verdict)
+        /// The peer has taken nothing for the stall limit.
+        case giveUp
+    }
+
+    /// Looks at the connection's progress; called every fraction of the settle time while something is in flight.
+    mutating func tick(progress: TCPProgress, now: NIODeadline) -> TickAction? {
+        let isDrained = progress.acknowledged >= progress.written
+        let moved = progress.acknowledged > lastProgress.acknowledged
+        lastProgress = progress
+        if isDrained || moved {
+            // After a standstill the clock of silence starts anew: the peer may only now read what it took long ago.
+            if lastMoved > movingSince, now - lastMoved > Self.standstill { movingSince = now }
+            lastMoved = now
+        } else if now - lastMoved >= stallLimit {
+            return .giveUp
+        }
+        for index in marks.indices where marks[index].acknowledgedAt == nil {
+            guard marks[index].bytes <= progress.acknowledged else { break }
+            marks[index].acknowledgedAt = now
+        }
+        guard now - lastMoved < Self.standstill else { return nil }
+        var through: UInt32?
+        var done = 0
+        for mark in marks {
+            guard let acknowledged = mark.acknowledgedAt, now - max(acknowledged, movingSince) >= settleTime else {
+                break
+            }
+            through = mark.identifier
+            done += 1
+        }
+        marks.removeFirst(done)
+        guard let through, through > settled else { return nil }
+        defer {
+            settled = through
+            isProved = true
+        }
+        return .settle(verdict((settled + 1)...through, .accepted))
+    }
+
+    /// A pause in the peer's acknowledgements that is more than the network's own delay.
+    private static let standstill = TimeAmount.milliseconds(500)
+
+    /// The gateway's only message: it ends the connection. Every push that is not settled gets its verdict.
+    ///
+    /// For every status the pushes before the named one were processed and those after it discarded; only the verdict
+    /// on the named one differs: refused, or with Shutdown the last that succeeded.
+    mutating func answered(_ response: BinaryErrorResponse) -> [Verdict] {
+        guard !isFinished else { return [] }
+        isFinished = true
+        isProved = true
+        defer {
+            settled = written
+            marks = []
+        }
+        let named = response.identifier
+        if let sentinel, named == sentinel {
+            return isSettled ? [] : [verdict((settled + 1)...written, .accepted)]
+        }
+        let isLastGood = response.status == .shutdown || response.status == .noErrors
+        guard named > 0, named <= written else {
+            // It does not know which one it was; or, going down, that any was processed.
+            guard !isSettled else { return [] }
+            return [
+                verdict(
+                    (settled + 1)...written, isLastGood ? .notProcessed : .unanswered(reason: response.status.name))
+            ]
+        }
+        var verdicts: [Verdict] = []
+        if named > settled + 1 { verdicts.append(verdict((settled + 1)...(named - 1), .accepted)) }
+        let late = named <= settled
+        let outcome = isLastGood ? Outcome.accepted : Self.outcome(of: response.status)
+        verdicts.append(verdict(named...named, outcome, overrulesSilence: late && !isLastGood))
+        if named < written {
+            verdicts.append(verdict((named + 1)...written, .notProcessed, overrulesSilence: named + 1 <= settled))
+        }
+        return verdicts
+    }
+
+    /// The connection is gone without a word about the rest.
+    mutating func closed(reason: String) -> [Verdict] {
+        isFinished = true
+        guard !isSettled else { return [] }
+        defer { settled = written }
+        return [verdict((settled + 1)...written, .unanswered(reason: reason))]
+    }
+
+    /// What a status says about the push that it names.
+    static func outcome(of status: BinaryStatus) -> Outcome {
+        switch status {
+        case .processingError, .unknown: .retry(reason: status.name)
+        default: .rejected(reason: status.name)
+        }
+    }
+
+    private func verdict(
+        _ identifiers: ClosedRange<UInt32>, _ outcome: Outcome, overrulesSilence: Bool = false
+    ) -> Verdict {
+        Verdict(connection: epoch, identifiers: identifiers, outcome: outcome, overrulesSilence: overrulesSilence)
+    }
+}

@@ -1,0 +1,47 @@
+package import Foundation
+import SwiftASN1
+import X509
+
+/// What a push certificate says of itself, for `check` and the log.
+package struct CertificateSummary: Sendable, Hashable {
+    package enum Environment: String, Sendable {
+        case development, production, both, unstated
+    }
+
+    package let commonName: String
+    /// The app: the subject's user id (UID), as Apple's certificates have it.
+    package let topic: String?
+    package let environment: Environment
+    package let notBefore: Date
+    package let notAfter: Date
+
+    init(der: [UInt8]) throws {
+        let certificate = try Certificate(derEncoded: der)
+        var names: [ASN1ObjectIdentifier: String] = [:]
+        for attribute in certificate.subject.flatMap({ $0 }) {
+            names[attribute.type] = String(describing: attribute.value)
+        }
+        commonName = names[.NameAttributes.commonName] ?? certificate.subject.description
+        topic = names[Self.userID]
+        let isDevelopment = certificate.extensions[oid: Self.development] != nil
+        let isProduction = certificate.extensions[oid: Self.production] != nil
+        environment =
+            switch (isDevelopment, isProduction) {
+            case (true, true): .both
+            case (true, false): .development
+            case (false, true): .production
+            case (false, false): .unstated
+            }
+        notBefore = certificate.notValidBefore
+        notAfter = certificate.notValidAfter
+    }
+
+    /// Whole days until it expires; negative when it has.
+    package func daysLeft(at now: Date) -> Int {
+        Int((notAfter.timeIntervalSince(now) / 86_400).rounded(.down))
+    }
+
+    private static let userID: ASN1ObjectIdentifier = [0, 9, 2342, 19_200_300, 100, 1, 1]
+    private static let development: ASN1ObjectIdentifier = [1, 2, 840, 113_635, 100, 6, 3, 1]
+    private static let production: ASN1ObjectIdentifier = [1, 2, 840, 113_635, 100, 6, 3, 2]
+}

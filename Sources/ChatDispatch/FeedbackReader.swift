@@ -1,0 +1,88 @@
+package import ChatDomain
+package import Logging
+import ServiceLifecycle
+import Synchronization
+
+/// Asks the feedback service of an app which devices are gone: at start, and then every interval.
+///
+/// Reading clears the list at the service, so every piece is stored before the next is read and before anything is
+/// done about it.
+package struct FeedbackReader: Service {
+    /// Before a reading that failed is tried again; doubles, up to the interval.
+    private static let firstRepeat = Duration.seconds(15)
+
+    private let app: AppName
+    private let store: any FeedbackStore
+    private let source: @Sendable () -> (any FeedbackSource)?
+    private let interval: @Sendable () -> Duration
+    private let logger: Logger
+
+    /// - Parameters:
+    ///   - source: asked before each reading; nil while the app has no credentials.
+    ///   - interval: asked after each reading.
+    package init(
+        app: AppName, store: any FeedbackStore, source: @escaping @Sendable () -> (any FeedbackSource)?,
+        interval: @escaping @Sendable () -> Duration, logger: Logger
+    ) {
+        self.app = app
+        self.store = store
+        self.source = source
+        self.interval = interval
+        var logger = logger
+        logger[metadataKey: "app"] = "\(app)"
+        self.logger = logger
+    }
+
+    package func run() async throws {
+        await cancelWhenGracefulShutdown {
+            var pause = Self.firstRepeat
+            while !Task.isCancelled {
+                let isDone = await readOnce()
+                pause = isDone ? interval() : min(pause * 2, interval())
+                try? await Task.sleep(for: pause)
+                if isDone { pause = Self.firstRepeat }
+            }
+        }
+    }
+
+    /// One reading, and what follows from it and from readings that were interrupted.
+    /// - Returns: whether it worked.
+    package func readOnce() async -> Bool {
+        guard let source = source() else { return true }
+        let count = Mutex(0)
+        do {
+            let rest = try await source.read { reports in
+                try await record(reports)
+                count.withLock { $0 += reports.count }
+            }
+            if rest > 0 {
+                logger.warning("feedback ended inside a tuple", metadata: ["bytes": "\(rest)"])
+            }
+            let result = try await store.actOnFeedback()
+            logger.info(
+                "feedback read",
+                metadata: [
+                    "tokens": "\(count.withLock { $0 })", "deactivated": "\(result.deactivated)",
+                    "kept": "\(result.kept)", "unknown": "\(result.unknown)",
+                ])
+            return true
+        } catch {
+            logger.warning(
+                "feedback could not be read", metadata: ["error": "\(error)", "tokens": "\(count.withLock { $0 })"])
+            return false
+        }
+    }
+
+    /// Tries until it is stored: the service has already forgotten what was read.
+    private func record(_ reports: [FeedbackReport]) async throws {
+        var patience = Patience()
+        while true {
+            do throws(ChatError) {
+                return try await store.record(reports, app: app)
+            } catch {
+                logger.error("feedback could not be stored, trying again", metadata: ["error": "\(error)"])
+                guard await patience.pause() else { throw error }
+            }
+        }
+    }
+}

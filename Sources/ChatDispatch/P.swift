@@ -1,2 +1,0 @@
-import ServiceLifecycle
-let ChatDispatchPlaceholder = 0

@@ -1,0 +1,133 @@
+package import ChatDomain
+import GRDB
+
+/// A message on its way into the queue: one row for each other member of the room that has a device.
+///
+/// A step covers a bounded number of members. The first is part of the request's transaction; the rest of a large room
+/// follows behind the answer, and where it stands is kept with the message.
+struct Fanout: Sendable {
+    /// Members that one step looks at: about a millisecond of writing.
+    static let step = 500
+
+    let message: MessageID
+    let code: String
+    let sender: String
+    let nickname: String
+    let text: String
+    /// Members up to this one are done.
+    let after: Int64
+    /// The last member at the time of the message: who comes later gets none.
+    let until: Int64
+
+    /// What the next step will write.
+    struct Entries: Sendable {
+        /// The payload for the members of each app.
+        let payloads: [(app: String, payload: String)]
+        let upTo: Int64
+        let hasMore: Bool
+    }
+
+    /// Reads, and writes nothing.
+    /// - Throws: a ``ChatError`` when the payload cannot be made.
+    func nextEntries(_ settings: SQLiteStore.Settings, _ db: Database) throws -> Entries {
+        let boundary = try Int64.fetchOne(
+            db.cachedStatement(
+                sql: """
+                    SELECT member_id FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ?
+                    ORDER BY member_id LIMIT 1 OFFSET ?
+                    """), arguments: [code, after, until, Self.step - 1])
+        let upTo = boundary ?? until
+        let apps = try String.fetchAll(
+            db.cachedStatement(
+                sql: """
+                    SELECT DISTINCT app FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ?
+                    """), arguments: [code, after, upTo])
+        let payloads = try apps.map { app in
+            let payload = try settings.payload(AppName(app)).json(
+                nickname: Nickname(stored: nickname), text: MessageText(stored: text))
+            return (app: app, payload: payload)
+        }
+        return Entries(payloads: payloads, upTo: upTo, hasMore: boundary != nil && upTo < until)
+    }
+
+    /// Writes the rows and how far the message has come.
+    /// - Returns: how many rows.
+    func insert(
+        _ entries: Entries, message: MessageID, now: Timestamp, _ settings: SQLiteStore.Settings, _ db: Database
+    ) throws -> Int {
+        let expires = settings.expiration.map { (now + $0).seconds }
+        var queued = 0
+        for (app, payload) in entries.payloads {
+            try db.cachedStatement(
+                sql: """
+                    INSERT INTO push_queue (device_token, payload, time_queued, app, chat_message, expires_at)
+                    SELECT u.device_token, ?, ?, u.app, ?, ?
+                    FROM active_users u
+                    LEFT JOIN devices d ON d.device_token = u.device_token AND d.app = u.app
+                    WHERE u.secret_code = ? AND u.member_id > ? AND u.member_id <= ? AND u.app = ?
+                        AND u.udid <> ? AND u.device_token <> '0' AND d.time_deactivated IS NULL
+                    ORDER BY u.member_id
+                    """
+            ).execute(arguments: [
+                payload, now.sqlText, message, expires, code, after, entries.upTo, app, sender,
+            ])
+            queued += db.changesCount
+        }
+        if entries.hasMore || after > 0 {
+            try db.cachedStatement(
+                sql: "UPDATE messages SET fanout_after = ?, fanout_until = ? WHERE message_id = ?"
+            ).execute(arguments: [
+                entries.hasMore ? entries.upTo : nil, entries.hasMore ? until : nil, message,
+            ])
+        }
+        return queued
+    }
+
+    /// The unfinished work of a message; nil when there is none.
+    static func unfinished(_ message: MessageID, _ db: Database) throws -> Fanout? {
+        try Row.fetchOne(
+            db.cachedStatement(
+                sql: """
+                    SELECT message_id, secret_code, udid, nickname, text, fanout_after, fanout_until FROM messages
+                    WHERE message_id = ? AND fanout_after IS NOT NULL
+                    """), arguments: [message]
+        ).map {
+            Fanout(
+                message: $0[0], code: $0[1], sender: $0[2], nickname: $0[3], text: $0[4], after: $0[5], until: $0[6])
+        }
+    }
+}
+
+extension SQLiteStore {
+    /// Does the next step of a message's fan-out, and so on until it is done. A step that fails (the disk is full, say) is
+    /// taken up again by ``resumeFanouts()``.
+    func continueFanout(of message: MessageID) {
+        _ = writer.enqueue { [self] db in
+            guard let fanout = try Fanout.unfinished(message, db) else { return {} }
+            let settings = settings()
+            let entries = try fanout.nextEntries(settings, db)
+            let queued = try fanout.insert(entries, message: message, now: clock(), settings, db)
+            return { [self] in
+                if queued > 0 { announceArrivals() }
+                if entries.hasMore { continueFanout(of: message) }
+            }
+        } onFailure: { [logger] error in
+            logger.error(
+                "fan-out of a message was interrupted and goes on later",
+                metadata: ["message": "\(message)", "error": "\(error)"])
+        }
+    }
+
+    /// Takes up what a crash or a full disk interrupted. Harmless beside a fan-out that runs: a step starts where the
+    /// last committed one ended.
+    package func resumeFanouts() async throws(ChatError) {
+        let open = try await read { db in
+            try Int64.fetchAll(
+                db.cachedStatement(
+                    sql: """
+                        SELECT message_id FROM messages WHERE fanout_after IS NOT NULL ORDER BY message_id LIMIT 100
+                        """))
+        }
+        for message in open { continueFanout(of: message) }
+    }
+}

@@ -1,0 +1,112 @@
+import ChatDomain
+import Foundation
+import GRDB
+
+/// Looks at due entries one after another and says which go onto a connection, which never can, and where to stop.
+///
+/// Entries whose connection went twice without a word come under suspicion: one of them may be what makes the
+/// gateway close. They go as a probe, alone on a fresh connection and proved by a sentinel, in groups that shrink with
+/// each failure, so that the one that is poisoned ends up alone and the others pass.
+struct LeaseScreening {
+    /// Silent losses before an entry is probed instead of simply repeated: one lost connection is everyday.
+    static let suspicion = 2
+    /// Entries in a probe, by the number of silent losses.
+    static func probeSize(unanswered: Int) -> Int {
+        switch unanswered {
+        case ..<suspicion: Int.max
+        case 2: 256
+        case 3: 64
+        case 4: 16
+        case 5: 4
+        default: 1
+        }
+    }
+    /// Silent losses from which on an entry is probed alone.
+    static let alone = 6
+
+    let slot: ConnectionSlot
+    let now: Timestamp
+    private(set) var pushes: [Push] = []
+    private(set) var refused: [Lease.Refusal] = []
+    private var isProbe = false
+    private var needsFreshConnection = false
+    private var room: Int
+
+    init(slot: ConnectionSlot, now: Timestamp) {
+        self.slot = slot
+        self.now = now
+        self.room = slot.room
+    }
+
+    var lease: Lease {
+        Lease(
+            slot: slot, pushes: pushes, isProbe: isProbe, refused: refused, needsFreshConnection: needsFreshConnection)
+    }
+
+    /// Columns: message_id, device_token, payload, expires_at, priority, unanswered, is ours, is deactivated.
+    /// - Returns: whether to go on with the next row.
+    mutating func take(_ row: Row) -> Bool {
+        let entry: Int64 = row[0]
+        let size = Self.probeSize(unanswered: row[5])
+        if pushes.isEmpty {
+            if size < Int.max {
+                guard slot.isFresh else {
+                    needsFreshConnection = true
+                    return false
+                }
+                isProbe = true
+            }
+        } else if isProbe != (size < Int.max) {
+            return false
+        }
+        room = min(room, size)
+        guard pushes.count < room else { return false }
+        if let expires = row[3] as Int64?, expires <= now.seconds {
+            refused.append(.init(entry: entry, state: .expired, reason: "Expired"))
+            return true
+        }
+        if row[7] as Bool {
+            refused.append(.init(entry: entry, state: .failed, reason: "DeviceInactive"))
+            return true
+        }
+        do throws(Poison) {
+            pushes.append(try push(entry, row))
+        } catch {
+            refused.append(.init(entry: entry, state: .failed, reason: error.rawValue))
+        }
+        return pushes.count < room
+    }
+
+    /// Why an entry can never be written; spelt as the gateway would say it, where it would.
+    private enum Poison: String, Error {
+        case invalidToken = "InvalidToken"
+        case missingPayload = "MissingPayload"
+        case invalidPayloadSize = "InvalidPayloadSize"
+        case invalidJSON = "InvalidJSON"
+    }
+
+    private func push(_ entry: Int64, _ row: Row) throws(Poison) -> Push {
+        guard let text = String.fromDatabaseValue(row[1]), let token = try? DeviceToken(parsing: text) else {
+            throw .invalidToken
+        }
+        // A payload that another program inserted may be text or a blob.
+        let payload: [UInt8]
+        switch (row[2] as DatabaseValue).storage {
+        case .string(let text): payload = Array(text.utf8)
+        case .blob(let data): payload = Array(data)
+        default: throw .invalidJSON
+        }
+        guard !payload.isEmpty else { throw .missingPayload }
+        guard payload.count <= slot.payloadLimit else { throw .invalidPayloadSize }
+        let isOurs: Bool = row[6]
+        guard isOurs || Self.isObject(payload) else { throw .invalidJSON }
+        let priority = Int64.fromDatabaseValue(row[4]).flatMap(UInt8.init(exactly:))
+        return Push(
+            entry: entry, identifier: slot.firstIdentifier + UInt32(pushes.count), token: token, payload: payload,
+            expiration: row[3], priority: priority)
+    }
+
+    private static func isObject(_ payload: [UInt8]) -> Bool {
+        (try? JSONSerialization.jsonObject(with: Data(payload))) is [String: Any]
+    }
+}

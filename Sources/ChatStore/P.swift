@@ -1,2 +1,0 @@
-import GRDB
-let ChatStorePlaceholder = 0

@@ -1,0 +1,100 @@
+package import ChatDomain
+import Foundation
+import GRDB
+
+extension SQLiteStore: PushQueue {
+    /// Delayed entries that one lease promotes to due ones.
+    private static let promotionStep = 1000
+
+    package func lease(app: AppName, for slot: ConnectionSlot) async throws(ChatError) -> Lease {
+        try await writer.perform { [self] db in
+            let now = clock()
+            try promote(app: app, now: now, db)
+            var screening = LeaseScreening(slot: slot, now: now)
+            let rows = try Row.fetchCursor(
+                db.cachedStatement(
+                    sql: """
+                        SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.unanswered,
+                            q.chat_message IS NOT NULL, d.time_deactivated IS NOT NULL
+                        FROM push_queue q
+                        LEFT JOIN devices d ON d.device_token = q.device_token AND d.app = q.app
+                        WHERE q.app = ? AND q.state = 'pending' AND q.not_before IS NULL
+                        ORDER BY q.message_id LIMIT ?
+                        """), arguments: [app.text, slot.room])
+            while let row = try rows.next(), screening.take(row) {}
+            try write(screening, now: now, db)
+            return screening.lease
+        }
+    }
+
+    /// Makes entries due whose time has come. An entry that waits for a repeat is also due when the wait is longer than
+    /// any wait there is: then the clock was set back.
+    private func promote(app: AppName, now: Timestamp, _ db: Database) throws {
+        let beyond = now + settings().retry.longest * 2
+        for condition in ["not_before <= ?1", "not_before > ?2 AND attempts > 0"] {
+            try db.cachedStatement(
+                sql: """
+                    UPDATE push_queue SET not_before = NULL WHERE message_id IN (
+                        SELECT message_id FROM push_queue
+                        WHERE app = ?3 AND state = 'pending' AND not_before IS NOT NULL AND \(condition)
+                            AND ?1 IS NOT NULL AND ?2 IS NOT NULL
+                        ORDER BY not_before LIMIT ?4)
+                    """
+            ).execute(arguments: [now.milliseconds, beyond.milliseconds, app.text, Self.promotionStep])
+        }
+    }
+
+    /// Marks what was taken and settles what was refused.
+    private func write(_ screening: LeaseScreening, now: Timestamp, _ db: Database) throws {
+        let text = now.sqlText
+        let written = try db.cachedStatement(
+            sql: """
+                UPDATE push_queue SET state = 'written', connection_epoch = ?, identifier = ?, time_written = ?,
+                    attempts = attempts + 1
+                WHERE message_id = ?
+                """)
+        for push in screening.pushes {
+            try written.execute(arguments: [
+                screening.slot.connection.number, Int64(push.identifier), text, push.entry,
+            ])
+        }
+        let refused = try db.cachedStatement(
+            sql: "UPDATE push_queue SET state = ?, reason = ?, time_settled = ? WHERE message_id = ?")
+        for refusal in screening.refused {
+            try refused.execute(arguments: [refusal.state.rawValue, refusal.reason, text, refusal.entry])
+        }
+    }
+
+    package func recover() async throws(ChatError) -> Int {
+        try await writer.perform { db in
+            try db.execute(
+                sql: """
+                    UPDATE push_queue SET state = 'pending', reason = 'RelayRestarted', connection_epoch = NULL,
+                        identifier = NULL
+                    WHERE state = 'written'
+                    """)
+            return db.changesCount
+        }
+    }
+
+    package func nextDue(app: AppName) async throws(ChatError) -> Timestamp? {
+        try await read { db in
+            try Int64.fetchOne(
+                db.cachedStatement(
+                    sql: """
+                        SELECT min(not_before) FROM push_queue
+                        WHERE app = ? AND state = 'pending' AND not_before IS NOT NULL
+                        """), arguments: [app.text]
+            ).map(Timestamp.init(milliseconds:))
+        }
+    }
+
+    /// How many entries of an app are in a state.
+    package func count(app: AppName, state: PushState) async throws(ChatError) -> Int {
+        try await read { db in
+            try Int.fetchOne(
+                db, sql: "SELECT count(*) FROM push_queue WHERE app = ? AND state = ?",
+                arguments: [app.text, state.rawValue]) ?? 0
+        }
+    }
+}

@@ -1,0 +1,176 @@
+package import ChatDomain
+import GRDB
+
+extension SQLiteStore: RoomStore {
+    package func join(_ request: JoinRequest) async throws(ChatError) {
+        try await writer.perform { [clock] db in
+            let now = clock().sqlText
+            let token = try Self.register(request.token, of: request.member, app: request.app, now: now, db)
+            let client = request.client
+            // The same room again: the member stays who it is, with its place and its history.
+            try db.cachedStatement(
+                sql: """
+                    UPDATE active_users SET device_token = ?, nickname = ?, ip_address = ?, app_version = ?,
+                        os_version = ?, device_model = ?, time_updated = ?
+                    WHERE udid = ? AND secret_code = ? AND app = ?
+                    """
+            ).execute(arguments: [
+                token, request.nickname.text, client.address, client.appVersion, client.osVersion, client.deviceModel,
+                now, request.member.text, request.code.text, request.app.text,
+            ])
+            guard db.changesCount == 0 else { return }
+            try db.cachedStatement(sql: "DELETE FROM active_users WHERE udid = ?")
+                .execute(arguments: [request.member.text])
+            try db.cachedStatement(
+                sql: """
+                    INSERT INTO active_users (udid, device_token, nickname, secret_code, ip_address, app, app_version,
+                        os_version, device_model, time_joined, time_updated, history_from)
+                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(message_id), 0) FROM messages))
+                    """
+            ).execute(arguments: [
+                request.member.text, token, request.nickname.text, request.code.text, client.address,
+                request.app.text, client.appVersion, client.osVersion, client.deviceModel, now, now,
+            ])
+        }
+    }
+
+    package func leave(_ member: MemberID) async throws(ChatError) -> Bool {
+        try await writer.perform { db in
+            try db.cachedStatement(sql: "DELETE FROM active_users WHERE udid = ?").execute(arguments: [member.text])
+            return db.changesCount > 0
+        }
+    }
+
+    package func update(
+        _ member: MemberID, token: DeviceToken, client: ClientInfo
+    ) async throws(ChatError) {
+        try await writer.perform { [clock] db in
+            let now = clock().sqlText
+            let app = try String.fetchOne(
+                db.cachedStatement(sql: "SELECT app FROM active_users WHERE udid = ?"), arguments: [member.text])
+            guard let app else { throw ChatError.notJoined() }
+            let text = try Self.register(token, of: member, app: AppName(app), now: now, db)
+            try db.cachedStatement(
+                sql: """
+                    UPDATE active_users SET device_token = ?, ip_address = coalesce(?, ip_address),
+                        app_version = coalesce(?, app_version), os_version = coalesce(?, os_version),
+                        device_model = coalesce(?, device_model), time_updated = ?
+                    WHERE udid = ?
+                    """
+            ).execute(arguments: [
+                text, client.address, client.appVersion, client.osVersion, client.deviceModel, now, member.text,
+            ])
+        }
+    }
+
+    package func post(_ request: PostRequest) async throws(ChatError) -> PostReceipt {
+        let (receipt, hasMore) = try await writer.perform { [self] db in try insert(request, db) }
+        if receipt.queued > 0 { announceArrivals() }
+        if hasMore { continueFanout(of: receipt.message) }
+        return receipt
+    }
+
+    package func messages(
+        for member: MemberID, since: MessageID?, limit: Int
+    ) async throws(ChatError) -> MessagePage {
+        try await read { db in
+            let room = try Row.fetchOne(
+                db.cachedStatement(sql: "SELECT secret_code, history_from FROM active_users WHERE udid = ?"),
+                arguments: [member.text])
+            guard let room else { throw ChatError.notJoined() }
+            let since = since ?? room[1]
+            let rows = try Row.fetchCursor(
+                db.cachedStatement(
+                    sql: """
+                        SELECT message_id, nickname, text, time_sent, udid FROM messages
+                        WHERE secret_code = ? AND message_id > ? ORDER BY message_id LIMIT ?
+                        """), arguments: [room[0] as String, since, limit])
+            var messages: [Message] = []
+            while let row = try rows.next() {
+                messages.append(
+                    Message(
+                        id: row[0], nickname: row[1], text: row[2],
+                        sentAt: Timestamp(sqlText: row[3]) ?? Timestamp(milliseconds: 0),
+                        isOwn: row[4] as String == member.text))
+            }
+            return MessagePage(messages: messages, next: messages.last?.id ?? since)
+        }
+    }
+
+    package func ping() async throws(ChatError) {
+        _ = try await read { db in try Int.fetchOne(db, sql: "SELECT count(*) FROM sqlite_schema") }
+    }
+
+    /// Registers a device for its member and says what `device_token` is to hold.
+    ///
+    /// A token is one installed app, and that has one user: other members who had it (the app's earlier user, or its
+    /// earlier udid) keep their room and lose the token.
+    private static func register(
+        _ token: DeviceToken?, of member: MemberID, app: AppName, now: String, _ db: Database
+    ) throws -> String {
+        guard let text = token?.description else { return "0" }
+        try db.cachedStatement(
+            sql: """
+                UPDATE active_users SET device_token = '0'
+                WHERE device_token = ? AND app = ? AND device_token <> '0' AND udid <> ?
+                """
+        ).execute(arguments: [text, app.text, member.text])
+        try db.cachedStatement(
+            sql: """
+                INSERT INTO devices (app, device_token, time_created, time_registered) VALUES (?, ?, ?, ?)
+                ON CONFLICT (device_token, app) DO UPDATE SET time_registered = excluded.time_registered,
+                    time_deactivated = NULL, deactivated_reason = NULL
+                """
+        ).execute(arguments: [app.text, text, now, now])
+        return text
+    }
+
+    /// The message, and pushes for the first members of its room.
+    /// - Returns: the receipt, and whether members are left for later steps.
+    private func insert(_ request: PostRequest, _ db: Database) throws -> (PostReceipt, Bool) {
+        let member = try Row.fetchOne(
+            db.cachedStatement(sql: "SELECT nickname, secret_code FROM active_users WHERE udid = ?"),
+            arguments: [request.member.text])
+        guard let member else { throw ChatError.notJoined() }
+        let (nickname, code): (String, String) = (member[0], member[1])
+        if let key = request.idempotencyKey {
+            let earlier = try Row.fetchOne(
+                db.cachedStatement(
+                    sql: "SELECT message_id, text FROM messages WHERE udid = ? AND idempotency_key = ?"),
+                arguments: [request.member.text, key])
+            if let earlier {
+                guard earlier[1] as String == request.text.text else {
+                    throw ChatError(
+                        .idempotencyConflict, "Idempotency-Key was used before, for another text",
+                        field: "Idempotency-Key")
+                }
+                return (PostReceipt(message: earlier[0], isRepeat: true, queued: 0), false)
+            }
+        }
+        let now = clock()
+        let lastMember =
+            try Int64.fetchOne(db.cachedStatement(sql: "SELECT max(member_id) FROM active_users")) ?? 0
+        // Before anything is written: a payload that cannot be made is the request's error.
+        let fanout = Fanout(
+            message: 0, code: code, sender: request.member.text, nickname: nickname, text: request.text.text, after: 0,
+            until: lastMember)
+        let entries = try fanout.nextEntries(settings(), db)
+        try db.cachedStatement(
+            sql: """
+                INSERT INTO messages (secret_code, udid, nickname, text, ip_address, time_sent, idempotency_key)
+                VALUES (?, ?, ?, ?, ?, ?, ?)
+                """
+        ).execute(arguments: [
+            code, request.member.text, nickname, request.text.text, request.client.address, now.sqlText,
+            request.idempotencyKey,
+        ])
+        let message = db.lastInsertedRowID
+        try db.cachedStatement(
+            sql: """
+                UPDATE active_users SET time_last_message = ?, ip_address = coalesce(?, ip_address) WHERE udid = ?
+                """
+        ).execute(arguments: [now.sqlText, request.client.address, request.member.text])
+        let queued = try fanout.insert(entries, message: message, now: now, settings(), db)
+        return (PostReceipt(message: message, isRepeat: false, queued: queued), entries.hasMore)
+    }
+}

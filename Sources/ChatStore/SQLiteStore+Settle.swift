@@ -1,0 +1,123 @@
+package import ChatDomain
+import GRDB
+
+extension SQLiteStore {
+    package func settle(_ verdicts: [Verdict]) async throws(ChatError) -> [Settlement] {
+        guard !verdicts.isEmpty else { return [] }
+        let settlements = try await writer.perform { [self] db in
+            let now = clock()
+            return try verdicts.map { try settle($0, now: now, db) }
+        }
+        if settlements.contains(where: { $0.state == .pending && $0.count > 0 }) { announceArrivals() }
+        return settlements
+    }
+
+    /// Entries that are still `written` under the verdict's connection and identifiers.
+    private static let named = "connection_epoch = ? AND state = 'written' AND identifier BETWEEN ? AND ?"
+    /// How far back an answer can overrule silence. A gateway that is later than this is not waited for.
+    private static let hindsight = Duration.seconds(3600)
+
+    /// Brings entries that silence made `sent` back to `written`, for the verdict that follows.
+    ///
+    /// Only those of the running process: an epoch's number can be met again in another.
+    private func recall(_ verdict: Verdict, now: Timestamp, _ db: Database) throws {
+        try db.cachedStatement(
+            sql: """
+                UPDATE push_queue SET state = 'written', time_sent = NULL, time_settled = NULL
+                WHERE time_settled >= ? AND state = 'sent' AND connection_epoch = ? AND identifier BETWEEN ? AND ?
+                """
+        ).execute(arguments: [
+            max(now - Self.hindsight, opened).sqlText, verdict.connection.number,
+            Int64(verdict.identifiers.lowerBound), Int64(verdict.identifiers.upperBound),
+        ])
+    }
+
+    private func settle(_ verdict: Verdict, now: Timestamp, _ db: Database) throws -> Settlement {
+        if verdict.overrulesSilence { try recall(verdict, now: now, db) }
+        let key: StatementArguments = [
+            verdict.connection.number, Int64(verdict.identifiers.lowerBound), Int64(verdict.identifiers.upperBound),
+        ]
+        func change(_ assignments: String, _ arguments: StatementArguments) throws -> [Row] {
+            let sql = "UPDATE push_queue SET \(assignments) WHERE \(Self.named)"
+            guard verdict.identifiers.count == 1 else {
+                try db.cachedStatement(sql: sql).execute(arguments: arguments + key)
+                return []
+            }
+            return try Row.fetchAll(
+                db.cachedStatement(sql: sql + " RETURNING message_id, device_token"), arguments: arguments + key)
+        }
+        func settlement(_ rows: [Row], _ state: PushState) -> Settlement {
+            let count = verdict.identifiers.count == 1 ? rows.count : db.changesCount
+            return Settlement(
+                verdict: verdict, count: count, entry: rows.first?[0],
+                token: rows.first.flatMap { try? DeviceToken(parsing: $0[1]) }, state: state)
+        }
+        let time = now.sqlText
+        switch verdict.outcome {
+        case .accepted:
+            return settlement(
+                try change("state = 'sent', reason = NULL, time_sent = ?, time_settled = ?", [time, time]), .sent)
+        case .rejected(let reason):
+            return settlement(
+                try change("state = 'failed', reason = ?, time_settled = ?", [reason, time]), .failed)
+        case .unregistered(let since, let reason):
+            try db.cachedStatement(
+                sql: """
+                    UPDATE devices SET time_deactivated = ?, deactivated_reason = ?
+                    WHERE time_deactivated IS NULL AND substr(time_registered, 1, 19) <= ?
+                        AND (device_token, app) IN (SELECT device_token, app FROM push_queue WHERE \(Self.named))
+                    """
+            ).execute(arguments: [since.sqlText, reason, String(since.sqlText.prefix(19))] + key)
+            return settlement(
+                try change("state = 'failed', reason = ?, time_settled = ?", [reason, time]), .failed)
+        case .notProcessed:
+            return settlement(try change("state = 'pending'", []), .pending)
+        case .unanswered(let reason):
+            return settlement(
+                try change(
+                    """
+                    unanswered = unanswered + 1, reason = ?,
+                    state = CASE WHEN \(Self.isProvedPoison) THEN 'failed' ELSE 'pending' END,
+                    time_settled = CASE WHEN \(Self.isProvedPoison) THEN ? ELSE NULL END,
+                    not_before = CASE WHEN unanswered + 1 > \(LeaseScreening.alone)
+                        THEN ? + (1000 << min(unanswered - \(LeaseScreening.alone), 9)) END
+                    """, [reason, time, now.milliseconds]), .pending)
+        case .retry(let reason):
+            return try retry(verdict, reason: reason, key: key, now: now, db)
+        }
+    }
+
+    /// Alone on its connection five times without a word, while a push that was queued later got through: it is the push and not
+    /// the gateway.
+    private static let isProvedPoison = """
+        unanswered >= \(LeaseScreening.alone + 4) AND EXISTS (
+            SELECT 1 FROM push_queue AS later WHERE later.message_id > push_queue.message_id
+                AND later.app = push_queue.app AND later.state = 'sent')
+        """
+
+    /// Each entry by the number of its own attempts.
+    private func retry(
+        _ verdict: Verdict, reason: String, key: StatementArguments, now: Timestamp, _ db: Database
+    ) throws -> Settlement {
+        let policy = settings().retry
+        let rows = try Row.fetchAll(
+            db.cachedStatement(
+                sql: "SELECT message_id, device_token, attempts FROM push_queue WHERE \(Self.named)"), arguments: key)
+        var state = PushState.pending
+        for row in rows {
+            let delay = policy.delay(afterAttempts: row[2])
+            state = delay == nil ? .failed : .pending
+            try db.cachedStatement(
+                sql: """
+                    UPDATE push_queue SET state = ?, reason = ?, not_before = ?, time_settled = ? WHERE message_id = ?
+                    """
+            ).execute(arguments: [
+                state.rawValue, reason, delay.map { (now + $0).milliseconds }, delay == nil ? now.sqlText : nil,
+                row[0] as Int64,
+            ])
+        }
+        return Settlement(
+            verdict: verdict, count: rows.count, entry: rows.count == 1 ? rows[0][0] : nil,
+            token: rows.count == 1 ? try? DeviceToken(parsing: rows[0][1]) : nil, state: state)
+    }
+}

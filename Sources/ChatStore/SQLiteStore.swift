@@ -1,0 +1,85 @@
+package import ChatDomain
+import GRDB
+package import Logging
+import Synchronization
+
+/// Members, devices, messages and the durable queue in one SQLite file.
+///
+/// Everything is written through one ``BatchingWriter``; reads have their own connections. The extensions are one
+/// port each.
+package final class SQLiteStore: Sendable {
+    /// What the store must know of the configuration; asked at each use, so that a reload takes effect at once.
+    package struct Settings: Sendable {
+        /// How a chat message becomes an app's payload.
+        package var payload: @Sendable (AppName) -> AlertPayload
+        /// How long a chat push is worth sending; nil for ever.
+        package var expiration: Duration?
+        package var retry: RetryPolicy
+
+        package init(
+            payload: @escaping @Sendable (AppName) -> AlertPayload, expiration: Duration? = nil,
+            retry: RetryPolicy = RetryPolicy()
+        ) {
+            self.payload = payload
+            self.expiration = expiration
+            self.retry = retry
+        }
+    }
+
+    let pool: DatabasePool
+    let writer: BatchingWriter
+    let settings: @Sendable () -> Settings
+    let clock: TimeSource
+    let logger: Logger
+    /// When this process opened the file.
+    let opened: Timestamp
+    private let subscribers = Mutex<[Int: AsyncStream<Void>.Continuation]>([:])
+    private let nextSubscriber = Atomic(0)
+
+    /// Opens or creates the database.
+    package init(
+        file: DatabaseFile, settings: @escaping @Sendable () -> Settings, clock: @escaping TimeSource = Timestamp.now,
+        logger: Logger
+    ) throws {
+        self.pool = try file.open()
+        self.writer = BatchingWriter(pool: pool)
+        self.settings = settings
+        self.clock = clock
+        self.logger = logger
+        self.opened = clock()
+    }
+
+    /// Closes the connections. Calls after it fail.
+    package func close() throws {
+        try pool.close()
+    }
+
+    /// Reads beside the writer, from the last commit.
+    func read<Value: Sendable>(
+        _ body: @escaping @Sendable (Database) throws -> Value
+    ) async throws(ChatError) -> Value {
+        do {
+            return try await pool.read(body)
+        } catch {
+            throw ChatError(storing: error)
+        }
+    }
+
+    /// See ``PushQueue/arrivals()``.
+    package func arrivals() -> AsyncStream<Void> {
+        let number = nextSubscriber.add(1, ordering: .relaxed).newValue
+        return AsyncStream(bufferingPolicy: .bufferingNewest(1)) { continuation in
+            subscribers.withLock { $0[number] = continuation }
+            continuation.onTermination = { [weak self] _ in
+                self?.subscribers.withLock { $0[number] = nil }
+            }
+        }
+    }
+
+    /// Tells everyone who waits for entries that there may be some.
+    func announceArrivals() {
+        for continuation in subscribers.withLock({ Array($0.values) }) {
+            continuation.yield()
+        }
+    }
+}
