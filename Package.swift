@@ -120,7 +120,10 @@ let package = Package(
         .testTarget(name: "ChatDomainTests", dependencies: ["ChatDomain"], swiftSettings: strict),
         .testTarget(
             name: "ChatStoreTests",
-            dependencies: ["ChatStore", "ChatDomain", .product(name: "GRDB", package: "GRDB.swift")],
+            dependencies: [
+                "ChatStore", "ChatDomain", .product(name: "GRDB", package: "GRDB.swift"),
+                .product(name: "Logging", package: "swift-log"),
+            ],
             swiftSettings: strict),
         .testTarget(
             name: "ChatDispatchTests", dependencies: ["ChatDispatch", "ChatDomain"], swiftSettings: strict),

@@ -1,0 +1,105 @@
+import Testing
+
+@testable import ChatDomain
+
+@Suite("Fields of the chat API")
+struct FieldTests {
+    @Test("A udid is 32 or 40 digits in any spelling", arguments: [
+        ("0F744707BEBCF74F9B7C25D48E335894", "0f744707bebcf74f9b7c25d48e335894"),
+        ("0f744707-bebc-f74f-9b7c-25d48e335894", "0f744707bebcf74f9b7c25d48e335894"),
+        (" 0123456789012345678901234567890123456789\n", "0123456789012345678901234567890123456789"),
+    ])
+    func udid(text: String, expected: String) throws {
+        #expect(try MemberID(parsing: text).text == expected)
+    }
+
+    @Test("A wrong udid is refused by name and rule", arguments: ["", "123", "g0123456789012345678901234567890"])
+    func wrongUdid(text: String) {
+        #expect {
+            try MemberID(parsing: text, field: "user_id")
+        } throws: {
+            ($0 as? ChatError)?.message.hasPrefix("Invalid user_id: must be 32 or 40 hexadecimal") == true
+        }
+    }
+
+    @Test("A token is read in every form that documents print", arguments: [
+        "0f744707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bbad78",
+        "<0f744707 bebcf74f 9b7c25d4 8e335894 5f6aa01d a5ddb387 462c7eaf 61bbad78>",
+        "0F744707 BEBCF74F 9B7C25D4 8E335894 5F6AA01D A5DDB387 462C7EAF 61BBAD78",
+        "  0f744707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bbad78\n",
+    ])
+    func token(text: String) throws {
+        let token = try DeviceToken(parsing: text)
+        #expect(token.description == "0f744707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bbad78")
+        #expect(token.shortened == "0f744707…")
+    }
+
+    @Test("A token of 100 bytes is taken, one of 101 or of 31 is not")
+    func tokenSizes() throws {
+        #expect(try DeviceToken(parsing: String(repeating: "ab", count: 100)).bytes.count == 100)
+        for count in [0, 31, 101] {
+            #expect(throws: ChatError.self) { try DeviceToken(parsing: String(repeating: "ab", count: count)) }
+        }
+    }
+
+    @Test("The description of Data since iOS 13 is refused with its own words")
+    func dataDescription() {
+        #expect {
+            try DeviceToken(parsing: "{length = 32, bytes = 0x0f744707 bebcf74f ... 61bbad78 }")
+        } throws: {
+            ($0 as? ChatError)?.message.contains("description of a Data value") == true
+        }
+    }
+
+    @Test("Text 0 is a text (defect 8), blanks are none, controls are named")
+    func texts() throws {
+        #expect(try MessageText(parsing: "0").text == "0")
+        #expect(try Nickname(parsing: "0").text == "0")
+        #expect(try SecretCode(parsing: " 0 ").text == "0")
+        #expect(try MessageText(parsing: "a\r\nb").text == "a\r\nb")
+        for text in ["", " \t\n", "a\tb", "a\u{1}b", String(repeating: "x", count: 191)] {
+            #expect(throws: ChatError.self) { try MessageText(parsing: text) }
+        }
+        #expect(try MessageText(parsing: String(repeating: "好", count: 63)).text.utf8.count == 189)
+        #expect(throws: ChatError.self) { try MessageText(parsing: String(repeating: "好", count: 64)) }
+    }
+
+    @Test("A name with a colon and a space would end up in the text, so it is refused (defect 19)")
+    func ambiguousName() throws {
+        #expect(try Nickname(parsing: "Bob:").text == "Bob:")
+        #expect(throws: ChatError.self) { try Nickname(parsing: "Bob: x") }
+    }
+
+    @Test("A code is one room however it was composed, and case counts (defect 11)")
+    func codes() throws {
+        #expect(try Array(SecretCode(parsing: "e\u{301}").text.utf8) == Array("\u{E9}".utf8))
+        #expect(try SecretCode(parsing: "Secret").text != SecretCode(parsing: "secret").text)
+    }
+
+    @Test("Times are written and read as SQLite's functions do", arguments: [
+        (Int64(1_304_805_449_000), "2011-05-07 21:57:29.000", "2011-05-07T21:57:29.000Z"),
+        (Int64(0), "1970-01-01 00:00:00.000", "1970-01-01T00:00:00.000Z"),
+        (Int64(-1), "1969-12-31 23:59:59.999", "1969-12-31T23:59:59.999Z"),
+    ])
+    func timestamps(milliseconds: Int64, sql: String, rfc: String) {
+        let time = Timestamp(milliseconds: milliseconds)
+        #expect(time.sqlText == sql)
+        #expect(time.rfc3339 == rfc)
+        #expect(Timestamp(sqlText: sql) == time)
+    }
+
+    @Test("SQLite's shorter forms are read, other text is not")
+    func otherTimes() {
+        #expect(Timestamp(sqlText: "2011-05-07 21:57:29") == Timestamp(milliseconds: 1_304_805_449_000))
+        #expect(Timestamp(sqlText: "2011-05-07 21:57:29.5") == Timestamp(milliseconds: 1_304_805_449_500))
+        #expect(Timestamp(sqlText: "yesterday") == nil)
+    }
+
+    @Test("Delays of repeats double up to the longest, then it is given up")
+    func retries() {
+        let policy = RetryPolicy(first: .seconds(1), longest: .seconds(5), attempts: 6)
+        #expect((1...6).map { policy.delay(afterAttempts: $0) } == [
+            .seconds(1), .seconds(2), .seconds(4), .seconds(5), .seconds(5), nil,
+        ])
+    }
+}

@@ -1,0 +1,57 @@
+import Foundation
+import Testing
+
+/// SwiftPM lets any target import any other that happens to be built; this holds the house's rule instead.
+@Suite("The direction of imports")
+struct ImportTests {
+    /// Of our own targets, which may a target import?
+    private static let allowed: [String: Set<String>] = [
+        "ChatDomain": [],
+        "APNSWire": [],
+        "ChatHTTP": ["ChatDomain"],
+        "ChatStore": ["ChatDomain"],
+        "ChatDispatch": ["ChatDomain"],
+        "APNSGateway": ["ChatDomain", "APNSWire"],
+        "APNSSandbox": ["APNSWire"],
+        "pushchat": [
+            "ChatDomain", "ChatHTTP", "ChatStore", "ChatDispatch", "APNSGateway", "APNSWire", "APNSSandbox",
+        ],
+    ]
+    /// Packages that only one target may know.
+    private static let confined: [String: Set<String>] = [
+        "GRDB": ["ChatStore"], "Yams": ["pushchat"], "ArgumentParser": ["pushchat"],
+        "Hummingbird": ["ChatHTTP", "APNSSandbox"], "NIOSSL": ["APNSGateway", "APNSSandbox", "ChatHTTP"],
+    ]
+
+    private static let sources = URL(filePath: #filePath).deletingLastPathComponent()
+        .deletingLastPathComponent().deletingLastPathComponent().appending(path: "Sources")
+
+    @Test("Every target is in the table")
+    func complete() throws {
+        let folders = try FileManager.default.contentsOfDirectory(atPath: Self.sources.path)
+        #expect(Set(folders) == Set(Self.allowed.keys))
+    }
+
+    @Test("Every import is in the table", arguments: allowed.keys.sorted())
+    func direction(target: String) throws {
+        let files = FileManager.default.enumerator(atPath: Self.sources.appending(path: target).path)
+        var seen = 0
+        while let file = files?.nextObject() as? String {
+            guard file.hasSuffix(".swift") else { continue }
+            seen += 1
+            let text = try String(contentsOf: Self.sources.appending(path: "\(target)/\(file)"), encoding: .utf8)
+            for line in text.split(separator: "\n") {
+                let words = line.split(separator: " ")
+                guard let keyword = words.firstIndex(of: "import"), keyword < 2, keyword + 1 < words.count else { continue }
+                let module = String(words[keyword + 1].split(separator: ".")[0])
+                if Self.allowed[module] != nil {
+                    #expect(Self.allowed[target]?.contains(module) == true, "\(target)/\(file) imports \(module)")
+                }
+                if let owners = Self.confined[module] {
+                    #expect(owners.contains(target), "\(target)/\(file) imports \(module)")
+                }
+            }
+        }
+        #expect(seen > 0)
+    }
+}

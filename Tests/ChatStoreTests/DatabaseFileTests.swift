@@ -1,0 +1,128 @@
+import ChatDomain
+import ChatStore
+import Foundation
+import GRDB
+import Testing
+
+@Suite("The database file")
+struct DatabaseFileTests {
+    let fixture: StoreFixture
+
+    init() throws {
+        fixture = try StoreFixture()
+    }
+
+    @Test("It and its side files are for the owner only, also when they were not before")
+    func modes() async throws {
+        #expect(
+            FileManager.default.createFile(
+                atPath: fixture.path, contents: nil, attributes: [.posixPermissions: 0o644]))
+        let store = try fixture.open()
+        try await store.join(StoreFixture.join(1))
+        for name in ["", "-wal", "-shm"] {
+            let attributes = try FileManager.default.attributesOfItem(atPath: fixture.path + name)
+            #expect(attributes[.posixPermissions] as? Int == 0o600, "\(name)")
+        }
+    }
+
+    @Test("Commits are durable: WAL, synchronous FULL, foreign keys")
+    func pragmas() async throws {
+        let store = try fixture.open()
+        #expect(try await store.pragma("journal_mode") == "wal")
+        #expect(try await store.pragma("synchronous") == "2")
+        #expect(try await store.pragma("foreign_keys") == "1")
+        #expect(try await store.pragma("user_version") == "1")
+    }
+
+    @Test("An older version is upgraded step by step")
+    func upgrades() throws {
+        _ = try fixture.open()
+        let later = Schema(
+            version: 3, sql: "", upgrades: [1: "CREATE TABLE second (x)", 2: "ALTER TABLE second ADD COLUMN y"])
+        _ = try fixture.open(later)
+        #expect(try fixture.value("SELECT count(*) FROM pragma_table_info('second')") == 2)
+        #expect(try fixture.value("PRAGMA user_version") == 3)
+    }
+
+    @Test("An upgrade that fails leaves the old version whole")
+    func failedUpgrade() throws {
+        _ = try fixture.open()
+        let broken = Schema(version: 3, sql: "", upgrades: [1: "CREATE TABLE second (x)", 2: "NO SQL"])
+        #expect(throws: (any Error).self) { try fixture.open(broken) }
+        #expect(try fixture.value("PRAGMA user_version") == 1)
+        #expect(try fixture.value("SELECT count(*) FROM sqlite_schema WHERE name = 'second'") == 0)
+    }
+
+    @Test("A newer version and another program's file are refused in words")
+    func refused() throws {
+        _ = try fixture.open()
+        _ = try fixture.query("PRAGMA user_version = 99")
+        #expect { try fixture.open() } throws: { "\($0)".contains("schema version 99") && "\($0)".contains("newer") }
+
+        let other = try StoreFixture()
+        _ = try other.query("CREATE TABLE theirs (x)")
+        #expect { try other.open() } throws: { "\($0)".contains("another program") }
+
+        let text = try StoreFixture()
+        try Data(repeating: 65, count: 5000).write(to: URL(filePath: text.path))
+        #expect { try text.open() } throws: { "\($0)".contains("cannot be opened as a database") }
+    }
+
+    @Test("One relay at a time, and the lock goes with its holder")
+    func lock() throws {
+        func hold(_ body: () throws -> Void) throws {
+            let lock = try DatabaseLock(path: fixture.path)
+            try body()
+            _ = consume lock
+        }
+        try hold {
+            #expect(throws: DatabaseFile.Unusable.self) { _ = try DatabaseLock(path: fixture.path) }
+        }
+        try hold {}
+    }
+
+    @Test("While another process holds the write lock too long: 503, nothing accepted, and then it works")
+    func locked() async throws {
+        let store = try fixture.open()
+        try await store.join(StoreFixture.join(1))
+        var unsafe = GRDB.Configuration()
+        unsafe.allowsUnsafeTransactions = true
+        let other = try DatabaseQueue(path: fixture.path, configuration: unsafe)
+        try await other.writeWithoutTransaction { db in
+            try db.execute(sql: "BEGIN IMMEDIATE")
+        }
+        let error = await #expect(throws: ChatError.self) { try await store.post(StoreFixture.post(1, "hi")) }
+        #expect(error?.code == .unavailable)
+        #expect(error?.retryAfter != nil)
+        #expect(try await store.messages(for: StoreFixture.member(1), since: nil, limit: 1).messages.isEmpty)
+        try await other.writeWithoutTransaction { db in
+            try db.execute(sql: "ROLLBACK")
+        }
+        _ = try await store.post(StoreFixture.post(1, "hi"))
+        #expect(try fixture.value("SELECT count(*) FROM messages") == 1)
+    }
+
+    @Test("A file that cannot grow is a 503 that loses nothing, and service resumes by itself")
+    func full() async throws {
+        let store = try fixture.open()
+        for number in 1...2 { try await store.join(StoreFixture.join(number)) }
+        try await store.limitPages(spare: 3)
+        var accepted = 0
+        var refused = 0
+        for number in 0..<200 {
+            do {
+                _ = try await store.post(StoreFixture.post(1, "message \(number) " + String(repeating: "x", count: 150)))
+                accepted += 1
+            } catch let error as ChatError {
+                #expect(error.code == .unavailable)
+                refused += 1
+            }
+        }
+        #expect(refused > 0)
+        #expect(try fixture.value("SELECT count(*) FROM messages") == accepted)
+        #expect(try fixture.value("SELECT count(*) FROM push_queue") == accepted)
+        try await store.limitPages(spare: 1_000_000)
+        _ = try await store.post(StoreFixture.post(1, "again"))
+        #expect(try fixture.value("SELECT count(*) FROM messages") == accepted + 1)
+    }
+}

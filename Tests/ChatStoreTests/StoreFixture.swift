@@ -1,0 +1,76 @@
+import ChatDomain
+import ChatStore
+import Foundation
+import GRDB
+import Logging
+import Synchronization
+
+/// A store on a real file of its own, which ends with the test.
+final class StoreFixture: Sendable {
+    let directory: URL
+    let time = Mutex(Timestamp(milliseconds: 1_800_000_000_000))
+
+    var path: String { directory.appending(path: "pushchat.db").path }
+
+    init() throws {
+        directory = FileManager.default.temporaryDirectory.appending(path: "pushchat-\(UUID().uuidString)")
+        try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
+    }
+
+    deinit {
+        try? FileManager.default.removeItem(at: directory)
+    }
+
+    func open(_ schema: Schema = .current) throws -> SQLiteStore {
+        try SQLiteStore(
+            file: DatabaseFile(path: path, schema: schema),
+            settings: { SQLiteStore.Settings(payload: { _ in AlertPayload(limit: 2048) }) },
+            clock: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    }
+
+    func advance(_ duration: Duration) {
+        time.withLock { $0 = $0 + duration }
+    }
+
+    /// Another process's look at the file.
+    func query(_ sql: String, _ arguments: StatementArguments = []) throws -> [Row] {
+        var configuration = GRDB.Configuration()
+        configuration.busyMode = .timeout(5)
+        let queue = try DatabaseQueue(path: path, configuration: configuration)
+        return try queue.write { try Row.fetchAll($0, sql: sql, arguments: arguments) }
+    }
+
+    func value(_ sql: String) throws -> Int {
+        try query(sql).first?[0] ?? -1
+    }
+
+    static func member(_ number: Int) throws -> MemberID {
+        let digits = String(number)
+        return try MemberID(parsing: String(repeating: "0", count: 40 - digits.count) + digits)
+    }
+
+    static func token(_ number: Int) throws -> DeviceToken {
+        let digits = String(number)
+        return try DeviceToken(parsing: String(repeating: "a", count: 64 - digits.count) + digits)
+    }
+
+    static func join(
+        _ number: Int, _ code: String = "room", name: String? = nil, token: Int? = nil, tokenless: Bool = false,
+        app: String = "default"
+    ) throws -> JoinRequest {
+        JoinRequest(
+            member: try member(number), app: AppName(app), token: tokenless ? nil : try Self.token(token ?? number),
+            nickname: try Nickname(parsing: name ?? "name\(number)"), code: try SecretCode(parsing: code),
+            client: ClientInfo(address: "192.0.2.\(number % 250)", appVersion: "1.0", osVersion: "5.1", deviceModel: "iPhone"))
+    }
+
+    static func post(_ number: Int, _ text: String, key: String? = nil) throws -> PostRequest {
+        PostRequest(member: try member(number), text: try MessageText(parsing: text), idempotencyKey: key)
+    }
+
+    static func slot(_ connection: Int64 = 1, first: UInt32 = 1, room: Int = 1000, fresh: Bool? = nil) -> ConnectionSlot {
+        ConnectionSlot(
+            connection: ConnectionEpoch(connection), firstIdentifier: first, room: room, isFresh: fresh ?? (first == 1),
+            payloadLimit: 2048)
+    }
+}
