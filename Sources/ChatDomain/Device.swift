@@ -29,15 +29,15 @@ package struct DeviceToken: Sendable, Hashable, CustomStringConvertible {
     /// blanks and `<…>`. Not the form of `NSData.description` since iOS 13 (`{length = 32, bytes = 0x…}`), from which
     /// the token cannot be recovered, because it is abbreviated.
     package init(parsing text: String, field: String = "token") throws(ChatError) {
-        var digits = Substring(FieldText.trimmed(text))
-        guard !digits.contains(where: { $0 == "{" || $0 == "=" }) else {
+        var digits = FieldText.trimmed(text).utf8[...]
+        guard !digits.contains(where: { $0 == UInt8(ascii: "{") || $0 == UInt8(ascii: "=") }) else {
             throw .invalid(
                 field, "is the description of a Data value, not a token; send the hexadecimal digits of its bytes")
         }
-        if digits.first == "<", digits.last == ">" {
+        if digits.first == UInt8(ascii: "<"), digits.last == UInt8(ascii: ">") {
             digits = digits.dropFirst().dropLast()
         }
-        let packed = digits.utf8.filter { $0 != UInt8(ascii: " ") }
+        let packed = digits.filter { $0 != UInt8(ascii: " ") }
         guard let bytes = Hex.bytes(packed) else {
             throw .invalid(field, "must be an even number of hexadecimal digits")
         }

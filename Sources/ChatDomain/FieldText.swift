@@ -1,7 +1,7 @@
 /// The rules that nickname, secret code and message text share.
-enum FieldText {
+package enum FieldText {
     /// What PHP's `trim` removes at both ends, and so did the original server (pushchat-api.md §1).
-    static func trimmed(_ text: String) -> String {
+    package static func trimmed(_ text: String) -> String {
         func isBlank(_ scalar: Unicode.Scalar) -> Bool {
             switch scalar {
             case " ", "\t", "\n", "\r", "\0", "\u{0B}": true

@@ -11,11 +11,12 @@ package struct MemberID: Sendable, Hashable, CustomStringConvertible {
     package let text: String
 
     package init(parsing text: String, field: String = "udid") throws(ChatError) {
-        let digits = FieldText.trimmed(text).filter { $0 != "-" }.lowercased()
-        guard Self.lengths.contains(digits.utf8.count), digits.utf8.allSatisfy(Hex.isDigit) else {
+        let digits = FieldText.trimmed(text).utf8.filter { $0 != UInt8(ascii: "-") }
+        guard Self.lengths.contains(digits.count), digits.allSatisfy(Hex.isDigit) else {
             throw .invalid(field, "must be 32 or 40 hexadecimal digits (dashes are ignored)")
         }
-        self.text = digits
+        // Sets the bit that tells lower from upper case; digits have it anyway.
+        self.text = String(decoding: digits.map { $0 | 0x20 }, as: UTF8.self)
     }
 
     package var description: String { text }

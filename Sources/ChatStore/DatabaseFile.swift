@@ -62,3 +62,43 @@ package struct DatabaseFile: Sendable {
         }
     }
 }
+
+extension DatabaseFile {
+    /// What `check` says of the file, without changing it.
+    /// - Throws: ``Unusable`` if the relay could not serve it.
+    package func inspect() throws -> String {
+        guard access(path, F_OK) == 0 else {
+            let folder = (path as NSString).deletingLastPathComponent
+            guard access(folder.isEmpty ? "." : folder, W_OK) == 0 else {
+                throw Unusable(description: "\(path) is missing and its folder cannot be written")
+            }
+            return "\(path) does not exist yet and will be created"
+        }
+        guard access(path, R_OK | W_OK) == 0 else {
+            throw Unusable(description: "\(path) cannot be read and written: \(String(cString: strerror(errno)))")
+        }
+        do {
+            var configuration = GRDB.Configuration()
+            configuration.readonly = true
+            configuration.busyMode = .timeout(Self.busyTimeout)
+            return try DatabaseQueue(path: path, configuration: configuration).read { db in
+                let found = try Int.fetchOne(db, sql: "PRAGMA user_version") ?? 0
+                guard try Int.fetchOne(db, sql: "PRAGMA application_id") == Schema.applicationID else {
+                    throw Unusable(description: "\(path) is a database of another program")
+                }
+                guard found <= schema.version else {
+                    throw Unusable(description: "\(path) has schema version \(found), newer than this pushchat knows")
+                }
+                let members = try Int.fetchOne(db, sql: "SELECT count(*) FROM active_users") ?? 0
+                let waiting =
+                    try Int.fetchOne(db, sql: "SELECT count(*) FROM push_queue WHERE state IN ('pending', 'written')")
+                    ?? 0
+                return "\(path), schema version \(found), \(members) members, \(waiting) pushes to send"
+            }
+        } catch let error as Unusable {
+            throw error
+        } catch {
+            throw Unusable(description: "\(path) cannot be read as a database: \(error)")
+        }
+    }
+}

@@ -1,0 +1,69 @@
+import Foundation
+import Hummingbird
+
+/// The context of a control request: what Hummingbird needs, and the port at which the client arrived.
+struct ControlContext: RequestContext {
+    var coreContext: CoreRequestContextStorage
+    let port: Int?
+
+    init(source: ApplicationRequestContextSource) {
+        coreContext = .init(source: source)
+        port = source.channel.localAddress?.port
+    }
+}
+
+/// Keeps web pages away from the control API, which asks for no token (interface.md, "The sandbox").
+///
+/// A page can make its visitor's browser call any address. The `Host` check stops names that were pointed at
+/// loopback (DNS rebinding), the `Origin` check calls from other sites, the content type check form posts, which
+/// need no permission.
+struct ControlGuard: RouterMiddleware {
+    typealias Context = ControlContext
+
+    /// Names that count as this machine, lower case.
+    private let names: Set<String>
+    /// Names that were allowed in the configuration; with a port only with that, else with any.
+    private let allowed: Set<String>
+
+    init(host: String, allowed: Set<String>) {
+        let host = host.contains(":") ? "[\(host)]" : host
+        names = ["localhost", "127.0.0.1", "[::1]", host.lowercased()]
+        self.allowed = Set(allowed.map { $0.lowercased() })
+    }
+
+    func handle(
+        _ request: Request, context: ControlContext, next: (Request, ControlContext) async throws -> Response
+    ) async throws -> Response {
+        guard isOurs(request.head.authority ?? "", port: context.port) else {
+            throw ControlError(
+                .forbidden, "Host: only localhost, 127.0.0.1 and [::1] with this port, and names that were allowed")
+        }
+        for origin in request.headers[values: .origin] {
+            let scheme = ["http://", "https://"].first(where: origin.lowercased().hasPrefix)
+            guard let scheme, isOurs(String(origin.dropFirst(scheme.count)), port: context.port) else {
+                throw ControlError(.forbidden, "Origin: only pages of this address may call it")
+            }
+        }
+        if [.post, .put, .patch].contains(request.method) {
+            let type = request.headers[.contentType]?.split(separator: ";").first ?? ""
+            guard type.trimmingCharacters(in: .whitespaces).lowercased() == "application/json" else {
+                throw ControlError(.unsupportedMediaType, "Content-Type: only application/json")
+            }
+        }
+        return try await next(request, context)
+    }
+
+    /// Whether a `Host` header, or an `Origin` without its scheme, names this listener.
+    private func isOurs(_ authority: String, port: Int?) -> Bool {
+        let authority = authority.lowercased()
+        var name = authority[...]
+        var named: Int? = 80
+        // An address in brackets has colons of its own.
+        if let colon = authority.lastIndex(of: ":"), authority[colon...].contains("]") == false {
+            name = authority[..<colon]
+            named = Int(authority[authority.index(after: colon)...])
+        }
+        if allowed.contains(authority) || allowed.contains(String(name)) { return true }
+        return names.contains(String(name)) && named == port
+    }
+}

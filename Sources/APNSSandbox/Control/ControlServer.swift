@@ -1,0 +1,53 @@
+import Hummingbird
+import Logging
+import NIOCore
+
+/// The plain HTTP listener of the control API.
+struct ControlServer: Sendable {
+    let address: SandboxAddress
+    /// Ends when the server does: on ``stop()``, or because it failed.
+    private let serving: Task<Void, any Error>
+
+    /// Listens and answers until stopped.
+    static func start(
+        _ api: ControlAPI, host: String, port: Int, group: any EventLoopGroup, logger: Logger
+    ) async throws -> ControlServer {
+        var quiet = logger
+        // The sandbox says itself where it listens.
+        quiet.logLevel = max(logger.logLevel, .warning)
+        let (ports, bound) = AsyncThrowingStream<Int, any Error>.makeStream()
+        let application = Application(
+            router: api.router(),
+            configuration: ApplicationConfiguration(
+                address: .hostname(host, port: port), serverName: "pushchat-sandbox"),
+            onServerRunning: { channel in bound.yield(channel.localAddress?.port ?? port) },
+            eventLoopGroupProvider: .shared(group),
+            logger: quiet)
+        let serving = Task {
+            do {
+                try await application.run()
+                bound.finish()
+            } catch {
+                bound.finish(throwing: error)
+                throw error
+            }
+        }
+        let boundPort = try await TLSListener.bind(host: host, port: port, flag: "--control-port") {
+            try await ports.first { _ in true }
+        }
+        guard let boundPort else {
+            serving.cancel()
+            throw CancellationError()
+        }
+        return ControlServer(address: SandboxAddress(host: host, port: boundPort), serving: serving)
+    }
+
+    func waitUntilEnded() async throws {
+        try await serving.value
+    }
+
+    func stop() async {
+        serving.cancel()
+        _ = await serving.result
+    }
+}

@@ -1,0 +1,136 @@
+import Crypto
+import Foundation
+import SwiftASN1
+import X509
+
+/// A certificate and its key, both P-256.
+struct Identity {
+    var certificate: Certificate
+    var key: P256.Signing.PrivateKey
+
+    /// Certificate and key in one text, the certificate first.
+    var pem: String {
+        get throws { try certificate.serializeAsPEM().pemString + "\n" + key.pemRepresentation + "\n" }
+    }
+
+    /// Reads what ``pem`` wrote, in either order.
+    /// - Throws: when one of the two is missing, or the key is not the certificate's.
+    init(pem: String) throws {
+        let documents = try PEMDocument.parseMultiple(pemString: pem)
+        guard let certificate = documents.first(where: { $0.discriminator == Certificate.defaultPEMDiscriminator }),
+            let key = documents.first(where: { $0.discriminator != Certificate.defaultPEMDiscriminator })
+        else { throw Mismatch() }
+        self.init(
+            certificate: try Certificate(pemDocument: certificate),
+            key: try P256.Signing.PrivateKey(pemRepresentation: key.pemString))
+        guard Certificate.PublicKey(self.key.publicKey) == self.certificate.publicKey else { throw Mismatch() }
+    }
+
+    init(certificate: Certificate, key: P256.Signing.PrivateKey) {
+        self.certificate = certificate
+        self.key = key
+    }
+
+    /// A file that does not hold a certificate with its own key.
+    struct Mismatch: Error {}
+}
+
+/// Makes the sandbox's certificates: its own authority, and leaves below it.
+struct CertificateIssuer {
+    static let authorityName = "PushChat Sandbox CA"
+    static let day: TimeInterval = 86_400
+    static let authorityValidity = 3650 * day
+    /// What the strictest of the platforms (Apple's) still takes for a server.
+    static let leafValidity = 825 * day
+    /// Certificates that end sooner than this are made anew at start.
+    static let renewal = 30 * day
+    /// Certificates begin this long ago, for clients whose clock is behind.
+    static let backdating = day
+
+    var authority: Identity
+    var now: Date
+
+    /// A new authority, good for ten years.
+    init(now: Date) throws {
+        let key = P256.Signing.PrivateKey()
+        let name = try DistinguishedName { CommonName(Self.authorityName) }
+        let certificate = try Certificate(
+            version: .v3, serialNumber: Certificate.SerialNumber(), publicKey: .init(key.publicKey),
+            notValidBefore: now - Self.backdating, notValidAfter: now + Self.authorityValidity, issuer: name,
+            subject: name,
+            extensions: Certificate.Extensions {
+                Critical(BasicConstraints.isCertificateAuthority(maxPathLength: 0))
+                Critical(KeyUsage(keyCertSign: true, cRLSign: true))
+                SubjectKeyIdentifier(hash: Certificate.PublicKey(key.publicKey))
+            },
+            issuerPrivateKey: .init(key))
+        self.init(authority: Identity(certificate: certificate, key: key), now: now)
+    }
+
+    init(authority: Identity, now: Date) {
+        self.authority = authority
+        self.now = now
+    }
+
+    /// A certificate for the listeners, with the names by which this machine calls itself.
+    func server() throws -> Identity {
+        try leaf(
+            subject: DistinguishedName { CommonName("localhost") },
+            extensions: Certificate.Extensions {
+                try ExtendedKeyUsage([.serverAuth])
+                SubjectAlternativeNames([
+                    .dnsName("localhost"),
+                    .ipAddress(ASN1OctetString(contentBytes: [127, 0, 0, 1])),
+                    .ipAddress(ASN1OctetString(contentBytes: [UInt8](repeating: 0, count: 15) + [1])),
+                ])
+            })
+    }
+
+    /// A certificate that looks like the one Apple issues for development: the topic is its UID (apns-binary.md §1).
+    func client(topic: String) throws -> Identity {
+        try leaf(
+            subject: DistinguishedName([
+                .init(type: .userIdentifier, value: .init(utf8String: topic)),
+                .init(
+                    type: .RDNAttributeType.commonName,
+                    value: .init(utf8String: CertificateTopic.commonNamePrefix + topic)),
+            ]),
+            extensions: Certificate.Extensions {
+                try ExtendedKeyUsage([.clientAuth])
+                // Apple's mark of the development environment; some clients choose the host by it.
+                Certificate.Extension(
+                    oid: [1, 2, 840, 113635, 100, 6, 3, 1], critical: false, value: [0x05, 0x00])
+            })
+    }
+
+    /// Whether the certificate is this authority's and good for at least thirty days more.
+    func vouches(for certificate: Certificate) -> Bool {
+        certificate.issuer == authority.certificate.subject
+            && authority.certificate.publicKey.isValidSignature(certificate.signature, for: certificate)
+            && isLasting(certificate)
+    }
+
+    /// Whether the certificate has begun and is good for at least thirty days more.
+    func isLasting(_ certificate: Certificate) -> Bool {
+        certificate.notValidBefore <= now && certificate.notValidAfter >= now + Self.renewal
+    }
+
+    private func leaf(subject: DistinguishedName, extensions: Certificate.Extensions) throws -> Identity {
+        let key = P256.Signing.PrivateKey()
+        let authorityKey = SubjectKeyIdentifier(hash: authority.certificate.publicKey)
+        let certificate = try Certificate(
+            version: .v3, serialNumber: Certificate.SerialNumber(), publicKey: .init(key.publicKey),
+            notValidBefore: max(now - Self.backdating, authority.certificate.notValidBefore),
+            notValidAfter: min(now + Self.leafValidity, authority.certificate.notValidAfter),
+            issuer: authority.certificate.subject, subject: subject,
+            extensions: Certificate.Extensions {
+                Critical(BasicConstraints.notCertificateAuthority)
+                Critical(KeyUsage(digitalSignature: true))
+                SubjectKeyIdentifier(hash: Certificate.PublicKey(key.publicKey))
+                AuthorityKeyIdentifier(keyIdentifier: authorityKey.keyIdentifier)
+                extensions
+            },
+            issuerPrivateKey: .init(authority.key))
+        return Identity(certificate: certificate, key: key)
+    }
+}

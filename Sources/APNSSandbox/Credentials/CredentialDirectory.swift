@@ -1,0 +1,81 @@
+import Foundation
+
+/// The directory of the sandbox's credentials: locked while they are made, its files replaced whole.
+struct CredentialDirectory: Sendable {
+    /// How long another process may hold the lock. Making everything takes well under a second.
+    static let lockPatience = Duration.seconds(10)
+    static let lockInterval = Duration.milliseconds(20)
+    /// The longest file that is read: a certificate with its key is a few kilobytes.
+    static let fileLimit = 1 << 20
+
+    let path: String
+
+    /// Runs `body` while no other process is inside its own.
+    /// - Throws: ``SandboxError/directoryBusy(path:)`` when the lock was not to be had within ``lockPatience``.
+    func locked<Result: Sendable>(_ body: @Sendable () throws -> Result) async throws -> Result {
+        try make()
+        let lock = open(file(".lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        guard lock >= 0 else { throw failure(".lock") }
+        // Closing the descriptor gives the lock back, as does the end of the process.
+        defer { close(lock) }
+        let deadline = ContinuousClock.now + Self.lockPatience
+        while flock(lock, LOCK_EX | LOCK_NB) != 0 {
+            guard errno == EWOULDBLOCK || errno == EINTR else { throw failure(".lock") }
+            guard ContinuousClock.now < deadline else { throw SandboxError.directoryBusy(path: path) }
+            try await Task.sleep(for: Self.lockInterval)
+        }
+        return try body()
+    }
+
+    func file(_ name: String) -> String {
+        path + "/" + name
+    }
+
+    /// A file's bytes; nil where it is missing, unreadable or longer than ``fileLimit``.
+    func read(_ name: String) -> [UInt8]? {
+        guard let handle = FileHandle(forReadingAtPath: file(name)) else { return nil }
+        defer { try? handle.close() }
+        guard let data = try? handle.read(upToCount: Self.fileLimit), data.count < Self.fileLimit else { return nil }
+        return Array(data)
+    }
+
+    /// Replaces files, each whole or not at all, mode 0600: all are on disk under other names before the first gets its own.
+    ///
+    /// A crash between two renames leaves old and new together; what reads them checks that they belong together.
+    func replace(_ files: [(name: String, bytes: [UInt8])]) throws {
+        var written: [(temporary: String, name: String)] = []
+        defer { for file in written { unlink(self.file(file.temporary)) } }
+        for file in files {
+            let temporary = ".\(file.name).\(UInt64.random(in: 0 ... .max))"
+            let descriptor = open(
+                self.file(temporary), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
+            guard descriptor >= 0 else { throw failure(temporary) }
+            written.append((temporary, file.name))
+            let handle = FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
+            do {
+                try handle.write(contentsOf: Data(file.bytes))
+                try handle.synchronize()
+                try handle.close()
+            } catch {
+                throw SandboxError.directory(path: self.file(file.name), reason: "\(error)")
+            }
+        }
+        for file in written {
+            guard rename(self.file(file.temporary), self.file(file.name)) == 0 else { throw failure(file.name) }
+        }
+    }
+
+    /// Makes the directory, mode 0700. One that is there already keeps its mode; the files are private in any case.
+    private func make() throws {
+        do {
+            try FileManager.default.createDirectory(
+                atPath: path, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+        } catch {
+            throw SandboxError.directory(path: path, reason: error.localizedDescription)
+        }
+    }
+
+    private func failure(_ name: String) -> SandboxError {
+        SandboxError.directory(path: file(name), reason: String(cString: strerror(errno)))
+    }
+}

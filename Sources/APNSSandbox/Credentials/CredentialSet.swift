@@ -1,0 +1,118 @@
+import Crypto
+import Foundation
+import NIOSSL
+import X509
+
+/// What the credential files hold, checked: every certificate is the authority's, lasting, and has its key.
+struct CredentialSet {
+    /// What `credentials.json` holds: the names that go with `AuthKey_SANDBOX.p8`.
+    struct Names: Codable, Equatable {
+        var keyID: String
+        var teamID: String
+        var topic: String
+
+        enum CodingKeys: String, CodingKey {
+            case keyID = "key_id"
+            case teamID = "team_id"
+            case topic
+        }
+
+        /// Key and team identifiers as Apple makes them: ten upper-case letters and digits.
+        static let identifierLength = 10
+
+        static func newIdentifier() -> String {
+            let letters = Array("ABCDEFGHJKLMNPQRSTUVWXYZ23456789")
+            return String((0..<identifierLength).map { _ in letters[Int.random(in: 0..<letters.count)] })
+        }
+    }
+
+    var names: Names
+    /// The files that have to be written: none when all that was found was good.
+    var files: [(name: String, bytes: [UInt8])] = []
+
+    /// Keeps of the files what is good, and makes the rest anew.
+    ///
+    /// A new authority means new leaves; another topic means another client certificate and nothing else.
+    init(topic: String, now: Date, read: (String) -> [UInt8]?) throws {
+        let issuer: CertificateIssuer
+        if let kept = Self.authority(read, now: now) {
+            issuer = kept
+        } else {
+            issuer = try CertificateIssuer(now: now)
+            let certificate = try issuer.authority.certificate.serializeAsPEM().pemString + "\n"
+            files.append((SandboxCredentials.authorityName, Array(certificate.utf8)))
+            let key = issuer.authority.key.pemRepresentation + "\n"
+            files.append((SandboxCredentials.authorityKeyName, Array(key.utf8)))
+        }
+
+        let server = Self.identity(read(SandboxCredentials.serverName))
+        if server.map({ issuer.vouches(for: $0.certificate) }) != true {
+            files.append((SandboxCredentials.serverName, Array(try issuer.server().pem.utf8)))
+        }
+
+        let client = Self.identity(read(SandboxCredentials.clientName))
+        if let client, issuer.vouches(for: client.certificate),
+            CertificateTopic.topic(of: client.certificate) == topic,
+            Self.holds(client, read(SandboxCredentials.clientArchiveName))
+        {
+            // Kept.
+        } else {
+            let client = try issuer.client(topic: topic)
+            files.append((SandboxCredentials.clientName, Array(try client.pem.utf8)))
+            files.append((SandboxCredentials.clientArchiveName, try Self.archive(client, topic: topic)))
+        }
+
+        if Self.providerKey(read(SandboxCredentials.providerKeyName)) == nil {
+            let key = P256.Signing.PrivateKey()
+            files.append((SandboxCredentials.providerKeyName, Array((key.pemRepresentation + "\n").utf8)))
+        }
+        let found = read(SandboxCredentials.namesName).flatMap {
+            try? JSONDecoder().decode(Names.self, from: Data($0))
+        }
+        names = found ?? Names(keyID: Names.newIdentifier(), teamID: Names.newIdentifier(), topic: topic)
+        names.topic = topic
+        if names != found {
+            let encoder = JSONEncoder()
+            encoder.outputFormatting = [.prettyPrinted, .sortedKeys]
+            files.append((SandboxCredentials.namesName, Array(try encoder.encode(names)) + [0x0A]))
+        }
+    }
+
+    private static func authority(_ read: (String) -> [UInt8]?, now: Date) -> CertificateIssuer? {
+        guard let certificate = read(SandboxCredentials.authorityName),
+            let key = read(SandboxCredentials.authorityKeyName),
+            let authority = identity(certificate + [0x0A] + key)
+        else { return nil }
+        let issuer = CertificateIssuer(authority: authority, now: now)
+        return issuer.vouches(for: authority.certificate) ? issuer : nil
+    }
+
+    private static func identity(_ bytes: [UInt8]?) -> Identity? {
+        bytes.flatMap { try? Identity(pem: String(decoding: $0, as: UTF8.self)) }
+    }
+
+    private static func providerKey(_ bytes: [UInt8]?) -> P256.Signing.PrivateKey? {
+        bytes.flatMap { try? P256.Signing.PrivateKey(pemRepresentation: String(decoding: $0, as: UTF8.self)) }
+    }
+
+    private static func archive(_ client: Identity, topic: String) throws -> [UInt8] {
+        let archive = PKCS12Archive(
+            certificate: try client.certificate.serializeAsPEM().derBytes,
+            privateKey: Array(client.key.pkcs8DERRepresentation),
+            friendlyName: CertificateTopic.commonNamePrefix + topic)
+        return try archive.serialized(passphrase: SandboxCredentials.archivePassphrase) { count in
+            SymmetricKey(size: SymmetricKeySize(bitCount: count * 8)).withUnsafeBytes { Array($0) }
+        }
+    }
+
+    /// Whether the archive opens with the passphrase and holds the same certificate.
+    private static func holds(_ client: Identity, _ archive: [UInt8]?) -> Bool {
+        guard let archive,
+            let bundle = try? NIOSSLPKCS12Bundle(
+                buffer: archive, passphrase: Array(SandboxCredentials.archivePassphrase.utf8)),
+            let certificate = try? bundle.certificateChain.first?.toDERBytes(),
+            let expected = try? client.certificate.serializeAsPEM().derBytes
+        else { return false }
+        return certificate == expected
+    }
+}

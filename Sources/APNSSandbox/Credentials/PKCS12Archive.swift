@@ -1,0 +1,227 @@
+import Crypto
+import CryptoExtras
+import Foundation
+import SwiftASN1
+
+/// A PKCS#12 file that holds one certificate and its key, as Keychain Access exports a push certificate.
+///
+/// Both bags are sealed with PBES2 (PBKDF2-HMAC-SHA256, AES-256-CBC) and the whole with an HMAC-SHA256, which is
+/// what OpenSSL 3 writes by default and what every current reader takes (RFC 7292, RFC 8018).
+struct PKCS12Archive {
+    /// Rounds of each key derivation: OpenSSL's default. The sandbox's passphrase is printed in its documentation,
+    /// so that more would only cost time at start.
+    static let rounds = 2048
+
+    /// DER of the certificate.
+    var certificate: [UInt8]
+    /// DER of the key, as PKCS#8.
+    var privateKey: [UInt8]
+    /// What Keychain Access shows as the name.
+    var friendlyName: String
+
+    /// DER of the file.
+    func serialized(passphrase: String, randomBytes: (Int) -> [UInt8]) throws -> [UInt8] {
+        let keyIdentifier = Array(Insecure.SHA1.hash(data: certificate))
+        let certificateBag = try der { bag in
+            try bag.sequence { contents in
+                try contents.sequence { bag in
+                    try bag.serialize(ASN1ObjectIdentifier.certificateBag)
+                    try bag.tagged(0) { value in
+                        try value.sequence { certificate in
+                            try certificate.serialize(ASN1ObjectIdentifier.x509Certificate)
+                            try certificate.tagged(0) { try $0.octets(self.certificate) }
+                        }
+                    }
+                    try self.attributes(keyIdentifier, into: &bag)
+                }
+            }
+        }
+        let sealedCertificate = try seal(certificateBag, passphrase, randomBytes)
+        let sealedKey = try seal(privateKey, passphrase, randomBytes)
+        let keyBag = try der { bag in
+            try bag.sequence { contents in
+                try contents.sequence { bag in
+                    try bag.serialize(ASN1ObjectIdentifier.shroudedKeyBag)
+                    try bag.tagged(0) { value in
+                        try value.sequence { key in
+                            try sealedKey.algorithm(into: &key)
+                            try key.octets(sealedKey.ciphertext)
+                        }
+                    }
+                    try self.attributes(keyIdentifier, into: &bag)
+                }
+            }
+        }
+        let safe = try der { safe in
+            try safe.sequence { safe in
+                try safe.sequence { info in
+                    try info.serialize(ASN1ObjectIdentifier.encryptedData)
+                    try info.tagged(0) { content in
+                        try content.sequence { data in
+                            try data.serialize(0)
+                            try data.sequence { info in
+                                try info.serialize(ASN1ObjectIdentifier.data)
+                                try sealedCertificate.algorithm(into: &info)
+                                try ASN1OctetString(contentBytes: sealedCertificate.ciphertext[...]).serialize(
+                                    into: &info,
+                                    withIdentifier: ASN1Identifier(tagWithNumber: 0, tagClass: .contextSpecific))
+                            }
+                        }
+                    }
+                }
+                try safe.contentInfo(keyBag)
+            }
+        }
+        let salt = randomBytes(16)
+        let macKey = Self.macKey(passphrase: passphrase, salt: salt)
+        let mac = Array(HMAC<SHA256>.authenticationCode(for: safe, using: macKey))
+        return try der { file in
+            try file.sequence { file in
+                try file.serialize(3)
+                try file.contentInfo(safe)
+                try file.sequence { macData in
+                    try macData.sequence { digest in
+                        try digest.sequence { algorithm in
+                            try algorithm.serialize(ASN1ObjectIdentifier.sha256)
+                            try algorithm.serialize(ASN1Null())
+                        }
+                        try digest.octets(mac)
+                    }
+                    try macData.octets(salt)
+                    try macData.serialize(Self.rounds)
+                }
+            }
+        }
+    }
+
+    /// The name, and the identifier that ties the key to its certificate; a SET OF, hence in the order of its bytes.
+    private func attributes(_ keyIdentifier: [UInt8], into bag: inout DER.Serializer) throws {
+        let name = friendlyName.utf16.flatMap { [UInt8($0 >> 8), UInt8($0 & 0xff)] }
+        let attributes = [
+            try der { coder in
+                try coder.sequence { attribute in
+                    try attribute.serialize(ASN1ObjectIdentifier.friendlyName)
+                    try attribute.set { try $0.serialize(ASN1BMPString(contentBytes: name[...])) }
+                }
+            },
+            try der { coder in
+                try coder.sequence { attribute in
+                    try attribute.serialize(ASN1ObjectIdentifier.localKeyIdentifier)
+                    try attribute.set { try $0.octets(keyIdentifier) }
+                }
+            },
+        ]
+        try bag.set { set in
+            for attribute in attributes.sorted(by: { $0.lexicographicallyPrecedes($1) }) {
+                set.serializeRawBytes(attribute)
+            }
+        }
+    }
+
+    private func seal(_ plaintext: [UInt8], _ passphrase: String, _ randomBytes: (Int) -> [UInt8]) throws -> Sealed {
+        let salt = randomBytes(16)
+        let vector = randomBytes(16)
+        let key = try KDF.Insecure.PBKDF2.deriveKey(
+            from: Data(passphrase.utf8), salt: salt, using: .sha256, outputByteCount: 32,
+            unsafeUncheckedRounds: Self.rounds)
+        let ciphertext = try AES._CBC.encrypt(plaintext, using: key, iv: AES._CBC.IV(ivBytes: vector))
+        return Sealed(salt: salt, vector: vector, ciphertext: Array(ciphertext))
+    }
+
+    /// Key of the archive's MAC (RFC 7292 appendix B.2, with the identifier 3, one block of SHA-256).
+    private static func macKey(passphrase: String, salt: [UInt8]) -> SymmetricKey {
+        let block = 64
+        func filled(_ bytes: [UInt8]) -> [UInt8] {
+            guard !bytes.isEmpty else { return [] }
+            let count = (bytes.count + block - 1) / block * block
+            return (0..<count).map { bytes[$0 % bytes.count] }
+        }
+        // The passphrase as big endian UTF-16 with its terminating zero.
+        let password = (Array(passphrase.utf16) + [0]).flatMap { [UInt8($0 >> 8), UInt8($0 & 0xff)] }
+        var digest = Array(SHA256.hash(data: [UInt8](repeating: 3, count: block) + filled(salt) + filled(password)))
+        for _ in 1..<rounds {
+            digest = Array(SHA256.hash(data: digest))
+        }
+        return SymmetricKey(data: digest)
+    }
+
+    /// Something encrypted, and what is needed besides the passphrase to decrypt it.
+    private struct Sealed {
+        var salt: [UInt8]
+        var vector: [UInt8]
+        var ciphertext: [UInt8]
+
+        /// The AlgorithmIdentifier of PBES2 (RFC 8018 appendix A.4).
+        func algorithm(into coder: inout DER.Serializer) throws {
+            try coder.sequence { algorithm in
+                try algorithm.serialize(ASN1ObjectIdentifier.pbes2)
+                try algorithm.sequence { parameters in
+                    try parameters.sequence { derivation in
+                        try derivation.serialize(ASN1ObjectIdentifier.pbkdf2)
+                        try derivation.sequence { parameters in
+                            try parameters.octets(salt)
+                            try parameters.serialize(PKCS12Archive.rounds)
+                            try parameters.sequence { function in
+                                try function.serialize(ASN1ObjectIdentifier.hmacSHA256)
+                                try function.serialize(ASN1Null())
+                            }
+                        }
+                    }
+                    try parameters.sequence { cipher in
+                        try cipher.serialize(ASN1ObjectIdentifier.aes256CBC)
+                        try cipher.octets(vector)
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The bytes that `write` writes.
+private func der(_ write: (inout DER.Serializer) throws -> Void) throws -> [UInt8] {
+    var coder = DER.Serializer()
+    try write(&coder)
+    return coder.serializedBytes
+}
+
+extension DER.Serializer {
+    fileprivate mutating func sequence(_ write: (inout DER.Serializer) throws -> Void) throws {
+        try appendConstructedNode(identifier: .sequence, write)
+    }
+
+    fileprivate mutating func set(_ write: (inout DER.Serializer) throws -> Void) throws {
+        try appendConstructedNode(identifier: .set, write)
+    }
+
+    /// A value inside an explicit context-specific tag.
+    fileprivate mutating func tagged(_ number: UInt, _ write: (inout DER.Serializer) throws -> Void) throws {
+        try serialize(explicitlyTaggedWithTagNumber: number, tagClass: .contextSpecific, write)
+    }
+
+    fileprivate mutating func octets(_ bytes: [UInt8]) throws {
+        try serialize(ASN1OctetString(contentBytes: bytes[...]))
+    }
+
+    /// A ContentInfo of the type `data`.
+    fileprivate mutating func contentInfo(_ bytes: [UInt8]) throws {
+        try sequence { info in
+            try info.serialize(ASN1ObjectIdentifier.data)
+            try info.tagged(0) { try $0.octets(bytes) }
+        }
+    }
+}
+
+extension ASN1ObjectIdentifier {
+    fileprivate static let data: Self = [1, 2, 840, 113549, 1, 7, 1]
+    fileprivate static let encryptedData: Self = [1, 2, 840, 113549, 1, 7, 6]
+    fileprivate static let shroudedKeyBag: Self = [1, 2, 840, 113549, 1, 12, 10, 1, 2]
+    fileprivate static let certificateBag: Self = [1, 2, 840, 113549, 1, 12, 10, 1, 3]
+    fileprivate static let x509Certificate: Self = [1, 2, 840, 113549, 1, 9, 22, 1]
+    fileprivate static let friendlyName: Self = [1, 2, 840, 113549, 1, 9, 20]
+    fileprivate static let localKeyIdentifier: Self = [1, 2, 840, 113549, 1, 9, 21]
+    fileprivate static let pbes2: Self = [1, 2, 840, 113549, 1, 5, 13]
+    fileprivate static let pbkdf2: Self = [1, 2, 840, 113549, 1, 5, 12]
+    fileprivate static let hmacSHA256: Self = [1, 2, 840, 113549, 2, 9]
+    fileprivate static let aes256CBC: Self = [2, 16, 840, 1, 101, 3, 4, 1, 42]
+    fileprivate static let sha256: Self = [2, 16, 840, 1, 101, 3, 4, 2, 1]
+}

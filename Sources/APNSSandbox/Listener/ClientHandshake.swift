@@ -1,0 +1,81 @@
+import Logging
+import NIOCore
+import NIOSSL
+import NIOTLS
+
+/// TLS is up, and this is whom the client's certificate names.
+struct ClientIdentified: Sendable {
+    /// Nil where the certificate names no topic.
+    var topic: String?
+}
+
+/// Waits, for a bounded time, until TLS is up; then tells the handlers behind it who the client is.
+final class ClientHandshake: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+
+    private let listener: ListenerKind
+    private let timeout: TimeAmount
+    private let world: SandboxWorld
+    private let logger: Logger
+    private var timer: Scheduled<Void>?
+    private var isDone = false
+
+    init(_ listener: ListenerKind, timeout: TimeAmount, world: SandboxWorld, logger: Logger) {
+        self.listener = listener
+        self.timeout = timeout
+        self.world = world
+        self.logger = logger
+    }
+
+    func handlerAdded(context: ChannelHandlerContext) {
+        timer = context.eventLoop.assumeIsolated().scheduleTask(in: timeout) {
+            self.logger.debug("TLS did not come up in time")
+            context.closeWithoutTLS()
+        }
+    }
+
+    func handlerRemoved(context: ChannelHandlerContext) {
+        timer?.cancel()
+        timer = nil
+    }
+
+    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        if case .handshakeCompleted = event as? TLSUserEvent {
+            isDone = true
+            timer?.cancel()
+            timer = nil
+            let certificate = try? context.pipeline.syncOperations.nioSSL_peerCertificate()
+            let topic = certificate.flatMap(CertificateTopic.topic(of:))
+            context.fireUserInboundEventTriggered(ClientIdentified(topic: topic))
+        }
+        context.fireUserInboundEventTriggered(event)
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        if !isDone {
+            logger.debug("TLS did not come up", metadata: ["error": "\(error)"])
+        }
+        context.fireErrorCaught(error)
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        timer?.cancel()
+        timer = nil
+        if !isDone {
+            isDone = true
+            let listener = self.listener
+            world.withState { $0.stats[listener].handshakesFailed += 1 }
+        }
+        context.fireChannelInactive()
+    }
+}
+
+extension ChannelHandlerContext {
+    /// Closes the socket at once, without TLS's own farewell, for which a peer that is gone would never be ready.
+    func closeWithoutTLS() {
+        guard let tls = try? pipeline.syncOperations.context(handlerType: NIOSSLServerHandler.self) else {
+            return close(promise: nil)
+        }
+        tls.close(promise: nil)
+    }
+}

@@ -1,0 +1,133 @@
+import Foundation
+import Logging
+import NIOCore
+import NIOPosix
+import NIOSSL
+import Synchronization
+
+/// A TLS socket that demands a client certificate, and the connections that it let in.
+final class TLSListener: Sendable {
+    let kind: ListenerKind
+    let address: SandboxAddress
+    private let server: any Channel
+    private let connections: Connections
+
+    private init(kind: ListenerKind, address: SandboxAddress, server: any Channel, connections: Connections) {
+        self.kind = kind
+        self.address = address
+        self.server = server
+        self.connections = connections
+    }
+
+    /// Listens.
+    /// - Parameter makeHandler: makes what speaks the protocol on a connection with the number handed in.
+    /// - Throws: ``SandboxError`` with `flag`, the option that chooses the port.
+    static func bind(
+        _ kind: ListenerKind, host: String, port: Int, flag: String, tls: NIOSSLContext,
+        configuration: SandboxConfiguration, world: SandboxWorld, group: any EventLoopGroup, logger: Logger,
+        makeHandler: @escaping @Sendable (_ connection: Int, Logger) -> any ChannelHandler
+    ) async throws -> TLSListener {
+        let connections = Connections()
+        let timeout = TimeAmount(configuration.handshakeTimeout)
+        let limit = configuration.connectionLimit
+        let bootstrap = ServerBootstrap(group: group)
+            .serverChannelOption(.backlog, value: 256)
+            .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+            // A client that has only finished sending can still read the answer.
+            .childChannelOption(.allowRemoteHalfClosure, value: true)
+            .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
+            .childChannelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    let number = world.withState { $0.admit(kind, limit: limit) }
+                    guard let number else { throw TooManyConnections() }
+                    channel.closeFuture.whenComplete { _ in world.withState { $0.stats[kind].open -= 1 } }
+                    guard connections.insert(channel) else { throw TooManyConnections() }
+                    var logger = logger
+                    logger[metadataKey: "connection"] = "\(number)"
+                    let pipeline = channel.pipeline.syncOperations
+                    try pipeline.addHandler(NIOSSLServerHandler(context: tls))
+                    try pipeline.addHandler(
+                        ClientHandshake(kind, timeout: timeout, world: world, logger: logger))
+                    try pipeline.addHandler(makeHandler(number, logger))
+                }
+            }
+        let server = try await bind(host: host, port: port, flag: flag) {
+            try await bootstrap.bind(host: host, port: port).get()
+        }
+        let address = SandboxAddress(host: host, port: server.localAddress?.port ?? port)
+        return TLSListener(kind: kind, address: address, server: server, connections: connections)
+    }
+
+    /// Runs something that binds a port, and turns its failure into one that says what to do.
+    static func bind<Bound: Sendable>(
+        host: String, port: Int, flag: String, _ body: () async throws -> Bound
+    ) async throws -> Bound {
+        do {
+            return try await body()
+        } catch let error as IOError where error.errnoCode == EADDRINUSE {
+            throw SandboxError.portTaken(host: host, port: port, flag: flag)
+        } catch let error as IOError {
+            throw SandboxError.cannotListen(
+                host: host, port: port, flag: flag, reason: String(cString: strerror(error.errnoCode)))
+        } catch let error as CancellationError {
+            throw error
+        } catch let error as SandboxError {
+            throw error
+        } catch {
+            throw SandboxError.cannotListen(host: host, port: port, flag: flag, reason: "\(error)")
+        }
+    }
+
+    /// Stops listening and closes all connections. Takes no longer than the TLS context's shutdown timeout.
+    func close() async {
+        try? await server.close().get()
+        for channel in connections.end() {
+            channel.close(promise: nil)
+            try? await channel.closeFuture.get()
+        }
+    }
+
+    /// Has more than the allowed number of connections, or is being closed.
+    private struct TooManyConnections: Error {}
+
+    /// The open connections, until there may be no more of them.
+    private final class Connections: Sendable {
+        /// Nil once the listener is being closed.
+        private let channels = Mutex<[ObjectIdentifier: any Channel]?>([:])
+
+        func insert(_ channel: any Channel) -> Bool {
+            let key = ObjectIdentifier(channel)
+            let isOpen = channels.withLock { channels in
+                channels?[key] = channel
+                return channels != nil
+            }
+            if isOpen {
+                channel.closeFuture.whenComplete { _ in
+                    self.channels.withLock { channels in _ = channels?.removeValue(forKey: key) }
+                }
+            }
+            return isOpen
+        }
+
+        func end() -> [any Channel] {
+            channels.withLock { channels in
+                defer { channels = nil }
+                return channels.map { Array($0.values) } ?? []
+            }
+        }
+    }
+}
+
+extension SandboxState {
+    /// Lets a connection in.
+    /// - Returns: its number; nil when too many are open.
+    mutating func admit(_ listener: ListenerKind, limit: Int) -> Int? {
+        guard stats[listener].open < limit else {
+            stats[listener].refused += 1
+            return nil
+        }
+        stats[listener].open += 1
+        stats[listener].seen += 1
+        return nextConnection()
+    }
+}

@@ -1,3 +1,0 @@
-import Hummingbird
-import CryptoExtras
-let APNSSandboxPlaceholder = 0

@@ -1,0 +1,96 @@
+import APNSWire
+package import Foundation
+
+/// The settings of the sandbox.
+package struct SandboxConfiguration: Sendable {
+    package static let defaultTopic = "com.example.PushChat"
+
+    /// How a binary frame that cannot be read is answered. Apple's own texts disagree (apns-binary.md §7).
+    package enum MalformedAnswer: String, Sendable, CaseIterable {
+        /// With status 128, as the later editions say.
+        case protocolError = "128"
+        /// With status 255, as some test gateways do.
+        case unknown = "255"
+        /// Not at all: the connection is closed without a packet.
+        case close
+    }
+
+    /// Where the credentials are; made if need be.
+    package var directory: String
+    /// The address of all listeners.
+    package var host = "127.0.0.1"
+    /// Ports; 0 takes any free one.
+    package var binaryPort = 2195
+    package var feedbackPort = 2196
+    /// For the HTTP/2 provider API. Nothing listens there yet.
+    package var http2Port = 2197
+    package var controlPort = 2198
+    /// The app: what the client certificate names, and what a device gets that is made without a topic.
+    package var topic = SandboxConfiguration.defaultTopic
+    /// Refuses tokens of which the sandbox was not told (status 8), tokens that are not 32 bytes long (5),
+    /// and payloads that are no JSON object (1).
+    package var strict = false
+    /// Bytes of a binary payload: 2,048 since iOS 8, 256 before.
+    package var payloadLimit = 2048
+    /// Bytes of a token; nil: 1 to 100, or exactly 32 when strict.
+    package var tokenSizes: ClosedRange<Int>?
+    package var malformedAnswer = MalformedAnswer.protocolError
+    /// Forget feedback when it is handed out, and not only once its reader has it.
+    package var clearFeedbackOnHandshake = false
+    /// Notifications that the inbox keeps.
+    package var inboxLimit = Inbox.defaultLimit
+    /// Bytes of payloads that the inbox keeps.
+    package var inboxByteLimit = Inbox.byteLimit
+    /// Connections that each TLS listener has open at the same time.
+    package var connectionLimit = 1000
+    /// How long a connection is read, and what it sends discarded, after its error packet was written.
+    package var linger = Duration.seconds(2)
+    /// How long TLS may take to come up.
+    package var handshakeTimeout = Duration.seconds(10)
+    /// Names besides `localhost`, its addresses and ``host`` by which the control API may be called.
+    package var allowedHosts: Set<String> = []
+    /// The clock. Handed in for tests.
+    package var now: @Sendable () -> Date = { Date() }
+
+    package init(directory: String) {
+        self.directory = directory
+    }
+
+    /// What the parser of the binary protocol refuses.
+    var parserLimits: BinaryNotificationParser.Limits {
+        let largest = BinaryNotification.longestToken
+        return .init(
+            payload: payloadLimit,
+            token: tokenSizes ?? (strict ? DeviceRegistry.tokenSize...DeviceRegistry.tokenSize : 1...largest))
+    }
+
+    var policy: SandboxState.Policy {
+        .init(strict: strict, malformed: malformedAnswer, clearFeedbackOnHandshake: clearFeedbackOnHandshake)
+    }
+}
+
+/// Where a listener can be reached.
+package struct SandboxAddress: Sendable, Hashable, CustomStringConvertible {
+    package var host: String
+    package var port: Int
+
+    package init(host: String, port: Int) {
+        self.host = host
+        self.port = port
+    }
+
+    package var description: String { host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)" }
+}
+
+/// Where the sandbox's listeners can be reached, with the ports that were really bound.
+package struct SandboxAddresses: Sendable, Hashable {
+    package var binary: SandboxAddress
+    package var feedback: SandboxAddress
+    package var control: SandboxAddress
+
+    package init(binary: SandboxAddress, feedback: SandboxAddress, control: SandboxAddress) {
+        self.binary = binary
+        self.feedback = feedback
+        self.control = control
+    }
+}

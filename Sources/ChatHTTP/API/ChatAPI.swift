@@ -1,0 +1,87 @@
+import ChatDomain
+import HTTPTypes
+import Hummingbird
+import Logging
+
+/// `POST /api.php`: reads the form, hands the command to the store, answers.
+struct ChatAPI: Sendable {
+    let store: any RoomStore
+    let settings: @Sendable () -> ChatHTTPSettings
+    /// Which app an `appid` (nil if absent) names. Throws what the user reads if it names none.
+    let resolveApp: @Sendable (String?) throws(ChatError) -> AppName
+    let rates: RateGate
+    let logger: Logger
+
+    /// One request, as far as it is read.
+    struct Call: Sendable {
+        let form: FormFields
+        let settings: ChatHTTPSettings
+        let address: IPAddress?
+        let headers: HTTPFields
+        let requestID: String
+        let wantsJSON: Bool
+    }
+
+    private enum Command: String, CaseIterable {
+        case join, leave, update, message, messages
+    }
+
+    func answer(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let settings = settings()
+        let address = context.peer.flatMap { IPAddress($0) }.map {
+            settings.trustedProxies.isEmpty
+                ? $0 : ClientAddress.find(peer: $0, headers: request.headers, trusted: settings.trustedProxies)
+        }
+        if let address { try rates.admit(address, limit: settings.addressRate) }
+        let call = Call(
+            form: try await RequestForm.read(request), settings: settings, address: address, headers: request.headers,
+            requestID: context.requestID, wantsJSON: Answers.wantsJSON(request.headers))
+        return try await answer(call)
+    }
+
+    private func answer(_ call: Call) async throws(ChatError) -> Response {
+        guard let command = Command(rawValue: FieldText.trimmed(try call.form.text(.cmd) ?? "")) else {
+            let known = Command.allCases.map(\.rawValue).joined(separator: ", ")
+            throw ChatError(.unknownCommand, "Unknown command: cmd must be one of \(known)", field: "cmd")
+        }
+        return switch command {
+        case .join: try await join(call)
+        case .leave: try await leave(call)
+        case .update: try await update(call)
+        case .message: try await post(call)
+        case .messages: try await messages(call)
+        }
+    }
+}
+
+extension ChatAPI.Call {
+    /// How this request spells the member's field; errors name it so.
+    var memberField: FormField { form.has(.udid) || !form.has(.userID) ? .udid : .userID }
+
+    func member() throws(ChatError) -> MemberID {
+        try MemberID(parsing: form.required(memberField), field: memberField.rawValue)
+    }
+
+    /// What the request says of its client.
+    func client() throws(ChatError) -> ClientInfo {
+        ClientInfo(
+            address: address?.description, appVersion: try optional(.appVersion), osVersion: try optional(.osVersion),
+            deviceModel: try optional(.deviceModel))
+    }
+
+    /// A field that may be absent or blank.
+    func optional(_ field: FormField) throws(ChatError) -> String? {
+        guard let text = try form.text(field) else { return nil }
+        return try ClientInfo.text(text, field: field.rawValue)
+    }
+
+    /// Names the field as the request spelt it, where the store has found that the member has not joined.
+    func spelt(_ error: ChatError) -> ChatError {
+        error.code == .notJoined ? .notJoined(memberField.rawValue) : error
+    }
+
+    /// For log lines: the request and the beginning of the udid.
+    func metadata(_ member: MemberID) -> Logger.Metadata {
+        [LogKeys.requestID: "\(requestID)", LogKeys.member: "\(member.text.prefix(8))…"]
+    }
+}

@@ -1,0 +1,60 @@
+import HTTPTypes
+
+/// Finds out who asks when the connection comes from a proxy.
+///
+/// Only a trusted proxy is believed, and only about the hop before it: the list is followed from its end, as far as the
+/// hops are trusted. What a client itself wrote into the header stands further left and is never reached.
+enum ClientAddress {
+    /// The client's address, or the last trusted hop's if that one does not say.
+    ///
+    /// A proxy that maintains one of `Forwarded` (RFC 7239) and `X-Forwarded-For` hands the other on as the client
+    /// wrote it. So if both are there and disagree, neither is believed.
+    static func find(peer: IPAddress, headers: HTTPFields, trusted: [AddressRange]) -> IPAddress {
+        guard trusted.contains(where: { $0.contains(peer) }) else { return peer }
+        let forwarded = headers[values: .forwarded]
+        let forwardedFor = headers[values: .xForwardedFor]
+        if forwarded.isEmpty {
+            return follow(nodesOfForwardedFor(forwardedFor), from: peer, trusted: trusted)
+        }
+        let client = follow(nodesOfForwarded(forwarded), from: peer, trusted: trusted)
+        if forwardedFor.isEmpty { return client }
+        return client == follow(nodesOfForwardedFor(forwardedFor), from: peer, trusted: trusted) ? client : peer
+    }
+
+    private static func follow(_ nodes: [IPAddress?], from peer: IPAddress, trusted: [AddressRange]) -> IPAddress {
+        var client = peer
+        for node in nodes.suffix(HTTPLimits.forwardedHops).reversed() {
+            guard let node else { return client }
+            client = node
+            guard trusted.contains(where: { $0.contains(node) }) else { return client }
+        }
+        return client
+    }
+
+    /// The `for` of each element, nearest last; nil where it is hidden, `unknown` or unreadable.
+    private static func nodesOfForwarded(_ values: [String]) -> [IPAddress?] {
+        values.flatMap { HeaderText.split($0[...], at: ",") }.map { element in
+            for parameter in HeaderText.split(element, at: ";") {
+                if let (name, value) = HeaderText.pair(parameter), name == "for" { return node(value[...]) }
+            }
+            return nil
+        }
+    }
+
+    private static func nodesOfForwardedFor(_ values: [String]) -> [IPAddress?] {
+        values.flatMap { $0.split(separator: ",", omittingEmptySubsequences: false) }.map {
+            node(HeaderText.trimmed($0))
+        }
+    }
+
+    /// An address with or without a port: `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]:4711`.
+    private static func node(_ text: Substring) -> IPAddress? {
+        if text.first == "[" {
+            guard let end = text.firstIndex(of: "]") else { return nil }
+            return IPAddress(text[text.index(after: text.startIndex)..<end])
+        }
+        if let address = IPAddress(text) { return address }
+        guard let colon = text.lastIndex(of: ":"), text.firstIndex(of: ":") == colon else { return nil }
+        return IPAddress(text[..<colon])
+    }
+}

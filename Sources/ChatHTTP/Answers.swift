@@ -1,0 +1,65 @@
+import HTTPTypes
+import Hummingbird
+import NIOCore
+
+/// The answers of this server, with the headers that belong to each kind.
+enum Answers {
+    static let notStored = HTTPField(name: .cacheControl, value: "no-store")
+
+    /// Nothing but our own stylesheet, forms that post to us, and no frame around it.
+    static let contentSecurityPolicy =
+        "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+    private static let okText = ByteBuffer(string: "OK\n")
+    private static let okJSON = ByteBuffer(string: #"{"ok":true}"#)
+    private static let okTextHeaders: HTTPFields = [
+        .contentType: "text/plain; charset=utf-8", .contentLength: "3", .cacheControl: "no-store",
+    ]
+
+    /// What every command but `messages` answers: `OK` and a line feed, as the original did.
+    static func ok(asJSON: Bool) -> Response {
+        guard asJSON else {
+            return Response(status: .ok, headers: okTextHeaders, body: ResponseBody(byteBuffer: okText))
+        }
+        return response(okJSON, type: "application/json", status: .ok, headers: [.cacheControl: "no-store"])
+    }
+
+    static func text(_ text: String, status: HTTPResponse.Status, headers: HTTPFields) -> Response {
+        response(ByteBuffer(string: text), type: "text/plain; charset=utf-8", status: status, headers: headers)
+    }
+
+    static func json(_ json: JSONText, status: HTTPResponse.Status = .ok, headers: HTTPFields = [.cacheControl: "no-store"])
+        -> Response
+    {
+        response(json.buffer, type: "application/json", status: status, headers: headers)
+    }
+
+    static func html(_ page: ByteBuffer, status: HTTPResponse.Status = .ok) -> Response {
+        response(
+            page, type: "text/html; charset=utf-8", status: status,
+            headers: [
+                .contentSecurityPolicy: contentSecurityPolicy, .referrerPolicy: "no-referrer",
+                .cacheControl: "no-cache",
+            ])
+    }
+
+    static func stylesheet(_ text: ByteBuffer) -> Response {
+        response(
+            text, type: "text/css; charset=utf-8", status: .ok,
+            headers: [.cacheControl: "max-age=3600"])
+    }
+
+    private static func response(
+        _ body: ByteBuffer, type: String, status: HTTPResponse.Status, headers: HTTPFields
+    ) -> Response {
+        var headers = headers
+        headers.append(HTTPField(name: .contentType, value: type))
+        return Response(status: status, headers: headers, body: ResponseBody(byteBuffer: body))
+    }
+
+    /// Whether the client asks for JSON.
+    static func wantsJSON(_ headers: HTTPFields) -> Bool {
+        guard let accept = headers.first(.accept) else { return false }
+        return HeaderText.contains(accept, "application/json")
+    }
+}

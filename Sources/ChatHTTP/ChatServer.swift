@@ -1,0 +1,104 @@
+package import ChatDomain
+import Hummingbird
+import HummingbirdCore
+import HummingbirdTLS
+package import Logging
+import NIOCore
+import ServiceLifecycle
+import Synchronization
+
+/// Where the server listens.
+package struct ChatServerConfiguration: Sendable {
+    package var host: String
+    /// 0 for any that is free.
+    package var port: Int
+    /// Nil for plain HTTP.
+    package var certificate: ServerCertificate?
+    /// Connections above this wait to be accepted until another one ends. A file descriptor each.
+    package var maximumConnections: Int
+
+    package init(host: String, port: Int, certificate: ServerCertificate? = nil, maximumConnections: Int = 4096) {
+        self.host = host
+        self.port = port
+        self.certificate = certificate
+        self.maximumConnections = maximumConnections
+    }
+}
+
+/// The relay's HTTP side, as a service.
+///
+/// On a graceful shutdown it takes no new connections, answers the requests that are being read or worked on, and closes
+/// each connection after that.
+package struct ChatServer: Service {
+    /// The address cannot be listened on.
+    package struct CannotListen: Error, Sendable, CustomStringConvertible {
+        package let description: String
+    }
+
+    private let configuration: ChatServerConfiguration
+    private let responder: RouterResponder<ChatContext>
+    private let onListening: @Sendable (Int) -> Void
+    private let logger: Logger
+
+    /// - Parameters:
+    ///   - settings: asked once per request.
+    ///   - resolveApp: which app an `appid` names; nil if the request has none.
+    ///   - readiness: what must work besides the database.
+    ///   - onListening: told the port once requests are taken.
+    package init(
+        configuration: ChatServerConfiguration, store: any RoomStore,
+        settings: @escaping @Sendable () -> ChatHTTPSettings,
+        resolveApp: @escaping @Sendable (String?) throws(ChatError) -> AppName,
+        readiness: @escaping @Sendable () async -> [ReadinessCheck] = { [] },
+        clock: @escaping @Sendable () -> ContinuousClock.Instant = { .now },
+        logger: Logger,
+        onListening: @escaping @Sendable (_ port: Int) -> Void = { _ in }
+    ) {
+        self.configuration = configuration
+        self.onListening = onListening
+        self.logger = logger
+        let health = Health(store: store, furtherChecks: readiness, logger: logger)
+        responder = Routes.build(
+            api: ChatAPI(
+                store: store, settings: settings, resolveApp: resolveApp, rates: RateGate(now: clock), logger: logger),
+            pages: Pages(settings: settings, health: health), health: health,
+            answers: AnswerMiddleware(logger: logger))
+    }
+
+    package func run() async throws {
+        let isListening = Atomic(false)
+        do {
+            try await application { port in
+                isListening.store(true, ordering: .relaxed)
+                onListening(port)
+            }.run()
+        } catch where !isListening.load(ordering: .relaxed) {
+            throw CannotListen(
+                description: "http.host, http.port: cannot listen on \(configuration.host):\(configuration.port): \(error)")
+        }
+    }
+
+    /// What Hummingbird runs; its test client takes the same.
+    func application(onListening: @escaping @Sendable (Int) -> Void = { _ in }) throws -> Application<
+        RouterResponder<ChatContext>
+    > {
+        var http = HTTP1Channel.Configuration(
+            additionalChannelHandlers: [ReadGuard()], idleTimeout: TimeAmount(HTTPLimits.idleTime))
+        http.httpDecoder.maxHeaderFieldSize = HTTPLimits.headerField
+        http.httpDecoder.maxHeaderListSize = HTTPLimits.headers
+        http.httpDecoder.maxHeaderFieldCount = HTTPLimits.headerFields
+        var server = HTTPServerBuilder.http1(configuration: http)
+        if let certificate = configuration.certificate {
+            server = try .tls(server, tlsConfiguration: certificate.configuration())
+        }
+        return Application(
+            responder: responder, server: server,
+            configuration: ApplicationConfiguration(
+                address: .hostname(configuration.host, port: configuration.port), backlog: HTTPLimits.backlog,
+                reuseAddress: true,
+                availableConnectionsDelegate: MaximumAvailableConnections(
+                    configuration.maximumConnections, logger: logger)),
+            onServerRunning: { channel in onListening(channel.localAddress?.port ?? 0) },
+            logger: logger)
+    }
+}

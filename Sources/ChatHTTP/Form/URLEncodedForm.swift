@@ -1,0 +1,82 @@
+import ChatDomain
+
+/// `application/x-www-form-urlencoded`: `key=value` pairs between `&`, as all clients of pushchat-api.md §6 write it.
+enum URLEncodedForm {
+    private static let ampersand = UInt8(ascii: "&")
+    private static let equals = UInt8(ascii: "=")
+    private static let plus = UInt8(ascii: "+")
+    private static let percent = UInt8(ascii: "%")
+
+    /// Keys may be bare, come in any order and more than once; unknown ones are ignored.
+    static func parse(_ body: [UInt8], charset: Charset) throws(ChatError) -> FormFields {
+        var form = FormFields(body: body)
+        var count = 0
+        var start = 0
+        while start < body.count {
+            var end = start
+            var split = -1
+            while end < body.count, body[end] != ampersand {
+                if split < 0, body[end] == equals { split = end }
+                end += 1
+            }
+            if end > start {
+                count += 1
+                guard count <= HTTPLimits.fields else {
+                    throw ChatError(.malformedRequest, "The form has more than \(HTTPLimits.fields) fields")
+                }
+                let key = body[start..<(split < 0 ? end : split)]
+                if let field = try field(key) {
+                    let value = split < 0 ? end..<end : (split + 1)..<end
+                    form.set(field, FormFields.Value(range: value, charset: charset, isPercentEncoded: true))
+                }
+            }
+            start = end + 1
+        }
+        return form
+    }
+
+    private static func field(_ key: ArraySlice<UInt8>) throws(ChatError) -> FormField? {
+        guard key.count <= HTTPLimits.fieldName else {
+            throw ChatError(.malformedRequest, "A field name has more than \(HTTPLimits.fieldName) bytes")
+        }
+        guard isEscaped(key) else { return FormField(key) }
+        guard let name = unescaped(key) else {
+            throw ChatError(
+                .malformedRequest, "A field name has a % that is not followed by two hexadecimal digits")
+        }
+        return FormField(name[...])
+    }
+
+    static func isEscaped(_ bytes: ArraySlice<UInt8>) -> Bool {
+        bytes.contains { $0 == percent || $0 == plus }
+    }
+
+    /// Nil if a `%` is not followed by two hexadecimal digits.
+    static func unescaped(_ bytes: ArraySlice<UInt8>) -> [UInt8]? {
+        var result: [UInt8] = []
+        result.reserveCapacity(bytes.count)
+        var index = bytes.startIndex
+        while index < bytes.endIndex {
+            let byte = bytes[index]
+            if byte == percent {
+                guard index + 2 < bytes.endIndex, let high = digit(bytes[index + 1]), let low = digit(bytes[index + 2])
+                else { return nil }
+                result.append(high << 4 | low)
+                index += 3
+            } else {
+                result.append(byte == plus ? UInt8(ascii: " ") : byte)
+                index += 1
+            }
+        }
+        return result
+    }
+
+    private static func digit(_ byte: UInt8) -> UInt8? {
+        switch byte {
+        case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0")
+        case UInt8(ascii: "a")...UInt8(ascii: "f"): byte - UInt8(ascii: "a") + 10
+        case UInt8(ascii: "A")...UInt8(ascii: "F"): byte - UInt8(ascii: "A") + 10
+        default: nil
+        }
+    }
+}

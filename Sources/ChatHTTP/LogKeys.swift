@@ -1,0 +1,22 @@
+/// The metadata keys of this target's log lines.
+///
+/// Nicknames, codes and texts are never logged; a udid and a device token only by their beginning.
+enum LogKeys {
+    static let requestID = "request_id"
+    /// The first eight digits of a udid.
+    static let member = "member"
+    /// ``DeviceToken/shortened``.
+    static let token = "token"
+    static let app = "app"
+    static let message = "message_id"
+    /// Pushes that were queued before the answer.
+    static let queued = "queued"
+    /// Whether an `Idempotency-Key` was seen before, or a member had joined before it left.
+    static let isRepeat = "repeat"
+    static let wasJoined = "was_joined"
+    static let code = "code"
+    static let status = "status"
+    static let reason = "reason"
+    static let cause = "cause"
+    static let path = "path"
+}

@@ -1,4 +1,0 @@
-import NIOHTTPCompression
-import HummingbirdTLS
-import Hummingbird
-let ChatHTTPPlaceholder = 0

@@ -1,0 +1,102 @@
+import HTTPTypes
+import NIOCore
+import NIOHTTPTypes
+
+/// Closes a connection whose client is too slow or sends too much, and lets a client that asks first send its body.
+///
+/// A request that arrives in one piece costs no timer.
+final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
+    typealias InboundIn = HTTPRequestPart
+    typealias InboundOut = HTTPRequestPart
+    typealias OutboundIn = HTTPResponsePart
+    typealias OutboundOut = HTTPResponsePart
+
+    private let time: TimeAmount
+    private var progress = ReadProgress()
+    private var deadline: Scheduled<Void>?
+
+    /// - Parameter time: from a request's head to the end of its body.
+    init(time: Duration = HTTPLimits.requestTime) {
+        self.time = TimeAmount(time)
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        let action =
+            switch unwrapInboundIn(data) {
+            case .head(let head): progress.began(head)
+            case .body(let bytes): progress.read(bytes.readableBytes)
+            case .end: progress.ended()
+            }
+        if !progress.isReading { stopTimer() }
+        switch action {
+        case .pass: break
+        case .passAndContinue:
+            let head = HTTPResponse(status: .continue)
+            context.writeAndFlush(wrapOutboundOut(.head(head)), promise: nil)
+        case .close:
+            context.close(promise: nil)
+            return
+        }
+        context.fireChannelRead(data)
+    }
+
+    func channelReadComplete(context: ChannelHandlerContext) {
+        if progress.isReading, deadline == nil {
+            deadline = context.eventLoop.assumeIsolated().scheduleTask(in: time) {
+                self.deadline = nil
+                if self.progress.isReading { context.close(promise: nil) }
+            }
+        }
+        context.fireChannelReadComplete()
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        stopTimer()
+        context.fireChannelInactive()
+    }
+
+    func handlerRemoved(context: ChannelHandlerContext) {
+        stopTimer()
+    }
+
+    private func stopTimer() {
+        deadline?.cancel()
+        deadline = nil
+    }
+}
+
+/// How far the request that is being read has come.
+struct ReadProgress {
+    enum Action: Equatable {
+        case pass
+        /// The client waits for `100 Continue` before it sends the body.
+        case passAndContinue
+        case close
+    }
+
+    private(set) var isReading = false
+    private var bytes = 0
+
+    mutating func began(_ head: HTTPRequest) -> Action {
+        isReading = true
+        bytes = 0
+        guard let expect = head.headerFields.first(.expect), expect.lowercased() == "100-continue" else {
+            return .pass
+        }
+        // A body that will be refused is not asked for: the client sees the answer instead.
+        let declared = head.headerFields.first(.contentLength).flatMap { Int($0) }
+        return (declared ?? 0) > HTTPLimits.body ? .pass : .passAndContinue
+    }
+
+    /// Bytes past the limit of a body are read and dropped for a while, so that a client that does not listen while
+    /// it sends gets to see why it was refused.
+    mutating func read(_ count: Int) -> Action {
+        bytes += count
+        return bytes > HTTPLimits.body + HTTPLimits.discardedBody ? .close : .pass
+    }
+
+    mutating func ended() -> Action {
+        isReading = false
+        return .pass
+    }
+}

@@ -1,0 +1,91 @@
+import Foundation
+import NIOCore
+import NIOSSL
+import Synchronization
+
+/// The server's certificate and key, from PEM files; can be read anew while connections are served.
+package final class ServerCertificate: Sendable {
+    /// A file that cannot be used, and why.
+    package struct Failure: Error, Sendable, CustomStringConvertible {
+        package let description: String
+    }
+
+    private struct Pair: Sendable {
+        let chain: [NIOSSLCertificateSource]
+        let key: NIOSSLPrivateKeySource
+    }
+
+    private let certificatePath: String
+    private let keyPath: String
+    private let pair: Mutex<Pair>
+
+    /// - Parameters:
+    ///   - certificate: path of the certificate and, after it, those of its issuers.
+    ///   - key: path of the key; nil if it stands in the same file.
+    package init(certificate: String, key: String?) throws(Failure) {
+        certificatePath = certificate
+        keyPath = key ?? certificate
+        pair = Mutex(try Self.load(certificate, keyPath))
+    }
+
+    /// Reads the files again. New connections get what they say now; if they cannot be used, what was before stays.
+    package func reload() throws(Failure) {
+        let new = try Self.load(certificatePath, keyPath)
+        pair.withLock { $0 = new }
+    }
+
+    func configuration() -> TLSConfiguration {
+        let pair = pair.withLock { $0 }
+        var configuration = TLSConfiguration.makeServerConfiguration(
+            certificateChain: pair.chain, privateKey: pair.key)
+        configuration.applicationProtocols = ["http/1.1"]
+        // Asked for every connection.
+        configuration.sslContextCallback = { [self] _, promise in
+            let pair = self.pair.withLock { $0 }
+            var override = NIOSSLContextConfigurationOverride()
+            override.certificateChain = pair.chain
+            override.privateKey = pair.key
+            promise.succeed(override)
+        }
+        return configuration
+    }
+
+    private static func load(_ certificatePath: String, _ keyPath: String) throws(Failure) -> Pair {
+        try requireReadable(certificatePath, "http.certificate")
+        try requireReadable(keyPath, "http.key")
+        let certificates: [NIOSSLCertificate]
+        do {
+            certificates = try NIOSSLCertificate.fromPEMFile(certificatePath)
+        } catch {
+            throw Failure(
+                description: "http.certificate: \(certificatePath) holds no certificate in PEM format (\(error))")
+        }
+        guard !certificates.isEmpty else {
+            throw Failure(description: "http.certificate: \(certificatePath) holds no certificate in PEM format")
+        }
+        let key: NIOSSLPrivateKey
+        do {
+            key = try NIOSSLPrivateKey(file: keyPath, format: .pem)
+        } catch {
+            throw Failure(
+                description: "http.key: \(keyPath) holds no private key in PEM format without a passphrase (\(error))")
+        }
+        let pair = Pair(chain: certificates.map { .certificate($0) }, key: .privateKey(key))
+        do {
+            _ = try NIOSSLContext(
+                configuration: .makeServerConfiguration(certificateChain: pair.chain, privateKey: pair.key))
+        } catch {
+            throw Failure(
+                description: "http.key: the key in \(keyPath) does not belong to the certificate in "
+                    + "\(certificatePath) (\(error))")
+        }
+        return pair
+    }
+
+    private static func requireReadable(_ path: String, _ setting: String) throws(Failure) {
+        guard let file = fopen(path, "r") else {
+            throw Failure(description: "\(setting): cannot read \(path): \(String(cString: strerror(errno)))")
+        }
+        fclose(file)
+    }
+}

@@ -1,0 +1,90 @@
+import APNSGateway
+import ArgumentParser
+import ChatStore
+import Foundation
+
+/// `pushchat check`
+struct Check: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Say what is right and what is wrong: configuration, database, certificates, gateways.",
+        discussion: "One line each; the status is 1 if any fails.")
+
+    @OptionGroup var options: ConfigurationOptions
+
+    /// Days before its end at which a certificate is worth a warning: renewing one takes people time.
+    private static let fewDays = 30
+
+    private enum Result: String {
+        case ok = "ok  "
+        case warning = "warn"
+        case failed = "FAIL"
+    }
+
+    func run() async throws {
+        var failures = 0
+        func report(_ result: Result, _ subject: String, _ text: String) {
+            if result == .failed { failures += 1 }
+            print("\(result.rawValue)  \(subject): \(text)")
+        }
+
+        let configuration: Configuration
+        do {
+            configuration = try Configuration.load(options.sources)
+        } catch {
+            for problem in error.problems { report(.failed, "configuration", problem.description) }
+            throw ExitCode(1)
+        }
+        report(
+            .ok, "configuration",
+            "\(configuration.file ?? "no file, defaults"), \(configuration.environment.rawValue)")
+        do {
+            report(.ok, "database", try DatabaseFile(path: configuration.database.path).inspect())
+        } catch {
+            report(.failed, "database", "\(error)")
+        }
+        for app in configuration.apps {
+            let subject = "app \(app.name)"
+            guard app.hasCredentials else {
+                report(.warning, subject, "no certificate: messages are accepted and queued, not sent")
+                continue
+            }
+            do {
+                let endpoints = try AppRuntime.Endpoints(app)
+                if let certificate = endpoints.certificate { check(certificate, of: app, subject, report) }
+                await probe(endpoints.push, "\(subject) gateway", report)
+                if app.feedbackInterval != nil { await probe(endpoints.feedback, "\(subject) feedback", report) }
+            } catch {
+                report(.failed, "\(subject) certificate", "\(error)")
+            }
+        }
+        if failures > 0 { throw ExitCode(1) }
+    }
+
+    private func check(
+        _ certificate: CertificateSummary, of app: AppConfiguration, _ subject: String,
+        _ report: (Result, String, String) -> Void
+    ) {
+        let days = certificate.daysLeft(at: Date())
+        let topic = certificate.topic ?? "no topic"
+        let text = "\(certificate.commonName), topic \(topic), \(certificate.environment.rawValue), \(days) days left"
+        if certificate.notBefore > Date() || days < 0 {
+            report(.failed, "\(subject) certificate", text + (days < 0 ? ": it has expired" : ": it is not valid yet"))
+        } else if let wanted = app.topic, let found = certificate.topic, wanted != found {
+            report(.failed, "\(subject) certificate", text + ": the configured topic is \(wanted)")
+        } else {
+            report(days < Self.fewDays ? .warning : .ok, "\(subject) certificate", text)
+        }
+    }
+
+    private func probe(
+        _ endpoint: GatewayEndpoint?, _ subject: String, _ report: (Result, String, String) -> Void
+    ) async {
+        guard let endpoint else { return }
+        do throws(GatewayUnreachable) {
+            try await endpoint.probe()
+            report(.ok, subject, "\(endpoint.host):\(endpoint.port) answers")
+        } catch {
+            report(.failed, subject, error.description)
+        }
+    }
+}

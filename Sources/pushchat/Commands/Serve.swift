@@ -1,0 +1,17 @@
+import ArgumentParser
+
+/// `pushchat serve`
+struct Serve: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Run the relay: the chat API, the store, the dispatcher, the feedback reader.",
+        discussion: """
+            SIGTERM and SIGINT stop in order: no new requests, what is in flight is finished, the queue stays on disk.
+            SIGHUP reads the configuration and the certificates anew. The log goes to standard error.
+            """)
+
+    @OptionGroup var options: ConfigurationOptions
+
+    func run() async throws {
+        try await RelayProcess(sources: options.sources, configuration: options.load()).run()
+    }
+}

@@ -1,0 +1,87 @@
+import ChatDomain
+
+/// One app: its topic, its gateway and what the relay proves itself with there.
+struct AppConfiguration: Sendable, Equatable {
+    /// Apple's two protocols.
+    enum Gateway: String, Sendable, CaseIterable {
+        case binary, http2
+    }
+
+    let name: AppName
+    var gateway: Gateway
+    /// The bundle id; nil leaves it to the certificate.
+    var topic: String?
+    var host: String
+    var port: Int
+    var feedbackHost: String
+    var feedbackPort: Int
+    /// Nil: the feedback service is not asked.
+    var feedbackInterval: Duration? = .hours(1)
+    /// PEM or PKCS#12.
+    var certificate: String?
+    /// PEM, where the key does not stand in the certificate's file.
+    var certificateKey: String?
+    /// Of the certificate's key or of the PKCS#12 file.
+    var passphrase: Secret?
+    /// Provider token key, `.p8`.
+    var key: String?
+    var keyID: String?
+    var teamID: String?
+    /// PEM with authorities to trust beside the system's.
+    var trust: String?
+    var connections = 2
+    /// Bytes.
+    var payloadLimit: Int
+    /// Which command of the binary protocol carries a push: 0, 1 or 2.
+    var command = 2
+    /// How long the gateway's silence has to last until a written push counts as accepted.
+    var settleTime: Duration = .seconds(5)
+
+    /// The defaults: Apple's hosts and ports (apns-binary.md §1, apns-http2.md §1) and payload limits
+    /// (apns-binary.md §6).
+    init(name: AppName, environment: Configuration.Environment, gateway: Gateway = .binary) {
+        self.name = name
+        self.gateway = gateway
+        let part = environment == .development ? ".sandbox" : ""
+        switch gateway {
+        case .binary:
+            host = "gateway\(part).push.apple.com"
+            port = 2195
+            payloadLimit = 2048
+        case .http2:
+            host = "api\(part).push.apple.com"
+            port = 443
+            payloadLimit = 4096
+        }
+        feedbackHost = "feedback\(part).push.apple.com"
+        feedbackPort = 2196
+    }
+
+    /// Whether there is something to log in to the gateway with. Without, pushes are accepted and queued, not sent.
+    var hasCredentials: Bool {
+        switch gateway {
+        case .binary: certificate != nil
+        case .http2: certificate != nil || key != nil
+        }
+    }
+
+    /// What this version cannot do though it knows the setting: the setting's name and what to say about it.
+    /// The only place that knows; it goes when the HTTP/2 gateway comes.
+    var unsupported: (setting: String, message: String)? {
+        if gateway == .http2 {
+            return (
+                "gateway",
+                "is http2, but this version speaks only the binary protocol; "
+                    + "use `binary` with a certificate, or a later version"
+            )
+        }
+        if key != nil, certificate == nil {
+            return (
+                "key",
+                "is a provider token key (.p8), which only the gateway http2 takes, and this version speaks only the "
+                    + "binary protocol; set `certificate`, or remove `key`"
+            )
+        }
+        return nil
+    }
+}

@@ -1,0 +1,39 @@
+import ChatDomain
+
+/// A setting that differs between two configurations.
+struct SettingChange: Sendable, Hashable {
+    /// `http.port`, `apps.default.topic`; `apps.news` for an app that came or went.
+    let setting: String
+    /// It takes effect only when the process starts again.
+    let needsRestart: Bool
+}
+
+extension Configuration {
+    /// What is different in `new`, in the table's order. The contents of files are not looked at: a renewed
+    /// certificate under the same path is no change here.
+    func changes(to new: Configuration) -> [SettingChange] {
+        var changes = Self.differences(SettingsTable.relay, self, new, app: nil)
+        for app in apps {
+            if let other = new.app(app.name) {
+                changes += Self.differences(SettingsTable.app, app, other, app: app.name)
+            } else {
+                changes.append(SettingChange(setting: "apps.\(app.name)", needsRestart: true))
+            }
+        }
+        for app in new.apps where self.app(app.name) == nil {
+            changes.append(SettingChange(setting: "apps.\(app.name)", needsRestart: true))
+        }
+        if new.defaultApp != defaultApp {
+            changes.append(SettingChange(setting: "apps: the default app", needsRestart: true))
+        }
+        return changes
+    }
+
+    private static func differences<Root>(
+        _ settings: [Setting<Root>], _ old: Root, _ new: Root, app: AppName?
+    ) -> [SettingChange] {
+        settings.filter { !$0.isSame(old, new) }.map {
+            SettingChange(setting: SettingKey(app: app, name: $0.name).description, needsRestart: $0.needsRestart)
+        }
+    }
+}

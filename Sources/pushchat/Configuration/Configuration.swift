@@ -1,0 +1,103 @@
+import ChatDomain
+import Logging
+
+/// Everything that the relay can be told, after checking; the defaults stand here, what each setting takes and means
+/// in ``SettingsTable``.
+struct Configuration: Sendable {
+    /// Which of Apple's gateways, and which block of the file. `development` unless set: it listens on loopback
+    /// only, so that nothing is open to others by accident.
+    enum Environment: String, Sendable, CaseIterable {
+        case development, production
+    }
+
+    var environment: Environment
+    var http: HTTP
+    var database = Database()
+    var admin = Admin()
+    var push = Push()
+    var messages = Retention(retention: .days(30))
+    var queue = Retention(retention: .days(7))
+    var log = Log()
+    /// In the order of the file; never empty.
+    var apps: [AppConfiguration]
+
+    /// The file that was read, as an absolute path; nil if there was none.
+    var file: String?
+    /// Where the settings that are not at their default came from.
+    var origins: [SettingKey: Origin] = [:]
+
+    struct HTTP: Sendable, Equatable {
+        var host: String
+        /// 0: any free port.
+        var port = 44447
+        /// PEM; nil for plain HTTP.
+        var certificate: String?
+        /// PEM; nil if the key stands in the certificate's file.
+        var key: String?
+        /// Addresses and networks in CIDR notation, each checked to be one.
+        var trustedProxies: [String] = []
+        /// Nil for no limit.
+        var ratePerAddress: RateLimit?
+        var ratePerMember: RateLimit?
+
+        /// The two files to speak TLS with; nil for plain HTTP.
+        var tls: (certificate: String, key: String)? {
+            certificate.map { ($0, key ?? $0) }
+        }
+    }
+
+    struct Database: Sendable, Equatable {
+        var path = "pushchat.db"
+    }
+
+    struct Admin: Sendable, Equatable {
+        var token: Secret?
+    }
+
+    struct Push: Sendable, Equatable {
+        /// Nil for no sound.
+        var sound: String? = "default"
+        /// Bytes of UTF-8.
+        var textLimit = MessageText.defaultLimit
+        /// How long the gateway keeps a push for a device it cannot reach; nil leaves it to the gateway.
+        var expiration: Duration?
+    }
+
+    struct Retention: Sendable, Equatable {
+        var retention: Duration
+    }
+
+    struct Log: Sendable, Equatable {
+        var format = LogFormat.text
+        var level = Logger.Level.info
+    }
+
+    /// The defaults, with the one app named `default`.
+    init(environment: Environment) {
+        self.environment = environment
+        // Generous for people and for many of them behind one address; in the way of a script that floods a room.
+        switch environment {
+        case .development:
+            http = HTTP(host: "127.0.0.1")
+        case .production:
+            http = HTTP(
+                host: "0.0.0.0", ratePerAddress: RateLimit(count: 50, unit: .second, burst: 500),
+                ratePerMember: RateLimit(count: 5, unit: .second, burst: 50))
+        }
+        apps = [AppConfiguration(name: .default, environment: environment)]
+    }
+
+    /// The app of members that send no `appid`: the one named `default`, or else the first of the file.
+    var defaultApp: AppName {
+        apps.contains { $0.name == .default } ? .default : apps[0].name
+    }
+
+    func app(_ name: AppName) -> AppConfiguration? {
+        apps.first { $0.name == name }
+    }
+}
+
+extension Duration {
+    static func days(_ count: Int) -> Duration { .seconds(count * 86_400) }
+    static func hours(_ count: Int) -> Duration { .seconds(count * 3600) }
+}

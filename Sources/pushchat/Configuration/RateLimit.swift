@@ -1,0 +1,53 @@
+/// How many requests may come: so many per unit of time in the long run, and a burst at once after a rest.
+struct RateLimit: Sendable, Equatable, CustomStringConvertible {
+    enum Unit: String, Sendable, CaseIterable {
+        case second = "s"
+        case minute = "min"
+        case hour = "h"
+
+        var seconds: Double {
+            switch self {
+            case .second: 1
+            case .minute: 60
+            case .hour: 3600
+            }
+        }
+    }
+
+    /// The highest count and burst: above, a limit limits nothing.
+    static let highest = 1_000_000
+
+    let count: Int
+    let unit: Unit
+    /// Requests that may come at once, at least 1.
+    let burst: Int
+
+    var perSecond: Double { Double(count) / unit.seconds }
+
+    init(count: Int, unit: Unit, burst: Int) {
+        self.count = count
+        self.unit = unit
+        self.burst = burst
+    }
+
+    /// Reads `10/s`, `10/s burst 50`, `600/min burst 100`, `1000/h`; without a burst it is the count.
+    init?(parsing text: String) {
+        let words = text.split(whereSeparator: \.isWhitespace)
+        guard words.count == 1 || (words.count == 3 && words[1] == "burst") else { return nil }
+        let rate = words[0].split(separator: "/", omittingEmptySubsequences: false)
+        guard rate.count == 2, let count = Self.number(rate[0]), let unit = Unit(rawValue: String(rate[1])),
+            let burst = words.count == 3 ? Self.number(words[2]) : count
+        else { return nil }
+        self.init(count: count, unit: unit, burst: burst)
+    }
+
+    /// The form that is read.
+    var description: String { "\(count)/\(unit.rawValue) burst \(burst)" }
+
+    private static func number(_ text: Substring) -> Int? {
+        guard text.utf8.allSatisfy({ (0x30...0x39).contains($0) }), let number = Int(text), number >= 1,
+            number <= highest
+        else { return nil }
+        return number
+    }
+}

@@ -1,0 +1,127 @@
+import ChatDomain
+import Logging
+
+/// Every setting: the file's keys, the variables' names, the checks, what `pushchat config` shows and the README's
+/// table all come from here. A new setting is a property with its default, and a row.
+enum SettingsTable {
+    private typealias Relay = Setting<Configuration>
+    private typealias App = Setting<AppConfiguration>
+
+    /// Settings of the whole relay, by the path of their keys.
+    static let relay: [Setting<Configuration>] = [
+        Relay(
+            "environment", \.environment, .choice, needsRestart: true,
+            "picks Apple's sandbox or production hosts, the defaults below, and the block of that name in the file"),
+        Relay(
+            "http.host", \.http.host, .host(example: "127.0.0.1"), needsRestart: true,
+            "where the relay listens"),
+        Relay(
+            "http.port", \.http.port, .number(0...65_535), needsRestart: true,
+            "its port; 0 takes any free one"),
+        Relay(
+            "http.certificate", \.http.certificate, SettingKind.file("a PEM file").optional(), needsRestart: true,
+            "the server's certificate and those it is signed with; without it plain HTTP, for a proxy in front"),
+        Relay(
+            "http.key", \.http.key, SettingKind.file("a PEM file").optional(), needsRestart: true,
+            "the certificate's key, if it is in a file of its own"),
+        Relay(
+            "http.trusted_proxies", \.http.trustedProxies, .addressRanges, needsRestart: true,
+            "only from these are `Forwarded` and `X-Forwarded-For` believed"),
+        Relay(
+            "http.rate_per_address", \.http.ratePerAddress, SettingKind.rateLimit.optional(none: "off"),
+            needsRestart: true, "requests from one address; above, the answer is 429"),
+        Relay(
+            "http.rate_per_member", \.http.ratePerMember, SettingKind.rateLimit.optional(none: "off"),
+            needsRestart: true, "requests of one udid; above, the answer is 429"),
+        Relay(
+            "database.path", \.database.path, .path, needsRestart: true,
+            "the SQLite file; made if it is not there"),
+        Relay(
+            "admin.token", \.admin.token, headerToken.optional(), isSecret: true,
+            "the bearer token of `/v1` and the admin pages; without it they answer on loopback in development and "
+                + "nowhere in production"),
+        Relay(
+            "push.sound", \.push.sound, soundName.optional(none: "none"), needsRestart: true,
+            "a sound file in the app, or `default`, for chat messages"),
+        Relay(
+            "push.text_limit", \.push.textLimit, .number(1...MessageText.highestLimit, unit: "bytes"),
+            needsRestart: true, "the longest text of a chat message"),
+        Relay(
+            "push.expiration", \.push.expiration,
+            SettingKind.duration(.zero ... .days(365), example: "1 day").optional(none: "none"), needsRestart: true,
+            "how long Apple keeps a chat message for a device that it cannot reach; `0s` tries once"),
+        Relay(
+            "messages.retention", \.messages.retention, retention, needsRestart: true,
+            "how long the chat's messages are kept"),
+        Relay(
+            "queue.retention", \.queue.retention, retention, needsRestart: true,
+            "how long pushes are kept after they were sent or refused"),
+        Relay("log.format", \.log.format, .choice, "lines for people or for programs, on standard error"),
+        Relay("log.level", \.log.level, .choice, "what is less important is not written"),
+    ]
+
+    /// Settings of each app, by their key inside `apps.NAME`. `gateway` is first: other defaults depend on it.
+    static let app: [Setting<AppConfiguration>] = [
+        App("gateway", \.gateway, .choice, "Apple's protocol; this version speaks only `binary`"),
+        App("topic", \.topic, bundleID.optional(), "the app's bundle id; without it the certificate's"),
+        App("host", \.host, .host(example: "gateway.push.apple.com"), "the gateway"),
+        App("port", \.port, .number(1...65_535), "its port"),
+        App(
+            "feedback_host", \.feedbackHost, .host(example: "feedback.push.apple.com"),
+            "the feedback service; where `host` is set, that host"),
+        App("feedback_port", \.feedbackPort, .number(1...65_535), "its port"),
+        App(
+            "feedback_interval", \.feedbackInterval,
+            SettingKind.duration(.seconds(1) ... .days(7), example: "1 hour").optional(none: "off"),
+            "how often the feedback service is asked"),
+        App(
+            "certificate", \.certificate, SettingKind.file("a PEM or PKCS#12 file").optional(),
+            "what the relay proves itself with; without it pushes are queued, not sent"),
+        App(
+            "certificate_key", \.certificateKey, SettingKind.file("a PEM file").optional(),
+            "the certificate's key, if it is in a file of its own"),
+        App(
+            "passphrase", \.passphrase, passphrase.optional(), isSecret: true,
+            "of the key or the PKCS#12 file"),
+        App("key", \.key, SettingKind.file("a .p8 file").optional(), "provider token key, for `http2`"),
+        App("key_id", \.keyID, appleID(example: "ABC123DEFG").optional(), "the key's id, for `http2`"),
+        App("team_id", \.teamID, appleID(example: "DEF123GHIJ").optional(), "the team's id, for `http2`"),
+        App(
+            "trust", \.trust, SettingKind.file("a PEM file").optional(),
+            "authorities to trust beside the system's, for a sandbox"),
+        App("connections", \.connections, .number(1...64), "connections to the gateway at the most"),
+        App(
+            "payload_limit", \.payloadLimit, .number(256...4096, unit: "bytes"),
+            "the largest payload the gateway takes; 256 before iOS 8"),
+        App(
+            "command", \.command, .number(0...2),
+            "the binary protocol's command; 0 tells nothing about refused pushes, 1 and 2 do"),
+        App(
+            "settle", \.settleTime, .duration(.seconds(1) ... .seconds(60), example: "5s"),
+            "how long the binary gateway must be silent until a push counts as accepted"),
+    ]
+
+    private static let retention = SettingKind.duration(.seconds(60) ... .days(36_500), example: "30 days")
+
+    /// What may stand in an `Authorization: Bearer` header.
+    private static let headerToken = SettingKind.secret(
+        rule: "printable ASCII without blanks, for example what `openssl rand -hex 32` prints",
+        isAllowed: { (0x21...0x7E).contains($0.value) })
+
+    private static let passphrase = SettingKind.secret(
+        rule: "a text without control characters", isAllowed: { $0.value >= 0x20 && $0.value != 0x7F },
+        mayBeEmpty: true)
+
+    /// At most so long that a payload of 256 bytes still has room for a text.
+    private static let soundName = SettingKind.text(
+        rule: "the name of a sound file, at most 100 bytes, for example `beep.caf`", limit: 100,
+        isAllowed: { $0.value >= 0x20 && $0.value != 0x7F })
+
+    private static let bundleID = SettingKind.text(
+        rule: "a bundle id, for example `com.example.PushChat`", limit: 255,
+        isAllowed: { $0.isLetterOrDigit || ".-_".unicodeScalars.contains($0) })
+
+    private static func appleID(example: String) -> SettingKind<String> {
+        .text(rule: "letters and digits, for example `\(example)`", limit: 64, isAllowed: \.isLetterOrDigit)
+    }
+}

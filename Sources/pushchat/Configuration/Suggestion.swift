@@ -1,0 +1,49 @@
+/// The known word nearest to one that is not known.
+enum Suggestion {
+    /// Words with more characters are not compared: the time is the product of both lengths.
+    private static let longest = 100
+
+    /// `; did you mean X?`, or nothing.
+    static func clause(for word: String, among known: some Sequence<String>) -> String {
+        nearest(to: word, among: known).map { "; did you mean \($0)?" } ?? ""
+    }
+
+    /// Nil if none is near: one slip in three letters is a slip, more is another word.
+    static func nearest(to word: String, among known: some Sequence<String>) -> String? {
+        let plain = normalised(word)
+        guard plain.count <= longest else { return nil }
+        var best: (word: String, distance: Int)?
+        for candidate in known {
+            let other = normalised(candidate)
+            let distance = distance(plain, other)
+            let tolerance = max(1, min(plain.count, other.count) / 3)
+            if distance <= tolerance, distance < best?.distance ?? .max {
+                best = (candidate, distance)
+            }
+        }
+        return best?.word
+    }
+
+    /// How many letters to put in, leave out, replace or swap with their neighbour.
+    static func distance(_ left: [Character], _ right: [Character]) -> Int {
+        var beforeLast: [Int] = []
+        var last = Array(0...right.count)
+        for row in left.indices {
+            var current = [row + 1]
+            for column in right.indices {
+                var cost = min(
+                    last[column] + (left[row] == right[column] ? 0 : 1), last[column + 1] + 1, current[column] + 1)
+                if row > 0, column > 0, left[row] == right[column - 1], left[row - 1] == right[column] {
+                    cost = min(cost, beforeLast[column - 1] + 1)
+                }
+                current.append(cost)
+            }
+            (beforeLast, last) = (last, current)
+        }
+        return last[right.count]
+    }
+
+    private static func normalised(_ word: String) -> [Character] {
+        Array(word.lowercased().replacing("-", with: "_"))
+    }
+}

@@ -1,0 +1,77 @@
+import ChatDomain
+import Logging
+import Synchronization
+
+/// The level and the format of all loggers, which SIGHUP may change while they are in use.
+final class LogSettings: Sendable {
+    struct Values: Sendable, Equatable {
+        var level: Logger.Level
+        var format: LogFormat
+    }
+
+    private let values: Mutex<Values>
+
+    init(level: Logger.Level = .info, format: LogFormat = .text) {
+        values = Mutex(Values(level: level, format: format))
+    }
+
+    var current: Values { values.withLock { $0 } }
+
+    func set(level: Logger.Level, format: LogFormat) {
+        values.withLock { $0 = Values(level: level, format: format) }
+    }
+}
+
+/// Writes one line per record.
+struct LineLogHandler: LogHandler {
+    var metadata: Logger.Metadata = [:]
+    var metadataProvider: Logger.MetadataProvider?
+
+    private let label: String
+    private let settings: LogSettings
+    private let output: any LogOutput
+    private let now: TimeSource
+    /// A level that was set on this logger alone.
+    private var ownLevel: Logger.Level?
+
+    init(
+        label: String, settings: LogSettings, output: any LogOutput = DescriptorLogOutput.standardError,
+        metadataProvider: Logger.MetadataProvider? = nil, now: @escaping TimeSource = Timestamp.now
+    ) {
+        self.label = label
+        self.settings = settings
+        self.output = output
+        self.metadataProvider = metadataProvider
+        self.now = now
+    }
+
+    var logLevel: Logger.Level {
+        get { ownLevel ?? settings.current.level }
+        set { ownLevel = newValue }
+    }
+
+    subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+        get { metadata[key] }
+        set { metadata[key] = newValue }
+    }
+
+    /// The call's own metadata overrides the provider's, and that the logger's.
+    func log(event: LogEvent) {
+        var all = metadata
+        if let provided = metadataProvider?.get() { all.merge(provided) { $1 } }
+        if let own = event.metadata { all.merge(own) { $1 } }
+        if let error = event.error, all["error"] == nil { all["error"] = "\(error)" }
+        let record = LogRecord(
+            time: now(), level: event.level, label: label, message: event.message.description, metadata: all)
+        output.write(record.line(settings.current.format))
+    }
+}
+
+extension LogSettings {
+    /// Makes these the handlers of all loggers of the process. Once in a process.
+    func bootstrap() {
+        LoggingSystem.bootstrap(
+            { label, provider in LineLogHandler(label: label, settings: self, metadataProvider: provider) },
+            metadataProvider: nil)
+    }
+}

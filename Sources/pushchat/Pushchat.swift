@@ -1,0 +1,22 @@
+import ArgumentParser
+
+/// The executable: a chat relay, and a sandbox that plays Apple's push service.
+@main
+struct Pushchat: AsyncParsableCommand {
+    static let version = "0.1.0"
+
+    static let configuration = CommandConfiguration(
+        commandName: "pushchat",
+        abstract: "A chat relay that pushes every message to the room, and a local stand-in for Apple's push service.",
+        discussion: """
+            To try it with nothing to configure:  pushchat dev
+            To run it:                            pushchat serve --config pushchat.yaml
+            To see what is right and what is not: pushchat check
+
+            Settings come from a YAML file, PUSHCHAT_… variables and flags, the later over the earlier;
+            `pushchat config` shows what is in force and where it came from.
+            """,
+        version: "pushchat \(version)",
+        subcommands: [Serve.self, Dev.self, SandboxCommand.self, Check.self, ShowConfiguration.self],
+        defaultSubcommand: Serve.self)
+}

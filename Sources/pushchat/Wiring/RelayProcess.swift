@@ -1,0 +1,170 @@
+import APNSGateway
+import ChatDispatch
+import ChatDomain
+import ChatHTTP
+import ChatStore
+import Foundation
+import Logging
+import ServiceLifecycle
+import Synchronization
+import UnixSignals
+
+/// The relay as a process: everything wired together, run until a signal stops it.
+struct RelayProcess: Sendable {
+    /// How long the parts have to finish what is in flight before they are cut off.
+    private static let shutdownLimit = Duration.seconds(20)
+
+    private let sources: ConfigurationSources
+    private let configuration: Configuration
+    private let log: LogSettings
+    private let companions: [any Service]
+    private let onListening: @Sendable (Int) -> Void
+
+    /// - Parameters:
+    ///   - sources: read again on SIGHUP.
+    ///   - log: handed in when logging has begun already.
+    ///   - companions: further services, started first and stopped last.
+    init(
+        sources: ConfigurationSources, configuration: Configuration, log: LogSettings? = nil,
+        companions: [any Service] = [], onListening: @escaping @Sendable (Int) -> Void = { _ in }
+    ) {
+        self.sources = sources
+        self.configuration = configuration
+        self.companions = companions
+        self.onListening = onListening
+        if let log {
+            self.log = log
+        } else {
+            self.log = LogSettings(level: configuration.log.level, format: configuration.log.format)
+            self.log.bootstrap()
+        }
+    }
+
+    func run() async throws {
+        let logger = Logger(label: "pushchat")
+        do {
+            try await run(logger: logger)
+        } catch let error as Failure {
+            throw error
+        } catch is CancellationError {
+        } catch {
+            throw Failure("\(error)")
+        }
+    }
+
+    private func run(logger: Logger) async throws {
+        umask(0o077)
+        let live = LiveConfiguration(configuration)
+        let lock = try DatabaseLock(path: configuration.database.path)
+        let store = try SQLiteStore(
+            file: DatabaseFile(path: configuration.database.path), settings: { live.storeSettings }, logger: logger)
+        let recovered = try await store.recover()
+        logger.info(
+            "started",
+            metadata: [
+                "version": "\(Pushchat.version)", "environment": "\(configuration.environment.rawValue)",
+                "database": "\(configuration.database.path)", "configuration": "\(configuration.file ?? "defaults")",
+                "recovered": "\(recovered)",
+            ])
+
+        let epochs = ConnectionEpochs()
+        var apps: [AppRuntime] = []
+        for app in configuration.apps {
+            apps.append(AppRuntime(app, endpoints: try .init(app), epochs: epochs, logger: logger))
+        }
+        let certificate = try configuration.http.tls.map {
+            try ServerCertificate(certificate: $0.certificate, key: $0.key)
+        }
+        let server = ChatServer(
+            configuration: ChatServerConfiguration(
+                host: configuration.http.host, port: configuration.http.port, certificate: certificate),
+            store: store, settings: { live.httpSettings },
+            resolveApp: { appid throws(ChatError) in try live.apps.resolve(appid) }, logger: logger,
+            onListening: { [configuration, onListening] port in
+                logger.info("listening", metadata: ["host": "\(configuration.http.host)", "port": "\(port)"])
+                onListening(port)
+            })
+        let reloader = Reloader(sources: sources, live: live, apps: apps, certificate: certificate, log: log, logger: logger)
+
+        let showsTokens = configuration.environment == .development
+        let services: [any Service] =
+            companions + [
+                QueueWatch(store: store),
+                Housekeeping(sweep: { () async throws(ChatError) in try await sweep(store, live.current) }, logger: logger),
+            ] + apps.flatMap { $0.services(store: store, showsTokens: showsTokens) } + [server, reloader]
+        var group = ServiceGroupConfiguration(
+            services: services, gracefulShutdownSignals: [.sigterm, .sigint], logger: logger)
+        group.maximumGracefulShutdownDuration = Self.shutdownLimit
+        try await ServiceGroup(configuration: group).run()
+        try store.close()
+        logger.info("stopped")
+        _ = consume lock
+    }
+
+    private func sweep(
+        _ store: SQLiteStore, _ configuration: Configuration
+    ) async throws(ChatError) -> Logger.Metadata {
+        let result = try await store.applyRetention(
+            messages: configuration.messages.retention, queue: configuration.queue.retention)
+        guard result.messages + result.pushes + result.feedback > 0 else { return [:] }
+        return [
+            "messages": "\(result.messages)", "pushes": "\(result.pushes)", "feedback": "\(result.feedback)",
+        ]
+    }
+}
+
+/// The store's look-out for other processes' commits, as a service.
+private struct QueueWatch: Service {
+    let store: SQLiteStore
+
+    func run() async throws {
+        await cancelWhenGracefulShutdown { await store.watch() }
+    }
+}
+
+/// The configuration in force, in the forms in which the parts want it; changed by a reload.
+final class LiveConfiguration: Sendable {
+    private struct Values: Sendable {
+        var configuration: Configuration
+        var http: ChatHTTPSettings
+        var store: SQLiteStore.Settings
+        var apps: AppDirectory
+    }
+
+    private let values: Mutex<Values>
+
+    init(_ configuration: Configuration) {
+        values = Mutex(Self.derive(configuration))
+    }
+
+    var current: Configuration { values.withLock { $0.configuration } }
+    var httpSettings: ChatHTTPSettings { values.withLock { $0.http } }
+    var storeSettings: SQLiteStore.Settings { values.withLock { $0.store } }
+    var apps: AppDirectory { values.withLock { $0.apps } }
+
+    func replace(_ configuration: Configuration) {
+        let new = Self.derive(configuration)
+        values.withLock { $0 = new }
+    }
+
+    private static func derive(_ configuration: Configuration) -> Values {
+        let sound = configuration.push.sound
+        let limits = Dictionary(uniqueKeysWithValues: configuration.apps.map { ($0.name, $0.payloadLimit) })
+        let smallest = limits.values.min() ?? 256
+        return Values(
+            configuration: configuration,
+            http: ChatHTTPSettings(
+                isDevelopment: configuration.environment == .development, textLimit: configuration.push.textLimit,
+                trustedProxies: configuration.http.trustedProxies.compactMap { ChatHTTP.AddressRange($0) },
+                addressRate: configuration.http.ratePerAddress.flatMap {
+                    ChatHTTP.RateLimit(perSecond: $0.perSecond, burst: $0.burst)
+                },
+                memberRate: configuration.http.ratePerMember.flatMap {
+                    ChatHTTP.RateLimit(perSecond: $0.perSecond, burst: $0.burst)
+                }),
+            store: SQLiteStore.Settings(
+                payload: { AlertPayload(sound: sound, limit: limits[$0] ?? smallest) },
+                expiration: configuration.push.expiration),
+            apps: AppDirectory(configuration))
+    }
+}

@@ -1,0 +1,49 @@
+import APNSGateway
+import ChatHTTP
+import Logging
+import ServiceLifecycle
+import UnixSignals
+
+/// Reads configuration and credentials anew on SIGHUP. If anything in them is wrong, all stays as it was.
+struct Reloader: Service {
+    let sources: ConfigurationSources
+    let live: LiveConfiguration
+    let apps: [AppRuntime]
+    let certificate: ServerCertificate?
+    let log: LogSettings
+    let logger: Logger
+
+    func run() async throws {
+        await cancelWhenGracefulShutdown {
+            for await _ in await UnixSignalsSequence(trapping: .sighup) {
+                await reload()
+            }
+        }
+    }
+
+    func reload() async {
+        do {
+            let new = try Configuration.load(sources)
+            var endpoints: [(AppRuntime, AppConfiguration, AppRuntime.Endpoints)] = []
+            for app in apps {
+                guard let configuration = new.app(app.name) else { continue }
+                endpoints.append((app, configuration, try AppRuntime.Endpoints(configuration)))
+            }
+            try certificate?.reload()
+            let changes = live.current.changes(to: new)
+            live.replace(new)
+            log.set(level: new.log.level, format: new.log.format)
+            for (app, configuration, endpoints) in endpoints {
+                await app.reconfigure(configuration, endpoints: endpoints)
+            }
+            logger.notice("configuration read anew", metadata: ["changes": "\(changes.map(\.setting).joined(separator: " "))"])
+            let waiting = changes.filter(\.needsRestart).map(\.setting)
+            if !waiting.isEmpty {
+                logger.warning(
+                    "takes effect only after a restart", metadata: ["settings": "\(waiting.joined(separator: " "))"])
+            }
+        } catch {
+            logger.error("configuration could not be read anew, the old one stays", metadata: ["error": "\(error)"])
+        }
+    }
+}
