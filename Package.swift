@@ -28,6 +28,7 @@ let package = Package(
         .package(
             url: "https://github.com/hummingbird-project/hummingbird", from: "2.28.0", traits: ["FullFoundation"]),
         .package(url: "https://github.com/jpsim/Yams", from: "6.2.0"),
+        .package(url: "https://github.com/swift-server/async-http-client", from: "1.37.0"),
         .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
     ],
     targets: [
@@ -151,7 +152,11 @@ let package = Package(
             name: "ChatDispatchTests", dependencies: ["ChatDispatch", "ChatDomain"], swiftSettings: strict),
         .testTarget(
             name: "APNSGatewayTests",
-            dependencies: ["APNSGateway", "APNSWire", "APNSSandbox", "ChatDomain"],
+            dependencies: [
+                "APNSGateway", "APNSWire", "APNSSandbox", "ChatDomain",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+            ],
             swiftSettings: strict),
         .testTarget(name: "APNSWireTests", dependencies: ["APNSWire"], swiftSettings: strict),
         .testTarget(
@@ -166,7 +171,12 @@ let package = Package(
         // The whole, through the built executable and real sockets.
         .testTarget(
             name: "EndToEndTests",
-            dependencies: ["pushchat"],
+            dependencies: [
+                "pushchat",
+                .product(name: "AsyncHTTPClient", package: "async-http-client"),
+                .product(name: "GRDB", package: "GRDB.swift"),
+                .product(name: "NIOCore", package: "swift-nio"),
+            ],
             swiftSettings: strict),
     ]
 )

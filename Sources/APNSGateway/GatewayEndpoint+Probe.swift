@@ -14,11 +14,23 @@ extension GatewayEndpoint {
             }
             try? await Task.sleep(for: Self.watch)
             guard channel.isActive else {
-                throw GatewayUnreachable("\(host):\(port) closed just after the handshake; it may not accept the certificate")
+                throw GatewayUnreachable(
+                    "\(host):\(port) closed just after the handshake; it may not accept the certificate")
             }
             try? await channel.close()
         } catch let error as GatewayUnreachable {
             throw error
+        } catch {
+            throw GatewayUnreachable("\(host):\(port) cannot be reached: \(error)")
+        }
+    }
+
+    /// Connects without TLS, and closes; for a service that must not be told that we are there.
+    package func reach() async throws(GatewayUnreachable) {
+        do {
+            let channel = try await ClientBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+                .connectTimeout(Self.timeout).connect(host: host, port: port).get()
+            try await channel.close()
         } catch {
             throw GatewayUnreachable("\(host):\(port) cannot be reached: \(error)")
         }

@@ -1,7 +1,7 @@
 import NIOCore
-import NIOTLS
 import NIOPosix
 import NIOSSL
+import NIOTLS
 
 /// Where a gateway is and how it is trusted; makes TLS connections to it.
 package struct GatewayEndpoint: Sendable {

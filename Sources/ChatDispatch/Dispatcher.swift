@@ -26,14 +26,16 @@ package struct Dispatcher: Service {
     }
 
     package func run() async throws {
+        let bell = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
         await withTaskGroup(of: Void.self) { group in
             group.addTask { await gateway.run() }
             await withTaskGroup(of: Void.self) { group in
-                group.addTask { await dispatch() }
+                group.addTask { await dispatch(bell.stream, bell.continuation) }
                 group.addTask { await record() }
                 // Ends the two others: the gateway gives out no slots any more, and then the last verdicts.
                 group.addTask {
                     try? await gracefulShutdown()
+                    bell.continuation.finish()
                     await gateway.drain()
                 }
                 await group.waitForAll()
@@ -42,21 +44,19 @@ package struct Dispatcher: Service {
         }
     }
 
-    /// Queue to gateway.
-    private func dispatch() async {
-        let bell = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+    /// Queue to gateway, each time the bell rings.
+    private func dispatch(_ rings: AsyncStream<Void>, _ bell: AsyncStream<Void>.Continuation) async {
         let arrivals = queue.arrivals()
         await withTaskGroup(of: Void.self) { group in
             group.addTask {
-                for await _ in arrivals { bell.continuation.yield() }
-                bell.continuation.finish()
+                for await _ in arrivals { bell.yield() }
             }
-            bell.continuation.yield()
+            bell.yield()
             var alarm: Task<Void, any Error>?
-            for await _ in bell.stream {
+            for await _ in rings {
                 guard await empty() else { break }
                 alarm?.cancel()
-                alarm = await ring(bell.continuation)
+                alarm = await ring(bell)
             }
             alarm?.cancel()
             group.cancelAll()

@@ -69,7 +69,8 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
             let digits = String(value)
             return digits.count >= width ? digits : String(repeating: "0", count: width - digits.count) + digits
         }
-        let day = "\(padded(Int(broken.tm_year) + 1900, 4))-\(padded(Int(broken.tm_mon) + 1, 2))-\(padded(Int(broken.tm_mday), 2))"
+        let day =
+            "\(padded(Int(broken.tm_year) + 1900, 4))-\(padded(Int(broken.tm_mon) + 1, 2))-\(padded(Int(broken.tm_mday), 2))"
         let time = "\(padded(Int(broken.tm_hour), 2)):\(padded(Int(broken.tm_min), 2)):\(padded(Int(broken.tm_sec), 2))"
         return "\(day)\(separator)\(time).\(padded(Int(milliseconds - seconds * 1000), 3))\(suffix)"
     }

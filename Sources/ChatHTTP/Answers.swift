@@ -28,7 +28,9 @@ enum Answers {
         response(ByteBuffer(string: text), type: "text/plain; charset=utf-8", status: status, headers: headers)
     }
 
-    static func json(_ json: JSONText, status: HTTPResponse.Status = .ok, headers: HTTPFields = [.cacheControl: "no-store"])
+    static func json(
+        _ json: JSONText, status: HTTPResponse.Status = .ok, headers: HTTPFields = [.cacheControl: "no-store"]
+    )
         -> Response
     {
         response(json.buffer, type: "application/json", status: status, headers: headers)

@@ -72,9 +72,10 @@ package struct ChatServer: Service {
                 isListening.store(true, ordering: .relaxed)
                 onListening(port)
             }.run()
-        } catch where !isListening.load(ordering: .relaxed) {
+        } catch  where !isListening.load(ordering: .relaxed) {
             throw CannotListen(
-                description: "http.host, http.port: cannot listen on \(configuration.host):\(configuration.port): \(error)")
+                description:
+                    "http.host, http.port: cannot listen on \(configuration.host):\(configuration.port): \(error)")
         }
     }
 

@@ -5,9 +5,12 @@ import GRDB
 /// Looks at due entries one after another and says which go onto a connection, which never can, and where to stop.
 ///
 /// Entries whose connection went twice without a word come under suspicion: one of them may be what makes the
-/// gateway close. They go as a probe, alone on a fresh connection and proved by a sentinel, in groups that shrink with
-/// each failure, so that the one that is poisoned ends up alone and the others pass.
+/// gateway close. They go as a probe, alone on a fresh connection and asked about at once, in groups that shrink with
+/// each failure, so that the one that is poisoned ends up alone and the others pass. Entries that a crash of the relay
+/// left in doubt are probed, too, in one group: what was perhaps sent already should not be in doubt a second time.
 struct LeaseScreening {
+    /// The reason that recovery gives an entry until its next attempt.
+    static let recovered = "RelayRestarted"
     /// Silent losses before an entry is probed instead of simply repeated: one lost connection is everyday.
     static let suspicion = 2
     /// Entries in a probe, by the number of silent losses.
@@ -28,8 +31,20 @@ struct LeaseScreening {
     let now: Timestamp
     private(set) var pushes: [Push] = []
     private(set) var refused: [Lease.Refusal] = []
-    private var isProbe = false
+    /// How many entries the lease takes at the most, and whether as a probe; the first entry decides.
+    private var kind: Kind?
     private var needsFreshConnection = false
+
+    private struct Kind: Equatable {
+        var size: Int
+        var isProbe: Bool
+
+        init(unanswered: Int, isRecovered: Bool) {
+            size = LeaseScreening.probeSize(unanswered: unanswered)
+            isProbe = isRecovered || unanswered >= LeaseScreening.suspicion
+        }
+    }
+
     private var room: Int
 
     init(slot: ConnectionSlot, now: Timestamp) {
@@ -40,26 +55,25 @@ struct LeaseScreening {
 
     var lease: Lease {
         Lease(
-            slot: slot, pushes: pushes, isProbe: isProbe, refused: refused, needsFreshConnection: needsFreshConnection)
+            slot: slot, pushes: pushes, isProbe: kind?.isProbe == true, refused: refused,
+            needsFreshConnection: needsFreshConnection)
     }
 
-    /// Columns: message_id, device_token, payload, expires_at, priority, unanswered, is ours, is deactivated.
+    /// Columns: message_id, device_token, payload, expires_at, priority, unanswered, is ours, is deactivated, is recovered.
     /// - Returns: whether to go on with the next row.
     mutating func take(_ row: Row) -> Bool {
         let entry: Int64 = row[0]
-        let size = Self.probeSize(unanswered: row[5])
+        let kind = Kind(unanswered: row[5], isRecovered: row[8])
         if pushes.isEmpty {
-            if size < Int.max {
-                guard slot.isFresh else {
-                    needsFreshConnection = true
-                    return false
-                }
-                isProbe = true
+            guard slot.isFresh || !kind.isProbe else {
+                needsFreshConnection = true
+                return false
             }
-        } else if isProbe != (size < Int.max) {
+            self.kind = kind
+        } else if self.kind?.isProbe != kind.isProbe {
             return false
         }
-        room = min(room, size)
+        room = min(room, kind.size)
         guard pushes.count < room else { return false }
         if let expires = row[3] as Int64?, expires <= now.seconds {
             refused.append(.init(entry: entry, state: .expired, reason: "Expired"))

@@ -25,9 +25,9 @@ extension SQLiteStore {
                 announceArrivals()
                 do throws(ChatError) {
                     try await resumeFanouts()
-                } catch {
+                } catch  where !Task.isCancelled {
                     logger.warning("unfinished fan-outs could not be read", metadata: ["error": "\(error)"])
-                }
+                } catch {}
             }
             round += 1
             try? await Task.sleep(for: Self.watchInterval)

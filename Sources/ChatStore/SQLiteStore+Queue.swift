@@ -15,12 +15,12 @@ extension SQLiteStore: PushQueue {
                 db.cachedStatement(
                     sql: """
                         SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.unanswered,
-                            q.chat_message IS NOT NULL, d.time_deactivated IS NOT NULL
+                            q.chat_message IS NOT NULL, d.time_deactivated IS NOT NULL, q.reason IS ?
                         FROM push_queue q
                         LEFT JOIN devices d ON d.device_token = q.device_token AND d.app = q.app
                         WHERE q.app = ? AND q.state = 'pending' AND q.not_before IS NULL
                         ORDER BY q.message_id LIMIT ?
-                        """), arguments: [app.text, slot.room])
+                        """), arguments: [LeaseScreening.recovered, app.text, slot.room])
             while let row = try rows.next(), screening.take(row) {}
             try write(screening, now: now, db)
             return screening.lease
@@ -69,10 +69,9 @@ extension SQLiteStore: PushQueue {
         try await writer.perform { db in
             try db.execute(
                 sql: """
-                    UPDATE push_queue SET state = 'pending', reason = 'RelayRestarted', connection_epoch = NULL,
-                        identifier = NULL
+                    UPDATE push_queue SET state = 'pending', reason = ?, connection_epoch = NULL, identifier = NULL
                     WHERE state = 'written'
-                    """)
+                    """, arguments: [LeaseScreening.recovered])
             return db.changesCount
         }
     }

@@ -28,15 +28,19 @@ struct BinaryConnectionStateTests {
         BinaryErrorResponse(status: status, identifier: identifier)
     }
 
-    @Test("An error answer: before it accepted, named refused, after it not processed", arguments: [
-        BinaryStatus.missingDeviceToken, .missingTopic, .missingPayload, .invalidTokenSize, .invalidTopicSize,
-        .invalidPayloadSize, .invalidToken, .protocolError, BinaryStatus(rawValue: 99),
-    ])
+    @Test(
+        "An error answer: before it accepted, named refused, after it not processed",
+        arguments: [
+            BinaryStatus.missingDeviceToken, .missingTopic, .missingPayload, .invalidTokenSize, .invalidTopicSize,
+            .invalidPayloadSize, .invalidToken, .protocolError, BinaryStatus(rawValue: 99),
+        ])
     func refusal(status: BinaryStatus) {
         var state = state(written: 10)
-        #expect(state.answered(answer(status, 4)) == [
-            verdict(1...3, .accepted), verdict(4...4, .rejected(reason: status.name)), verdict(5...10, .notProcessed),
-        ])
+        #expect(
+            state.answered(answer(status, 4)) == [
+                verdict(1...3, .accepted), verdict(4...4, .rejected(reason: status.name)),
+                verdict(5...10, .notProcessed),
+            ])
         #expect(state.isSettled)
         #expect(!state.takesPushes)
         #expect(state.closed(reason: "x").isEmpty)
@@ -51,9 +55,10 @@ struct BinaryConnectionStateTests {
     @Test("Shutdown names the last that succeeded, and the resume point is the same")
     func shutdown() {
         var state = state(written: 10)
-        #expect(state.answered(answer(.shutdown, 4)) == [
-            verdict(1...3, .accepted), verdict(4...4, .accepted), verdict(5...10, .notProcessed),
-        ])
+        #expect(
+            state.answered(answer(.shutdown, 4)) == [
+                verdict(1...3, .accepted), verdict(4...4, .accepted), verdict(5...10, .notProcessed),
+            ])
         var last = self.state(written: 4)
         #expect(last.answered(answer(.shutdown, 4)) == [verdict(1...3, .accepted), verdict(4...4, .accepted)])
     }
@@ -61,9 +66,10 @@ struct BinaryConnectionStateTests {
     @Test("Identifier 0, and one that was never given, leave everything in doubt", arguments: [UInt32(0), 11, .max])
     func unknownIdentifier(identifier: UInt32) {
         var state = state(written: 10)
-        #expect(state.answered(answer(.invalidToken, identifier)) == [
-            verdict(1...10, .unanswered(reason: "InvalidToken"))
-        ])
+        #expect(
+            state.answered(answer(.invalidToken, identifier)) == [
+                verdict(1...10, .unanswered(reason: "InvalidToken"))
+            ])
         var closing = self.state(written: 10)
         #expect(closing.answered(answer(.shutdown, 0)) == [verdict(1...10, .notProcessed)])
     }
@@ -86,13 +92,22 @@ struct BinaryConnectionStateTests {
         #expect(state.isProved)
     }
 
+    @Test("A gateway that answers the sentinel with identifier 0 means the sentinel")
+    func anonymousSentinel() {
+        var state = state(written: 3)
+        _ = state.willWriteSentinel()
+        #expect(state.answered(answer(.missingDeviceToken, 0)) == [verdict(1...3, .accepted)])
+        #expect(state.isSentinelAnswered)
+    }
+
     @Test("An answer before the sentinel's is an ordinary one")
     func refusalBeforeSentinel() {
         var state = state(written: 3)
         _ = state.willWriteSentinel()
-        #expect(state.answered(answer(.invalidToken, 3)) == [
-            verdict(1...2, .accepted), verdict(3...3, .rejected(reason: "InvalidToken")),
-        ])
+        #expect(
+            state.answered(answer(.invalidToken, 3)) == [
+                verdict(1...2, .accepted), verdict(3...3, .rejected(reason: "InvalidToken")),
+            ])
     }
 
     @Test("Silence settles after its time, counted from the acknowledgement")
@@ -104,8 +119,9 @@ struct BinaryConnectionStateTests {
         for time in stride(from: Int64(500), to: 5300, by: 200) {
             #expect(state.tick(progress: TCPProgress(written: 500, acknowledged: 500), now: at(time)) == nil)
         }
-        #expect(state.tick(progress: TCPProgress(written: 500, acknowledged: 500), now: at(5300))
-            == .settle(verdict(1...2, .accepted)))
+        #expect(
+            state.tick(progress: TCPProgress(written: 500, acknowledged: 500), now: at(5300))
+                == .settle(verdict(1...2, .accepted)))
         #expect(state.isSettled)
         #expect(state.isProved)
     }
@@ -141,8 +157,9 @@ struct BinaryConnectionStateTests {
         for time in stride(from: Int64(10_000), to: 15_000, by: 200) {
             #expect(state.tick(progress: TCPProgress(written: written, acknowledged: written), now: at(time)) == nil)
         }
-        #expect(state.tick(progress: TCPProgress(written: written, acknowledged: written), now: at(15_000))
-            == .settle(verdict(1...2, .accepted)))
+        #expect(
+            state.tick(progress: TCPProgress(written: written, acknowledged: written), now: at(15_000))
+                == .settle(verdict(1...2, .accepted)))
     }
 
     @Test("A gateway that takes nothing for the limit is given up")
@@ -168,10 +185,11 @@ struct BinaryConnectionStateTests {
             _ = state.tick(progress: drained, now: at(time))
         }
         #expect(state.settled == 4)
-        #expect(state.answered(answer(.invalidToken, 2)) == [
-            verdict(2...2, .rejected(reason: "InvalidToken"), late: true),
-            verdict(3...6, .notProcessed, late: true),
-        ])
+        #expect(
+            state.answered(answer(.invalidToken, 2)) == [
+                verdict(2...2, .rejected(reason: "InvalidToken"), late: true),
+                verdict(3...6, .notProcessed, late: true),
+            ])
     }
 
     @Test("Reconnects: at once after some good, else later and later, within the jitter")

@@ -39,9 +39,11 @@ struct BinaryWireTests {
         (.simple, Golden.simple), (.enhanced, Golden.enhanced), (.framed, Golden.framed),
     ]
 
-    @Test("The sheet's lengths", arguments: [
-        (Golden.simple, 96), (Golden.enhanced, 104), (Golden.framed, 120), (Golden.smallest, 102),
-    ])
+    @Test(
+        "The sheet's lengths",
+        arguments: [
+            (Golden.simple, 96), (Golden.enhanced, 104), (Golden.framed, 120), (Golden.smallest, 102),
+        ])
     func lengths(bytes: [UInt8], count: Int) {
         #expect(bytes.count == count)
     }
@@ -107,7 +109,10 @@ struct BinaryWireTests {
         ("unknown command", "09", .protocolError, nil),
         ("command 1 without token", "01000000074dc5c0490000", .missingDeviceToken, 7),
         ("command 1 without payload", "01000000074dc5c0490020" + Golden.tokenHex + "0000", .missingPayload, 7),
-        ("command 1, payload over the limit", "01000000074dc5c0490020" + Golden.tokenHex + "0801", .invalidPayloadSize, 7),
+        (
+            "command 1, payload over the limit", "01000000074dc5c0490020" + Golden.tokenHex + "0801",
+            .invalidPayloadSize, 7
+        ),
         ("command 1, token of 101 bytes", "01000000074dc5c0490065", .invalidTokenSize, 7),
         ("empty frame", "0200000000", .protocolError, nil),
         ("frame longer than any", "02ffffffff", .protocolError, nil),
@@ -146,10 +151,12 @@ struct BinaryWireTests {
         #expect(verdict?.identifier == 1)
     }
 
-    @Test("Error answers, as the sheet shows them", arguments: [
-        ("080800000001", BinaryStatus.invalidToken, UInt32(1)), ("080a0000002a", .shutdown, 42),
-        ("08ff00000000", .unknown, 0), ("0863ffffffff", BinaryStatus(rawValue: 0x63), .max),
-    ])
+    @Test(
+        "Error answers, as the sheet shows them",
+        arguments: [
+            ("080800000001", BinaryStatus.invalidToken, UInt32(1)), ("080a0000002a", .shutdown, 42),
+            ("08ff00000000", .unknown, 0), ("0863ffffffff", BinaryStatus(rawValue: 0x63), .max),
+        ])
     func answers(hex: String, status: BinaryStatus, identifier: UInt32) throws {
         var bytes = ByteBuffer(bytes: Golden.bytes(hex).prefix(5))
         #expect(try BinaryErrorResponse.read(from: &bytes) == nil)
@@ -187,10 +194,11 @@ struct BinaryWireTests {
             buffer.writeInteger(byte)
             while let tuple = FeedbackTuple.read(from: &buffer) { tuples.append(tuple) }
         }
-        #expect(tuples == [
-            FeedbackTuple(timestamp: 1_304_805_449, token: Golden.token),
-            FeedbackTuple(timestamp: .max, token: [0xAA, 0xBB, 0xCC]),
-        ])
+        #expect(
+            tuples == [
+                FeedbackTuple(timestamp: 1_304_805_449, token: Golden.token),
+                FeedbackTuple(timestamp: .max, token: [0xAA, 0xBB, 0xCC]),
+            ])
         #expect(buffer.readableBytes == 37)
     }
 

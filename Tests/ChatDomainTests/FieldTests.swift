@@ -4,11 +4,13 @@ import Testing
 
 @Suite("Fields of the chat API")
 struct FieldTests {
-    @Test("A udid is 32 or 40 digits in any spelling", arguments: [
-        ("0F744707BEBCF74F9B7C25D48E335894", "0f744707bebcf74f9b7c25d48e335894"),
-        ("0f744707-bebc-f74f-9b7c-25d48e335894", "0f744707bebcf74f9b7c25d48e335894"),
-        (" 0123456789012345678901234567890123456789\n", "0123456789012345678901234567890123456789"),
-    ])
+    @Test(
+        "A udid is 32 or 40 digits in any spelling",
+        arguments: [
+            ("0F744707BEBCF74F9B7C25D48E335894", "0f744707bebcf74f9b7c25d48e335894"),
+            ("0f744707-bebc-f74f-9b7c-25d48e335894", "0f744707bebcf74f9b7c25d48e335894"),
+            (" 0123456789012345678901234567890123456789\n", "0123456789012345678901234567890123456789"),
+        ])
     func udid(text: String, expected: String) throws {
         #expect(try MemberID(parsing: text).text == expected)
     }
@@ -22,12 +24,14 @@ struct FieldTests {
         }
     }
 
-    @Test("A token is read in every form that documents print", arguments: [
-        "0f744707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bbad78",
-        "<0f744707 bebcf74f 9b7c25d4 8e335894 5f6aa01d a5ddb387 462c7eaf 61bbad78>",
-        "0F744707 BEBCF74F 9B7C25D4 8E335894 5F6AA01D A5DDB387 462C7EAF 61BBAD78",
-        "  0f744707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bbad78\n",
-    ])
+    @Test(
+        "A token is read in every form that documents print",
+        arguments: [
+            "0f744707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bbad78",
+            "<0f744707 bebcf74f 9b7c25d4 8e335894 5f6aa01d a5ddb387 462c7eaf 61bbad78>",
+            "0F744707 BEBCF74F 9B7C25D4 8E335894 5F6AA01D A5DDB387 462C7EAF 61BBAD78",
+            "  0f744707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bbad78\n",
+        ])
     func token(text: String) throws {
         let token = try DeviceToken(parsing: text)
         #expect(token.description == "0f744707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bbad78")
@@ -76,11 +80,13 @@ struct FieldTests {
         #expect(try SecretCode(parsing: "Secret").text != SecretCode(parsing: "secret").text)
     }
 
-    @Test("Times are written and read as SQLite's functions do", arguments: [
-        (Int64(1_304_805_449_000), "2011-05-07 21:57:29.000", "2011-05-07T21:57:29.000Z"),
-        (Int64(0), "1970-01-01 00:00:00.000", "1970-01-01T00:00:00.000Z"),
-        (Int64(-1), "1969-12-31 23:59:59.999", "1969-12-31T23:59:59.999Z"),
-    ])
+    @Test(
+        "Times are written and read as SQLite's functions do",
+        arguments: [
+            (Int64(1_304_805_449_000), "2011-05-07 21:57:29.000", "2011-05-07T21:57:29.000Z"),
+            (Int64(0), "1970-01-01 00:00:00.000", "1970-01-01T00:00:00.000Z"),
+            (Int64(-1), "1969-12-31 23:59:59.999", "1969-12-31T23:59:59.999Z"),
+        ])
     func timestamps(milliseconds: Int64, sql: String, rfc: String) {
         let time = Timestamp(milliseconds: milliseconds)
         #expect(time.sqlText == sql)
@@ -98,8 +104,9 @@ struct FieldTests {
     @Test("Delays of repeats double up to the longest, then it is given up")
     func retries() {
         let policy = RetryPolicy(first: .seconds(1), longest: .seconds(5), attempts: 6)
-        #expect((1...6).map { policy.delay(afterAttempts: $0) } == [
-            .seconds(1), .seconds(2), .seconds(4), .seconds(5), .seconds(5), nil,
-        ])
+        #expect(
+            (1...6).map { policy.delay(afterAttempts: $0) } == [
+                .seconds(1), .seconds(2), .seconds(4), .seconds(5), .seconds(5), nil,
+            ])
     }
 }

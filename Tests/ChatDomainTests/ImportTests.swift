@@ -42,7 +42,9 @@ struct ImportTests {
             let text = try String(contentsOf: Self.sources.appending(path: "\(target)/\(file)"), encoding: .utf8)
             for line in text.split(separator: "\n") {
                 let words = line.split(separator: " ")
-                guard let keyword = words.firstIndex(of: "import"), keyword < 2, keyword + 1 < words.count else { continue }
+                guard let keyword = words.firstIndex(of: "import"), keyword < 2, keyword + 1 < words.count else {
+                    continue
+                }
                 let module = String(words[keyword + 1].split(separator: ".")[0])
                 if Self.allowed[module] != nil {
                     #expect(Self.allowed[target]?.contains(module) == true, "\(target)/\(file) imports \(module)")

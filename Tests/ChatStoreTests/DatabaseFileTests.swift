@@ -111,7 +111,8 @@ struct DatabaseFileTests {
         var refused = 0
         for number in 0..<200 {
             do {
-                _ = try await store.post(StoreFixture.post(1, "message \(number) " + String(repeating: "x", count: 150)))
+                _ = try await store.post(
+                    StoreFixture.post(1, "message \(number) " + String(repeating: "x", count: 150)))
                 accepted += 1
             } catch let error as ChatError {
                 #expect(error.code == .unavailable)

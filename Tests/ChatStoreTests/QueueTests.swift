@@ -30,12 +30,15 @@ struct QueueTests {
         try await store.lease(app: .default, for: slot)
     }
 
-    private func settle(_ identifiers: ClosedRange<UInt32>, _ outcome: Outcome, connection: Int64 = 1, late: Bool = false)
+    private func settle(
+        _ identifiers: ClosedRange<UInt32>, _ outcome: Outcome, connection: Int64 = 1, late: Bool = false
+    )
         async throws -> [Settlement]
     {
         try await store.settle([
             Verdict(
-                connection: ConnectionEpoch(connection), identifiers: identifiers, outcome: outcome, overrulesSilence: late)
+                connection: ConnectionEpoch(connection), identifiers: identifiers, outcome: outcome,
+                overrulesSilence: late)
         ])
     }
 
@@ -50,7 +53,8 @@ struct QueueTests {
         #expect(second.pushes.map(\.identifier) == [8, 9])
         #expect(try await lease(StoreFixture.slot(2, first: 10)).pushes.isEmpty)
         #expect(try states() == Array(repeating: "written", count: 5))
-        let row = try fixture.query("SELECT connection_epoch, identifier, attempts, time_written FROM push_queue WHERE message_id = 4")[0]
+        let row = try fixture.query(
+            "SELECT connection_epoch, identifier, attempts, time_written FROM push_queue WHERE message_id = 4")[0]
         #expect(row[0] == 2)
         #expect(row[1] == 8)
         #expect(row[2] == 1)
@@ -94,7 +98,10 @@ struct QueueTests {
         (String(repeating: "a", count: 64), "", "MissingPayload"),
         (String(repeating: "a", count: 64), #"{"aps":{"alert":"}}"#, "InvalidJSON"),
         (String(repeating: "a", count: 64), "[1]", "InvalidJSON"),
-        (String(repeating: "a", count: 64), #"{"aps":{"alert":"\#(String(repeating: "x", count: 2048))"}}"#, "InvalidPayloadSize"),
+        (
+            String(repeating: "a", count: 64), #"{"aps":{"alert":"\#(String(repeating: "x", count: 2048))"}}"#,
+            "InvalidPayloadSize"
+        ),
     ]
 
     @Test("A poisoned entry fails alone, with its reason", arguments: 0..<poison.count)
@@ -247,17 +254,22 @@ struct QueueTests {
     func feedback() async throws {
         let start = fixture.time.withLock { $0 }
         for number in 1...2 { try await store.join(StoreFixture.join(number)) }
-        try await store.record([
-            FeedbackReport(token: StoreFixture.token(1), since: Timestamp(seconds: start.seconds)),
-            FeedbackReport(token: StoreFixture.token(2), since: Timestamp(seconds: start.seconds - 1)),
-            FeedbackReport(token: StoreFixture.token(3), since: start),
-        ], app: .default)
+        try await store.record(
+            [
+                FeedbackReport(token: StoreFixture.token(1), since: Timestamp(seconds: start.seconds)),
+                FeedbackReport(token: StoreFixture.token(2), since: Timestamp(seconds: start.seconds - 1)),
+                FeedbackReport(token: StoreFixture.token(3), since: start),
+            ], app: .default)
         #expect(try await store.actOnFeedback() == FeedbackResult(deactivated: 1, kept: 1, unknown: 1))
         #expect(try await store.actOnFeedback() == FeedbackResult())
-        #expect(try fixture.query("SELECT device_token FROM devices WHERE time_deactivated IS NOT NULL").map { $0[0] as String }
-            == [StoreFixture.token(1).description])
+        #expect(
+            try fixture.query("SELECT device_token FROM devices WHERE time_deactivated IS NOT NULL").map {
+                $0[0] as String
+            }
+                == [StoreFixture.token(1).description])
         // What was queued for it before is not sent; who joins again is active again.
-        _ = try fixture.query("INSERT INTO push_queue (device_token, payload) VALUES (?, '{}')", [StoreFixture.token(1).description])
+        _ = try fixture.query(
+            "INSERT INTO push_queue (device_token, payload) VALUES (?, '{}')", [StoreFixture.token(1).description])
         #expect(try await lease(StoreFixture.slot()).refused.map(\.reason) == ["DeviceInactive"])
         try await store.join(StoreFixture.join(1))
         #expect(try fixture.value("SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL") == 0)
@@ -276,7 +288,8 @@ struct QueueTests {
         #expect(first.pushes == 1000)
         #expect(first.messages == 0)
         fixture.advance(.seconds(25 * 86_400))
-        #expect(try await store.applyRetention(messages: .seconds(30 * 86_400), queue: .seconds(7 * 86_400)).messages == 1)
+        #expect(
+            try await store.applyRetention(messages: .seconds(30 * 86_400), queue: .seconds(7 * 86_400)).messages == 1)
         #expect(try fixture.value("SELECT count(*) FROM push_queue WHERE state = 'pending'") == 200)
     }
 
@@ -295,15 +308,39 @@ struct QueueTests {
 
     /// A hot query must be answered from an index, and must not sort.
     private static let hot: [(String, String)] = [
-        ("SELECT message_id FROM push_queue WHERE app = ? AND state = 'pending' AND not_before IS NULL ORDER BY message_id LIMIT ?", "push_queue_due"),
-        ("SELECT min(not_before) FROM push_queue WHERE app = ? AND state = 'pending' AND not_before IS NOT NULL", "push_queue_waiting"),
-        ("UPDATE push_queue SET state = 'sent' WHERE connection_epoch = ? AND state = 'written' AND identifier BETWEEN ? AND ?", "push_queue_written"),
-        ("SELECT message_id FROM push_queue WHERE time_settled IS NOT NULL AND time_settled < ? ORDER BY time_settled LIMIT ?", "push_queue_settled"),
-        ("SELECT member_id FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ? ORDER BY member_id LIMIT 1 OFFSET ?", "active_users_room"),
-        ("SELECT message_id FROM messages WHERE secret_code = ? AND message_id > ? ORDER BY message_id LIMIT ?", "messages_room"),
+        (
+            "SELECT message_id FROM push_queue WHERE app = ? AND state = 'pending' AND not_before IS NULL ORDER BY message_id LIMIT ?",
+            "push_queue_due"
+        ),
+        (
+            "SELECT min(not_before) FROM push_queue WHERE app = ? AND state = 'pending' AND not_before IS NOT NULL",
+            "push_queue_waiting"
+        ),
+        (
+            "UPDATE push_queue SET state = 'sent' WHERE connection_epoch = ? AND state = 'written' AND identifier BETWEEN ? AND ?",
+            "push_queue_written"
+        ),
+        (
+            "SELECT message_id FROM push_queue WHERE time_settled IS NOT NULL AND time_settled < ? ORDER BY time_settled LIMIT ?",
+            "push_queue_settled"
+        ),
+        (
+            "SELECT member_id FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ? ORDER BY member_id LIMIT 1 OFFSET ?",
+            "active_users_room"
+        ),
+        (
+            "SELECT message_id FROM messages WHERE secret_code = ? AND message_id > ? ORDER BY message_id LIMIT ?",
+            "messages_room"
+        ),
         ("SELECT message_id FROM messages WHERE udid = ? AND idempotency_key = ?", "messages_idempotency"),
-        ("SELECT message_id FROM messages WHERE fanout_after IS NOT NULL ORDER BY message_id LIMIT 100", "messages_fanout"),
-        ("UPDATE active_users SET device_token = '0' WHERE device_token = ? AND app = ? AND device_token <> '0' AND udid <> ?", "active_users_device"),
+        (
+            "SELECT message_id FROM messages WHERE fanout_after IS NOT NULL ORDER BY message_id LIMIT 100",
+            "messages_fanout"
+        ),
+        (
+            "UPDATE active_users SET device_token = '0' WHERE device_token = ? AND app = ? AND device_token <> '0' AND udid <> ?",
+            "active_users_device"
+        ),
     ]
 
     @Test("Hot queries use their index", arguments: hot)

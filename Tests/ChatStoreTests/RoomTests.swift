@@ -19,8 +19,10 @@ struct RoomTests {
         try await store.join(StoreFixture.join(5, tokenless: true))
         let receipt = try await store.post(StoreFixture.post(1, "hi"))
         #expect(receipt.queued == 2)
-        let rows = try fixture.query("SELECT device_token, payload, state, time_sent FROM push_queue ORDER BY message_id")
-        #expect(try rows.map { $0[0] as String } == [StoreFixture.token(2).description, StoreFixture.token(3).description])
+        let rows = try fixture.query(
+            "SELECT device_token, payload, state, time_sent FROM push_queue ORDER BY message_id")
+        #expect(
+            try rows.map { $0[0] as String } == [StoreFixture.token(2).description, StoreFixture.token(3).description])
         #expect(rows[0][1] == #"{"aps":{"alert":"name1: hi","sound":"default"}}"#)
         #expect(rows[0][2] == "pending")
         #expect(rows[0][3] == (nil as String?))
@@ -155,7 +157,10 @@ struct RoomTests {
         try await store.join(StoreFixture.join(1))
         let row = try fixture.query(
             "SELECT ip_address, app_version, os_version, device_model, time_joined, time_updated FROM active_users")[0]
-        #expect(row == ["ip_address": "192.0.2.1", "app_version": "1.0", "os_version": "5.1", "device_model": "iPhone",
-            "time_joined": "2027-01-15 08:00:00.000", "time_updated": "2027-01-15 08:00:00.000"])
+        #expect(
+            row == [
+                "ip_address": "192.0.2.1", "app_version": "1.0", "os_version": "5.1", "device_model": "iPhone",
+                "time_joined": "2027-01-15 08:00:00.000", "time_updated": "2027-01-15 08:00:00.000",
+            ])
     }
 }

@@ -61,14 +61,16 @@ final class StoreFixture: Sendable {
         JoinRequest(
             member: try member(number), app: AppName(app), token: tokenless ? nil : try Self.token(token ?? number),
             nickname: try Nickname(parsing: name ?? "name\(number)"), code: try SecretCode(parsing: code),
-            client: ClientInfo(address: "192.0.2.\(number % 250)", appVersion: "1.0", osVersion: "5.1", deviceModel: "iPhone"))
+            client: ClientInfo(
+                address: "192.0.2.\(number % 250)", appVersion: "1.0", osVersion: "5.1", deviceModel: "iPhone"))
     }
 
     static func post(_ number: Int, _ text: String, key: String? = nil) throws -> PostRequest {
         PostRequest(member: try member(number), text: try MessageText(parsing: text), idempotencyKey: key)
     }
 
-    static func slot(_ connection: Int64 = 1, first: UInt32 = 1, room: Int = 1000, fresh: Bool? = nil) -> ConnectionSlot {
+    static func slot(_ connection: Int64 = 1, first: UInt32 = 1, room: Int = 1000, fresh: Bool? = nil) -> ConnectionSlot
+    {
         ConnectionSlot(
             connection: ConnectionEpoch(connection), firstIdentifier: first, room: room, isFresh: fresh ?? (first == 1),
             payloadLimit: 2048)

@@ -18,7 +18,10 @@ final class BinaryConnection: Sendable {
         var takesPushes = true
     }
 
-    init(epoch: ConnectionEpoch, channel: any Channel, handler: NIOLoopBound<BinaryConnectionHandler>, command: BinaryCommand) {
+    init(
+        epoch: ConnectionEpoch, channel: any Channel, handler: NIOLoopBound<BinaryConnectionHandler>,
+        command: BinaryCommand
+    ) {
         self.epoch = epoch
         self.channel = channel
         self.handler = handler
@@ -76,6 +79,7 @@ final class BinaryConnectionHandler: ChannelInboundHandler {
     private static let drainLimit = TimeAmount.seconds(3)
 
     private var state: BinaryConnectionState
+    private let sentinels: SentinelExperience
     private let mailbox: VerdictMailbox
     /// Called when the connection may take pushes again, or never will.
     private let changed: @Sendable () -> Void
@@ -85,15 +89,20 @@ final class BinaryConnectionHandler: ChannelInboundHandler {
     private var isTicking = false
     private var context: ChannelHandlerContext?
     private var closeReason = "ConnectionClosed"
+    /// Closes as soon as silence has settled everything: how a probe ends at a gateway that does not answer sentinels.
+    private var closesWhenSettled = false
 
     init(
-        state: BinaryConnectionState, mailbox: VerdictMailbox, logger: Logger, changed: @escaping @Sendable () -> Void
+        state: BinaryConnectionState, sentinels: SentinelExperience, mailbox: VerdictMailbox, logger: Logger,
+        changed: @escaping @Sendable () -> Void
     ) {
         self.state = state
+        self.sentinels = sentinels
         self.mailbox = mailbox
         self.logger = logger
         self.changed = changed
-        self.tickInterval = max(.milliseconds(20), min(.milliseconds(250), .nanoseconds(state.settleTime.nanoseconds / 10)))
+        self.tickInterval = max(
+            .milliseconds(20), min(.milliseconds(250), .nanoseconds(state.settleTime.nanoseconds / 10)))
     }
 
     /// The connection did some good: the next may be opened at once.
@@ -117,7 +126,7 @@ final class BinaryConnectionHandler: ChannelInboundHandler {
         let written = context.eventLoop.makePromise(of: Void.self)
         context.writeAndFlush(wrapOutboundOut(frames), promise: written)
         written.futureResult.assumeIsolated().whenSuccess { self.noteWritten(through: last) }
-        if isProbe { sendSentinel(context) }
+        if isProbe { ask(context) }
         scheduleTick(context)
     }
 
@@ -127,14 +136,19 @@ final class BinaryConnectionHandler: ChannelInboundHandler {
             context.close(promise: nil)
             return
         }
-        if state.takesPushes { sendSentinel(context) }
+        if state.takesPushes { ask(context) }
         context.eventLoop.assumeIsolated().scheduleTask(in: Self.drainLimit) {
             self.closeReason = "Drained"
             context.close(promise: nil)
         }
     }
 
-    private func sendSentinel(_ context: ChannelHandlerContext) {
+    /// Wants to know at once what became of everything written; nothing is written after it.
+    private func ask(_ context: ChannelHandlerContext) {
+        guard sentinels.areWorthwhile else {
+            closesWhenSettled = true
+            return
+        }
         var frame = ByteBuffer()
         BinaryNotification.sentinel(identifier: state.willWriteSentinel()).write(to: &frame)
         context.writeAndFlush(wrapOutboundOut(frame), promise: nil)
@@ -167,7 +181,11 @@ final class BinaryConnectionHandler: ChannelInboundHandler {
             case nil:
                 break
             }
-            if !self.state.isSettled { self.scheduleTick(context) }
+            if !self.state.isSettled {
+                self.scheduleTick(context)
+            } else if self.closesWhenSettled {
+                context.close(promise: nil)
+            }
         }
     }
 
@@ -195,6 +213,7 @@ final class BinaryConnectionHandler: ChannelInboundHandler {
     }
 
     func channelInactive(context: ChannelHandlerContext) {
+        if state.sentinel != nil { sentinels.note(answered: state.isSentinelAnswered, orOtherwise: state.isProved) }
         mailbox.put(state.closed(reason: closeReason))
         changed()
         context.fireChannelInactive()
@@ -204,6 +223,30 @@ final class BinaryConnectionHandler: ChannelInboundHandler {
         closeReason = "ConnectionLost"
         logger.debug("connection failed", metadata: ["error": "\(error)"])
         context.close(promise: nil)
+    }
+}
+
+/// Whether a gateway answers the deliberately bad notification as Apple's did.
+///
+/// One that closes without a word instead would never prove anything, and what is asked about would be repeated for
+/// ever; with such a gateway silence has to do.
+final class SentinelExperience: Sendable {
+    /// Silent endings in a row after which it is not tried any more, if it has never worked.
+    private static let patience = 2
+
+    private let state = Mutex((hasWorked: false, failures: 0))
+
+    var areWorthwhile: Bool { state.withLock { $0.hasWorked || $0.failures < Self.patience } }
+
+    /// - Parameter otherwise: the connection ended with another answer, which says nothing about sentinels.
+    func note(answered: Bool, orOtherwise otherwise: Bool) {
+        state.withLock { state in
+            if answered {
+                state.hasWorked = true
+            } else if !otherwise {
+                state.failures += 1
+            }
+        }
     }
 }
 

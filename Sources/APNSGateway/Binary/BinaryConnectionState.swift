@@ -25,6 +25,7 @@ struct BinaryConnectionState: Sendable {
     private(set) var settled: UInt32 = 0
     /// The bad notification that was sent on purpose; nothing is written after it.
     private(set) var sentinel: UInt32?
+    private(set) var isSentinelAnswered = false
     /// An answer came, so the connection is over.
     private(set) var isFinished = false
     /// The gateway has shown that it processes what this connection brings.
@@ -136,7 +137,10 @@ struct BinaryConnectionState: Sendable {
             marks = []
         }
         let named = response.identifier
-        if let sentinel, named == sentinel {
+        if let sentinel, named == sentinel || (named == 0 && response.status == .missingDeviceToken) {
+            // The second form: the real gateway was seen to answer a token without bytes with identifier 0 (§7), and no
+            // push of ours lacks a token.
+            isSentinelAnswered = true
             return isSettled ? [] : [verdict((settled + 1)...written, .accepted)]
         }
         let isLastGood = response.status == .shutdown || response.status == .noErrors

@@ -68,6 +68,7 @@ package final class BinaryGateway: PushGateway {
     private let epochs: ConnectionEpochs
     private let logger: Logger
     private let mailbox = VerdictMailbox()
+    private let sentinels = SentinelExperience()
     private let pool: Mutex<Pool>
 
     /// - Parameter endpoint: nil while the app has no credentials; everything waits in the queue then.
@@ -188,11 +189,12 @@ package final class BinaryGateway: PushGateway {
         do {
             let made = Mutex<NIOLoopBound<BinaryConnectionHandler>?>(nil)
             let channel = try await endpoint.connect(on: MultiThreadedEventLoopGroup.singleton) {
-                [options, mailbox, logger] channel in
+                [options, sentinels, mailbox, logger] channel in
                 let state = BinaryConnectionState(
                     epoch: epoch, settleTime: TimeAmount(options.settleTime), stallLimit: Self.stallLimit, now: .now())
                 let handler = BinaryConnectionHandler(
-                    state: state, mailbox: mailbox, logger: logger, changed: { [weak self] in self?.wake() })
+                    state: state, sentinels: sentinels, mailbox: mailbox, logger: logger,
+                    changed: { [weak self] in self?.wake() })
                 try channel.pipeline.syncOperations.addHandler(handler)
                 made.withLock { $0 = NIOLoopBound(handler, eventLoop: channel.eventLoop) }
             }

@@ -13,7 +13,7 @@ enum RequestForm {
         if let declared, declared > HTTPLimits.body { throw tooLarge }
 
         var body: [UInt8] = []
-        body.reserveCapacity(declared ?? 0)
+        body.reserveCapacity(max(0, declared ?? 0))
         for try await chunk in request.body {
             guard body.count + chunk.readableBytes <= HTTPLimits.body else { throw tooLarge }
             body.append(contentsOf: chunk.readableBytesView)

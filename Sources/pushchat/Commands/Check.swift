@@ -51,8 +51,15 @@ struct Check: AsyncParsableCommand {
             do {
                 let endpoints = try AppRuntime.Endpoints(app)
                 if let certificate = endpoints.certificate { check(certificate, of: app, subject, report) }
-                await probe(endpoints.push, "\(subject) gateway", report)
-                if app.feedbackInterval != nil { await probe(endpoints.feedback, "\(subject) feedback", report) }
+                await probe("\(subject) gateway", endpoints.push, report) {
+                    (endpoint) async throws(GatewayUnreachable) in try await endpoint.probe()
+                }
+                if app.feedbackInterval != nil {
+                    // No further than TCP: the service would hand out its list, and forget it.
+                    await probe("\(subject) feedback", endpoints.feedback, report) {
+                        (endpoint) async throws(GatewayUnreachable) in try await endpoint.reach()
+                    }
+                }
             } catch {
                 report(.failed, "\(subject) certificate", "\(error)")
             }
@@ -77,11 +84,12 @@ struct Check: AsyncParsableCommand {
     }
 
     private func probe(
-        _ endpoint: GatewayEndpoint?, _ subject: String, _ report: (Result, String, String) -> Void
+        _ subject: String, _ endpoint: GatewayEndpoint?, _ report: (Result, String, String) -> Void,
+        _ test: (GatewayEndpoint) async throws(GatewayUnreachable) -> Void
     ) async {
         guard let endpoint else { return }
         do throws(GatewayUnreachable) {
-            try await endpoint.probe()
+            try await test(endpoint)
             report(.ok, subject, "\(endpoint.host):\(endpoint.port) answers")
         } catch {
             report(.failed, subject, error.description)

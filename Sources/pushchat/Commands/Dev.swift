@@ -21,7 +21,8 @@ struct Dev: AsyncParsableCommand {
     @Option(help: ArgumentHelp("Where the state is kept.", valueName: "folder"))
     var directory = ".pushchat"
 
-    @Option(help: ArgumentHelp("Which of Apple's protocols the relay speaks to the sandbox: binary.", valueName: "name"))
+    @Option(
+        help: ArgumentHelp("Which of Apple's protocols the relay speaks to the sandbox: binary.", valueName: "name"))
     var gateway = "binary"
 
     @Option(help: ArgumentHelp("trace, debug, info, notice, warning or error.", valueName: "level"))

@@ -62,7 +62,8 @@ struct SandboxCommand: AsyncParsableCommand {
         LogSettings(level: printConfig ? .warning : logLevel, format: logFormat).bootstrap()
         let logger = Logger(label: "sandbox")
         do {
-            var settings = SandboxConfiguration(directory: FilePath.absolute(directory, in: FileManager.default.currentDirectoryPath))
+            var settings = SandboxConfiguration(
+                directory: FilePath.absolute(directory, in: FileManager.default.currentDirectoryPath))
             ports.apply(to: &settings)
             settings.host = host
             settings.topic = topic
@@ -113,7 +114,9 @@ struct SandboxPorts: ParsableArguments {
     var controlPort = 2198
 
     func validate() throws {
-        for (name, port) in [("--binary-port", binaryPort), ("--feedback-port", feedbackPort), ("--control-port", controlPort)]
+        for (name, port) in [
+            ("--binary-port", binaryPort), ("--feedback-port", feedbackPort), ("--control-port", controlPort),
+        ]
         where !(0...65_535).contains(port) {
             throw ValidationError("\(name) must be 0 to 65535")
         }

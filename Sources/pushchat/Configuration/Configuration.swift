@@ -59,7 +59,7 @@ struct Configuration: Sendable {
         var sound: String? = "default"
         /// Bytes of UTF-8.
         var textLimit = MessageText.defaultLimit
-        /// How long the gateway keeps a push for a device it cannot reach; nil leaves it to the gateway.
+        /// How long a chat push is worth sending, in the queue and at the gateway; nil for ever.
         var expiration: Duration?
     }
 

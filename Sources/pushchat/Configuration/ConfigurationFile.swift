@@ -127,7 +127,10 @@ struct ConfigurationFile {
         _ path: [String], app: AppName?, _ keyNode: Node, _ node: Node, into layer: inout SettingLayer
     ) {
         let name = path.joined(separator: ".")
-        guard let known = SettingsTable.setting(spelt: name, inApp: app != nil) else {
+        // `http.port:` in one word is another key than `port:` below `http:`.
+        guard path.last?.contains(".") == false,
+            let known = SettingsTable.setting(spelt: name, inApp: app != nil)
+        else {
             problems.append(
                 .init(
                     at: origin(keyNode),

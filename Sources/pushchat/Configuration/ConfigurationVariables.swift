@@ -57,15 +57,35 @@ struct ConfigurationVariables {
             }
             if let app = matches.first { return (app, split.known) }
         }
-        if let split = splits.first, let app = newApp(split.app) { return (app, split.known) }
-        refuse(name)
+        guard let split = splits.first else {
+            refuse(name)
+            return nil
+        }
+        if let app = newApp(split.app) { return (app, split.known) }
+        if Suggestion.nearest(to: String(split.app), among: candidates.map(\.text)) != nil {
+            refuse(name)
+        } else {
+            problems.append(
+                .init(
+                    at: name,
+                    "sets \(split.known.spelling) of an app that is not known; name the app under apps in the "
+                        + "configuration file"))
+        }
         return nil
     }
 
     private mutating func refuse(_ name: String) {
-        let clause = Suggestion.clause(for: name, among: names)
-        problems.append(
-            .init(at: name, "is not a variable that this version knows" + (clause.isEmpty ? "; unset it" : clause)))
+        let prefix = SettingsTable.variablePrefix
+        let part = String(name.dropFirst(prefix.count))
+        let suggestion = Suggestion.nearest(to: part, among: names) ?? onlyName(endingWith: part)
+        let mend = suggestion.map { "did you mean \(prefix)\($0)?" } ?? "unset it"
+        problems.append(.init(at: name, "is not a variable that this version knows; \(mend)"))
+    }
+
+    /// `HTTP_PORT` for `PORT`; nil if there are none or several.
+    private func onlyName(endingWith part: String) -> String? {
+        let matches = names.filter { $0.hasSuffix("_" + part) && !$0.hasPrefix("APPS_") }
+        return matches.count == 1 ? matches[0] : nil
     }
 
     /// A word without `_`, in lower case, names an app that the file does not; not if it looks like a slip for
@@ -82,13 +102,11 @@ struct ConfigurationVariables {
         apps.contains(.default) ? apps : apps + [.default]
     }
 
-    /// Every name that would be understood, for suggestions.
+    /// Every name that would be understood, without the prefix: for suggestions.
     private var names: [String] {
-        SettingsTable.knownOfRelay.map { SettingsTable.variablePrefix + SettingsTable.variablePart($0.spelling) }
+        SettingsTable.knownOfRelay.map { SettingsTable.variablePart($0.spelling) }
             + candidates.flatMap { app in
-                SettingsTable.knownOfApp.map {
-                    SettingsTable.appsVariablePrefix + SettingsTable.variablePart(app.text + "." + $0.spelling)
-                }
+                SettingsTable.knownOfApp.map { SettingsTable.variablePart("apps.\(app).\($0.spelling)") }
             }
     }
 

@@ -39,21 +39,21 @@ extension SettingsTable {
             if let known = Suggestion.nearest(to: name, among: knownOfApp.map(\.spelling)) {
                 return "; did you mean apps.\(app).\(known)?"
             }
-            return isUnique(name, in: knownOfRelay).map { "; did you mean \($0)?" } ?? ""
+            return onlySetting(endingWith: name, in: knownOfRelay).map { "; did you mean \($0)?" } ?? ""
         }
         let top =
             knownOfRelay.map(\.spelling) + sections + ["apps"] + Configuration.Environment.allCases.map(\.rawValue)
         if setting(spelt: name, inApp: false) != nil {
             return "; write its parts as nested keys"
         }
-        if let known = Suggestion.nearest(to: name, among: top) ?? isUnique(name, in: knownOfRelay) {
+        if let known = Suggestion.nearest(to: name, among: top) ?? onlySetting(endingWith: name, in: knownOfRelay) {
             return "; did you mean \(known)?"
         }
         return knownOfApp.contains { $0.spelling == name } ? "; did you mean apps.\(AppName.default).\(name)?" : ""
     }
 
-    /// The setting whose last word it is, if there is just one.
-    private static func isUnique(_ word: String, in known: [Known]) -> String? {
+    /// The only setting whose path ends with the word; nil if there are none or several.
+    private static func onlySetting(endingWith word: String, in known: [Known]) -> String? {
         let matches = known.map(\.spelling).filter { $0.hasSuffix("." + word) }
         return matches.count == 1 ? matches[0] : nil
     }

@@ -25,14 +25,14 @@ enum SettingsTable {
             "http.key", \.http.key, SettingKind.file("a PEM file").optional(), needsRestart: true,
             "the certificate's key, if it is in a file of its own"),
         Relay(
-            "http.trusted_proxies", \.http.trustedProxies, .addressRanges, needsRestart: true,
+            "http.trusted_proxies", \.http.trustedProxies, .addressRanges,
             "only from these are `Forwarded` and `X-Forwarded-For` believed"),
         Relay(
             "http.rate_per_address", \.http.ratePerAddress, SettingKind.rateLimit.optional(none: "off"),
-            needsRestart: true, "requests from one address; above, the answer is 429"),
+            "requests from one address; above, the answer is 429"),
         Relay(
             "http.rate_per_member", \.http.ratePerMember, SettingKind.rateLimit.optional(none: "off"),
-            needsRestart: true, "requests of one udid; above, the answer is 429"),
+            "requests of one udid; above, the answer is 429"),
         Relay(
             "database.path", \.database.path, .path, needsRestart: true,
             "the SQLite file; made if it is not there"),
@@ -41,20 +41,20 @@ enum SettingsTable {
             "the bearer token of `/v1` and the admin pages; without it they answer on loopback in development and "
                 + "nowhere in production"),
         Relay(
-            "push.sound", \.push.sound, soundName.optional(none: "none"), needsRestart: true,
+            "push.sound", \.push.sound, soundName.optional(none: "none"),
             "a sound file in the app, or `default`, for chat messages"),
         Relay(
             "push.text_limit", \.push.textLimit, .number(1...MessageText.highestLimit, unit: "bytes"),
-            needsRestart: true, "the longest text of a chat message"),
+            "the longest text of a chat message"),
         Relay(
             "push.expiration", \.push.expiration,
-            SettingKind.duration(.zero ... .days(365), example: "1 day").optional(none: "none"), needsRestart: true,
-            "how long Apple keeps a chat message for a device that it cannot reach; `0s` tries once"),
+            SettingKind.duration(.seconds(60) ... .days(365), example: "1 day").optional(none: "none"),
+            "after this time a chat message is not pushed any more, neither by the relay nor by Apple"),
         Relay(
-            "messages.retention", \.messages.retention, retention, needsRestart: true,
+            "messages.retention", \.messages.retention, retention,
             "how long the chat's messages are kept"),
         Relay(
-            "queue.retention", \.queue.retention, retention, needsRestart: true,
+            "queue.retention", \.queue.retention, retention,
             "how long pushes are kept after they were sent or refused"),
         Relay("log.format", \.log.format, .choice, "lines for people or for programs, on standard error"),
         Relay("log.level", \.log.level, .choice, "what is less important is not written"),
@@ -62,7 +62,7 @@ enum SettingsTable {
 
     /// Settings of each app, by their key inside `apps.NAME`. `gateway` is first: other defaults depend on it.
     static let app: [Setting<AppConfiguration>] = [
-        App("gateway", \.gateway, .choice, "Apple's protocol; this version speaks only `binary`"),
+        App("gateway", \.gateway, .choice, needsRestart: true, "Apple's protocol; this version speaks only `binary`"),
         App("topic", \.topic, bundleID.optional(), "the app's bundle id; without it the certificate's"),
         App("host", \.host, .host(example: "gateway.push.apple.com"), "the gateway"),
         App("port", \.port, .number(1...65_535), "its port"),
@@ -89,16 +89,18 @@ enum SettingsTable {
         App(
             "trust", \.trust, SettingKind.file("a PEM file").optional(),
             "authorities to trust beside the system's, for a sandbox"),
-        App("connections", \.connections, .number(1...64), "connections to the gateway at the most"),
         App(
-            "payload_limit", \.payloadLimit, .number(256...4096, unit: "bytes"),
+            "connections", \.connections, .number(1...64), needsRestart: true,
+            "connections to the gateway that are kept open"),
+        App(
+            "payload_limit", \.payloadLimit, .number(256...4096, unit: "bytes"), needsRestart: true,
             "the largest payload the gateway takes; 256 before iOS 8"),
         App(
-            "command", \.command, .number(0...2),
+            "command", \.command, .number(0...2), needsRestart: true,
             "the binary protocol's command; 0 tells nothing about refused pushes, 1 and 2 do"),
         App(
             "settle", \.settleTime, .duration(.seconds(1) ... .seconds(60), example: "5s"),
-            "how long the binary gateway must be silent until a push counts as accepted"),
+            needsRestart: true, "how long the binary gateway must be silent until a push counts as accepted"),
     ]
 
     private static let retention = SettingKind.duration(.seconds(60) ... .days(36_500), example: "30 days")

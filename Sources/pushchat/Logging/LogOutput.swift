@@ -50,7 +50,8 @@ final class DescriptorLogOutput: LogOutput {
             var state = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
             let ready = poll(&state, 1, wait)
             if ready < 0, errno == EINTR { continue }
-            guard ready > 0 else { return false }
+            // Nobody can read any more: writing would end the process with SIGPIPE.
+            guard ready > 0, state.revents & Int16(POLLERR | POLLNVAL) == 0 else { return false }
             let count = rest.withUnsafeBytes { Foundation.write(descriptor, $0.baseAddress, $0.count) }
             if count < 0, errno == EINTR || errno == EAGAIN { continue }
             guard count > 0 else { return false }

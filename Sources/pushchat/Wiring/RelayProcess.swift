@@ -84,16 +84,18 @@ struct RelayProcess: Sendable {
                 logger.info("listening", metadata: ["host": "\(configuration.http.host)", "port": "\(port)"])
                 onListening(port)
             })
-        let reloader = Reloader(sources: sources, live: live, apps: apps, certificate: certificate, log: log, logger: logger)
+        let reloader = Reloader(
+            sources: sources, live: live, apps: apps, certificate: certificate, log: log, logger: logger)
 
         let showsTokens = configuration.environment == .development
         let services: [any Service] =
             companions + [
                 QueueWatch(store: store),
-                Housekeeping(sweep: { () async throws(ChatError) in try await sweep(store, live.current) }, logger: logger),
+                Housekeeping(
+                    sweep: { () async throws(ChatError) in try await sweep(store, live.current) }, logger: logger),
             ] + apps.flatMap { $0.services(store: store, showsTokens: showsTokens) } + [server, reloader]
         var group = ServiceGroupConfiguration(
-            services: services, gracefulShutdownSignals: [.sigterm, .sigint], logger: logger)
+            services: services.map(NamedService.init), gracefulShutdownSignals: [.sigterm, .sigint], logger: logger)
         group.maximumGracefulShutdownDuration = Self.shutdownLimit
         try await ServiceGroup(configuration: group).run()
         try store.close()
@@ -110,6 +112,17 @@ struct RelayProcess: Sendable {
         return [
             "messages": "\(result.messages)", "pushes": "\(result.pushes)", "feedback": "\(result.feedback)",
         ]
+    }
+}
+
+/// A service that is called by its type in the log, where the group would else print all that it holds.
+private struct NamedService: Service, CustomStringConvertible {
+    let service: any Service
+
+    var description: String { String(describing: type(of: service)) }
+
+    func run() async throws {
+        try await service.run()
     }
 }
 

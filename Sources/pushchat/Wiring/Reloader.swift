@@ -36,7 +36,8 @@ struct Reloader: Service {
             for (app, configuration, endpoints) in endpoints {
                 await app.reconfigure(configuration, endpoints: endpoints)
             }
-            logger.notice("configuration read anew", metadata: ["changes": "\(changes.map(\.setting).joined(separator: " "))"])
+            logger.notice(
+                "configuration read anew", metadata: ["changes": "\(changes.map(\.setting).joined(separator: " "))"])
             let waiting = changes.filter(\.needsRestart).map(\.setting)
             if !waiting.isEmpty {
                 logger.warning(

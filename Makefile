@@ -1,0 +1,41 @@
+# PushChat Relay. A fresh Debian machine with Swift needs two commands: make run, make test.
+.DEFAULT_GOAL := build
+.PHONY: run test build release check fmt bench install packages clean
+
+PREFIX ?= /usr/local
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+# What the build and the tests need of the system: SQLite, and OpenSSL for the tests' independent clients.
+PACKAGES := libsqlite3-dev libssl-dev openssl sqlite3 gcc make curl python3
+
+run: packages build ## install what is missing, build, start relay and sandbox
+	.build/debug/pushchat dev
+
+test: packages ## all tests
+	swift build --build-tests
+	swift test --skip-build
+
+build: ## debug build
+	swift build --product pushchat
+
+release: ## optimised, self-contained but for libsqlite3 and the C library
+	swift build -c release --product pushchat --static-swift-stdlib --scratch-path .build-release -Xlinker -s
+
+check: ## what a review would find first: format, lint
+	swift format lint --strict --recursive Sources Tests Package.swift
+
+fmt: ## format in place
+	swift format --in-place --recursive Sources Tests Package.swift
+
+bench: ## speed, measured in a release build against a limit of the same run
+	@Tests/Benchmarks/run
+
+install: release ## put the executable into $(PREFIX)/bin
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 .build-release/release/pushchat $(DESTDIR)$(PREFIX)/bin/pushchat
+
+packages:
+	@dpkg -s $(PACKAGES) >/dev/null 2>&1 \
+		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(PACKAGES); }
+
+clean:
+	rm -rf .build .build-release

@@ -1,0 +1,167 @@
+import HTTPTypes
+import NIOCore
+import Testing
+
+@testable import ChatHTTP
+
+@Suite("Client addresses")
+struct AddressTests {
+    private let trusted = ["10.0.0.0/8", "192.0.2.7", "2001:db8:1::/48", "127.0.0.1"].compactMap { AddressRange($0) }
+
+    private func find(_ peer: String, _ headers: HTTPFields) throws -> String {
+        ClientAddress.find(peer: try #require(IPAddress(peer)), headers: headers, trusted: trusted).description
+    }
+
+    @Test(
+        "X-Forwarded-For is followed from its end, as far as the hops are trusted",
+        arguments: [
+            ("10.0.0.1", "198.51.100.9", "198.51.100.9"),
+            ("10.0.0.1", "203.0.113.1, 198.51.100.9", "198.51.100.9"),
+            ("10.0.0.1", "203.0.113.1,198.51.100.9 , 10.2.3.4,192.0.2.7", "198.51.100.9"),
+            ("10.0.0.1", "10.0.0.3, 10.0.0.2", "10.0.0.3"),
+            ("10.0.0.1", "198.51.100.9:4711", "198.51.100.9"), ("10.0.0.1", "2001:db8::1", "2001:db8::1"),
+            ("10.0.0.1", "[2001:db8::1]:4711", "2001:db8::1"), ("10.0.0.1", "[2001:DB8:0::1]", "2001:db8::1"),
+            ("10.0.0.1", "fe80::1%eth0", "fe80::1"), ("10.0.0.1", "::ffff:198.51.100.9", "198.51.100.9"),
+            ("10.0.0.1", "198.51.100.9, unknown", "10.0.0.1"), ("10.0.0.1", "198.51.100.9, , 10.0.0.2", "10.0.0.2"),
+            ("10.0.0.1", "", "10.0.0.1"), ("10.0.0.1", "[::1", "10.0.0.1"), ("10.0.0.1", "1.2.3", "10.0.0.1"),
+            ("::ffff:10.0.0.1", "198.51.100.9", "198.51.100.9"), ("2001:db8:1::5", "198.51.100.9", "198.51.100.9"),
+            ("198.51.100.1", "203.0.113.1", "198.51.100.1"), ("2001:db8:2::5", "203.0.113.1", "2001:db8:2::5"),
+        ])
+    func forwardedFor(peer: String, header: String, client: String) throws {
+        #expect(try find(peer, [.xForwardedFor: header]) == client)
+    }
+
+    @Test(
+        "Forwarded is read as RFC 7239 writes it",
+        arguments: [
+            ("for=198.51.100.9", "198.51.100.9"), ("For=\"[2001:db8:cafe::17]:4711\"", "2001:db8:cafe::17"),
+            ("for=203.0.113.1;proto=http, proto=https;by=10.0.0.1;FOR=198.51.100.9", "198.51.100.9"),
+            ("for=198.51.100.9, for=\"10.0.0.9:80\";host=\"a, b; c\"", "198.51.100.9"),
+            ("for=198.51.100.9, for=unknown", "10.0.0.1"), ("for=_hidden", "10.0.0.1"), ("proto=http", "10.0.0.1"),
+            ("for=\"198.51.100.9", "198.51.100.9"), ("", "10.0.0.1"), ("for=", "10.0.0.1"),
+        ])
+    func forwarded(header: String, client: String) throws {
+        #expect(try find("10.0.0.1", [.forwarded: header]) == client)
+        #expect(try find("203.0.113.200", [.forwarded: header]) == "203.0.113.200")
+    }
+
+    @Test("Where both headers are there and disagree, one is the client's invention and neither is believed")
+    func disagreement() throws {
+        #expect(try find("10.0.0.1", [.forwarded: "for=1.1.1.1", .xForwardedFor: "198.51.100.9"]) == "10.0.0.1")
+        #expect(try find("10.0.0.1", [.forwarded: "for=1.1.1.1", .xForwardedFor: "1.1.1.1"]) == "1.1.1.1")
+    }
+
+    @Test("Several headers of a name are one list")
+    func severalHeaders() throws {
+        var headers = HTTPFields()
+        headers.append(HTTPField(name: .xForwardedFor, value: "203.0.113.1"))
+        headers.append(HTTPField(name: .xForwardedFor, value: "198.51.100.9"))
+        #expect(try find("10.0.0.1", headers) == "198.51.100.9")
+    }
+
+    @Test(
+        "A network contains what it should",
+        arguments: [
+            ("10.0.0.0/8", "10.255.0.1", true), ("10.0.0.0/8", "11.0.0.1", false), ("0.0.0.0/0", "8.8.8.8", true),
+            ("0.0.0.0/0", "2001:db8::1", false), ("::/0", "8.8.8.8", true), ("192.0.2.1/32", "192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.2", false), ("2001:db8::/32", "2001:db8:ffff::1", true),
+            ("::ffff:10.0.0.0/104", "10.1.2.3", true), ("10.1.2.3/8", "10.0.0.1", true), ("::1", "::1", true),
+        ])
+    func ranges(range: String, address: String, isInside: Bool) throws {
+        #expect(try #require(AddressRange(range)).contains(try #require(IPAddress(address))) == isInside)
+    }
+
+    @Test(
+        "What is no address or network is refused",
+        arguments: [
+            "", "x", "10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0.0/-1", "10.0.0.0/8/8", "10.0.0/8", "1.2.3.4/x",
+        ])
+    func badRange(text: String) {
+        #expect(AddressRange(text) == nil)
+    }
+
+    @Test("A socket's address is read without its port; an IPv4-mapped one is the IPv4 address")
+    func sockets() throws {
+        let v4 = try SocketAddress(ipAddress: "192.0.2.1", port: 80)
+        let mapped = try SocketAddress(ipAddress: "::ffff:192.0.2.1", port: 80)
+        let v6 = try SocketAddress(ipAddress: "2001:db8::ff", port: 80)
+        #expect(IPAddress(v4)?.description == "192.0.2.1")
+        #expect(IPAddress(mapped) == IPAddress(v4))
+        #expect(IPAddress(v6)?.description == "2001:db8::ff")
+        #expect(IPAddress(try SocketAddress(unixDomainSocketPath: "/tmp/x")) == nil)
+    }
+
+    @Test("For rates an IPv6 network of 64 bits is one client")
+    func rateKeys() throws {
+        #expect(IPAddress("2001:db8::1")?.rateKey == IPAddress("2001:db8::ffff:2")?.rateKey)
+        #expect(IPAddress("2001:db8::1")?.rateKey != IPAddress("2001:db8:0:1::1")?.rateKey)
+        #expect(IPAddress("192.0.2.1")?.rateKey != IPAddress("192.0.2.2")?.rateKey)
+    }
+}
+
+@Suite("Rate limits")
+struct RateLimiterTests {
+    private let limit = RateLimit(perSecond: 2, burst: 3)
+    private let start = ContinuousClock.now
+
+    @Test("A burst passes, then the steady rate; a refusal says how long to wait and costs nothing")
+    func bucket() throws {
+        let limit = try #require(limit)
+        var limiter = RateLimiter<String>()
+        for _ in 0..<3 { #expect(limiter.admit("a", limit: limit, at: start) == nil) }
+        #expect(limiter.admit("a", limit: limit, at: start) == .milliseconds(500))
+        #expect(limiter.admit("a", limit: limit, at: start) == .milliseconds(500))
+        #expect(limiter.admit("b", limit: limit, at: start) == nil)
+        #expect(limiter.admit("a", limit: limit, at: start + .milliseconds(499)) == .milliseconds(1))
+        #expect(limiter.admit("a", limit: limit, at: start + .milliseconds(500)) == nil)
+        #expect(limiter.admit("a", limit: limit, at: start + .milliseconds(500)) != nil)
+        for _ in 0..<3 { #expect(limiter.admit("a", limit: limit, at: start + .seconds(60)) == nil) }
+        #expect(limiter.admit("a", limit: limit, at: start + .seconds(60)) != nil)
+    }
+
+    @Test("The table is bounded; who was seen last is remembered")
+    func bounded() throws {
+        let limit = try #require(RateLimit(perSecond: 0.001, burst: 1))
+        var limiter = RateLimiter<Int>(capacity: 100)
+        for client in 0..<1000 {
+            #expect(limiter.admit(client, limit: limit, at: start) == nil)
+            #expect(limiter.count <= 100)
+        }
+        #expect(limiter.admit(999, limit: limit, at: start) != nil)
+        #expect(limiter.admit(960, limit: limit, at: start) != nil)
+        #expect(limiter.admit(0, limit: limit, at: start) == nil)
+    }
+
+    @Test("Only sensible limits can be made")
+    func sensible() {
+        #expect(RateLimit(perSecond: 0, burst: 1) == nil)
+        #expect(RateLimit(perSecond: .nan, burst: 1) == nil)
+        #expect(RateLimit(perSecond: 1, burst: 0) == nil)
+    }
+
+    @Test("A member above the limit is answered 429 with Retry-After; another one is not")
+    func members() async throws {
+        let instant = start
+        var relay = Relay(
+            ScriptedStore(leave: { true }, post: Sample.receipt),
+            settings: ChatHTTPSettings(memberRate: RateLimit(perSecond: 0.1, burst: 2)))
+        relay.now = { instant }
+        let server = relay.server()
+        try await server.application().test(.router) { client in
+            func send(_ form: String) async throws -> (Int, String?, String) {
+                let answer = try await client.execute(
+                    uri: "/api.php", method: .post, headers: [.contentType: "application/x-www-form-urlencoded"],
+                    body: ByteBuffer(string: form))
+                return (answer.status.code, answer.headers[.retryAfter], answer.text)
+            }
+            #expect(try await send(Sample.message).0 == 200)
+            #expect(try await send(Sample.leave).0 == 200)
+            let refused = try await send(Sample.message)
+            #expect(refused.0 == 429)
+            #expect(refused.1 == "10")
+            #expect(refused.2 == "Too many requests from this device; try again in 10 s\n")
+            #expect(try await send("cmd=leave&udid=\(String(repeating: "0", count: 32))").0 == 200)
+        }
+        #expect(relay.store.calls.count == 3)
+    }
+}

@@ -1,0 +1,59 @@
+import ChatDomain
+import Testing
+
+@testable import ChatHTTP
+
+@Suite("Logging")
+struct LoggingTests {
+    private static let join = "cmd=join&udid=\(Sample.udid)&token=\(Sample.token)&name=Annabel&code=hush-hush"
+
+    @Test(
+        "Each accepted command leaves one line at info, with the request's id and no more of a udid than its beginning")
+    func info() async throws {
+        let relay = Relay(
+            ScriptedStore(join: {}, leave: { true }, update: {}, post: Sample.receipt))
+        for form in [
+            Self.join, "cmd=update&udid=\(Sample.udid)&token=\(Sample.token)", Sample.message, Sample.leave,
+        ] {
+            #expect(try await relay.form(form).status == .ok)
+        }
+        let info = relay.log.lines.filter { $0.hasPrefix("info") }
+        #expect(info.count == 4)
+        #expect(info.allSatisfy { $0.contains("request_id=") })
+        #expect(info[0].contains("info member joined"))
+        #expect(info[0].contains("app=default member=6a45eb0b… "))
+        #expect(info[0].contains("token=740f4707…"))
+        #expect(info[1].contains("info token updated"))
+        #expect(info[2].contains("info message accepted message_id=7 queued=2 repeat=false request_id="))
+        #expect(info[3].contains("info member left"))
+    }
+
+    @Test("No nickname, code, text, token or udid is ever logged whole, at any level", arguments: [true, false])
+    func secrets(works: Bool) async throws {
+        let failure = ChatError.unavailable(cause: "disk full")
+        let relay = Relay(
+            works
+                ? ScriptedStore(join: {}, post: Sample.receipt)
+                : ScriptedStore(
+                    join: { () throws(ChatError) in throw failure }, post: { () throws(ChatError) in throw failure }))
+        _ = try await relay.form(Self.join)
+        _ = try await relay.form(Sample.message)
+        _ = try await relay.form("cmd=message&udid=\(Sample.udid)&text=Hello\(String(repeating: "o", count: 300))")
+        _ = try await relay.form("cmd=join&udid=\(Sample.udid)&token=\(Sample.token)&name=Annabel&code=hush-hush%01")
+        let log = relay.log.lines.joined(separator: "\n")
+        #expect(log.count > 100)
+        for secret in [Sample.udid, Sample.token, "Annabel", "hush", "Hello"] {
+            #expect(!log.contains(secret), "\(secret)")
+        }
+        if !works { #expect(log.contains("error request failed")) }
+    }
+
+    @Test("Who is refused shows at debug only")
+    func refused() async throws {
+        let relay = Relay()
+        _ = try await relay.form("cmd=leave")
+        let about = relay.log.lines.filter { $0.contains("Missing udid") }
+        #expect(about.count == 1)
+        #expect(about.allSatisfy { $0.hasPrefix("debug request refused") })
+    }
+}

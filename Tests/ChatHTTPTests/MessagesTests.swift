@@ -1,0 +1,125 @@
+import ChatDomain
+import HTTPTypes
+import Testing
+
+@testable import ChatHTTP
+
+@Suite("message, messages")
+struct MessagesTests {
+    @Test("A message is answered OK after the store has it")
+    func message() async throws {
+        let relay = Relay(ScriptedStore(post: Sample.receipt))
+        let answer = try await relay.form(
+            "cmd=message&udid=\(Sample.udid)&text=Caf%C3%A9%0D%0A%F0%9F%98%80&app_version=2")
+        #expect(answer.text == "OK\n")
+        #expect(answer.header("Idempotency-Replayed") == nil)
+        #expect(
+            try relay.store.calls == [
+                .post(
+                    PostRequest(
+                        member: Sample.member, text: MessageText(parsing: "Café\r\n😀"),
+                        client: ClientInfo(appVersion: "2")))
+            ])
+    }
+
+    @Test("With Accept: application/json the answer is JSON, with the message's id")
+    func json() async throws {
+        let answer = try await Relay(ScriptedStore(post: Sample.receipt)).form(
+            Sample.message, headers: [.accept: "text/html, Application/JSON;q=0.9"])
+        #expect(answer.text == #"{"ok":true,"id":7}"#)
+        #expect(answer.headers[.contentType] == "application/json")
+        let left = try await Relay(ScriptedStore(leave: { true })).form(
+            Sample.leave, headers: [.accept: "application/json"])
+        #expect(left.text == #"{"ok":true}"#)
+    }
+
+    @Test("The limit of the text is the setting's, in bytes")
+    func textLimit() async throws {
+        let relay = Relay(ScriptedStore(post: Sample.receipt), settings: ChatHTTPSettings(textLimit: 4))
+        #expect(try await relay.form("cmd=message&udid=\(Sample.udid)&text=%C3%A9%C3%A9").status == .ok)
+        let answer = try await relay.form("cmd=message&udid=\(Sample.udid)&text=%C3%A9%C3%A9x")
+        #expect(answer.status == .badRequest)
+        #expect(answer.header("X-Error-Description") == "Invalid text: must have at most 4 bytes of UTF-8, has 5")
+    }
+
+    @Test("An Idempotency-Key is handed over; a repeat is answered as the first time, and says so")
+    func idempotency() async throws {
+        let relay = Relay(ScriptedStore(post: { PostReceipt(message: 7, isRepeat: true, queued: 0) }))
+        let key = try #require(HTTPField.Name("Idempotency-Key"))
+        let answer = try await relay.form(Sample.message, headers: [key: "a b~1"])
+        #expect(answer.text == "OK\n")
+        #expect(answer.header("Idempotency-Replayed") == "true")
+        guard case .post(let request) = relay.store.calls.first else { return #expect(Bool(false)) }
+        #expect(request.idempotencyKey == "a b~1")
+    }
+
+    @Test(
+        "An Idempotency-Key of no or too many characters, or of others than ASCII, is refused",
+        arguments: ["", String(repeating: "k", count: 256), "schlüssel"])
+    func badKey(key: String) async throws {
+        let name = try #require(HTTPField.Name("Idempotency-Key"))
+        let answer = try await Relay().form(Sample.message, headers: [name: key])
+        #expect(answer.status == .badRequest)
+        #expect(answer.header("X-Error-Description")?.hasPrefix("Invalid Idempotency-Key: ") == true)
+    }
+
+    @Test("Messages are listed in JSON, whatever their text, without the writer's udid")
+    func list() async throws {
+        let text = "\"\\/\u{1}\u{1F}\n\r\t\u{7F}é\u{2028}😀"
+        let page = MessagePage(
+            messages: [
+                Message(
+                    id: 5, nickname: "Ann", text: text, sentAt: Timestamp(milliseconds: 1_778_191_049_123), isOwn: true),
+                Message(id: 9, nickname: "Bob\"", text: "hi", sentAt: Timestamp(seconds: 0), isOwn: false),
+            ], next: 9)
+        let relay = Relay(ScriptedStore(messages: { page }))
+        let answer = try await relay.form("cmd=messages&udid=\(Sample.udid)")
+        #expect(answer.status == .ok)
+        #expect(answer.headers[.contentType] == "application/json")
+        #expect(answer.headers[.cacheControl] == "no-store")
+        #expect(
+            answer.text
+                == #"{"messages":[{"id":5,"name":"Ann","text":"\"\\/\u0001\u001f\n\r\u0009"#
+                + "\u{7F}é\u{2028}😀" + #"","sent_at":"2026-05-07T21:57:29.123Z","own":true},"#
+                + #"{"id":9,"name":"Bob\"","text":"hi","sent_at":"1970-01-01T00:00:00.000Z","own":false}],"next":9}"#)
+        #expect(try relay.store.calls == [.messages(Sample.member, since: nil, limit: 100)])
+    }
+
+    @Test(
+        "since and limit are optional; blank is absent",
+        arguments: [
+            ("", nil, 100), ("&since=0&limit=1", 0, 1), ("&since=12&limit=500", 12, 500), ("&since=&limit=+", nil, 100),
+        ] as [(String, MessageID?, Int)])
+    func window(fields: String, since: MessageID?, limit: Int) async throws {
+        let relay = Relay(ScriptedStore(messages: { MessagePage(messages: [], next: since ?? 0) }))
+        let answer = try await relay.form("cmd=messages&udid=\(Sample.udid)\(fields)")
+        #expect(answer.text == #"{"messages":[],"next":\#(since ?? 0)}"#)
+        #expect(try relay.store.calls == [.messages(Sample.member, since: since, limit: limit)])
+    }
+
+    @Test(
+        "since and limit out of range are refused",
+        arguments: [
+            "since=-1", "since=%2B1", "since=x", "since=99999999999999999999", "limit=0", "limit=501", "limit=1.5",
+            "limit=99999999999999999999",
+        ])
+    func outOfRange(field: String) async throws {
+        let answer = try await Relay().form("cmd=messages&udid=\(Sample.udid)&\(field)")
+        #expect(answer.status == .badRequest)
+        let name = field.prefix { $0 != "=" }
+        #expect(answer.header("X-Error-Description")?.hasPrefix("Invalid \(name): must be a whole number") == true)
+    }
+
+    @Test(
+        "A message's fields are checked in the original's order",
+        arguments: [
+            ("cmd=message", "Missing udid"), ("cmd=message&udid=\(Sample.udid)", "Missing text"),
+            ("cmd=message&udid=\(Sample.udid)&text=+", "Invalid text: must not be empty"),
+            ("cmd=message&udid=\(Sample.udid)&text=a%09b", "Invalid text"), ("cmd=messages", "Missing udid"),
+        ])
+    func firstError(form: String, error: String) async throws {
+        let answer = try await Relay().form(form)
+        #expect(answer.status == .badRequest)
+        #expect(answer.header("X-Error-Description")?.hasPrefix(error) == true)
+    }
+}

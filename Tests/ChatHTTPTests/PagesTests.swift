@@ -1,0 +1,122 @@
+import ChatDomain
+import HTTPTypes
+import Testing
+
+@testable import ChatHTTP
+
+@Suite("Pages and health")
+struct PagesTests {
+    private static let testPages = [
+        "/test", "/test/", "/test/api_join.html", "/test/api_leave.html", "/test/api_update.html",
+        "/test/api_message.html", "/test/test_message.html", "/test/api_messages.html",
+    ]
+
+    private let development = ChatHTTPSettings(isDevelopment: true)
+
+    @Test("The start page says that it works, and leads to the test pages in development only")
+    func start() async throws {
+        let production = try await Relay().send(.get, "/")
+        #expect(production.status == .ok)
+        #expect(production.text.contains("It works!"))
+        #expect(!production.text.contains("/test/"))
+        let inDevelopment = try await Relay(settings: development).send(.get, "/")
+        #expect(inDevelopment.text.contains(#"href="/test/""#))
+    }
+
+    @Test("In development the tutorial's pages are there", arguments: testPages)
+    func testPage(path: String) async throws {
+        let page = try await Relay(settings: development).send(.get, path)
+        #expect(page.status == .ok)
+        #expect(page.headers[.contentType] == "text/html; charset=utf-8")
+        #expect(page.headers[.xContentTypeOptions] == "nosniff")
+        let policy = try #require(page.header("Content-Security-Policy"))
+        #expect(policy.contains("default-src 'none'"))
+        #expect(policy.contains("form-action 'self'"))
+        #expect(!policy.contains("unsafe"))
+        // Nothing that the policy would stop.
+        for forbidden in ["<script", "<style", " style=", " onclick", "http://", "https://"] {
+            #expect(!page.text.contains(forbidden), "\(forbidden)")
+        }
+        // Each control has its label and its hint.
+        for piece in page.text.components(between: "<label for=\"", and: "\"") {
+            #expect(page.text.contains("id=\"\(piece)\" name=\"\(piece)\" aria-describedby=\"\(piece)-hint\""))
+            #expect(page.text.contains("id=\"\(piece)-hint\""))
+        }
+        #expect(page.text.contains(#"<html lang="en">"#))
+        #expect(page.text.contains("width=device-width"))
+    }
+
+    @Test("In production they are not", arguments: testPages + ["/test/database.php"])
+    func production(path: String) async throws {
+        let page = try await Relay().send(.get, path)
+        #expect(page.status == .notFound)
+        #expect(!page.text.contains("<form"))
+    }
+
+    @Test("A form sends what its command needs, in the tutorial's order")
+    func forms() async throws {
+        let page = try await Relay(settings: development).send(.get, "/test/api_join.html")
+        #expect(page.text.contains(#"<form action="/api.php" method="post""#))
+        #expect(page.text.components(between: "<label for=\"", and: "\"") == ["udid", "token", "name", "code"])
+        #expect(page.text.contains(#"name="cmd" value="join""#))
+    }
+
+    @Test("The stylesheet is there, and HEAD is answered without a body")
+    func stylesheet() async throws {
+        let get = try await Relay().send(.get, "/style.css")
+        #expect(get.headers[.contentType] == "text/css; charset=utf-8")
+        let head = try await Relay().send(.head, "/style.css")
+        #expect(head.status == .ok)
+        #expect(head.text.isEmpty)
+        #expect(head.headers[.contentLength] == String(get.body.readableBytes))
+    }
+
+    @Test("The database page says whether the database answers")
+    func database() async throws {
+        let works = try await Relay(ScriptedStore(ping: {}), settings: development).send(.get, "/test/database.php")
+        #expect(works.status == .ok)
+        #expect(works.text.contains("Database connection successful!"))
+        let broken = ScriptedStore(ping: { () throws(ChatError) in throw .unavailable(cause: "<locked>") })
+        let fails = try await Relay(broken, settings: development).send(.get, "/test/database.php")
+        #expect(fails.status == .serviceUnavailable)
+        #expect(fails.text.contains("Database connection failed"))
+        #expect(!fails.text.contains("successful"))
+        #expect(!fails.text.contains("locked"))
+    }
+
+    @Test("Health is answered without asking the store")
+    func health() async throws {
+        let answer = try await Relay().send(.get, "/healthz")
+        #expect(answer.status == .ok)
+        #expect(answer.text == #"{"healthy":true}"#)
+        #expect(answer.headers[.contentType] == "application/json")
+    }
+
+    @Test("Readiness asks the store and the further checks")
+    func readiness() async throws {
+        let fine = try await Relay(ScriptedStore(ping: {})).send(.get, "/readyz")
+        #expect(fine.status == .ok)
+        #expect(fine.text == #"{"ready":true,"checks":{"database":"ok"}}"#)
+
+        var relay = Relay(ScriptedStore(ping: {}))
+        relay.checks = [ReadinessCheck(name: "dispatcher", problem: "stopped"), ReadinessCheck(name: "x")]
+        let stopped = try await relay.send(.get, "/readyz")
+        #expect(stopped.status == .serviceUnavailable)
+        #expect(stopped.text == #"{"ready":false,"checks":{"database":"ok","dispatcher":"stopped","x":"ok"}}"#)
+
+        let broken = Relay(ScriptedStore(ping: { () throws(ChatError) in throw .unavailable(cause: "locked") }))
+        let answer = try await broken.send(.get, "/readyz")
+        #expect(answer.status == .serviceUnavailable)
+        #expect(!answer.text.contains("locked"))
+        #expect(broken.log.lines.contains { $0.hasPrefix("error database does not answer") && $0.contains("locked") })
+    }
+}
+
+extension String {
+    /// What stands between each `start` and the next `end`.
+    fileprivate func components(between start: String, and end: String) -> [String] {
+        split(separator: start, omittingEmptySubsequences: false).dropFirst().map { piece in
+            String(piece[..<(piece.firstRange(of: end)?.lowerBound ?? piece.endIndex)])
+        }
+    }
+}

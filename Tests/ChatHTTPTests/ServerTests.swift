@@ -1,0 +1,284 @@
+import ChatDomain
+import HTTPTypes
+import NIOCore
+import NIOEmbedded
+import NIOHTTPTypes
+import NIOSSL
+import Testing
+
+@testable import ChatHTTP
+
+@Suite("Connections", .timeLimit(.minutes(1)))
+struct ServerTests {
+    @Test("A connection is kept for the next request; requests may also come at once, and are answered in order")
+    func keepAlive() async throws {
+        let relay = Relay(ScriptedStore(leave: { true }, post: Sample.receipt))
+        try await relay.listening { port in
+            try await RawConnection.open(port: port) { connection in
+                for _ in 0..<3 {
+                    try await connection.write(post(Sample.leave))
+                    #expect(try await connection.answer().body == "OK\n")
+                }
+                try await connection.write(post("cmd=leave") + post(Sample.message) + post("cmd=x"))
+                #expect(try await connection.answer().body == "Missing udid\n")
+                #expect(try await connection.answer().body == "OK\n")
+                #expect(try await connection.answer().status == 400)
+                try await connection.write(
+                    post(
+                        Sample.leave, headers: ["Content-Type: application/x-www-form-urlencoded", "Connection: close"])
+                )
+                #expect(try await connection.answer().status == 200)
+                try await connection.closed()
+            }
+        }
+    }
+
+    @Test(
+        "What is not HTTP is answered 400 and the connection closed",
+        arguments: ["HELO\r\n\r\n", "GET / HTTP/1.1\r\nbad header\r\n\r\n"])
+    func notHTTP(bytes: String) async throws {
+        try await Relay().listening { port in
+            try await RawConnection.open(port: port) { connection in
+                try await connection.write(bytes)
+                #expect(try await connection.answer().status == 400)
+                try await connection.closed()
+            }
+        }
+    }
+
+    @Test("Headers are limited")
+    func headers() async throws {
+        try await Relay().listening { port in
+            try await RawConnection.open(port: port) { connection in
+                try await connection.write(
+                    "GET /healthz HTTP/1.1\r\nX: \(String(repeating: "x", count: 40_000))\r\n\r\n")
+                // The rest is not read any more, so the answer may be lost to a reset.
+                let answer = try? await connection.answer()
+                #expect(answer?.status ?? 400 == 400)
+                try await connection.closed()
+            }
+        }
+    }
+
+    @Test(
+        "The client's address is stored; a trusted proxy is asked for it, another one is not", arguments: [true, false])
+    func address(isTrusted: Bool) async throws {
+        let relay = Relay(
+            ScriptedStore(post: Sample.receipt),
+            settings: ChatHTTPSettings(
+                trustedProxies: [AddressRange(isTrusted ? "127.0.0.0/8" : "10.0.0.1")].compactMap(\.self)))
+        try await relay.listening { port in
+            try await RawConnection.open(port: port) { connection in
+                try await connection.write(
+                    post(
+                        Sample.message,
+                        headers: [
+                            "Content-Type: application/x-www-form-urlencoded", "X-Forwarded-For: 1.1.1.1, 2001:db8::7",
+                        ]))
+                #expect(try await connection.answer().status == 200)
+            }
+        }
+        guard case .post(let request) = relay.store.calls.first else { return #expect(Bool(false)) }
+        #expect(request.client.address == (isTrusted ? "2001:db8::7" : "127.0.0.1"))
+    }
+
+    @Test("An address above its limit is answered 429 with Retry-After, before its body is looked at")
+    func addressRate() async throws {
+        let start = ContinuousClock.now
+        var relay = Relay(
+            ScriptedStore(leave: { true }), settings: ChatHTTPSettings(addressRate: RateLimit(perSecond: 1, burst: 2)))
+        relay.now = { start }
+        try await relay.listening { port in
+            try await RawConnection.open(port: port) { connection in
+                for _ in 0..<2 {
+                    try await connection.write(post(Sample.leave))
+                    #expect(try await connection.answer().status == 200)
+                }
+                try await connection.write(post("cmd=nonsense"))
+                let answer = try await connection.answer()
+                #expect(answer.status == 429)
+                #expect(answer.headers["retry-after"] == "1")
+                #expect(answer.body.contains("this address"))
+                try await connection.write("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                #expect(try await connection.answer().status == 200)
+            }
+        }
+    }
+
+    @Test("On shutdown a request in progress is answered and idle connections are closed")
+    func shutdown() async throws {
+        let (begun, begin) = AsyncStream.makeStream(of: Void.self)
+        let (release, go) = AsyncStream.makeStream(of: Void.self)
+        let relay = Relay(
+            ScriptedStore(leave: {
+                begin.yield()
+                for await _ in release { break }
+                return true
+            }))
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            let (ports, port) = AsyncStream.makeStream(of: Int.self)
+            let (opened, open) = AsyncStream.makeStream(of: Void.self)
+            group.addTask {
+                try await relay.listening { listening in
+                    port.yield(listening)
+                    // Both connections are there, one of them with a request that waits for the store.
+                    for await _ in begun { break }
+                    for await _ in opened { break }
+                }
+                // The server has stopped.
+                port.finish()
+            }
+            let found = try #require(await ports.first { _ in true })
+            group.addTask {
+                try await RawConnection.open(port: found) { busy in
+                    try await busy.write(post(Sample.leave))
+                    #expect(try await busy.answer().body == "OK\n")
+                    try await busy.closed()
+                }
+            }
+            group.addTask {
+                try await RawConnection.open(port: found) { idle in
+                    try await idle.write("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                    #expect(try await idle.answer().status == 200)
+                    open.yield()
+                    // Only now may the request in progress end: the idle connection does not wait for it.
+                    try await idle.closed()
+                    go.yield()
+                }
+            }
+            try await group.waitForAll()
+        }
+        #expect(relay.store.calls.count == 1)
+    }
+
+    @Test("An address that is taken is named, with the settings that say it")
+    func taken() async throws {
+        try await Relay().listening { port in
+            let second = ChatServer(
+                configuration: ChatServerConfiguration(host: "127.0.0.1", port: port), store: ScriptedStore(),
+                settings: { ChatHTTPSettings() }, resolveApp: { (_) throws(ChatError) in .default },
+                logger: LogRecorder().logger)
+            let error = await #expect(throws: ChatServer.CannotListen.self) { try await second.run() }
+            #expect(error?.description.contains("cannot listen on 127.0.0.1:\(port)") == true)
+        }
+    }
+}
+
+@Suite("TLS", .timeLimit(.minutes(1)))
+struct TLSTests {
+    private func client(trusting files: TestCertificate) throws -> TLSConfiguration {
+        var configuration = TLSConfiguration.makeClientConfiguration()
+        configuration.trustRoots = .certificates(try NIOSSLCertificate.fromPEMFile(files.certificate))
+        configuration.certificateVerification = .noHostnameVerification
+        return configuration
+    }
+
+    @Test("With a certificate the server speaks TLS, and a renewed one is used from its reload on")
+    func reload() async throws {
+        let files = try TestCertificate()
+        var relay = Relay(ScriptedStore(leave: { true }))
+        let certificate = try ServerCertificate(certificate: files.certificate, key: files.key)
+        relay.certificate = certificate
+        let before = try client(trusting: files)
+        try files.renew()
+        let after = try client(trusting: files)
+        try await relay.listening { port in
+            #expect(try await leaves(port, before))
+            #expect(try await !leaves(port, after))
+            try certificate.reload()
+            #expect(try await leaves(port, after))
+            #expect(try await !leaves(port, before))
+        }
+    }
+
+    private func leaves(_ port: Int, _ tls: TLSConfiguration) async throws -> Bool {
+        do {
+            return try await RawConnection.open(port: port, tls: tls) { connection in
+                try await connection.write(post(Sample.leave))
+                return try await connection.answer().status == 200
+            }
+        } catch
+            where error is NIOSSLError || error is ChannelError || error is IOError
+            || error is RawConnection.Problem
+        {
+            // Which of them it is depends on whether the client was writing or waiting when the handshake failed.
+            return false
+        }
+    }
+
+    @Test("Certificate and key may stand in one file")
+    func oneFile() throws {
+        let files = try TestCertificate()
+        let key = try String(contentsOfFile: files.key, encoding: .utf8)
+        let both = try key + "\n" + String(contentsOfFile: files.certificate, encoding: .utf8)
+        try files.write(both, to: files.certificate)
+        _ = try ServerCertificate(certificate: files.certificate, key: nil)
+    }
+
+    @Test("Files that cannot be used are named, with the setting and the reason")
+    func errors() throws {
+        let files = try TestCertificate()
+        let other = try TestCertificate()
+        func failure(_ certificate: String, _ key: String?) -> String {
+            do {
+                _ = try ServerCertificate(certificate: certificate, key: key)
+                return ""
+            } catch {
+                return error.description
+            }
+        }
+        let missing = files.directory.path + "/missing.pem"
+        #expect(failure(missing, nil).hasPrefix("http.certificate: cannot read \(missing): No such file"))
+        #expect(failure(files.certificate, missing).hasPrefix("http.key: cannot read \(missing)"))
+        #expect(failure(files.key, files.key).contains("holds no certificate in PEM format"))
+        #expect(failure(files.certificate, nil).contains("holds no private key in PEM format"))
+        #expect(failure(files.certificate, other.key).contains("does not belong to the certificate"))
+    }
+
+    @Test("A reload that fails leaves what was before")
+    func failedReload() throws {
+        let files = try TestCertificate()
+        let certificate = try ServerCertificate(certificate: files.certificate, key: files.key)
+        try files.write("", to: files.certificate)
+        #expect(throws: ServerCertificate.Failure.self) { try certificate.reload() }
+        #expect(certificate.configuration().certificateChain.count == 1)
+    }
+}
+
+@Suite("Slow clients")
+struct ReadGuardTests {
+    private let head = HTTPRequest(method: .post, scheme: "http", authority: "x", path: "/api.php")
+
+    @Test("A request that is not whole in time closes its connection; a whole one, and a pause after it, do not")
+    func deadline() throws {
+        let channel = EmbeddedChannel(handler: ReadGuard(time: .seconds(30)))
+        try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
+        try channel.writeInbound(HTTPRequestPart.head(head))
+        channel.embeddedEventLoop.advanceTime(by: .seconds(20))
+        try channel.writeInbound(HTTPRequestPart.end(nil))
+        channel.embeddedEventLoop.advanceTime(by: .seconds(600))
+        #expect(channel.isActive)
+
+        try channel.writeInbound(HTTPRequestPart.head(head))
+        channel.embeddedEventLoop.advanceTime(by: .seconds(29))
+        // A byte now and then does not help.
+        try channel.writeInbound(HTTPRequestPart.body(ByteBuffer(string: "x")))
+        #expect(channel.isActive)
+        channel.embeddedEventLoop.advanceTime(by: .seconds(1))
+        #expect(!channel.isActive)
+        _ = try channel.finish(acceptAlreadyClosed: true)
+    }
+
+    @Test("What is dropped of a body that is too large is limited for each request")
+    func dropped() {
+        var progress = ReadProgress()
+        for _ in 0..<2 {
+            #expect(progress.began(head) == .pass)
+            #expect(progress.read(HTTPLimits.body) == .pass)
+            #expect(progress.read(HTTPLimits.discardedBody) == .pass)
+            #expect(progress.ended() == .pass)
+        }
+        _ = progress.began(head)
+        #expect(progress.read(HTTPLimits.body + HTTPLimits.discardedBody + 1) == .close)
+    }
+}

@@ -1,0 +1,102 @@
+import ChatDomain
+import HTTPTypes
+import Hummingbird
+import HummingbirdTesting
+import Logging
+import NIOCore
+import ServiceLifecycle
+import Synchronization
+import Testing
+
+@testable import ChatHTTP
+
+/// What the tests' members are called.
+enum Sample {
+    static let udid = "6a45eb0b5d3f4d5d9b5d8cf0f7d3a1b2c3d4e5f6"
+    static let token = "740f4707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bb78ad"
+    static var member: MemberID { get throws { try MemberID(parsing: udid) } }
+    static var device: DeviceToken { get throws { try DeviceToken(parsing: token) } }
+    static let message = "cmd=message&udid=\(udid)&text=Hello"
+    static let leave = "cmd=leave&udid=\(udid)"
+    static let receipt: ScriptedStore.Answer<PostReceipt> = { PostReceipt(message: 7, isRepeat: false, queued: 2) }
+}
+
+/// The server under test, with what it was made of.
+struct Relay: Sendable {
+    let store: ScriptedStore
+    let log = LogRecorder()
+    var settings = ChatHTTPSettings()
+    var certificate: ServerCertificate?
+    var checks: [ReadinessCheck] = []
+    var now: @Sendable () -> ContinuousClock.Instant = { .now }
+
+    init(_ store: ScriptedStore = ScriptedStore(), settings: ChatHTTPSettings = ChatHTTPSettings()) {
+        self.store = store
+        self.settings = settings
+    }
+
+    func server(onListening: @escaping @Sendable (Int) -> Void = { _ in }) -> ChatServer {
+        ChatServer(
+            configuration: ChatServerConfiguration(host: "127.0.0.1", port: 0, certificate: certificate), store: store,
+            settings: { [settings] in settings },
+            resolveApp: { (appID) throws(ChatError) in
+                switch appID {
+                case nil: return .default
+                case "98Z3R5XU29.com.51work6.PushChat": return AppName("second")
+                default: throw .invalid("appid", "names no app of this server")
+                }
+            }, readiness: { [checks] in checks }, clock: now, logger: log.logger, onListening: onListening)
+    }
+
+    /// One request, without a socket.
+    func send(
+        _ method: HTTPRequest.Method = .post, _ path: String = "/api.php", headers: HTTPFields = [:],
+        body: [UInt8]? = nil
+    ) async throws -> TestResponse {
+        try await server().application().test(.router) { client in
+            try await client.execute(
+                uri: path, method: method, headers: headers, body: body.map { ByteBuffer(bytes: $0) })
+        }
+    }
+
+    /// One url-encoded form, without a socket.
+    func form(_ form: String, headers: HTTPFields = [:]) async throws -> TestResponse {
+        var headers = headers
+        if headers[.contentType] == nil { headers[.contentType] = "application/x-www-form-urlencoded" }
+        return try await send(headers: headers, body: Array(form.utf8))
+    }
+
+    /// Runs the server on a free port for as long as `body` takes, then stops it gracefully.
+    func listening<Value: Sendable>(_ body: @Sendable (_ port: Int) async throws -> Value) async throws -> Value {
+        let (ports, found) = AsyncStream.makeStream(of: Int.self)
+        let group = ServiceGroup(
+            configuration: ServiceGroupConfiguration(
+                services: [server { found.yield($0) }], logger: Logger(label: "group") { _ in SwiftLogNoOpLogHandler() }
+            ))
+        return try await withThrowingTaskGroup(of: Void.self) { tasks in
+            tasks.addTask {
+                defer { found.finish() }
+                try await group.run()
+            }
+            guard let port = await ports.first(where: { _ in true }) else {
+                try await tasks.waitForAll()
+                throw RawConnection.Problem.closed
+            }
+            let value: Value
+            do {
+                value = try await body(port)
+            } catch {
+                await group.triggerGracefulShutdown()
+                throw error
+            }
+            await group.triggerGracefulShutdown()
+            try await tasks.waitForAll()
+            return value
+        }
+    }
+}
+
+extension TestResponse {
+    var text: String { String(buffer: body) }
+    func header(_ name: String) -> String? { HTTPField.Name(name).flatMap { headers[$0] } }
+}

@@ -1,0 +1,185 @@
+import Foundation
+import GRDB
+import Testing
+
+@Suite("Faults of the gateway", .serialized)
+struct FaultTests {
+    private static let good = 20_000
+
+    @Test(
+        "20,000 notifications through a gateway with every fault: none lost, each bad one named, repeats explained",
+        .timeLimit(.minutes(5)))
+    func faults() async throws {
+        let folder = try Folder()
+        let sandbox = try await SandboxProcess.start(folder)
+        let configuration = try await sandbox.relayConfiguration()
+        let seed = UInt64.random(in: 0...UInt64.max)
+        print("fault test: seed \(seed)")
+        var random = Seeded(state: seed)
+
+        // Bad by token: refused with each status, always.
+        let statuses = [2, 3, 4, 5, 6, 7, 8, 128]
+        var bad: [String: Int] = [:]
+        for (index, status) in statuses.enumerated() {
+            for copy in 0..<5 {
+                let token = Name.token(900_000 + index * 10 + copy)
+                bad[token] = status
+                try await sandbox.fault(["token": token, "action": "status", "status": status, "times": 1000])
+            }
+        }
+        // Passing faults at random places.
+        func place() -> Int { Int.random(in: 10...(Self.good - 10), using: &random) }
+        for _ in 0..<8 {
+            try await sandbox.fault(["action": "status", "status": 10, "after": place()])
+            try await sandbox.fault(["action": "close", "after": place()])
+            try await sandbox.fault(["action": "reset", "after": place()])
+            try await sandbox.fault(["action": "status", "status": 8, "identifier": 0, "after": place()])
+        }
+        for status in [1, 255] {
+            try await sandbox.fault(["action": "status", "status": status, "after": place()])
+            try await sandbox.fault(["action": "status", "status": status, "delay_ms": 300, "after": place()])
+        }
+        for _ in 0..<2 {
+            try await sandbox.fault(["action": "stop_reading", "delay_ms": 1500, "after": place()])
+            try await sandbox.fault(["action": "delay", "delay_ms": 200, "after": place()])
+        }
+
+        let relay = try await RelayProcess.start(folder, configuration: configuration)
+        var tokens = (0..<Self.good).map(Name.token) + bad.keys
+        tokens.shuffle(using: &random)
+        let queue = try DatabaseQueue(path: relay.database)
+        try await queue.write { [tokens] db in
+            let insert = try db.cachedStatement(sql: "INSERT INTO push_queue (device_token, payload) VALUES (?, ?)")
+            for token in tokens { try insert.execute(arguments: [token, #"{"aps":{"alert":"hi"}}"#]) }
+        }
+        try queue.close()
+        try await relay.drained(within: .seconds(200))
+
+        let arrivals = try await sandbox.notifications()
+        var counts: [String: Int] = [:]
+        for arrival in arrivals where arrival.answer == "accepted" { counts[arrival.token, default: 0] += 1 }
+        let lost = (0..<Self.good).filter { counts[Name.token($0)] == nil }
+        let duplicates = counts.values.reduce(0) { $0 + $1 - 1 }
+        let explained = relay.process.log()
+            .filter { $0.message == "connection went without an answer, repeating" }
+            .reduce(0) { $0 + (Int($1.fields["count"] ?? "1") ?? 1) }
+        print(
+            "fault test: \(arrivals.count) arrivals, lost \(lost.count), duplicates \(duplicates), in doubt \(explained)"
+        )
+        #expect(lost.isEmpty)
+        #expect(duplicates <= explained)
+        let failed = try relay.query("SELECT device_token, reason FROM push_queue WHERE state <> 'sent'")
+        let names = [
+            2: "MissingDeviceToken", 3: "MissingTopic", 4: "MissingPayload", 5: "InvalidTokenSize",
+            6: "InvalidTopicSize", 7: "InvalidPayloadSize", 8: "InvalidToken", 128: "ProtocolError",
+        ]
+        #expect(failed.count == bad.count)
+        for row in failed {
+            let reason: String? = row[1]
+            #expect(bad[row[0]].flatMap { names[$0] } == reason)
+        }
+    }
+
+    @Test(
+        "A gateway that was never up, and one that comes back: all is delayed, nothing lost, the memory stays flat",
+        .timeLimit(.minutes(4)))
+    func down() async throws {
+        let folder = try Folder()
+        // Learn free ports and make the credentials, then take the gateway away.
+        let first = try await SandboxProcess.start(folder)
+        let configuration = try await first.relayConfiguration()
+        first.process.kill(SIGTERM)
+        try await first.process.ended()
+
+        let relay = try await RelayProcess.start(folder, configuration: configuration)
+        for number in 1...2 {
+            let (status, _) = try await relay.call([
+                "cmd": "join", "udid": Name.udid(number), "token": Name.token(number), "name": "n\(number)",
+                "code": "c",
+            ])
+            #expect(status == 200)
+        }
+        let before = try relay.process.residentMegabytes()
+        let count = 200_000
+        _ = try relay.query(
+            """
+            WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+            INSERT INTO push_queue (device_token, payload) SELECT printf('%064x', i), '{"aps":{"alert":"hi"}}' FROM n
+            """, [count])
+        for number in 0..<50 {
+            let (status, _) = try await relay.call(["cmd": "message", "udid": Name.udid(1), "text": "t\(number)"])
+            #expect(status == 200)
+        }
+        let queued = try relay.process.residentMegabytes()
+
+        let sandbox = try await SandboxProcess.start(folder, binary: first.binary, feedback: first.feedback)
+        try await relay.drained(within: .seconds(150))
+        let after = try relay.process.residentMegabytes()
+        print("gateway down: \(before) MB at start, \(queued) MB with \(count) queued, \(after) MB after sending them")
+        #expect(queued - before < 60)
+        #expect(after - before < 150)
+        let arrivals = try await sandbox.notifications()
+        #expect(Set(arrivals.map { "\($0.token) \($0.payload ?? "")" }).count == count + 50)
+        #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent'") == count + 50)
+    }
+
+    @Test("A row that another program inserts arrives within a second", .timeLimit(.minutes(1)))
+    func foreignRow() async throws {
+        let folder = try Folder()
+        let sandbox = try await SandboxProcess.start(folder)
+        let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
+        _ = try await relay.process.field("gateway", of: "connected")
+        let start = ContinuousClock.now
+        try await tool(
+            "sqlite3",
+            [
+                relay.database,
+                "INSERT INTO push_queue (device_token, payload) VALUES ('\(Name.token(1))', '{\"aps\":{\"alert\":\"by hand\"}}')",
+            ])
+        try await eventually("it is in the inbox") { try await !sandbox.notifications().isEmpty }
+        #expect(ContinuousClock.now - start < .seconds(1))
+    }
+
+    @Test("Feedback deactivates a removed app, and registering again revives it", .timeLimit(.minutes(1)))
+    func feedback() async throws {
+        let folder = try Folder()
+        let sandbox = try await SandboxProcess.start(folder)
+        let relay = try await RelayProcess.start(
+            folder, configuration: try await sandbox.relayConfiguration(),
+            ["--set", "apps.default.feedback_interval=1s"])
+        struct Device: Decodable { let token: String }
+        let (status, body) = try await HTTP.post(
+            "\(sandbox.base)/devices", body: Data("{}".utf8), headers: [("Content-Type", "application/json")])
+        #expect((200..<300).contains(status), "\(body)")
+        let token = try JSONDecoder().decode(Device.self, from: Data(body.utf8)).token
+        let join: KeyValuePairs = ["cmd": "join", "udid": Name.udid(2), "token": token, "name": "n2", "code": "c"]
+        try await relay.call(["cmd": "join", "udid": Name.udid(1), "token": Name.token(1), "name": "n1", "code": "c"])
+        try await relay.call(join)
+
+        try await tool("curl", ["-sf", "-X", "DELETE", "\(sandbox.base)/devices/\(token)"])
+        let inactive = "SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL"
+        try await eventually("the device is deactivated") { try relay.count(inactive) == 1 }
+        #expect(try relay.count("SELECT count(*) FROM feedback WHERE result = 'deactivated'") == 1)
+        #expect(try relay.count("SELECT count(*) FROM active_users") == 2, "the member stays")
+        try await relay.call(["cmd": "message", "udid": Name.udid(1), "text": "nobody gets it"])
+        #expect(try relay.count("SELECT count(*) FROM push_queue") == 0)
+
+        try await relay.call(join)
+        #expect(try relay.count(inactive) == 0)
+        try await relay.call(["cmd": "message", "udid": Name.udid(1), "text": "again"])
+        #expect(try relay.count("SELECT count(*) FROM push_queue") == 1)
+    }
+}
+
+/// A generator whose run can be repeated from its seed.
+struct Seeded: RandomNumberGenerator {
+    var state: UInt64
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var z = state
+        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
+        return z ^ (z >> 31)
+    }
+}

@@ -1,0 +1,164 @@
+import AsyncHTTPClient
+import Foundation
+import GRDB
+import NIOCore
+
+/// A sandbox of the built executable, and its control API.
+struct SandboxProcess: Sendable {
+    struct Notification: Sendable, Decodable {
+        let id: Int
+        let token: String
+        let answer: String
+        let payload: String?
+        let identifier: Int?
+        let topic: String?
+        let connection: Int
+    }
+
+    let process: Running
+    let folder: Folder
+    let binary: Int
+    let feedback: Int
+    let control: Int
+
+    static func start(_ folder: Folder, binary: Int = 0, feedback: Int = 0, _ more: [String] = []) async throws
+        -> SandboxProcess
+    {
+        let process = try Running(
+            [
+                "sandbox", "--directory", folder.file("sandbox").path, "--binary-port", "\(binary)",
+                "--feedback-port", "\(feedback)", "--control-port", "0", "--inbox-limit", "1000000",
+            ] + more, in: folder, name: "sandbox")
+        func port(_ name: String) async throws -> Int {
+            let address = try await process.field(name, of: "Sandbox started")
+            return Int(address.split(separator: ":").last ?? "") ?? 0
+        }
+        return SandboxProcess(
+            process: process, folder: folder, binary: try await port("binary"),
+            feedback: try await port("feedback"), control: try await port("control"))
+    }
+
+    var base: String { "http://127.0.0.1:\(control)" }
+
+    func notifications() async throws -> [Notification] {
+        struct Page: Decodable {
+            let notifications: [Notification]
+            let next: Int
+        }
+        var all: [Notification] = []
+        var since = 0
+        while true {
+            let body = try await HTTP.get("\(base)/notifications?since=\(since)&limit=1000")
+            let page = try JSONDecoder().decode(Page.self, from: body)
+            all += page.notifications
+            if page.notifications.isEmpty { return all }
+            since = page.next
+        }
+    }
+
+    /// Asks for a fault, and expects that it is taken.
+    func fault(_ fields: [String: any Sendable]) async throws {
+        var fields = fields
+        fields["protocol"] = "binary"
+        let body = try JSONSerialization.data(withJSONObject: fields)
+        let (status, answer) = try await HTTP.post(
+            "\(base)/faults", body: body, headers: [("Content-Type", "application/json")])
+        guard (200..<300).contains(status) else {
+            throw Running.Ended(description: "fault \(fields) refused: \(status) \(answer)")
+        }
+    }
+
+    /// The configuration that `--print-config` prints, with the ports of this sandbox.
+    func relayConfiguration(_ more: String = "") async throws -> URL {
+        let printed = try await tool(
+            Running.executable.path,
+            [
+                "sandbox", "--print-config", "--directory", folder.file("sandbox").path, "--binary-port", "\(binary)",
+                "--feedback-port", "\(feedback)", "--control-port", "\(control)",
+            ])
+        let file = folder.file("relay.yaml")
+        try (printed + more).write(to: file, atomically: true, encoding: .utf8)
+        return file
+    }
+}
+
+/// A relay of the built executable.
+struct RelayProcess: Sendable {
+    let process: Running
+    let port: Int
+    let database: String
+
+    /// - Parameter port: 0 for any; after a kill, the one it had.
+    static func start(_ folder: Folder, configuration: URL, port: Int = 0, _ more: [String] = []) async throws
+        -> RelayProcess
+    {
+        let database = folder.file("pushchat.db").path
+        let process = try Running(
+            ["serve", "--config", configuration.path, "--port", "\(port)", "--database", database] + more, in: folder,
+            name: "relay")
+        let bound = Int(try await process.field("port", of: "listening")) ?? 0
+        return RelayProcess(process: process, port: bound, database: database)
+    }
+
+    var api: String { "http://127.0.0.1:\(port)/api.php" }
+
+    @discardableResult
+    func call(_ fields: KeyValuePairs<String, String>, headers: [(String, String)] = []) async throws -> (Int, String) {
+        let body = fields.map { "\($0.key)=\(HTTP.escaped($0.value))" }.joined(separator: "&")
+        return try await HTTP.post(
+            api, body: Data(body.utf8), headers: [("Content-Type", "application/x-www-form-urlencoded")] + headers)
+    }
+
+    /// Another program's look into the database.
+    func query(_ sql: String, _ arguments: StatementArguments = []) throws -> [Row] {
+        var configuration = GRDB.Configuration()
+        configuration.busyMode = .timeout(10)
+        return try DatabaseQueue(path: database, configuration: configuration).write {
+            try Row.fetchAll($0, sql: sql, arguments: arguments)
+        }
+    }
+
+    func count(_ sql: String) throws -> Int {
+        try query(sql)[0][0]
+    }
+
+    /// Waits until every entry has come to an end.
+    func drained(within limit: Duration = .seconds(60)) async throws {
+        try await eventually("the queue is empty", within: limit, every: .milliseconds(100)) {
+            try count("SELECT count(*) FROM push_queue WHERE state IN ('pending', 'written')") == 0
+        }
+    }
+}
+
+/// Names of members and tokens in tests.
+enum Name {
+    static func udid(_ number: Int) -> String { padded("\(number)", 40, "0") }
+    static func token(_ number: Int) -> String { padded("\(number)", 64, "a") }
+
+    private static func padded(_ text: String, _ width: Int, _ fill: String) -> String {
+        String(repeating: fill, count: width - text.count) + text
+    }
+}
+
+enum HTTP {
+    static let client = HTTPClient.shared
+
+    static func get(_ url: String) async throws -> Data {
+        let response = try await client.execute(HTTPClientRequest(url: url), timeout: .seconds(10))
+        return Data(try await response.body.collect(upTo: 64 << 20).readableBytesView)
+    }
+
+    static func post(_ url: String, body: Data, headers: [(String, String)] = []) async throws -> (Int, String) {
+        var request = HTTPClientRequest(url: url)
+        request.method = .POST
+        for (name, value) in headers { request.headers.add(name: name, value: value) }
+        request.body = .bytes(ByteBuffer(bytes: body))
+        let response = try await client.execute(request, timeout: .seconds(10))
+        let answer = try await response.body.collect(upTo: 1 << 20)
+        return (Int(response.status.code), String(buffer: answer))
+    }
+
+    static func escaped(_ text: String) -> String {
+        text.addingPercentEncoding(withAllowedCharacters: .alphanumerics) ?? ""
+    }
+}

@@ -1,0 +1,280 @@
+import ChatDomain
+import Testing
+
+@testable import pushchat
+
+@Suite struct ConfigurationLoadTests {
+    let folder: ConfigurationFolder
+
+    init() throws { folder = try ConfigurationFolder() }
+
+    @Test("Without any source the defaults of interface.md hold, for development")
+    func defaults() throws {
+        let configuration = try folder.load()
+        #expect(configuration.environment == .development)
+        #expect(configuration.http == .init(host: "127.0.0.1"))
+        #expect(configuration.http.port == 44447)
+        #expect(configuration.http.tls == nil)
+        #expect(configuration.database.path == folder.path + "/pushchat.db")
+        #expect(configuration.admin.token == nil)
+        #expect(configuration.push == .init(sound: "default", textLimit: 190, expiration: nil))
+        #expect(configuration.messages.retention == .seconds(30 * 86_400))
+        #expect(configuration.queue.retention == .seconds(7 * 86_400))
+        #expect(configuration.log == .init(format: .text, level: .info))
+        #expect(configuration.apps == [AppConfiguration(name: .default, environment: .development)])
+        #expect(configuration.defaultApp == .default)
+        #expect(configuration.file == nil)
+        #expect(configuration.origins.isEmpty)
+    }
+
+    @Test("An app's defaults are Apple's for the environment", arguments: Configuration.Environment.allCases)
+    func appDefaults(environment: Configuration.Environment) throws {
+        let app = try #require(try folder.load("environment: \(environment)").app(.default))
+        let part = environment == .development ? ".sandbox" : ""
+        #expect(app.gateway == .binary)
+        #expect(app.host == "gateway\(part).push.apple.com")
+        #expect(app.port == 2195)
+        #expect(app.feedbackHost == "feedback\(part).push.apple.com")
+        #expect(app.feedbackPort == 2196)
+        #expect(app.feedbackInterval == .seconds(3600))
+        #expect(app.connections == 2)
+        #expect(app.payloadLimit == 2048)
+        #expect(app.command == 2)
+        #expect(app.settleTime == .seconds(5))
+        #expect(!app.hasCredentials)
+    }
+
+    @Test("Production listens everywhere and limits rates, development neither")
+    func production() throws {
+        let http = try folder.load("environment: production").http
+        #expect(http.host == "0.0.0.0")
+        #expect(http.ratePerAddress == RateLimit(count: 50, unit: .second, burst: 500))
+        #expect(http.ratePerMember == RateLimit(count: 5, unit: .second, burst: 50))
+        let development = try folder.load("environment: development").http
+        #expect(development.ratePerAddress == nil && development.ratePerMember == nil)
+    }
+
+    @Test("Every setting can be read from the file")
+    func everySetting() throws {
+        for name in ["tls.pem", "tls.key", "app.pem", "app.key", "app.p8", "ca.pem"] {
+            try folder.write("x", to: name)
+        }
+        let configuration = try folder.load(
+            """
+            environment: production
+            http:
+              host: "::1"
+              port: 0
+              certificate: tls.pem
+              key: tls.key
+              trusted_proxies: [127.0.0.1, 10.0.0.0/8, "fd00::/8"]
+              rate_per_address: 600/min burst 100
+              rate_per_member: off
+            database: {path: data/chat.db}
+            admin:
+              token: 12345678
+            push:
+              sound: beep.caf
+              text_limit: 4000
+              expiration: 1 day
+            messages: {retention: 2 weeks}
+            queue: {retention: 36h}
+            log: {format: json, level: debug}
+            apps:
+              default:
+                gateway: binary
+                topic: com.example.PushChat
+                host: localhost
+                port: 1
+                feedback_host: 127.0.0.1
+                feedback_port: 2
+                feedback_interval: off
+                certificate: app.pem
+                certificate_key: app.key
+                passphrase: "pass: phrase"
+                key: app.p8
+                key_id: ABC123DEFG
+                team_id: DEF123GHIJ
+                trust: ca.pem
+                connections: 64
+                payload_limit: 256
+                command: 0
+                settle: 60s
+            """)
+        var http = Configuration.HTTP(host: "::1")
+        http.port = 0
+        http.certificate = folder.path + "/tls.pem"
+        http.key = folder.path + "/tls.key"
+        http.trustedProxies = ["127.0.0.1", "10.0.0.0/8", "fd00::/8"]
+        http.ratePerAddress = RateLimit(count: 600, unit: .minute, burst: 100)
+        #expect(configuration.http == http)
+        #expect(configuration.database.path == folder.path + "/data/chat.db")
+        #expect(configuration.admin.token == Secret("12345678"))
+        #expect(configuration.push == .init(sound: "beep.caf", textLimit: 4000, expiration: .seconds(86_400)))
+        #expect(configuration.messages.retention == .seconds(14 * 86_400))
+        #expect(configuration.queue.retention == .seconds(36 * 3600))
+        #expect(configuration.log == .init(format: .json, level: .debug))
+
+        var app = AppConfiguration(name: .default, environment: .production)
+        app.topic = "com.example.PushChat"
+        (app.host, app.port, app.feedbackHost, app.feedbackPort) = ("localhost", 1, "127.0.0.1", 2)
+        app.feedbackInterval = nil
+        app.certificate = folder.path + "/app.pem"
+        app.certificateKey = folder.path + "/app.key"
+        app.passphrase = Secret("pass: phrase")
+        app.key = folder.path + "/app.p8"
+        (app.keyID, app.teamID) = ("ABC123DEFG", "DEF123GHIJ")
+        app.trust = folder.path + "/ca.pem"
+        (app.connections, app.payloadLimit, app.command, app.settleTime) = (64, 256, 0, .seconds(60))
+        #expect(configuration.apps == [app])
+        #expect(configuration.app(.default)?.hasCredentials == true)
+        // A new row in the table has to be read here too.
+        let settings = SettingsTable.relay.map { SettingKey(name: $0.name) }
+        let appSettings = SettingsTable.app.map { SettingKey(app: .default, name: $0.name) }
+        #expect(Set(configuration.origins.keys) == Set(settings + appSettings))
+    }
+
+    @Test(
+        "An empty file, one of comments, and sections without content change nothing",
+        arguments: ["", "# nothing\n", "---\n", "~", "http:\napps:\n", "apps:\n  default:\n", "production:\n"])
+    func emptyFile(yaml: String) throws {
+        let configuration = try folder.load(yaml)
+        #expect(configuration.origins.isEmpty)
+        #expect(configuration.apps.map(\.name) == [.default])
+        #expect(configuration.file == folder.path + "/pushchat.yaml")
+    }
+
+    @Test("The block of the environment overrides what stands at the top, the other block does not count")
+    func blocks() throws {
+        let yaml = """
+            environment: production
+            http: {port: 1, host: "192.0.2.1"}
+            apps: {default: {topic: top, connections: 3}}
+            development:
+              http: {port: 2}
+              apps: {default: {certificate: missing.pem}, news: {topic: other}}
+            production:
+              http: {port: 3, host: }
+              apps: {default: {topic: block}, mail: {topic: mail}}
+            """
+        let configuration = try folder.load(yaml)
+        #expect(configuration.http.port == 3)
+        #expect(configuration.http.host == "0.0.0.0", "an empty value brings the default back")
+        #expect(configuration.apps.map(\.name.text) == ["default", "mail"])
+        #expect(configuration.app(.default)?.topic == "block")
+        #expect(configuration.app(.default)?.connections == 3)
+        let other = try folder.problems(yaml, variables: ["PUSHCHAT_ENVIRONMENT": "development"])
+        #expect(other.count == 1 && other[0].contains("apps.default.certificate"))
+    }
+
+    @Test("Each source overrides those before it: default, file, block, variable, flag", arguments: 0...4)
+    func precedence(sources: Int) throws {
+        var yaml = ""
+        if sources >= 1 { yaml += "http: {port: 1}\n" }
+        if sources >= 2 { yaml += "development: {http: {port: 2}}\n" }
+        let configuration = try folder.load(
+            yaml, variables: sources >= 3 ? ["PUSHCHAT_HTTP_PORT": "3"] : [:],
+            flags: sources >= 4 ? [ConfigurationFlag("http.port", "4", name: "--port")] : [])
+        #expect(configuration.http.port == (sources == 0 ? 44447 : sources))
+        let origins: [Origin?] = [
+            nil, .file("pushchat.yaml", line: 1, column: 14), .file("pushchat.yaml", line: 2, column: 28),
+            .variable("PUSHCHAT_HTTP_PORT"), .flag("--port"),
+        ]
+        #expect(configuration.origins[SettingKey(name: "http.port")] == origins[sources])
+    }
+
+    @Test("An empty value in the block brings back the default, not what stands at the top")
+    func reset() throws {
+        let configuration = try folder.load("push: {sound: a.caf}\ndevelopment: {push: {sound: ~}}")
+        #expect(configuration.push.sound == "default")
+        #expect(configuration.origins.isEmpty)
+    }
+
+    @Test(
+        "The environment is taken from the first that says it: flag, variable, file, the tutorial's variable",
+        arguments: [
+            ("production", "development", "development", "development", .production),
+            (nil, "production", "development", "development", .production),
+            (nil, "", "production", "development", .production),
+            (nil, nil, nil, "production", .production),
+            (nil, nil, nil, nil, .development),
+        ] as [(String?, String?, String?, String?, Configuration.Environment)])
+    func environment(
+        flag: String?, variable: String?, file: String?, tutorial: String?, expected: Configuration.Environment
+    ) throws {
+        var variables: [String: String] = [:]
+        variables["PUSHCHAT_ENVIRONMENT"] = variable
+        variables["APPLICATION_ENV"] = tutorial
+        let configuration = try folder.load(
+            file.map { "environment: \($0)" } ?? "", variables: variables,
+            flags: flag.map { [ConfigurationFlag("environment", $0, name: "--environment")] } ?? [])
+        #expect(configuration.environment == expected)
+        #expect(configuration.app(.default)?.host.contains("sandbox") == (expected == .development))
+    }
+
+    @Test("The tutorial's variable with another program's word is refused only where it would count")
+    func foreignEnvironment() throws {
+        let problems = try folder.problems(variables: ["APPLICATION_ENV": "staging"])
+        #expect(problems.count == 1)
+        #expect(problems.first?.hasPrefix("APPLICATION_ENV: ") == true)
+        #expect(problems.first?.contains("PUSHCHAT_ENVIRONMENT") == true)
+        #expect(
+            try folder.problems(
+                variables: ["APPLICATION_ENV": "staging", "PUSHCHAT_ENVIRONMENT": "production"]
+            ).isEmpty)
+    }
+
+    @Test("The file named is read, else the first of those searched")
+    func search() throws {
+        let named = try folder.write("http: {port: 1}", to: "other/named.yaml")
+        #expect(try folder.load("http: {port: 2}", file: "other/named.yaml").http.port == 1)
+        #expect(try folder.load(file: named).file == named)
+        #expect(try folder.load().http.port == 2)
+        let sources = ConfigurationSources(
+            variables: [:], workingDirectory: folder.path, searched: ["none.yaml", named, "pushchat.yaml"])
+        #expect(try Configuration.load(sources).http.port == 1)
+        #expect(ConfigurationSources.searched == ["pushchat.yaml", "/etc/pushchat/pushchat.yaml"])
+    }
+
+    @Test("Paths in a file start at the file's folder, those of variables and flags at the working directory")
+    func relativePaths() throws {
+        for name in ["etc/a.pem", "a.pem"] { try folder.write("x", to: name) }
+        try folder.write("apps: {default: {certificate: ./a.pem}}", to: "etc/pushchat.yaml")
+        let key = SettingKey(app: .default, name: "certificate").description
+        #expect(
+            try folder.load(file: "etc/pushchat.yaml").app(.default)?.certificate == folder.path + "/etc/a.pem")
+        #expect(
+            try folder.load(
+                variables: ["PUSHCHAT_APPS_DEFAULT_CERTIFICATE": "a.pem"], file: "etc/pushchat.yaml"
+            ).app(.default)?.certificate == folder.path + "/a.pem")
+        #expect(
+            try folder.load(
+                flags: [ConfigurationFlag(key, "a.pem", name: "--certificate")], file: "etc/pushchat.yaml"
+            ).app(.default)?.certificate == folder.path + "/a.pem")
+        #expect(
+            try folder.load(flags: [ConfigurationFlag("database.path", "/var/lib/x.db", name: "--database")])
+                .database.path == "/var/lib/x.db")
+    }
+
+    @Test("The feedback service is looked for on a gateway's host that was set, not at Apple")
+    func feedbackHost() throws {
+        let configuration = try folder.load("apps: {default: {host: localhost}, b: {host: x, feedback_host: y}}")
+        #expect(configuration.apps.map(\.feedbackHost) == ["localhost", "y"])
+    }
+
+    @Test(
+        "Members without an appid belong to the app `default`, or else to the first of the file",
+        arguments: [
+            ("apps: {b: {}, a: {}}", "b"), ("apps: {b: {}, default: {}}", "default"), ("", "default"),
+            ("apps: {98Z3R5XU29.com.51work6.PushChat: }", "98Z3R5XU29.com.51work6.PushChat"),
+        ])
+    func defaultApp(yaml: String, expected: String) throws {
+        #expect(try folder.load(yaml).defaultApp.text == expected)
+    }
+
+    @Test("Anchors and aliases of YAML work")
+    func aliases() throws {
+        let configuration = try folder.load("apps:\n  a: &x {topic: t}\n  b: *x\n")
+        #expect(configuration.apps.map(\.topic) == ["t", "t"])
+    }
+}

@@ -1,0 +1,129 @@
+import ChatDomain
+import Foundation
+import Testing
+
+@testable import pushchat
+
+@Suite struct ConfigurationReportTests {
+    let folder: ConfigurationFolder
+
+    init() throws { folder = try ConfigurationFolder() }
+
+    @Test("Every setting is reported with its value and where it came from")
+    func describe() throws {
+        let configuration = try folder.load(
+            "http:\n  host: localhost\nadmin: {token: x}", variables: ["PUSHCHAT_APPS_DEFAULT_TOPIC": "a.b"],
+            flags: [ConfigurationFlag("http.port", "1", name: "--port")])
+        let reports = configuration.describe()
+        #expect(reports.count == SettingsTable.relay.count + SettingsTable.app.count)
+        for expected in [
+            SettingReport(setting: "environment", value: "development", source: "default"),
+            SettingReport(setting: "http.host", value: "localhost", source: "pushchat.yaml:2"),
+            SettingReport(setting: "http.port", value: "1", source: "--port"),
+            SettingReport(setting: "http.certificate", value: nil, source: "default"),
+            SettingReport(setting: "http.rate_per_member", value: "off", source: "default"),
+            SettingReport(setting: "database.path", value: folder.path + "/pushchat.db", source: "default"),
+            SettingReport(setting: "admin.token", value: "(secret)", source: "pushchat.yaml:3"),
+            SettingReport(setting: "messages.retention", value: "30 days", source: "default"),
+            SettingReport(setting: "apps.default.topic", value: "a.b", source: "PUSHCHAT_APPS_DEFAULT_TOPIC"),
+            SettingReport(setting: "apps.default.feedback_interval", value: "1 hour", source: "default"),
+        ] {
+            #expect(reports.contains(expected), "\(expected)")
+        }
+    }
+
+    @Test("As text it is a table, as JSON an array whose objects have the same three keys")
+    func forms() throws {
+        let configuration = try folder.load("push: {sound: \"a b\"}")
+        let lines = configuration.describeAsText().split(separator: "\n")
+        #expect(lines.count == configuration.describe().count + 1)
+        #expect(lines[0].hasPrefix("SETTING  "))
+        let column = try #require(lines[0].range(of: "VALUE"))
+        let offset = lines[0].distance(from: lines[0].startIndex, to: column.lowerBound)
+        let sound = try #require(lines.first { $0.hasPrefix("push.sound") })
+        #expect(sound.dropFirst(offset).hasPrefix("a b "))
+        #expect(sound.hasSuffix(" pushchat.yaml:1"))
+
+        let json = try JSONSerialization.jsonObject(with: Data(try configuration.describeAsJSON().utf8))
+        let entries = try #require(json as? [[String: Any]])
+        #expect(entries.count == configuration.describe().count)
+        #expect(entries.allSatisfy { Set($0.keys) == ["setting", "value", "source"] })
+    }
+
+    @Test("What is reported can be written into a file again and means the same")
+    func roundTrip() throws {
+        let configuration = try folder.load(
+            """
+            environment: production
+            http: {rate_per_address: 7/h, trusted_proxies: [127.0.0.1, "::1"]}
+            push: {sound: none, expiration: 90s}
+            queue: {retention: 1h 30m}
+            apps: {default: {feedback_interval: off}}
+            """)
+        let flags = configuration.describe().compactMap { report in
+            report.value.map { ConfigurationFlag(report.setting, $0, name: report.setting) }
+        }
+        try folder.write("", to: "pushchat.yaml")
+        let again = try folder.load(flags: flags)
+        #expect(configuration.changes(to: again) == [])
+        #expect(again.http == configuration.http)
+        #expect(again.push == configuration.push)
+        #expect(again.apps == configuration.apps)
+    }
+
+    @Test("Changes are named, with whether SIGHUP is enough")
+    func changes() throws {
+        let old = try folder.load("apps: {default: {topic: a}, gone: {}}")
+        #expect(old.changes(to: old) == [])
+        let new = try folder.load(
+            """
+            http: {port: 1}
+            admin: {token: x}
+            log: {level: debug}
+            apps: {default: {topic: b}, came: {}}
+            """)
+        #expect(
+            old.changes(to: new) == [
+                SettingChange(setting: "http.port", needsRestart: true),
+                SettingChange(setting: "admin.token", needsRestart: false),
+                SettingChange(setting: "log.level", needsRestart: false),
+                SettingChange(setting: "apps.default.topic", needsRestart: false),
+                SettingChange(setting: "apps.gone", needsRestart: true),
+                SettingChange(setting: "apps.came", needsRestart: true),
+            ])
+    }
+
+    @Test("Another default app is a change")
+    func defaultAppChanges() throws {
+        let old = try folder.load("apps: {a: {}, b: {}}")
+        let new = try folder.load("apps: {b: {}, a: {}}")
+        #expect(old.changes(to: new) == [SettingChange(setting: "apps: the default app", needsRestart: true)])
+    }
+
+    @Test("The README's table has a row for each setting, whose defaults are those in force")
+    func markdown() throws {
+        let lines = SettingsTable.markdown().split(separator: "\n").map(String.init)
+        #expect(lines.count == 2 + SettingsTable.relay.count + SettingsTable.app.count)
+        #expect(lines.allSatisfy { $0.hasPrefix("| ") && $0.hasSuffix(" |") })
+        #expect(lines.allSatisfy { $0.components(separatedBy: " | ").count == 5 })
+        for expected in [
+            "| `environment` | `development` | ",
+            "| `http.host` | `127.0.0.1` in development, `0.0.0.0` in production | ",
+            "| `http.port` | `44447` | ", "| `admin.token` or `admin.token_file` | none | ",
+            "| `push.text_limit` | `190` | ", "| `messages.retention` | `30 days` | ",
+            "| `apps.NAME.host` | `gateway.sandbox.push.apple.com` in development, `gateway.push.apple.com` in",
+            "| `apps.NAME.feedback_interval` | `1 hour` | ",
+        ] {
+            #expect(lines.contains { $0.hasPrefix(expected) }, "\(expected)")
+        }
+    }
+
+    @Test("No two settings share a key or a variable")
+    func unique() {
+        let keys = SettingsTable.knownOfRelay.map(\.spelling)
+        #expect(Set(keys).count == keys.count)
+        #expect(Set(keys.map(SettingsTable.variablePart)).count == keys.count)
+        let appKeys = SettingsTable.knownOfApp.map(\.spelling)
+        #expect(Set(appKeys).count == appKeys.count)
+    }
+}

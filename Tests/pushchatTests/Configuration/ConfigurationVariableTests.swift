@@ -1,0 +1,140 @@
+import ChatDomain
+import Testing
+
+@testable import pushchat
+
+@Suite struct ConfigurationVariableTests {
+    let folder: ConfigurationFolder
+
+    init() throws { folder = try ConfigurationFolder() }
+
+    @Test("Every setting of the table is read from the variable of its name")
+    func everyVariable() throws {
+        // One value that each kind of setting takes.
+        let values = [
+            "environment": "production", "http.host": "localhost", "http.trusted_proxies": "127.0.0.1, ::1",
+            "http.rate_per_address": "1/s", "http.rate_per_member": "off", "database.path": "a.db",
+            "admin.token": "abc", "push.sound": "none", "push.expiration": "none", "log.format": "json",
+            "log.level": "error", "gateway": "binary", "topic": "a.b", "host": "h", "feedback_host": "f",
+            "feedback_interval": "off", "passphrase": "abc", "key_id": "A1", "team_id": "B2", "settle": "2s",
+            "command": "1", "connections": "3", "payload_limit": "256", "push.text_limit": "200",
+            "messages.retention": "1h", "queue.retention": "1h",
+        ]
+        try folder.write("x", to: "file")
+        var variables: [String: String] = [:]
+        func add(_ name: String, prefix: String) {
+            let value = values[name] ?? (name.hasSuffix("port") ? "123" : "file")
+            variables[prefix + name.uppercased().replacing(".", with: "_")] = value
+        }
+        for setting in SettingsTable.relay { add(setting.name, prefix: "PUSHCHAT_") }
+        for setting in SettingsTable.app { add(setting.name, prefix: "PUSHCHAT_APPS_DEFAULT_") }
+        let configuration = try folder.load(variables: variables)
+        #expect(configuration.origins.count == SettingsTable.relay.count + SettingsTable.app.count)
+        for origin in configuration.origins.values {
+            guard case .variable(let name) = origin else {
+                Issue.record("\(origin) is no variable")
+                continue
+            }
+            #expect(variables[name] != nil)
+        }
+        #expect(configuration.http.trustedProxies == ["127.0.0.1", "::1"])
+        #expect(configuration.push.sound == nil)
+        #expect(configuration.app(.default)?.certificateKey == folder.path + "/file")
+    }
+
+    @Test(
+        "An unknown variable is refused with the nearest known one",
+        arguments: [
+            ("PUSHCHAT_HTTP_PROT", "; did you mean PUSHCHAT_HTTP_PORT?"),
+            ("PUSHCHAT_PORT", "; did you mean PUSHCHAT_HTTP_PORT?"),
+            ("PUSHCHAT_APPS_DEFAULT_CERTFICATE", "; did you mean PUSHCHAT_APPS_DEFAULT_CERTIFICATE?"),
+            ("PUSHCHAT_APPS_DEFUALT_TOPIC", "; did you mean PUSHCHAT_APPS_DEFAULT_TOPIC?"),
+            ("PUSHCHAT_APPS_DEFAULTS_TOPIC_FILE", "; did you mean PUSHCHAT_APPS_DEFAULT_TOPIC?"),
+            ("PUSHCHAT_APPS_TOPIC", "; unset it"),
+            ("PUSHCHAT_ADMIN_TOKENFILE", "; did you mean PUSHCHAT_ADMIN_TOKEN_FILE?"),
+            ("PUSHCHAT_", "; unset it"),
+        ])
+    func unknown(name: String, clause: String) throws {
+        let problems = try folder.problems(variables: [name: "1", "PATH": "/bin", "pushchat_http_port": "x"])
+        #expect(problems == ["\(name): is not a variable that this version knows\(clause)"])
+    }
+
+    @Test(
+        "What Kubernetes sets beside a service of our name is left alone",
+        arguments: [
+            ("PUSHCHAT_SERVICE_HOST", "10.0.0.1"), ("PUSHCHAT_SERVICE_PORT", "80"),
+            ("PUSHCHAT_SERVICE_PORT_HTTP", "80"), ("PUSHCHAT_PORT", "tcp://10.0.0.1:80"),
+            ("PUSHCHAT_PORT_80_TCP", "tcp://10.0.0.1:80"), ("PUSHCHAT_PORT_80_TCP_PROTO", "tcp"),
+            ("PUSHCHAT_HTTP_PORT", "tcp://10.0.0.1:80"), ("PUSHCHAT_HTTP_SERVICE_HOST", "10.0.0.1"),
+        ])
+    func serviceLinks(name: String, value: String) throws {
+        #expect(try folder.load(variables: [name: value]).origins.isEmpty)
+    }
+
+    @Test("An empty variable counts as not set")
+    func empty() throws {
+        #expect(try folder.load("http: {port: 1}", variables: ["PUSHCHAT_HTTP_PORT": ""]).http.port == 1)
+    }
+
+    @Test(
+        "A variable finds the app whose name it spells",
+        arguments: [
+            ("apps: {com.example-chat: {}}", "PUSHCHAT_APPS_COM_EXAMPLE_CHAT_TOPIC", ["com.example-chat"]),
+            ("apps: {news: {}}", "PUSHCHAT_APPS_NEWS_TOPIC", ["news"]),
+            ("apps: {news: {}}", "PUSHCHAT_APPS_DEFAULT_TOPIC", ["news", "default"]),
+            ("", "PUSHCHAT_APPS_NEWS_TOPIC", ["news"]),
+            ("apps: {app1: {}}", "PUSHCHAT_APPS_APP2_TOPIC", ["app1", "app2"]),
+            ("production: {apps: {My.App: {}}}", "PUSHCHAT_APPS_MY_APP_TOPIC", ["My.App"]),
+        ])
+    func app(yaml: String, variable: String, expected: [String]) throws {
+        let configuration = try folder.load(yaml, variables: [variable: "t"])
+        #expect(configuration.apps.map(\.name.text) == expected)
+        #expect(configuration.apps.last?.topic == "t")
+    }
+
+    @Test("A name that can be split in two ways means the app that is known, else the longer setting")
+    func split() throws {
+        try folder.write("x", to: "file")
+        let variables = ["PUSHCHAT_APPS_A_CERTIFICATE": "file", "PUSHCHAT_APPS_A_CERTIFICATE_KEY": "file"]
+        #expect(try folder.load("", variables: variables).apps.map(\.name.text) == ["a"])
+        let other = try folder.load(
+            "apps: {a_certificate: {certificate: file}}",
+            variables: ["PUSHCHAT_APPS_A_CERTIFICATE_KEY": "file"])
+        #expect(other.apps.map(\.name.text) == ["a_certificate"])
+        #expect(other.apps[0].key == folder.path + "/file")
+    }
+
+    @Test("A new app with `_` in its name has to be named in the file first")
+    func newApp() throws {
+        let variables = ["PUSHCHAT_APPS_MY_NEW_TOPIC": "t"]
+        #expect(
+            try folder.problems(variables: variables) == [
+                "PUSHCHAT_APPS_MY_NEW_TOPIC: sets topic of an app that is not known; name the app under apps in the "
+                    + "configuration file"
+            ])
+        #expect(try folder.load("apps: {my-new: {}}", variables: variables).apps[0].topic == "t")
+    }
+
+    @Test("A name that spells two apps is refused")
+    func ambiguous() throws {
+        let problems = try folder.problems(
+            "apps: {a.b: {}, a-b: {}}", variables: ["PUSHCHAT_APPS_A_B_TOPIC": "t"])
+        #expect(
+            problems == [
+                "PUSHCHAT_APPS_A_B_TOPIC: can mean the apps a.b and a-b; set it in the configuration file instead"
+            ])
+    }
+
+    @Test("A flag names a setting by its path, an app's name may contain dots")
+    func flags() throws {
+        let configuration = try folder.load(flags: [
+            ConfigurationFlag("apps.com.example.topic", "t", name: "--topic"),
+            ConfigurationFlag("http.port", "1", name: "--port"), ConfigurationFlag("http.port", "2", name: "--port"),
+        ])
+        #expect(configuration.app(AppName("com.example"))?.topic == "t")
+        #expect(configuration.http.port == 2)
+        #expect(
+            try folder.problems(flags: [ConfigurationFlag("http.prot", "1", name: "--set")])
+                == ["--set: \"http.prot\" is not a setting; did you mean http.port?"])
+    }
+}
