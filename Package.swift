@@ -149,7 +149,9 @@ let package = Package(
             ],
             swiftSettings: strict),
         .testTarget(
-            name: "ChatDispatchTests", dependencies: ["ChatDispatch", "ChatDomain"], swiftSettings: strict),
+            name: "ChatDispatchTests",
+            dependencies: ["ChatDispatch", "ChatDomain", .product(name: "Logging", package: "swift-log")],
+            swiftSettings: strict),
         .testTarget(
             name: "APNSGatewayTests",
             dependencies: [
