@@ -12,7 +12,7 @@ import ServiceLifecycle
 package actor Sandbox: Service {
     private let configuration: SandboxConfiguration
     private let logger: Logger
-    private let world: SandboxWorld
+    let world: SandboxWorld
     private var listeners: [TLSListener] = []
     private var control: ControlServer?
     private var hasStarted = false

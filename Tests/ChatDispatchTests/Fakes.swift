@@ -90,7 +90,8 @@ final class FakeGateway: PushGateway {
 
     static func slot(fresh: Bool = false) -> ConnectionSlot {
         ConnectionSlot(
-            connection: ConnectionEpoch(1), firstIdentifier: fresh ? 1 : 5, room: 10, isFresh: fresh, payloadLimit: 2048)
+            connection: ConnectionEpoch(1), firstIdentifier: fresh ? 1 : 5, room: 10, isFresh: fresh, payloadLimit: 2048
+        )
     }
 
     func write(_ lease: Lease) {

@@ -58,13 +58,12 @@ struct BinarySession {
     }
 
     /// Forgets what is there, after the end was decided.
-    /// - Returns: the number of whole notifications forgotten. After one that could not be read it is not known: 0.
+    /// - Returns: the number of whole notifications forgotten; what follows one that could not be read has no number.
     mutating func discard() -> Int {
-        let wasMalformed = malformed != nil
         parse()
         let count = batch.count - next
         batch = []
         next = 0
-        return wasMalformed ? 0 : count
+        return count
     }
 }

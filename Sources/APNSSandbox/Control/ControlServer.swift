@@ -23,6 +23,7 @@ struct ControlServer: Sendable {
             onServerRunning: { channel in bound.yield(channel.localAddress?.port ?? port) },
             eventLoopGroupProvider: .shared(group),
             logger: quiet)
+        // Hummingbird listens and serves in one call; a task of its own lets the port be known before serving ends.
         let serving = Task {
             do {
                 try await application.run()

@@ -62,6 +62,9 @@ final class TLSListener: Sendable {
     static func bind<Bound: Sendable>(
         host: String, port: Int, flag: String, _ body: () async throws -> Bound
     ) async throws -> Bound {
+        guard 0...Int(UInt16.max) ~= port else {
+            throw SandboxError.cannotListen(host: host, port: port, flag: flag, reason: "there is no such port")
+        }
         do {
             return try await body()
         } catch let error as IOError where error.errnoCode == EADDRINUSE {
@@ -81,10 +84,9 @@ final class TLSListener: Sendable {
     /// Stops listening and closes all connections. Takes no longer than the TLS context's shutdown timeout.
     func close() async {
         try? await server.close().get()
-        for channel in connections.end() {
-            channel.close(promise: nil)
-            try? await channel.closeFuture.get()
-        }
+        let channels = connections.end()
+        for channel in channels { channel.close(promise: nil) }
+        for channel in channels { try? await channel.closeFuture.get() }
     }
 
     /// Has more than the allowed number of connections, or is being closed.

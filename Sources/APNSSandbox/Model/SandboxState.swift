@@ -36,7 +36,8 @@ struct SandboxState: Sendable {
 
     /// Judges a whole notification, records it and says how its connection goes on.
     ///
-    /// Faults come before the sandbox's own rules. - Parameter faults: false when a fault has had it already.
+    /// Faults come before the sandbox's own rules.
+    /// - Parameter applies: false when a fault has had it already.
     mutating func judge(
         _ notification: BinaryNotification, from peer: BinaryPeer, at now: Date, faults applies: Bool = true
     ) -> BinaryVerdict {

@@ -1,0 +1,109 @@
+import APNSWire
+import Foundation
+import Logging
+import NIOCore
+import ServiceLifecycle
+import Testing
+
+@testable import APNSSandbox
+
+@Suite("Sandbox")
+struct SandboxTests {
+    @Test("A taken port is named, with the flag that changes it, and nothing is left listening", arguments: 0..<3)
+    func takenPort(which: Int) async throws {
+        try await TestSandbox.with { sandbox in
+            try await withTemporaryDirectory { directory in
+                var configuration = SandboxConfiguration.forTests(directory: directory)
+                let (port, flag) =
+                    switch which {
+                    case 0: (sandbox.addresses.binary.port, "--binary-port")
+                    case 1: (sandbox.addresses.feedback.port, "--feedback-port")
+                    default: (sandbox.addresses.control.port, "--control-port")
+                    }
+                switch which {
+                case 0: configuration.binaryPort = port
+                case 1: configuration.feedbackPort = port
+                default: configuration.controlPort = port
+                }
+                let second = Sandbox(configuration: configuration, logger: .silent)
+                await #expect {
+                    _ = try await second.start()
+                } throws: { error in
+                    "\(error)".contains("port \(port)") && "\(error)".contains(flag)
+                }
+            }
+        }
+    }
+
+    @Test("A number that is no port is refused", arguments: [-1, 65_536])
+    func noPort(port: Int) async throws {
+        try await withTemporaryDirectory { directory in
+            var configuration = SandboxConfiguration.forTests(directory: directory)
+            configuration.binaryPort = port
+            let sandbox = Sandbox(configuration: configuration, logger: .silent)
+            await #expect(throws: SandboxError.self) { _ = try await sandbox.start() }
+        }
+    }
+
+    @Test("An address that is not this machine's is named")
+    func foreignAddress() async throws {
+        try await withTemporaryDirectory { directory in
+            var configuration = SandboxConfiguration.forTests(directory: directory)
+            configuration.host = "192.0.2.1"
+            let sandbox = Sandbox(configuration: configuration, logger: .silent)
+            await #expect {
+                _ = try await sandbox.start()
+            } throws: { error in
+                "\(error)".contains("192.0.2.1") && "\(error)".contains("--host")
+            }
+        }
+    }
+
+    @Test("It serves as a service until its group stops, and then closes what is open")
+    func service() async throws {
+        try await withTemporaryDirectory { directory in
+            let configuration = SandboxConfiguration.forTests(directory: directory)
+            let sandbox = Sandbox(configuration: configuration, logger: .silent)
+            let addresses = try await sandbox.start()
+            let credentials = try await configuration.credentials(logger: .silent)
+            let group = ServiceGroup(services: [sandbox], logger: .silent)
+            async let running: Void = group.run()
+            let client = try await TestTLSClient.connect(to: addresses.binary, credentials, .client)
+            try await client.send(.good(1))
+            let hanging = try await TestTLSClient.connect(to: addresses.binary, credentials, .client)
+            try await hanging.stopReading()
+            await group.triggerGracefulShutdown()
+            try await running
+            #expect(try await client.end().isClean)
+            await #expect(throws: (any Error).self) {
+                _ = try await TestTLSClient.connect(to: addresses.binary, credentials, .client)
+            }
+            hanging.channel.close(promise: nil)
+        }
+    }
+
+    @Test("Cancellation stops it too")
+    func cancellation() async throws {
+        try await withTemporaryDirectory { directory in
+            let sandbox = Sandbox(configuration: .forTests(directory: directory), logger: .silent)
+            let addresses = try await sandbox.start()
+            let running = Task { try await sandbox.run() }
+            running.cancel()
+            try await running.value
+            let credentials = try await SandboxConfiguration(directory: directory).credentials(logger: .silent)
+            await #expect(throws: (any Error).self) {
+                _ = try await TestTLSClient.connect(to: addresses.feedback, credentials, .client)
+            }
+        }
+    }
+
+    @Test("It cannot be started twice")
+    func twice() async throws {
+        try await withTemporaryDirectory { directory in
+            let sandbox = Sandbox(configuration: .forTests(directory: directory), logger: .silent)
+            _ = try await sandbox.start()
+            await #expect(throws: SandboxError.self) { _ = try await sandbox.start() }
+            await sandbox.stop()
+        }
+    }
+}

@@ -1,0 +1,44 @@
+import Foundation
+import Testing
+
+/// The `openssl` command: a reader of our files and a client of our listeners that nobody here wrote.
+enum OpenSSLTool {
+    private static let path: String? = {
+        let folders = ProcessInfo.processInfo.environment["PATH"]?.split(separator: ":") ?? []
+        return folders.map { $0 + "/openssl" }.first { FileManager.default.isExecutableFile(atPath: $0) }
+    }()
+
+    static var isPresent: Bool { path != nil }
+
+    struct Output: Sendable {
+        var status: Int32
+        var bytes: [UInt8]
+        var text: String { String(decoding: bytes, as: UTF8.self) }
+    }
+
+    /// Runs the command, feeds it `input`, and waits until it ends, at most `seconds`.
+    static func run(_ arguments: [String], input: [UInt8] = [], seconds: Double = 10) async throws -> Output {
+        let process = Process()
+        process.executableURL = URL(fileURLWithPath: try #require(path))
+        process.arguments = arguments
+        let stdin = Pipe()
+        let stdout = Pipe()
+        process.standardInput = stdin
+        process.standardOutput = stdout
+        process.standardError = stdout
+        try process.run()
+        let deadline = DispatchWorkItem { process.terminate() }
+        DispatchQueue.global().asyncAfter(deadline: .now() + seconds, execute: deadline)
+        defer { deadline.cancel() }
+        return await withCheckedContinuation { continuation in
+            // On a thread of its own: the reads block until the command ends.
+            DispatchQueue.global().async {
+                try? stdin.fileHandleForWriting.write(contentsOf: Data(input))
+                try? stdin.fileHandleForWriting.close()
+                let bytes = (try? stdout.fileHandleForReading.readToEnd()) ?? Data()
+                process.waitUntilExit()
+                continuation.resume(returning: Output(status: process.terminationStatus, bytes: Array(bytes)))
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+import APNSWire
+import NIOCore
+import NIOPosix
+import NIOSSL
+import NIOTLS
+import Testing
+
+@testable import APNSSandbox
+
+/// A TLS client of the gateway or the feedback service that collects what comes until the server is done.
+struct TestTLSClient: Sendable {
+    enum Identity {
+        case client
+        /// No certificate at all.
+        case none
+        /// A certificate that another authority issued.
+        case files(String)
+    }
+
+    /// How a connection ended for the client.
+    struct Ending: Sendable {
+        var bytes: [UInt8]
+        /// The server closed properly, with TLS's farewell; otherwise the connection broke.
+        var isClean: Bool
+    }
+
+    /// The longest that a test waits for the server.
+    static let patience = TimeAmount.seconds(10)
+
+    let channel: any Channel
+    private let ending: EventLoopFuture<Ending>
+    private let handshake: EventLoopFuture<Void>
+
+    static func connect(
+        to address: SandboxAddress, _ credentials: SandboxCredentials, _ identity: Identity
+    ) async throws -> TestTLSClient {
+        var tls = TLSConfiguration.makeClientConfiguration()
+        tls.trustRoots = .certificates(try NIOSSLCertificate.fromPEMFile(credentials.authorityFile))
+        let file: String? =
+            switch identity {
+            case .client: credentials.clientFile
+            case .none: nil
+            case .files(let file): file
+            }
+        if let file {
+            tls.certificateChain = try NIOSSLCertificate.fromPEMFile(file).map { .certificate($0) }
+            tls.privateKey = .privateKey(try NIOSSLPrivateKey(file: file, format: .pem))
+        }
+        let context = try NIOSSLContext(configuration: tls)
+        let group = MultiThreadedEventLoopGroup.singleton
+        let loop = group.next()
+        let ending = loop.makePromise(of: Ending.self)
+        let handshake = loop.makePromise(of: Void.self)
+        let channel = try await ClientBootstrap(group: loop)
+            .channelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    let pipeline = channel.pipeline.syncOperations
+                    try pipeline.addHandler(NIOSSLClientHandler(context: context, serverHostname: "localhost"))
+                    try pipeline.addHandler(Collector(ending, handshake))
+                }
+            }
+            .connect(host: address.host, port: address.port).get()
+        return TestTLSClient(
+            channel: channel, ending: ending.futureResult, handshake: handshake.futureResult)
+    }
+
+    func send(_ notifications: BinaryNotification...) async throws {
+        var buffer = ByteBuffer()
+        for notification in notifications { notification.write(to: &buffer) }
+        try await channel.writeAndFlush(buffer)
+    }
+
+    func send(bytes: [UInt8]) async throws {
+        try await channel.writeAndFlush(ByteBuffer(bytes: bytes))
+    }
+
+    /// Waits until TLS is up, then reads no more.
+    func stopReading() async throws {
+        try await handshake.get()
+        try await channel.setOption(.autoRead, value: false).get()
+    }
+
+    /// Waits until the server has closed, and gives what it wrote before.
+    func end() async throws -> Ending {
+        let ending = try await self.ending.get()
+        channel.close(promise: nil)
+        return ending
+    }
+
+    /// Finishes sending, which the server answers with a close once it has processed everything.
+    func finish() async throws -> Ending {
+        channel.close(mode: .output, promise: nil)
+        return try await end()
+    }
+
+    /// Closes by force, with what is unread: the server sees a reset.
+    func abort() async throws {
+        if let socket = channel as? any SocketOptionProvider {
+            try await socket.setSoLinger(.init(l_onoff: 1, l_linger: 0)).get()
+        }
+        try await channel.pipeline.context(handlerType: NIOSSLClientHandler.self).flatMap { context in
+            context.close()
+        }.get()
+    }
+
+    private final class Collector: ChannelInboundHandler {
+        typealias InboundIn = ByteBuffer
+
+        private let ending: EventLoopPromise<Ending>
+        private let handshake: EventLoopPromise<Void>
+        private var bytes: [UInt8] = []
+        private var isClean = true
+        private var timeout: Scheduled<Void>?
+
+        init(_ ending: EventLoopPromise<Ending>, _ handshake: EventLoopPromise<Void>) {
+            self.ending = ending
+            self.handshake = handshake
+        }
+
+        func handlerAdded(context: ChannelHandlerContext) {
+            timeout = context.eventLoop.assumeIsolated().scheduleTask(in: TestTLSClient.patience) {
+                self.ending.fail(ServerNeverClosed())
+                context.close(promise: nil)
+            }
+        }
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            bytes += unwrapInboundIn(data).readableBytesView
+        }
+
+        func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+            if case .handshakeCompleted = event as? TLSUserEvent { handshake.succeed() }
+        }
+
+        func errorCaught(context: ChannelHandlerContext, error: any Error) {
+            isClean = false
+        }
+
+        func channelInactive(context: ChannelHandlerContext) {
+            timeout?.cancel()
+            handshake.fail(ServerNeverClosed())
+            ending.succeed(Ending(bytes: bytes, isClean: isClean))
+        }
+    }
+
+    struct ServerNeverClosed: Error {}
+}
+
+extension BinaryNotification {
+    /// A good notification: 32 bytes of token, all the same.
+    static func good(
+        _ identifier: UInt32, token: UInt8 = 0xAB, command: BinaryCommand = .framed, payload: String = #"{"aps":{}}"#
+    ) -> BinaryNotification {
+        BinaryNotification(
+            command: command, token: [UInt8](repeating: token, count: 32), payload: ByteBuffer(string: payload),
+            identifier: command == .simple ? nil : identifier)
+    }
+}
