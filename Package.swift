@@ -157,6 +157,7 @@ let package = Package(
             dependencies: [
                 "APNSGateway", "APNSWire", "APNSSandbox", "ChatDomain",
                 .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOEmbedded", package: "swift-nio"),
                 .product(name: "NIOCore", package: "swift-nio"),
             ],
             swiftSettings: strict),

@@ -157,7 +157,7 @@ final class BinaryConnectionHandler: ChannelInboundHandler {
     private func noteWritten(through identifier: UInt32) {
         guard let context else { return }
         TCPProgress.read(context.channel).assumeIsolated().whenSuccess { progress in
-            self.state.didWrite(through: identifier, progress: progress ?? .unknown, now: .now())
+            self.state.didWrite(through: identifier, progress: progress ?? .unknown, now: context.eventLoop.now)
         }
     }
 
@@ -171,7 +171,7 @@ final class BinaryConnectionHandler: ChannelInboundHandler {
         isTicking = false
         guard let context, context.channel.isActive else { return }
         TCPProgress.read(context.channel).assumeIsolated().whenSuccess { progress in
-            switch self.state.tick(progress: progress ?? .unknown, now: .now()) {
+            switch self.state.tick(progress: progress ?? .unknown, now: context.eventLoop.now) {
             case .settle(let verdict):
                 self.mailbox.put([verdict])
             case .giveUp:

@@ -52,6 +52,7 @@ struct SandboxCommand: AsyncParsableCommand {
     var logFormat = LogFormat.text
 
     func validate() throws {
+        guard !topic.isEmpty, topic.utf8.count <= 255 else { throw ValidationError("--topic must have 1 to 255 bytes") }
         guard (64...5120).contains(payloadLimit) else { throw ValidationError("--payload-limit must be 64 to 5120") }
         guard (1...10_000_000).contains(inboxLimit) else {
             throw ValidationError("--inbox-limit must be 1 to 10000000")
@@ -59,6 +60,7 @@ struct SandboxCommand: AsyncParsableCommand {
     }
 
     func run() async throws {
+        FileLimit.raise()
         LogSettings(level: printConfig ? .warning : logLevel, format: logFormat).bootstrap()
         let logger = Logger(label: "sandbox")
         do {

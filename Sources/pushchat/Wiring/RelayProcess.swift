@@ -54,6 +54,7 @@ struct RelayProcess: Sendable {
 
     private func run(logger: Logger) async throws {
         umask(0o077)
+        FileLimit.raise()
         let live = LiveConfiguration(configuration)
         let lock = try DatabaseLock(path: configuration.database.path)
         let store = try SQLiteStore(

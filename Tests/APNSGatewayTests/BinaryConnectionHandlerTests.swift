@@ -1,0 +1,101 @@
+import APNSWire
+import ChatDomain
+import Logging
+import NIOCore
+import NIOEmbedded
+import Testing
+
+@testable import APNSGateway
+
+@Suite("What happens on a binary connection")
+struct BinaryConnectionHandlerTests {
+    private let mailbox = VerdictMailbox()
+
+    private func connection(
+        _ sentinels: SentinelExperience = SentinelExperience()
+    ) throws -> (EmbeddedChannel, BinaryConnectionHandler) {
+        let loop = EmbeddedEventLoop()
+        let handler = BinaryConnectionHandler(
+            state: BinaryConnectionState(
+                epoch: ConnectionEpoch(1), settleTime: .seconds(5), stallLimit: .seconds(15), now: loop.now),
+            sentinels: sentinels, mailbox: mailbox, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
+            changed: {})
+        let channel = EmbeddedChannel(handler: handler, loop: loop)
+        try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
+        return (channel, handler)
+    }
+
+    private func write(_ handler: BinaryConnectionHandler, _ identifiers: ClosedRange<UInt32>, isProbe: Bool = false) {
+        handler.write(ByteBuffer(string: "frames"), identifiers: identifiers, isProbe: isProbe)
+    }
+
+    /// What there is, without waiting for more.
+    private func verdicts() async -> [Outcome] {
+        mailbox.close()
+        return await mailbox.take()?.map(\.outcome) ?? []
+    }
+
+    @Test("A probe is followed by a frame without a token, and by nothing else")
+    func sentinel() throws {
+        let (channel, handler) = try connection()
+        write(handler, 1...2, isProbe: true)
+        #expect(try channel.readOutbound(as: ByteBuffer.self) == ByteBuffer(string: "frames"))
+        let sentinel = try #require(try channel.readOutbound(as: ByteBuffer.self))
+        #expect(Array(sentinel.readableBytesView) == [2, 0, 0, 0, 15, 1, 0, 0, 2, 0, 2, 0x7B, 0x7D, 3, 0, 4, 0, 0, 0, 3])
+        write(handler, 3...3)
+        #expect(try channel.readOutbound(as: ByteBuffer.self) == nil)
+        _ = try? channel.finish()
+    }
+
+    @Test("After two sentinels that only closed the connection, silence has to do, and ends the probe")
+    func muteGateway() async throws {
+        let sentinels = SentinelExperience()
+        for _ in 0..<2 {
+            let (channel, handler) = try connection(sentinels)
+            write(handler, 1...2, isProbe: true)
+            _ = try channel.finish()
+        }
+        #expect(!sentinels.areWorthwhile)
+        let (channel, handler) = try connection(sentinels)
+        write(handler, 1...2, isProbe: true)
+        _ = try channel.readOutbound(as: ByteBuffer.self)
+        #expect(try channel.readOutbound(as: ByteBuffer.self) == nil)
+        for _ in 0..<60 { channel.embeddedEventLoop.advanceTime(by: .milliseconds(100)) }
+        #expect(!channel.isActive)
+        #expect(
+            await verdicts() == [
+                .unanswered(reason: "ConnectionClosed"), .unanswered(reason: "ConnectionClosed"), .accepted,
+            ])
+    }
+
+    @Test("A gateway that has answered a sentinel once keeps being asked")
+    func experience() {
+        let sentinels = SentinelExperience()
+        sentinels.note(answered: true, orOtherwise: true)
+        for _ in 0..<5 { sentinels.note(answered: false, orOtherwise: false) }
+        #expect(sentinels.areWorthwhile)
+        let others = SentinelExperience()
+        for _ in 0..<5 { others.note(answered: false, orOtherwise: true) }
+        #expect(others.areWorthwhile)
+    }
+
+    @Test("An answer in pieces is one answer, and ends the connection")
+    func splitAnswer() async throws {
+        let (channel, handler) = try connection()
+        write(handler, 1...3)
+        for byte in [8, 8, 0, 0, 0] as [UInt8] { try channel.writeInbound(ByteBuffer(bytes: [byte])) }
+        #expect(channel.isActive)
+        try channel.writeInbound(ByteBuffer(bytes: [2]))
+        #expect(!channel.isActive)
+        #expect(await verdicts() == [.accepted, .rejected(reason: "InvalidToken"), .notProcessed])
+    }
+
+    @Test("Bytes of another service leave everything in doubt, and end the connection")
+    func otherService() async throws {
+        let (channel, handler) = try connection()
+        write(handler, 1...3)
+        try channel.writeInbound(ByteBuffer(string: "SSH-2.0-x"))
+        #expect(!channel.isActive)
+        #expect(await verdicts() == [.unanswered(reason: "UnexpectedBytes")])
+    }
+}
