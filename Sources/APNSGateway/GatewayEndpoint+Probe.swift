@@ -9,7 +9,7 @@ extension GatewayEndpoint {
     /// - Throws: why it cannot be reached or does not want us.
     package func probe() async throws(GatewayUnreachable) {
         do {
-            let channel = try await connect(on: MultiThreadedEventLoopGroup.singleton) { channel in
+            let (channel, _) = try await connect(on: MultiThreadedEventLoopGroup.singleton) { channel in
                 try channel.pipeline.syncOperations.addHandler(FailureHolder())
             }
             try? await Task.sleep(for: Self.watch)

@@ -2,6 +2,7 @@ import NIOCore
 import NIOPosix
 import NIOSSL
 import NIOTLS
+import Synchronization
 
 /// Where a gateway is and how it is trusted; makes TLS connections to it.
 package struct GatewayEndpoint: Sendable {
@@ -16,6 +17,8 @@ package struct GatewayEndpoint: Sendable {
     package init(host: String, port: Int, credentials: ClientCredentials, trust: String?) throws(CredentialsError) {
         var configuration = TLSConfiguration.makeClientConfiguration()
         configuration.minimumTLSVersion = .tlsv12
+        // A peer that does not agree to the end must not hold up what comes after it.
+        configuration.shutdownTimeout = .milliseconds(500)
         configuration.certificateChain = credentials.chain.map { .certificate($0) }
         configuration.privateKey = .privateKey(credentials.key)
         do {
@@ -34,18 +37,17 @@ package struct GatewayEndpoint: Sendable {
         self.port = port
     }
 
-    /// Connects and completes the handshake. `prepare` adds the handlers above TLS.
+    /// Connects and completes the handshake; gives up when the task is cancelled.
     ///
     /// With TLS 1.3 a certificate that the gateway refuses shows only afterwards, as a close.
-    func connect(
-        on group: any EventLoopGroup, prepare: @escaping @Sendable (any Channel) throws -> Void
-    ) async throws -> any Channel {
+    /// - Parameter prepare: adds the handlers above TLS and returns what the caller wants of them. Called once for each
+    ///   address that is tried; what is returned is that of the channel that won.
+    func connect<Handle: Sendable>(
+        on group: any EventLoopGroup, prepare: @escaping @Sendable (any Channel) throws -> Handle
+    ) async throws -> (any Channel, Handle) {
         let eventLoop = group.next()
-        let handshake = eventLoop.makePromise(of: Void.self)
-        let deadline = eventLoop.scheduleTask(in: Self.timeout * 2) {
-            handshake.fail(ChannelError.connectTimeout(Self.timeout))
-        }
-        let bootstrap = ClientBootstrap(group: eventLoop)
+        let attempts = Mutex<[ObjectIdentifier: Attempt<Handle>]>([:])
+        let connecting = ClientBootstrap(group: eventLoop)
             .connectTimeout(Self.timeout)
             .channelOption(.socketOption(.so_keepalive), value: 1)
             .channelOption(.tcpOption(.tcp_nodelay), value: 1)
@@ -54,26 +56,32 @@ package struct GatewayEndpoint: Sendable {
                 channel.eventLoop.makeCompletedFuture {
                     let tls = try NIOSSLClientHandler(context: self.tls, serverHostname: self.serverName)
                     try channel.pipeline.syncOperations.addHandler(tls)
-                    try channel.pipeline.syncOperations.addHandler(HandshakeHandler(done: handshake))
-                    try prepare(channel)
+                    let handshake = HandshakeHandler(done: channel.eventLoop.makePromise(), limit: Self.timeout)
+                    try channel.pipeline.syncOperations.addHandler(handshake)
+                    let attempt = Attempt(handshake: handshake.done.futureResult, handle: try prepare(channel))
+                    attempts.withLock { $0[ObjectIdentifier(channel)] = attempt }
                 }
             }
-        do {
-            let channel = try await bootstrap.connect(host: host, port: port).get()
-            channel.closeFuture.whenComplete { _ in handshake.fail(ChannelError.eof) }
-            do {
-                try await handshake.futureResult.get()
-            } catch {
-                try? await channel.close()
-                throw error
-            }
-            deadline.cancel()
-            return channel
-        } catch {
-            deadline.cancel()
-            handshake.fail(error)
-            throw error
+            .connect(host: host, port: port)
+        let ready = eventLoop.makePromise(of: (any Channel).self)
+        connecting.flatMap { channel in
+            let attempt = attempts.withLock { $0[ObjectIdentifier(channel)] }
+            return attempt?.handshake.map { channel } ?? channel.eventLoop.makeFailedFuture(ChannelError.eof)
+        }.cascade(to: ready)
+        // Also a connection that comes after the cancellation is closed.
+        ready.futureResult.whenFailure { _ in connecting.whenSuccess { $0.close(promise: nil) } }
+        let channel = try await withTaskCancellationHandler {
+            try await ready.futureResult.get()
+        } onCancel: {
+            ready.fail(CancellationError())
         }
+        guard let attempt = attempts.withLock({ $0[ObjectIdentifier(channel)] }) else { throw ChannelError.eof }
+        return (channel, attempt.handle)
+    }
+
+    private struct Attempt<Handle: Sendable>: Sendable {
+        let handshake: EventLoopFuture<Void>
+        let handle: Handle
     }
 
     /// The name for SNI and verification; an address is verified as an address, and sends none.
@@ -82,15 +90,26 @@ package struct GatewayEndpoint: Sendable {
     }
 }
 
-/// Reports the end of the handshake.
+/// Reports the end of the handshake, and ends a channel on which it does not come.
 private final class HandshakeHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias InboundOut = ByteBuffer
 
-    private let done: EventLoopPromise<Void>
+    let done: EventLoopPromise<Void>
+    private let limit: TimeAmount
 
-    init(done: EventLoopPromise<Void>) {
+    init(done: EventLoopPromise<Void>, limit: TimeAmount) {
         self.done = done
+        self.limit = limit
+    }
+
+    func channelActive(context: ChannelHandlerContext) {
+        let deadline = context.eventLoop.assumeIsolated().scheduleTask(in: limit) { [done, limit] in
+            done.fail(ChannelError.connectTimeout(limit))
+            context.close(promise: nil)
+        }
+        done.futureResult.whenSuccess { deadline.cancel() }
+        context.fireChannelActive()
     }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
@@ -101,5 +120,9 @@ private final class HandshakeHandler: ChannelInboundHandler {
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
         done.fail(error)
         context.fireErrorCaught(error)
+    }
+
+    func handlerRemoved(context: ChannelHandlerContext) {
+        done.fail(ChannelError.eof)
     }
 }

@@ -55,7 +55,9 @@ struct BinaryConnectionHandlerTests {
             write(handler, 1...2, isProbe: true)
             _ = try channel.finish()
         }
-        #expect(!sentinels.areWorthwhile)
+        let now = EmbeddedEventLoop().now
+        #expect(!sentinels.areWorthwhile(now: now))
+        #expect(sentinels.areWorthwhile(now: now + .minutes(11)), "another try after a while")
         let (channel, handler) = try connection(sentinels)
         write(handler, 1...2, isProbe: true)
         _ = try channel.readOutbound(as: ByteBuffer.self)
@@ -71,12 +73,48 @@ struct BinaryConnectionHandlerTests {
     @Test("A gateway that has answered a sentinel once keeps being asked")
     func experience() {
         let sentinels = SentinelExperience()
-        sentinels.note(answered: true, orOtherwise: true)
-        for _ in 0..<5 { sentinels.note(answered: false, orOtherwise: false) }
-        #expect(sentinels.areWorthwhile)
+        let now = EmbeddedEventLoop().now
+        sentinels.noteAnswered()
+        for _ in 0..<5 { sentinels.noteSilence(now: now) }
+        #expect(sentinels.areWorthwhile(now: now))
         let others = SentinelExperience()
-        for _ in 0..<5 { others.note(answered: false, orOtherwise: true) }
-        #expect(others.areWorthwhile)
+        for _ in 0..<5 {
+            others.noteSilence(now: now)
+            others.noteOtherAnswer()
+        }
+        #expect(others.areWorthwhile(now: now))
+    }
+
+    @Test("A gateway that neither answers a sentinel nor closes is not waited for, and proves nothing by its silence")
+    func silentGateway() async throws {
+        let sentinels = SentinelExperience()
+        let (channel, handler) = try connection(sentinels)
+        write(handler, 1...2, isProbe: true)
+        for _ in 0..<29 { channel.embeddedEventLoop.advanceTime(by: .milliseconds(100)) }
+        #expect(channel.isActive)
+        for _ in 0..<2 { channel.embeddedEventLoop.advanceTime(by: .milliseconds(100)) }
+        #expect(!channel.isActive)
+        #expect(await verdicts() == [.unanswered(reason: "NoAnswer")])
+    }
+
+    @Test("Once the connection is over, what is still written for it was not processed, and it says so")
+    func lateWrite() async throws {
+        let (channel, handler) = try connection()
+        write(handler, 1...2)
+        try channel.writeInbound(ByteBuffer(bytes: [8, 10, 0, 0, 0, 2]))
+        #expect(!handler.availability.takesPushes)
+        write(handler, 3...4)
+        #expect(await verdicts() == [.accepted, .accepted, .notProcessed])
+    }
+
+    @Test("A gateway that answers without bringing anything forward has not proved itself", arguments: [
+        [8, 10, 0, 0, 0, 0], [8, 8, 0, 0, 0, 0], [8, 3, 0, 0, 0, 1],
+    ] as [[UInt8]])
+    func noProgress(answer: [UInt8]) throws {
+        let (channel, handler) = try connection()
+        write(handler, 1...2)
+        try channel.writeInbound(ByteBuffer(bytes: answer))
+        #expect(!handler.isProved)
     }
 
     @Test("An answer in pieces is one answer, and ends the connection")

@@ -26,9 +26,11 @@ struct BinaryConnectionState: Sendable {
     /// The bad notification that was sent on purpose; nothing is written after it.
     private(set) var sentinel: UInt32?
     private(set) var isSentinelAnswered = false
-    /// An answer came, so the connection is over.
+    /// The gateway said something, whatever it was.
+    private(set) var isAnswered = false
+    /// The connection is over.
     private(set) var isFinished = false
-    /// The gateway has shown that it processes what this connection brings.
+    /// The gateway has shown that it processes what this connection brings: at least one push came to a verdict.
     private(set) var isProved = false
 
     private struct Mark {
@@ -87,8 +89,11 @@ struct BinaryConnectionState: Sendable {
     }
 
     /// Looks at the connection's progress; called every fraction of the settle time while something is in flight.
-    mutating func tick(progress: TCPProgress, now: NIODeadline) -> TickAction? {
-        let isDrained = progress.acknowledged >= progress.written
+    ///
+    /// - Parameter progress: nil on a system without the counters; what it took from us counts as acknowledged then.
+    mutating func tick(progress: TCPProgress?, now: NIODeadline) -> TickAction? {
+        let isDrained = progress.map { $0.acknowledged >= $0.written } ?? (isSettled || marks.last?.identifier == written)
+        let progress = progress ?? .unknown
         let moved = progress.acknowledged > lastProgress.acknowledged
         lastProgress = progress
         if isDrained || moved {
@@ -102,7 +107,8 @@ struct BinaryConnectionState: Sendable {
             guard marks[index].bytes <= progress.acknowledged else { break }
             marks[index].acknowledgedAt = now
         }
-        guard now - lastMoved < Self.standstill else { return nil }
+        // Once it was asked, the gateway has to answer: silence proves nothing any more.
+        guard sentinel == nil, now - lastMoved < Self.standstill else { return nil }
         var through: UInt32?
         var done = 0
         for mark in marks {
@@ -131,11 +137,16 @@ struct BinaryConnectionState: Sendable {
     mutating func answered(_ response: BinaryErrorResponse) -> [Verdict] {
         guard !isFinished else { return [] }
         isFinished = true
-        isProved = true
-        defer {
-            settled = written
-            marks = []
-        }
+        isAnswered = true
+        let verdicts = verdicts(on: response)
+        // A connection that brought nothing forward must not be followed by the next at once.
+        if isSentinelAnswered || verdicts.contains(where: \.isProgress) { isProved = true }
+        settled = written
+        marks = []
+        return verdicts
+    }
+
+    private mutating func verdicts(on response: BinaryErrorResponse) -> [Verdict] {
         let named = response.identifier
         if let sentinel, named == sentinel || (named == 0 && response.status == .missingDeviceToken) {
             // The second form: the real gateway was seen to answer a token without bytes with identifier 0 (§7), and no
@@ -183,5 +194,18 @@ struct BinaryConnectionState: Sendable {
         _ identifiers: ClosedRange<UInt32>, _ outcome: Outcome, overrulesSilence: Bool = false
     ) -> Verdict {
         Verdict(connection: epoch, identifiers: identifiers, outcome: outcome, overrulesSilence: overrulesSilence)
+    }
+}
+
+extension Verdict {
+    /// Whether a push has come nearer to its end. A refused topic is no progress: it is the certificate's fault and will
+    /// meet every push.
+    fileprivate var isProgress: Bool {
+        switch outcome {
+        case .accepted, .retry, .unregistered: true
+        case .rejected(let reason):
+            reason != BinaryStatus.missingTopic.name && reason != BinaryStatus.invalidTopicSize.name
+        case .notProcessed, .unanswered: false
+        }
     }
 }

@@ -2,12 +2,9 @@ import APNSWire
 package import ChatDomain
 import NIOCore
 import NIOPosix
-import Synchronization
 
 /// The feedback service of the legacy protocol, read over its own connection (apns-feedback.md).
 package struct BinaryFeedbackSource: FeedbackSource {
-    /// Silence that ends the list; some servers leave the connection open behind it.
-    private static let silence = TimeAmount.seconds(5)
     /// Tuples that are handed over together.
     private static let step = 500
 
@@ -18,35 +15,25 @@ package struct BinaryFeedbackSource: FeedbackSource {
     }
 
     package func read(_ store: @Sendable ([FeedbackReport]) async throws -> Void) async throws -> Int {
-        let made = Mutex<NIOAsyncChannel<ByteBuffer, Never>?>(nil)
-        let channel = try await endpoint.connect(on: MultiThreadedEventLoopGroup.singleton) { channel in
-            try channel.pipeline.syncOperations.addHandlers(
-                IdleStateHandler(readTimeout: Self.silence), CloseWhenIdle())
-            let stream = try NIOAsyncChannel<ByteBuffer, Never>(wrappingChannelSynchronously: channel)
-            made.withLock { $0 = stream }
+        let (channel, collector) = try await endpoint.connect(on: MultiThreadedEventLoopGroup.singleton) { channel in
+            let collector = FeedbackCollector()
+            try channel.pipeline.syncOperations.addHandler(collector)
+            return NIOLoopBound(collector, eventLoop: channel.eventLoop)
         }
-        guard let stream = made.withLock({ $0 }) else {
-            try? await channel.close()
-            return 0
-        }
-        return try await stream.executeThenClose { inbound, _ in
+        do {
             var buffer = ByteBuffer()
-            do {
-                for try await var bytes in inbound {
-                    buffer.discardReadBytes()
-                    buffer.writeBuffer(&bytes)
-                    while let reports = Self.reports(&buffer) {
-                        try await store(reports)
-                    }
+            while var bytes = try await channel.eventLoop.flatSubmit({ collector.value.next() }).get() {
+                buffer.discardReadBytes()
+                buffer.writeBuffer(&bytes)
+                while let reports = Self.reports(&buffer) {
+                    try await store(reports)
                 }
-            } catch let error as ChatError {
-                throw error
-            } catch is CancellationError {
-                throw CancellationError()
-            } catch {
-                // The peer cut the connection instead of closing it: what came whole is stored, and the list has ended.
             }
+            try? await channel.close()
             return buffer.readableBytes
+        } catch {
+            try? await channel.close()
+            throw error
         }
     }
 
@@ -65,16 +52,91 @@ package struct BinaryFeedbackSource: FeedbackSource {
     }
 }
 
-/// Ends the list when nothing more comes.
-private final class CloseWhenIdle: ChannelInboundHandler, Sendable {
+/// Holds what the service sends until it is asked for; reads no further while that is much.
+private final class FeedbackCollector: ChannelDuplexHandler {
     typealias InboundIn = ByteBuffer
-    typealias InboundOut = ByteBuffer
+    typealias OutboundIn = ByteBuffer
 
-    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
-        if event is IdleStateHandler.IdleStateEvent {
-            context.close(promise: nil)
-        } else {
-            context.fireUserInboundEventTriggered(event)
+    /// Bytes that are held: the sender waits while its reader stores.
+    private static let limit = 256 << 10
+    /// Silence, while the reader waits, that ends the list; some servers leave the connection open behind it.
+    private static let silence = TimeAmount.seconds(5)
+
+    private var held = ByteBuffer()
+    private var waiting: EventLoopPromise<ByteBuffer?>?
+    private var timeout: Scheduled<Void>?
+    private var isOver = false
+    private var owesRead = false
+    private var context: ChannelHandlerContext?
+
+    func handlerAdded(context: ChannelHandlerContext) {
+        self.context = context
+    }
+
+    func handlerRemoved(context: ChannelHandlerContext) {
+        self.context = nil
+        end()
+    }
+
+    /// What came since the last time; nil after the end. On the event loop.
+    func next() -> EventLoopFuture<ByteBuffer?> {
+        guard let context, !isOver || held.readableBytes > 0 else {
+            // Any loop will do for a value that is there.
+            return MultiThreadedEventLoopGroup.singleton.any().makeSucceededFuture(take())
         }
+        let promise = context.eventLoop.makePromise(of: ByteBuffer?.self)
+        if held.readableBytes > 0 {
+            promise.succeed(take())
+        } else {
+            waiting = promise
+            timeout = context.eventLoop.assumeIsolated().scheduleTask(in: Self.silence) { self.end() }
+        }
+        if owesRead {
+            owesRead = false
+            context.read()
+        }
+        return promise.futureResult
+    }
+
+    private func take() -> ByteBuffer? {
+        guard held.readableBytes > 0 else { return nil }
+        defer { held = ByteBuffer() }
+        return held
+    }
+
+    private func answer() {
+        guard let promise = waiting else { return }
+        waiting = nil
+        timeout?.cancel()
+        promise.succeed(take())
+    }
+
+    private func end() {
+        isOver = true
+        answer()
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        var bytes = unwrapInboundIn(data)
+        held.writeBuffer(&bytes)
+        answer()
+    }
+
+    func read(context: ChannelHandlerContext) {
+        if held.readableBytes < Self.limit {
+            context.read()
+        } else {
+            owesRead = true
+        }
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        end()
+        context.fireChannelInactive()
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        // The peer cut the connection instead of closing it: what came whole is used, and the list has ended.
+        context.close(promise: nil)
     }
 }

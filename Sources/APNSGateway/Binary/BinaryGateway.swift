@@ -53,6 +53,8 @@ package final class BinaryGateway: PushGateway {
 
     private struct Pool {
         var endpoint: GatewayEndpoint?
+        /// With this endpoint's gateway.
+        var sentinels = SentinelExperience()
         /// Grows with each change of the endpoint.
         var generation = 0
         var connections: [BinaryConnection] = []
@@ -66,15 +68,19 @@ package final class BinaryGateway: PushGateway {
 
     private let options: Options
     private let epochs: ConnectionEpochs
+    private let clock: TimeSource
     private let logger: Logger
     private let mailbox = VerdictMailbox()
-    private let sentinels = SentinelExperience()
     private let pool: Mutex<Pool>
 
     /// - Parameter endpoint: nil while the app has no credentials; everything waits in the queue then.
-    package init(endpoint: GatewayEndpoint?, options: Options, epochs: ConnectionEpochs, logger: Logger) {
+    package init(
+        endpoint: GatewayEndpoint?, options: Options, epochs: ConnectionEpochs,
+        clock: @escaping TimeSource = Timestamp.now, logger: Logger
+    ) {
         self.options = options
         self.epochs = epochs
+        self.clock = clock
         self.logger = logger
         self.pool = Mutex(Pool(endpoint: endpoint))
     }
@@ -84,6 +90,7 @@ package final class BinaryGateway: PushGateway {
         let old = pool.withLock { pool in
             pool.endpoint = endpoint
             pool.generation += 1
+            pool.sentinels = SentinelExperience()
             pool.isProved = false
             return pool.connections
         }
@@ -100,7 +107,7 @@ package final class BinaryGateway: PushGateway {
     }
 
     package func slot(fresh: Bool) async -> ConnectionSlot? {
-        var asked: BinaryConnection?
+        var hasAsked = false
         while true {
             let (slot, spare, isStopping, changes) = pool.withLock { pool in
                 let changes = pool.changes
@@ -108,13 +115,13 @@ package final class BinaryGateway: PushGateway {
                     $0.slot(room: Self.leaseLimit, payloadLimit: self.options.payloadLimit)
                 }
                 let slot = slots.first { !fresh || $0.isFresh }
-                return (slot, pool.connections.last, pool.isStopping || Task.isCancelled, changes)
+                return (slot, pool.connections.last(where: \.canBeSpared), pool.isStopping || Task.isCancelled, changes)
             }
             if isStopping { return nil }
             if let slot { return slot }
-            if fresh, let spare, spare !== asked {
+            if fresh, !hasAsked, let spare {
                 // Its successor will be fresh. What is in flight on it gets its verdict first.
-                asked = spare
+                hasAsked = true
                 Task { await spare.drain() }
             }
             await change(since: changes)
@@ -127,7 +134,7 @@ package final class BinaryGateway: PushGateway {
             pool.connections.first { $0.epoch == lease.slot.connection }
         }
         if let connection {
-            connection.write(lease)
+            connection.write(lease, now: clock())
         } else {
             mailbox.put([
                 Verdict(
@@ -187,40 +194,40 @@ package final class BinaryGateway: PushGateway {
         logger.info("connecting")
         let started = ContinuousClock.now
         do {
-            let made = Mutex<NIOLoopBound<BinaryConnectionHandler>?>(nil)
-            let channel = try await endpoint.connect(on: MultiThreadedEventLoopGroup.singleton) {
-                [options, sentinels, mailbox, logger] channel in
+            let sentinels = pool.withLock { $0.sentinels }
+            let (channel, connection) = try await endpoint.connect(on: MultiThreadedEventLoopGroup.singleton) {
+                [options, mailbox, logger] channel in
                 let state = BinaryConnectionState(
-                    epoch: epoch, settleTime: TimeAmount(options.settleTime), stallLimit: Self.stallLimit, now: .now())
+                    epoch: epoch, settleTime: TimeAmount(options.settleTime), stallLimit: Self.stallLimit,
+                    now: channel.eventLoop.now)
                 let handler = BinaryConnectionHandler(
                     state: state, sentinels: sentinels, mailbox: mailbox, logger: logger,
                     changed: { [weak self] in self?.wake() })
                 try channel.pipeline.syncOperations.addHandler(handler)
-                made.withLock { $0 = NIOLoopBound(handler, eventLoop: channel.eventLoop) }
+                return BinaryConnection(epoch: epoch, channel: channel, handler: handler, command: options.command)
             }
-            guard let handler = made.withLock({ $0 }) else { return false }
             if !pool.withLock({ $0.isProved }) { try? await Task.sleep(for: Self.probation) }
             guard channel.isActive else {
                 logger.warning("gateway closed just after the handshake; it may not accept the certificate")
                 return false
             }
             logger.info("connected")
-            let connection = BinaryConnection(
-                epoch: epoch, channel: channel, handler: handler, command: options.command)
             let isCurrent = pool.withLock { pool in
                 guard !pool.isStopping, pool.generation == generation else { return false }
                 pool.connections.append(connection)
                 return true
             }
             if isCurrent { wake() } else { await connection.drain() }
-            try? await channel.closeFuture.get()
-            let isProved = try await channel.eventLoop.submit { handler.value.isProved }.get()
+            await connection.closed()
+            let isProved = await connection.hasProved()
             pool.withLock { pool in
                 pool.connections.removeAll { $0 === connection }
                 if isProved, pool.generation == generation { pool.isProved = true }
             }
             logger.info("disconnected")
             return isProved || ContinuousClock.now - started > Self.longLife
+        } catch is CancellationError {
+            return false
         } catch {
             logger.warning("could not connect", metadata: ["error": "\(error)"])
             return false

@@ -43,3 +43,8 @@ struct TCPProgress: Sendable, Hashable {
         }.flatMapErrorThrowing { _ in nil }
     }
 }
+
+extension TCPProgress {
+    /// On a system without the counters.
+    static let unknown = TCPProgress(written: 0, acknowledged: 0)
+}
