@@ -37,6 +37,7 @@ CREATE TABLE devices (
     time_registered TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),  -- last registration, join or update
     time_deactivated TEXT,  -- since when the push service says the app is gone; NULL while active
     deactivated_reason TEXT,
+    refusals INTEGER NOT NULL DEFAULT 0,  -- pushes that were refused for the token, since the last registration
     UNIQUE (device_token, app),
     CHECK ((time_deactivated IS NULL) = (deactivated_reason IS NULL))
 ) STRICT;
@@ -67,7 +68,7 @@ CREATE INDEX messages_fanout ON messages (message_id) WHERE fanout_after IS NOT 
 CREATE TABLE push_queue (
     message_id INTEGER PRIMARY KEY AUTOINCREMENT,  -- the push's own number, and the order of sending
     device_token TEXT NOT NULL,
-    payload TEXT NOT NULL,  -- UTF-8 JSON
+    payload ANY NOT NULL,  -- UTF-8 JSON, as text or blob
     time_queued TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
     time_sent TEXT,  -- NULL until the gateway has taken it
     app TEXT NOT NULL DEFAULT 'default',
@@ -86,7 +87,7 @@ CREATE TABLE push_queue (
     time_settled TEXT,  -- when it became sent, failed or expired
     CHECK (state <> 'written' OR (connection_epoch IS NOT NULL AND identifier IS NOT NULL)),
     CHECK ((state = 'sent') = (time_sent IS NOT NULL))
-);
+) STRICT;
 -- What can go now, in order; what waits for its time.
 CREATE INDEX push_queue_due ON push_queue (app, message_id) WHERE state = 'pending' AND not_before IS NULL;
 CREATE INDEX push_queue_waiting ON push_queue (app, not_before) WHERE state = 'pending' AND not_before IS NOT NULL;

@@ -91,7 +91,8 @@ package struct Dispatcher: Service {
     /// Rings when the next entry that waits for its time is due.
     private func ring(_ bell: AsyncStream<Void>.Continuation) async -> Task<Void, any Error>? {
         guard let due = try? await queue.nextDue(app: app) else { return nil }
-        let wait = Duration.milliseconds(max(0, due.milliseconds - clock().milliseconds))
+        // At least a moment, so that an entry that is due and yet not taken cannot make it spin.
+        let wait = Duration.milliseconds(max(50, due.milliseconds - clock().milliseconds))
         return Task {
             try await Task.sleep(for: wait)
             bell.yield()

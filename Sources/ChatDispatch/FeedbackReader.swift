@@ -34,14 +34,15 @@ package struct FeedbackReader: Service {
     }
 
     package func run() async throws {
-        await cancelWhenGracefulShutdown {
-            var pause = Self.firstRepeat
-            while !Task.isCancelled {
-                let isDone = await readOnce()
-                pause = isDone ? interval() : min(pause * 2, interval())
-                try? await Task.sleep(for: pause)
-                if isDone { pause = Self.firstRepeat }
-            }
+        // What an earlier process stored and did not come to act on.
+        await act(tokens: 0)
+        var pause = Self.firstRepeat
+        while !Task.isShuttingDownGracefully, !Task.isCancelled {
+            // Not cut short by a shutdown: what was read is forgotten at the service.
+            let isDone = await readOnce()
+            pause = isDone ? interval() : min(pause * 2, interval())
+            await cancelWhenGracefulShutdown { [pause] in try? await Task.sleep(for: pause) }
+            if isDone { pause = Self.firstRepeat }
         }
     }
 
@@ -58,17 +59,31 @@ package struct FeedbackReader: Service {
             if rest > 0 {
                 logger.warning("feedback ended inside a tuple", metadata: ["bytes": "\(rest)"])
             }
+            return await act(tokens: count.withLock { $0 })
+        } catch {
+            await act(tokens: count.withLock { $0 })
+            logger.warning(
+                "feedback could not be read", metadata: ["error": "\(error)", "tokens": "\(count.withLock { $0 })"])
+            return false
+        }
+    }
+
+    /// Acts on what is stored.
+    /// - Returns: whether it worked.
+    @discardableResult
+    private func act(tokens: Int) async -> Bool {
+        do throws(ChatError) {
             let result = try await store.actOnFeedback()
+            guard tokens > 0 || result != FeedbackResult() else { return true }
             logger.info(
                 "feedback read",
                 metadata: [
-                    "tokens": "\(count.withLock { $0 })", "deactivated": "\(result.deactivated)",
-                    "kept": "\(result.kept)", "unknown": "\(result.unknown)",
+                    "tokens": "\(tokens)", "deactivated": "\(result.deactivated)", "kept": "\(result.kept)",
+                    "unknown": "\(result.unknown)",
                 ])
             return true
         } catch {
-            logger.warning(
-                "feedback could not be read", metadata: ["error": "\(error)", "tokens": "\(count.withLock { $0 })"])
+            logger.warning("feedback could not be acted on", metadata: ["error": "\(error)"])
             return false
         }
     }

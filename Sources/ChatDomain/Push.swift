@@ -78,8 +78,8 @@ package struct Verdict: Sendable, Hashable {
     }
 }
 
-/// Numbers the gateway connections of one process, from 1. Entries of an earlier process are recovered before the
-/// first connection is opened, so that a number is never met twice.
+/// Numbers the gateway connections. A process goes on where the queue's entries end, so that none of them is met under
+/// a number that means another connection.
 package struct ConnectionEpoch: Sendable, Hashable, CustomStringConvertible {
     package let number: Int64
 

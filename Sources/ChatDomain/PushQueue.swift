@@ -65,13 +65,26 @@ package protocol PushQueue: Sendable {
     /// Records verdicts, many in one transaction; says what each entry was and became, for the log.
     @discardableResult
     func settle(_ verdicts: [Verdict]) async throws(ChatError) -> [Settlement]
-    /// At start: entries that an earlier process left `written` become `pending` again. Says how many.
-    func recover() async throws(ChatError) -> Int
+    /// At start: entries that an earlier process left `written` become `pending` again.
+    func recover() async throws(ChatError) -> Recovery
     /// When the next entry of the app that waits for its `not_before` is due; nil if none waits.
     func nextDue(app: AppName) async throws(ChatError) -> Timestamp?
     /// An endless sequence that yields whenever a commit, ours or another process's, may have added due entries.
     /// Yields are merged while nobody looks.
     func arrivals() -> AsyncStream<Void>
+}
+
+/// What an earlier process left behind.
+package struct Recovery: Sendable, Hashable {
+    /// Entries that were written and not settled.
+    package let count: Int
+    /// The highest number of a connection that the queue still knows; new ones go on from here.
+    package let lastEpoch: ConnectionEpoch
+
+    package init(count: Int, lastEpoch: ConnectionEpoch) {
+        self.count = count
+        self.lastEpoch = lastEpoch
+    }
 }
 
 /// What a verdict did to some entries.

@@ -3,10 +3,10 @@ package struct RetryPolicy: Sendable, Hashable {
     /// Before the second attempt; doubles with each further one.
     package var first: Duration
     package var longest: Duration
-    /// Attempts in all, after which the push has failed with the gateway's reason.
+    /// Attempts in all, after which the push has failed with the gateway's reason. A hundred take about a day.
     package var attempts: Int
 
-    package init(first: Duration = .seconds(1), longest: Duration = .seconds(900), attempts: Int = 10) {
+    package init(first: Duration = .seconds(1), longest: Duration = .seconds(900), attempts: Int = 100) {
         self.first = first
         self.longest = longest
         self.attempts = attempts

@@ -84,6 +84,13 @@ final class BatchingWriter: Sendable {
         if mustContinue { schedule() }
     }
 
+    private func takeAll() -> [Operation] {
+        waiting.withLock { waiting in
+            defer { waiting.operations = [] }
+            return waiting.operations
+        }
+    }
+
     private func commit(_ batch: [Operation], _ db: Database) {
         guard !batch.isEmpty else { return }
         do {
@@ -102,14 +109,13 @@ final class BatchingWriter: Sendable {
             }
             for call in finish { call() }
         } catch {
-            let isolating = batch.count > 1 && !error.isOfTheDisk
-            for operation in batch {
-                if isolating {
-                    commit([operation], db)
-                } else {
-                    operation.fail(ChatError(storing: error))
-                }
+            if batch.count > 1, !error.isOfTheDisk {
+                for operation in batch { commit([operation], db) }
+                return
             }
+            // Who waits behind a disk that is full or a lock that is held would wait as long again, for the same answer.
+            let others = error.isOfTheDisk ? takeAll() : []
+            for operation in batch + others { operation.fail(ChatError(storing: error)) }
         }
     }
 }

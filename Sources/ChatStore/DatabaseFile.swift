@@ -38,6 +38,8 @@ package struct DatabaseFile: Sendable {
         let pool: DatabasePool
         do {
             pool = try DatabasePool(path: path, configuration: configuration)
+        } catch where error.isOfTheDisk {
+            throw ChatError(storing: error)
         } catch {
             throw Unusable(description: "\(path) cannot be opened as a database: \(error)")
         }

@@ -99,27 +99,37 @@ struct Fanout: Sendable {
 }
 
 extension SQLiteStore {
-    /// Does the next step of a message's fan-out, and so on until it is done. A step that fails (the disk is full, say) is
-    /// taken up again by ``resumeFanouts()``.
+    /// Does the remaining steps of a message's fan-out, one transaction each, unless that is under way. When one fails (the
+    /// disk is full, say), ``resumeFanouts()`` takes it up again.
     func continueFanout(of message: MessageID) {
-        _ = writer.enqueue { [self] db in
-            guard let fanout = try Fanout.unfinished(message, db) else { return {} }
+        guard fanouts.withLock({ $0.insert(message).inserted }) else { return }
+        nextFanoutStep(of: message)
+    }
+
+    private func nextFanoutStep(of message: MessageID) {
+        let accepted = writer.enqueue { [self] db in
+            guard let fanout = try Fanout.unfinished(message, db) else { return { self.endFanout(of: message) } }
             let settings = settings()
             let entries = try fanout.nextEntries(settings, db)
             let queued = try fanout.insert(entries, message: message, now: clock(), settings, db)
             return { [self] in
                 if queued > 0 { announceArrivals() }
-                if entries.hasMore { continueFanout(of: message) }
+                if entries.hasMore { nextFanoutStep(of: message) } else { endFanout(of: message) }
             }
-        } onFailure: { [logger] error in
+        } onFailure: { [self] error in
+            endFanout(of: message)
             logger.error(
                 "fan-out of a message was interrupted and goes on later",
                 metadata: ["message": "\(message)", "error": "\(error)"])
         }
+        if !accepted { endFanout(of: message) }
     }
 
-    /// Takes up what a crash or a full disk interrupted. Harmless beside a fan-out that runs: a step starts where the
-    /// last committed one ended.
+    private func endFanout(of message: MessageID) {
+        fanouts.withLock { _ = $0.remove(message) }
+    }
+
+    /// Takes up what a crash or a full disk interrupted.
     package func resumeFanouts() async throws(ChatError) {
         let open = try await read { db in
             try Int64.fetchAll(

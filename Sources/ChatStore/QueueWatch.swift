@@ -1,4 +1,4 @@
-import ChatDomain
+package import ChatDomain
 import GRDB
 
 extension SQLiteStore {
@@ -6,6 +6,43 @@ extension SQLiteStore {
     private static let watchInterval = Duration.milliseconds(400)
     /// How many rounds pass between the safety net's announcements, which need no reason.
     private static let safetyNet = 25
+
+    /// Entries that one transaction adopts.
+    private static let adoptionStep = 1000
+
+    /// Gives entries of the app named `default`, which is what an insert that names no app gets, to the default app of a
+    /// configuration that calls it otherwise.
+    private func adopt() async {
+        let app = settings().defaultApp
+        guard app != .default else { return }
+        do throws(ChatError) {
+            var count = Self.adoptionStep
+            while count == Self.adoptionStep {
+                count = try await writer.perform { db in
+                    try db.cachedStatement(
+                        sql: """
+                            UPDATE push_queue SET app = ? WHERE message_id IN (
+                                SELECT message_id FROM push_queue
+                                WHERE app = 'default' AND state = 'pending' AND not_before IS NULL
+                                ORDER BY message_id LIMIT ?)
+                            """
+                    ).execute(arguments: [app.text, Self.adoptionStep])
+                    return db.changesCount
+                }
+            }
+        } catch {
+            logger.warning("entries without an app could not be adopted", metadata: ["error": "\(error)"])
+        }
+    }
+
+    /// Apps that have entries to send.
+    package func appsWithEntries() async throws(ChatError) -> [AppName] {
+        try await read { db in
+            try String.fetchAll(
+                db, sql: "SELECT DISTINCT app FROM push_queue WHERE state = 'pending' AND not_before IS NULL"
+            ).map(AppName.init)
+        }
+    }
 
     /// Announces entries that other processes insert, and takes up interrupted fan-outs, until the task is cancelled.
     ///
@@ -19,6 +56,7 @@ extension SQLiteStore {
             }
             if let version, version != seen {
                 seen = version
+                await adopt()
                 announceArrivals()
             }
             if round.isMultiple(of: Self.safetyNet) {

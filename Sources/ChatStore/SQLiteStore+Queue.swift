@@ -65,14 +65,15 @@ extension SQLiteStore: PushQueue {
         }
     }
 
-    package func recover() async throws(ChatError) -> Int {
+    package func recover() async throws(ChatError) -> Recovery {
         try await writer.perform { db in
+            let epoch = try Int64.fetchOne(db, sql: "SELECT max(connection_epoch) FROM push_queue") ?? 0
             try db.execute(
                 sql: """
                     UPDATE push_queue SET state = 'pending', reason = ?, connection_epoch = NULL, identifier = NULL
                     WHERE state = 'written'
                     """, arguments: [LeaseScreening.recovered])
-            return db.changesCount
+            return Recovery(count: db.changesCount, lastEpoch: ConnectionEpoch(epoch))
         }
     }
 

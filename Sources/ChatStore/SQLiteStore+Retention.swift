@@ -11,6 +11,8 @@ package struct RetentionResult: Sendable, Hashable {
 extension SQLiteStore {
     /// Rows that one transaction deletes: few, so that a request never waits long behind it.
     private static let retentionStep = 500
+    /// Messages that one transaction deletes: each may have a large room's pushes, which then forget it.
+    private static let messageStep = 10
 
     /// Deletes messages older than `messages`, and pushes and feedback that were settled longer ago than `queue`.
     /// What is not settled stays, however old.
@@ -19,35 +21,40 @@ extension SQLiteStore {
         let oldest = (now - messages).sqlText
         let settled = (now - queue).sqlText
         var result = RetentionResult()
-        // Ids grow with time, so the oldest stand first and no index on the time is needed.
-        result.messages = try await deleteInSteps(
-            """
-            DELETE FROM messages WHERE message_id IN (SELECT message_id FROM messages ORDER BY message_id LIMIT ?1)
-                AND time_sent < ?2 AND fanout_after IS NULL
-            """, before: oldest)
         result.pushes = try await deleteInSteps(
+            of: Self.retentionStep,
             """
             DELETE FROM push_queue WHERE message_id IN (
                 SELECT message_id FROM push_queue WHERE time_settled IS NOT NULL AND time_settled < ?2
                 ORDER BY time_settled LIMIT ?1)
             """, before: settled)
-        result.feedback = try await deleteInSteps(
+        // Ids grow with time, so the oldest stand first and no index on the time is needed.
+        result.messages = try await deleteInSteps(
+            of: Self.messageStep,
             """
-            DELETE FROM feedback WHERE feedback_id IN (SELECT feedback_id FROM feedback ORDER BY feedback_id LIMIT ?1)
-                AND time_received < ?2 AND result IS NOT NULL
+            DELETE FROM messages WHERE message_id IN (
+                SELECT message_id FROM messages WHERE fanout_after IS NULL ORDER BY message_id LIMIT ?1)
+                AND time_sent < ?2
+            """, before: oldest)
+        result.feedback = try await deleteInSteps(
+            of: Self.retentionStep,
+            """
+            DELETE FROM feedback WHERE feedback_id IN (
+                SELECT feedback_id FROM feedback WHERE result IS NOT NULL ORDER BY feedback_id LIMIT ?1)
+                AND time_received < ?2
             """, before: settled)
         return result
     }
 
-    private func deleteInSteps(_ sql: String, before time: String) async throws(ChatError) -> Int {
+    private func deleteInSteps(of step: Int, _ sql: String, before time: String) async throws(ChatError) -> Int {
         var deleted = 0
         while true {
             let count = try await writer.perform { db in
-                try db.cachedStatement(sql: sql).execute(arguments: [Self.retentionStep, time])
+                try db.cachedStatement(sql: sql).execute(arguments: [step, time])
                 return db.changesCount
             }
             deleted += count
-            if count < Self.retentionStep { return deleted }
+            if count < step { return deleted }
         }
     }
 }

@@ -119,7 +119,7 @@ extension SQLiteStore: RoomStore {
             sql: """
                 INSERT INTO devices (app, device_token, time_created, time_registered) VALUES (?, ?, ?, ?)
                 ON CONFLICT (device_token, app) DO UPDATE SET time_registered = excluded.time_registered,
-                    time_deactivated = NULL, deactivated_reason = NULL
+                    time_deactivated = NULL, deactivated_reason = NULL, refusals = 0
                 """
         ).execute(arguments: [app.text, text, now, now])
         return text

@@ -18,8 +18,6 @@ extension SQLiteStore {
     private static let hindsight = Duration.seconds(3600)
 
     /// Brings entries that silence made `sent` back to `written`, for the verdict that follows.
-    ///
-    /// Only those of the running process: an epoch's number can be met again in another.
     private func recall(_ verdict: Verdict, now: Timestamp, _ db: Database) throws {
         try db.cachedStatement(
             sql: """
@@ -27,7 +25,7 @@ extension SQLiteStore {
                 WHERE time_settled >= ? AND state = 'sent' AND connection_epoch = ? AND identifier BETWEEN ? AND ?
                 """
         ).execute(arguments: [
-            max(now - Self.hindsight, opened).sqlText, verdict.connection.number,
+            (now - Self.hindsight).sqlText, verdict.connection.number,
             Int64(verdict.identifiers.lowerBound), Int64(verdict.identifiers.upperBound),
         ])
     }
@@ -44,13 +42,15 @@ extension SQLiteStore {
                 return []
             }
             return try Row.fetchAll(
-                db.cachedStatement(sql: sql + " RETURNING message_id, device_token"), arguments: arguments + key)
+                db.cachedStatement(sql: sql + " RETURNING message_id, device_token, state, app"),
+                arguments: arguments + key)
         }
         func settlement(_ rows: [Row], _ state: PushState) -> Settlement {
             let count = verdict.identifiers.count == 1 ? rows.count : db.changesCount
             return Settlement(
                 verdict: verdict, count: count, entry: rows.first?[0],
-                token: rows.first.flatMap { try? DeviceToken(parsing: $0[1]) }, state: state)
+                token: rows.first.flatMap { try? DeviceToken(parsing: $0[1]) },
+                state: rows.first.flatMap { PushState(rawValue: $0[2]) } ?? state)
         }
         let time = now.sqlText
         switch verdict.outcome {
@@ -58,8 +58,12 @@ extension SQLiteStore {
             return settlement(
                 try change("state = 'sent', reason = NULL, time_sent = ?, time_settled = ?", [time, time]), .sent)
         case .rejected(let reason):
-            return settlement(
-                try change("state = 'failed', reason = ?, time_settled = ?", [reason, time]), .failed)
+            let rows = try change("state = 'failed', reason = ?, time_settled = ?", [reason, time])
+            let result = settlement(rows, .failed)
+            if reason == Self.invalidToken, let row = rows.first {
+                try noteRefusal(token: row[1], app: row[3], now: now, db)
+            }
+            return result
         case .unregistered(let since, let reason):
             try db.cachedStatement(
                 sql: """
@@ -71,7 +75,8 @@ extension SQLiteStore {
             return settlement(
                 try change("state = 'failed', reason = ?, time_settled = ?", [reason, time]), .failed)
         case .notProcessed:
-            return settlement(try change("state = 'pending'", []), .pending)
+            // That was no attempt.
+            return settlement(try change("state = 'pending', attempts = attempts - 1", []), .pending)
         case .unanswered(let reason):
             return settlement(
                 try change(
@@ -95,6 +100,30 @@ extension SQLiteStore {
                 AND later.app = push_queue.app AND later.state = 'sent')
         """
 
+    /// The binary protocol's status 8.
+    private static let invalidToken = "InvalidToken"
+    /// Refusals of a token since it was registered, after which the device is deactivated: each costs the app its
+    /// connection, and anyone can join with a token that is none.
+    private static let refusalLimit = 5
+
+    /// Counts a refusal of a token, and deactivates its device when it is one too many.
+    ///
+    /// Only while the gateway accepts other pushes of the app: a certificate of the wrong environment makes every token
+    /// look bad. Registering again starts anew.
+    private func noteRefusal(token: String, app: String, now: Timestamp, _ db: Database) throws {
+        try db.cachedStatement(sql: "UPDATE devices SET refusals = refusals + 1 WHERE device_token = ? AND app = ?")
+            .execute(arguments: [token, app])
+        try db.cachedStatement(
+            sql: """
+                UPDATE devices SET time_deactivated = ?, deactivated_reason = ?
+                WHERE device_token = ? AND app = ? AND refusals >= ? AND time_deactivated IS NULL AND EXISTS (
+                    SELECT 1 FROM push_queue WHERE time_settled >= ? AND state = 'sent' AND push_queue.app = devices.app)
+                """
+        ).execute(arguments: [
+            now.sqlText, Self.invalidToken, token, app, Self.refusalLimit, (now - Self.hindsight).sqlText,
+        ])
+    }
+
     /// Each entry by the number of its own attempts.
     private func retry(
         _ verdict: Verdict, reason: String, key: StatementArguments, now: Timestamp, _ db: Database
@@ -102,9 +131,10 @@ extension SQLiteStore {
         let policy = settings().retry
         let rows = try Row.fetchAll(
             db.cachedStatement(
-                sql: "SELECT message_id, device_token, attempts FROM push_queue WHERE \(Self.named)"), arguments: key)
+                sql: "SELECT message_id, device_token, attempts - unanswered FROM push_queue WHERE \(Self.named)"), arguments: key)
         var state = PushState.pending
         for row in rows {
+            // An attempt that nobody answered says nothing about the push.
             let delay = policy.delay(afterAttempts: row[2])
             state = delay == nil ? .failed : .pending
             try db.cachedStatement(

@@ -15,14 +15,17 @@ package final class SQLiteStore: Sendable {
         /// How long a chat push is worth sending; nil for ever.
         package var expiration: Duration?
         package var retry: RetryPolicy
+        /// Whose entries another program's are, which says nothing of apps.
+        package var defaultApp: AppName
 
         package init(
             payload: @escaping @Sendable (AppName) -> AlertPayload, expiration: Duration? = nil,
-            retry: RetryPolicy = RetryPolicy()
+            retry: RetryPolicy = RetryPolicy(), defaultApp: AppName = .default
         ) {
             self.payload = payload
             self.expiration = expiration
             self.retry = retry
+            self.defaultApp = defaultApp
         }
     }
 
@@ -31,22 +34,26 @@ package final class SQLiteStore: Sendable {
     let settings: @Sendable () -> Settings
     let clock: TimeSource
     let logger: Logger
-    /// When this process opened the file.
-    let opened: Timestamp
+    /// Messages whose fan-out is under way.
+    let fanouts = Mutex<Set<MessageID>>([])
     private let subscribers = Mutex<[Int: AsyncStream<Void>.Continuation]>([:])
     private let nextSubscriber = Atomic(0)
 
     /// Opens or creates the database.
+    /// - Throws: ``DatabaseFile/Unusable``, or ``ChatError`` when the disk is in the way just now.
     package init(
         file: DatabaseFile, settings: @escaping @Sendable () -> Settings, clock: @escaping TimeSource = Timestamp.now,
         logger: Logger
     ) throws {
-        self.pool = try file.open()
+        do {
+            self.pool = try file.open()
+        } catch where error.isOfTheDisk {
+            throw ChatError(storing: error)
+        }
         self.writer = BatchingWriter(pool: pool)
         self.settings = settings
         self.clock = clock
         self.logger = logger
-        self.opened = clock()
     }
 
     /// Closes the connections. Calls after it fail.

@@ -24,6 +24,12 @@ package struct Schema: Sendable {
 
     /// In one transaction, so that a crash leaves the old version or the new one.
     func bringUpToDate(_ pool: DatabasePool, path: String) throws {
+        // The usual case takes no lock.
+        let isCurrent = try pool.read { db in
+            try Int.fetchOne(db, sql: "PRAGMA user_version") == version
+                && Int.fetchOne(db, sql: "PRAGMA application_id") == Self.applicationID
+        }
+        if isCurrent { return }
         try pool.writeInTransaction(.exclusive) { db in
             let found = try Int.fetchOne(db, sql: "PRAGMA user_version") ?? 0
             let isEmpty = try Int.fetchOne(db, sql: "SELECT count(*) FROM sqlite_schema") == 0

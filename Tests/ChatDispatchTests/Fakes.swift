@@ -45,9 +45,9 @@ final class FakeQueue: PushQueue {
         return verdicts.map { Settlement(verdict: $0, count: 1, entry: 1, token: nil, state: .sent) }
     }
 
-    func recover() async throws(ChatError) -> Int {
+    func recover() async throws(ChatError) -> Recovery {
         Issue.record("recover is not the dispatcher's")
-        return 0
+        return Recovery(count: 0, lastEpoch: ConnectionEpoch(0))
     }
 
     func nextDue(app: AppName) async throws(ChatError) -> Timestamp? {

@@ -176,7 +176,7 @@ struct QueueTests {
         _ = try await settle(1...1, .accepted)
         try store.close()
         let reopened = try fixture.open()
-        #expect(try await reopened.recover() == 1)
+        #expect(try await reopened.recover() == Recovery(count: 1, lastEpoch: ConnectionEpoch(1)))
         #expect(try states() == ["sent", "pending", "pending"])
     }
 

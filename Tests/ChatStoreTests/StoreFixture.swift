@@ -24,7 +24,9 @@ final class StoreFixture: Sendable {
     func open(_ schema: Schema = .current) throws -> SQLiteStore {
         try SQLiteStore(
             file: DatabaseFile(path: path, schema: schema),
-            settings: { SQLiteStore.Settings(payload: { _ in AlertPayload(limit: 2048) }) },
+            settings: { SQLiteStore.Settings(
+                    payload: { _ in AlertPayload(limit: 2048) }, retry: RetryPolicy(attempts: 10))
+            },
             clock: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 

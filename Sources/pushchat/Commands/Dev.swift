@@ -61,7 +61,8 @@ struct Dev: AsyncParsableCommand {
         let sources = ConfigurationSources(flags: flags, variables: [:], searched: [])
         do {
             let relay = RelayProcess(
-                sources: sources, configuration: try Configuration.load(sources), log: log, companions: [sandbox]
+                sources: sources, configuration: try Configuration.load(sources), reloads: false, log: log,
+                companions: [sandbox]
             ) { port in
                 print(
                     """

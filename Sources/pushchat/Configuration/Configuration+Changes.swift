@@ -29,6 +29,20 @@ extension Configuration {
         return changes
     }
 
+    /// This configuration with everything of `new` that a running process can take over: what needs a restart, and which
+    /// apps there are, stays.
+    func adopting(_ new: Configuration) -> Configuration {
+        var result = self
+        for setting in SettingsTable.relay where !setting.needsRestart { setting.copy(new, &result) }
+        result.apps = apps.map { app in
+            guard let other = new.app(app.name) else { return app }
+            var app = app
+            for setting in SettingsTable.app where !setting.needsRestart { setting.copy(other, &app) }
+            return app
+        }
+        return result
+    }
+
     private static func differences<Root>(
         _ settings: [Setting<Root>], _ old: Root, _ new: Root, app: AppName?
     ) -> [SettingChange] {

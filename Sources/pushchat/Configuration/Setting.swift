@@ -18,6 +18,8 @@ struct Setting<Root: Sendable>: Sendable {
     /// The value in the form in which it can be written into the file; nil if there is none.
     let text: @Sendable (Root) -> String?
     let isSame: @Sendable (Root, Root) -> Bool
+    /// Takes the value over from another root.
+    let copy: @Sendable (_ from: Root, _ to: inout Root) -> Void
 
     init<Value: Sendable & Equatable>(
         _ name: String, _ path: any WritableKeyPath<Root, Value> & Sendable, _ kind: SettingKind<Value>,
@@ -37,6 +39,7 @@ struct Setting<Root: Sendable>: Sendable {
         }
         text = { kind.text($0[keyPath: path]) }
         isSame = { $0[keyPath: path] == $1[keyPath: path] }
+        copy = { $1[keyPath: path] = $0[keyPath: path] }
     }
 
     /// The value as it may be shown.

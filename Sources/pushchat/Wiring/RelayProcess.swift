@@ -13,23 +13,30 @@ import UnixSignals
 struct RelayProcess: Sendable {
     /// How long the parts have to finish what is in flight before they are cut off.
     private static let shutdownLimit = Duration.seconds(20)
+    /// And how long to end after that, before the process ends all the same. The queue is on disk.
+    private static let cancellationLimit = Duration.seconds(5)
+    /// Between tries to open a database that is locked or on a full disk.
+    private static let reopenInterval = Duration.seconds(1)
 
     private let sources: ConfigurationSources
     private let configuration: Configuration
+    private let reloads: Bool
     private let log: LogSettings
     private let companions: [any Service]
     private let onListening: @Sendable (Int) -> Void
 
     /// - Parameters:
     ///   - sources: read again on SIGHUP.
+    ///   - reloads: whether SIGHUP means that; otherwise it ends the process, as a closed terminal should.
     ///   - log: handed in when logging has begun already.
     ///   - companions: further services, started first and stopped last.
     init(
-        sources: ConfigurationSources, configuration: Configuration, log: LogSettings? = nil,
+        sources: ConfigurationSources, configuration: Configuration, reloads: Bool = true, log: LogSettings? = nil,
         companions: [any Service] = [], onListening: @escaping @Sendable (Int) -> Void = { _ in }
     ) {
         self.sources = sources
         self.configuration = configuration
+        self.reloads = reloads
         self.companions = companions
         self.onListening = onListening
         if let log {
@@ -57,18 +64,22 @@ struct RelayProcess: Sendable {
         FileLimit.raise()
         let live = LiveConfiguration(configuration)
         let lock = try DatabaseLock(path: configuration.database.path)
-        let store = try SQLiteStore(
-            file: DatabaseFile(path: configuration.database.path), settings: { live.storeSettings }, logger: logger)
-        let recovered = try await store.recover()
+        let (store, recovery) = try await openStore(live, logger)
         logger.info(
             "started",
             metadata: [
                 "version": "\(Pushchat.version)", "environment": "\(configuration.environment.rawValue)",
                 "database": "\(configuration.database.path)", "configuration": "\(configuration.file ?? "defaults")",
-                "recovered": "\(recovered)",
+                "recovered": "\(recovery.count)",
             ])
+        let orphans = try await store.appsWithEntries().filter { configuration.app($0) == nil && $0 != .default }
+        if !orphans.isEmpty {
+            logger.warning(
+                "entries wait for apps that are not configured",
+                metadata: ["apps": "\(orphans.map(\.text).joined(separator: " "))"])
+        }
 
-        let epochs = ConnectionEpochs()
+        let epochs = ConnectionEpochs(after: recovery.lastEpoch)
         var apps: [AppRuntime] = []
         for app in configuration.apps {
             apps.append(AppRuntime(app, endpoints: try .init(app), epochs: epochs, logger: logger))
@@ -85,23 +96,41 @@ struct RelayProcess: Sendable {
                 logger.info("listening", metadata: ["host": "\(configuration.http.host)", "port": "\(port)"])
                 onListening(port)
             })
-        let reloader = Reloader(
-            sources: sources, live: live, apps: apps, certificate: certificate, log: log, logger: logger)
-
         let showsTokens = configuration.environment == .development
         let services: [any Service] =
             companions + [
                 QueueWatch(store: store),
                 Housekeeping(
                     sweep: { () async throws(ChatError) in try await sweep(store, live.current) }, logger: logger),
-            ] + apps.flatMap { $0.services(store: store, showsTokens: showsTokens) } + [server, reloader]
+            ] + apps.flatMap { $0.services(store: store, showsTokens: showsTokens) } + [server]
+            + (reloads
+                ? [
+                    Reloader(
+                        sources: sources, live: live, apps: apps, certificate: certificate, log: log, logger: logger)
+                ] : [])
         var group = ServiceGroupConfiguration(
             services: services.map(NamedService.init), gracefulShutdownSignals: [.sigterm, .sigint], logger: logger)
         group.maximumGracefulShutdownDuration = Self.shutdownLimit
+        group.maximumCancellationDuration = Self.cancellationLimit
         try await ServiceGroup(configuration: group).run()
         try store.close()
         logger.info("stopped")
         _ = consume lock
+    }
+
+    /// Waits while the disk is in the way: a lock that another process holds is no reason not to start.
+    private func openStore(_ live: LiveConfiguration, _ logger: Logger) async throws -> (SQLiteStore, Recovery) {
+        while true {
+            do {
+                let store = try SQLiteStore(
+                    file: DatabaseFile(path: configuration.database.path), settings: { live.storeSettings },
+                    logger: logger)
+                return (store, try await store.recover())
+            } catch let error as ChatError where error.code == .unavailable {
+                logger.error("the database cannot be opened now, trying again", metadata: ["error": "\(error)"])
+                try await Task.sleep(for: Self.reopenInterval)
+            }
+        }
     }
 
     private func sweep(
@@ -178,7 +207,7 @@ final class LiveConfiguration: Sendable {
                 }),
             store: SQLiteStore.Settings(
                 payload: { AlertPayload(sound: sound, limit: limits[$0] ?? smallest) },
-                expiration: configuration.push.expiration),
+                expiration: configuration.push.expiration, defaultApp: configuration.defaultApp),
             apps: AppDirectory(configuration))
     }
 }

@@ -23,14 +23,16 @@ struct Reloader: Service {
 
     func reload() async {
         do {
-            let new = try Configuration.load(sources)
+            let running = live.current
+            let wanted = try Configuration.load(sources)
+            let new = running.adopting(wanted)
             var endpoints: [(AppRuntime, AppConfiguration, AppRuntime.Endpoints)] = []
             for app in apps {
                 guard let configuration = new.app(app.name) else { continue }
                 endpoints.append((app, configuration, try AppRuntime.Endpoints(configuration)))
             }
             try certificate?.reload()
-            let changes = live.current.changes(to: new)
+            let changes = running.changes(to: wanted)
             live.replace(new)
             log.set(level: new.log.level, format: new.log.format)
             for (app, configuration, endpoints) in endpoints {

@@ -51,7 +51,7 @@ struct TestTLSClient: Sendable {
         let loop = group.next()
         let ending = loop.makePromise(of: Ending.self)
         let handshake = loop.makePromise(of: Void.self)
-        let channel = try await ClientBootstrap(group: loop)
+        let connecting = ClientBootstrap(group: loop)
             .channelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
                     let pipeline = channel.pipeline.syncOperations
@@ -59,7 +59,12 @@ struct TestTLSClient: Sendable {
                     try pipeline.addHandler(Collector(ending, handshake))
                 }
             }
-            .connect(host: address.host, port: address.port).get()
+            .connect(host: address.host, port: address.port)
+        connecting.whenFailure { error in
+            ending.fail(error)
+            handshake.fail(error)
+        }
+        let channel = try await connecting.get()
         return TestTLSClient(
             channel: channel, ending: ending.futureResult, handshake: handshake.futureResult)
     }
