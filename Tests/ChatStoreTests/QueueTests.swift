@@ -169,6 +169,79 @@ struct QueueTests {
         #expect(try fixture.query("SELECT reason FROM push_queue")[0][0] == "ProcessingError")
     }
 
+    @Test("Being discarded behind a bad one is no attempt, nor is silence one that counts")
+    func attempts() async throws {
+        try insert(1)
+        for connection in 1...30 {
+            _ = try await lease(StoreFixture.slot(Int64(connection)))
+            _ = try await settle(1...1, .notProcessed, connection: Int64(connection))
+        }
+        _ = try await lease(StoreFixture.slot(31))
+        _ = try await settle(1...1, .unanswered(reason: "ConnectionClosed"), connection: 31)
+        _ = try await lease(StoreFixture.slot(32))
+        _ = try await settle(1...1, .retry(reason: "ProcessingError"), connection: 32)
+        let now = fixture.time.withLock { $0 }
+        #expect(try await store.nextDue(app: .default) == now + .seconds(1))
+        #expect(try fixture.value("SELECT attempts FROM push_queue") == 2)
+    }
+
+    @Test("A token that is refused again and again is given up, but not for a certificate that makes all look bad")
+    func refusals() async throws {
+        for number in 1...3 { try await store.join(StoreFixture.join(number, "room\(number)")) }
+        let bad = try StoreFixture.token(1).description
+        var connection: Int64 = 0
+        func refuse() async throws {
+            connection += 1
+            _ = try fixture.query("INSERT INTO push_queue (device_token, payload) VALUES (?, '{}')", [bad])
+            _ = try await lease(StoreFixture.slot(connection))
+            _ = try await settle(1...1, .rejected(reason: "InvalidToken"), connection: connection)
+        }
+        for _ in 0..<8 { try await refuse() }
+        let inactive = "SELECT count(*) FROM devices WHERE deactivated_reason = 'InvalidToken'"
+        #expect(try fixture.value(inactive) == 0)
+        try insert(1)
+        _ = try fixture.query(
+            "UPDATE push_queue SET device_token = ? WHERE state = 'pending'", [StoreFixture.token(2).description])
+        _ = try await lease(StoreFixture.slot(100))
+        _ = try await settle(1...1, .accepted, connection: 100)
+        try await refuse()
+        #expect(try fixture.value(inactive) == 1)
+        try await store.join(StoreFixture.join(1, "room1"))
+        #expect(try fixture.value(inactive) == 0)
+        for _ in 0..<4 { try await refuse() }
+        #expect(try fixture.value(inactive) == 0)
+    }
+
+    @Test("A time in another form than the column's is refused at the insert, not misread")
+    func strictColumns() {
+        for column in ["not_before", "expires_at"] {
+            #expect(throws: DatabaseError.self) {
+                try fixture.query(
+                    "INSERT INTO push_queue (device_token, payload, \(column)) VALUES ('aa', '{}', datetime('now'))")
+            }
+        }
+    }
+
+    @Test(
+        "A row that names no app goes to the default app, whatever that is called", .timeLimit(.minutes(1)))
+    func adoption() async throws {
+        let other = try StoreFixture()
+        let store = try other.open(defaultApp: AppName("news"))
+        var arrivals = store.arrivals().makeAsyncIterator()
+        let watch = Task { await store.watch() }
+        defer { watch.cancel() }
+        await arrivals.next()
+        _ = try other.query(
+            "INSERT INTO push_queue (device_token, payload) VALUES (?, '{}')", [StoreFixture.token(1).description])
+        var lease: Lease
+        repeat {
+            // Each look may be on an announcement that is older than the row.
+            await arrivals.next()
+            lease = try await store.lease(app: AppName("news"), for: StoreFixture.slot())
+        } while lease.pushes.isEmpty
+        #expect(lease.pushes.count == 1)
+    }
+
     @Test("After a crash exactly the written entries are in doubt")
     func recovery() async throws {
         try insert(3)

@@ -21,11 +21,11 @@ final class StoreFixture: Sendable {
         try? FileManager.default.removeItem(at: directory)
     }
 
-    func open(_ schema: Schema = .current) throws -> SQLiteStore {
+    func open(_ schema: Schema = .current, defaultApp: AppName = .default) throws -> SQLiteStore {
         try SQLiteStore(
             file: DatabaseFile(path: path, schema: schema),
             settings: { SQLiteStore.Settings(
-                    payload: { _ in AlertPayload(limit: 2048) }, retry: RetryPolicy(attempts: 10))
+                    payload: { _ in AlertPayload(limit: 2048) }, retry: RetryPolicy(attempts: 10), defaultApp: defaultApp)
             },
             clock: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }

@@ -126,4 +126,26 @@ import Testing
         let appKeys = SettingsTable.knownOfApp.map(\.spelling)
         #expect(Set(appKeys).count == appKeys.count)
     }
+
+    @Test("A running relay takes over what it can, and keeps what only a restart can change")
+    func adopting() throws {
+        var old = Configuration(environment: .development)
+        old.apps = ["news", "mail"].map { AppConfiguration(name: AppName($0), environment: .development) }
+        var new = Configuration(environment: .production)
+        new.push.sound = "beep.caf"
+        new.http.port = 1
+        new.apps = ["mail", "default"].map { AppConfiguration(name: AppName($0), environment: .production) }
+        new.apps[0].certificate = "/mail.pem"
+        new.apps[0].payloadLimit = 256
+        let result = old.adopting(new)
+        #expect(result.push.sound == "beep.caf")
+        #expect(result.http.port == 44447)
+        #expect(result.environment == .development)
+        #expect(result.apps.map(\.name.text) == ["news", "mail"])
+        #expect(result.defaultApp == AppName("news"))
+        #expect(result.apps[1].certificate == "/mail.pem")
+        #expect(result.apps[1].payloadLimit == 2048)
+        let rest = result.changes(to: new).filter { !$0.needsRestart }
+        #expect(rest == [])
+    }
 }
