@@ -28,12 +28,21 @@ package struct ClientCredentials: Sendable {
     ///   - passphrase: of the key or the PKCS#12 file.
     package init(certificate: String, key: String? = nil, passphrase: String? = nil) throws(CredentialsError) {
         let bytes = try Self.read(certificate)
+        let found: [NIOSSLCertificate]
         if String(decoding: bytes, as: UTF8.self).contains("-----BEGIN ") {
-            chain = try Self.chain(bytes, file: certificate)
+            found = try Self.certificates(bytes, file: certificate)
             self.key = try Self.key(try key.map(Self.read) ?? bytes, file: key ?? certificate, passphrase: passphrase)
         } else {
-            (chain, self.key) = try Self.unpack(bytes, file: certificate, passphrase: passphrase)
+            (found, self.key) = try PKCS12File(path: certificate, bytes: bytes).unpack(passphrase: passphrase)
         }
+        guard let chain = Self.leafFirst(found, key: self.key) else {
+            throw CredentialsError(
+                """
+                the private key in \(key ?? certificate) belongs to no certificate in \(certificate); \
+                name the key with which that certificate was requested
+                """)
+        }
+        self.chain = chain
         do {
             summary = try CertificateSummary(der: chain[0].toDERBytes())
         } catch {
@@ -47,32 +56,40 @@ package struct ClientCredentials: Sendable {
         }
         defer { try? handle.close() }
         guard let data = try? handle.read(upToCount: longestFile + 1) else {
-            throw CredentialsError("\(file) is empty or cannot be read")
+            throw CredentialsError("\(file) is empty or cannot be read; wanted is a PEM or PKCS#12 (.p12) file")
         }
         guard data.count <= longestFile else {
-            throw CredentialsError("\(file) has over \(longestFile) bytes and is no certificate file")
+            throw CredentialsError("\(file) has over \(longestFile) bytes; wanted is a PEM or PKCS#12 (.p12) file")
         }
         return Array(data)
     }
 
-    private static func chain(_ bytes: [UInt8], file: String) throws(CredentialsError) -> [NIOSSLCertificate] {
+    private static func certificates(_ bytes: [UInt8], file: String) throws(CredentialsError) -> [NIOSSLCertificate] {
+        guard String(decoding: bytes, as: UTF8.self).contains("CERTIFICATE-----") else {
+            throw CredentialsError("\(file) holds no certificate; put it there beside the key")
+        }
         do {
-            let chain = try NIOSSLCertificate.fromPEMBytes(bytes)
-            guard !chain.isEmpty else { throw CredentialsError("\(file) holds no certificate") }
-            return chain
-        } catch let error as CredentialsError {
-            throw error
+            return try NIOSSLCertificate.fromPEMBytes(bytes)
         } catch {
-            throw CredentialsError("\(file) holds no PEM certificate that can be read: \(error)")
+            throw CredentialsError("\(file) is damaged, its PEM cannot be read; copy it anew: \(error)")
         }
     }
 
     private static func key(
         _ bytes: [UInt8], file: String, passphrase: String?
     ) throws(CredentialsError) -> NIOSSLPrivateKey {
-        guard String(decoding: bytes, as: UTF8.self).contains("PRIVATE KEY-----") else {
+        let text = String(decoding: bytes, as: UTF8.self)
+        guard text.contains("PRIVATE KEY-----") else {
             throw CredentialsError(
                 "\(file) holds no private key; put it into the same file, or name its file in certificate_key")
+        }
+        // NIOSSL's callback for PEM traps on a byte beyond ASCII.
+        if text.contains("ENCRYPTED"), let passphrase, !passphrase.utf8.allSatisfy({ $0 < 0x80 }) {
+            throw CredentialsError(
+                """
+                the passphrase of the private key in \(file) is not plain ASCII; give the key another: \
+                openssl pkey -in \(shellQuoted(file)) -aes256 -out \(shellQuoted(file + ".new"))
+                """)
         }
         do {
             return try NIOSSLPrivateKey(bytes: bytes, format: .pem) { (setter: ([UInt8]) -> Void) in
@@ -84,30 +101,36 @@ package struct ClientCredentials: Sendable {
         }
     }
 
-    private static func unpack(
-        _ bytes: [UInt8], file: String, passphrase: String?
-    ) throws(CredentialsError) -> ([NIOSSLCertificate], NIOSSLPrivateKey) {
-        do {
-            let bundle =
-                if let passphrase {
-                    try NIOSSLPKCS12Bundle(buffer: bytes, passphrase: Array(passphrase.utf8))
-                } else {
-                    try NIOSSLPKCS12Bundle(buffer: bytes)
-                }
-            guard !bundle.certificateChain.isEmpty else {
-                throw CredentialsError("\(file) holds no certificate, only a key")
-            }
-            return (bundle.certificateChain, bundle.privateKey)
-        } catch let error as CredentialsError {
-            throw error
-        } catch {
-            let stem = (file as NSString).deletingPathExtension
-            throw CredentialsError(
-                """
-                \(file) is neither PEM nor a PKCS#12 file that can be read with \
-                \(passphrase == nil ? "no passphrase" : "the passphrase given") (\(error)). If the passphrase is right, convert it: \
-                openssl pkcs12 -legacy -in \(file) -nodes -out \(stem).pem
-                """)
+    /// The certificates with the key's own in front, where TLS wants it; files have them in any order.
+    /// - Returns: nil if none is the key's. Of several, as after a renewal with the same key, the last to expire.
+    private static func leafFirst(_ found: [NIOSSLCertificate], key: NIOSSLPrivateKey) -> [NIOSSLCertificate]? {
+        let leaf = found.indices.filter { fits(found[$0], key) }
+            .max { found[$0].notValidAfter < found[$1].notValidAfter }
+        guard let leaf else { return nil }
+        return [found[leaf]] + found[..<leaf] + found[(leaf + 1)...]
+    }
+
+    /// Whether TLS takes the two together.
+    private static func fits(_ certificate: NIOSSLCertificate, _ key: NIOSSLPrivateKey) -> Bool {
+        var configuration = TLSConfiguration.makeClientConfiguration()
+        // Spares reading the system's authorities; nothing connects with this.
+        configuration.certificateVerification = .none
+        configuration.certificateChain = [.certificate(certificate)]
+        configuration.privateKey = .privateKey(key)
+        return (try? NIOSSLContext(configuration: configuration)) != nil
+    }
+}
+
+/// A path as one word of a shell's command line.
+func shellQuoted(_ path: String) -> String {
+    let isPlain = path.utf8.allSatisfy {
+        switch $0 {
+        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+            UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "/"), UInt8(ascii: "."), UInt8(ascii: "-"),
+            UInt8(ascii: "_"):
+            true
+        default: false
         }
     }
+    return isPlain ? path : "'" + path.replacingOccurrences(of: "'", with: "'\\''") + "'"
 }

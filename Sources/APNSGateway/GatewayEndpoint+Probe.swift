@@ -21,7 +21,7 @@ extension GatewayEndpoint {
         } catch let error as GatewayUnreachable {
             throw error
         } catch {
-            throw GatewayUnreachable("\(host):\(port) cannot be reached: \(error)")
+            throw GatewayUnreachable("\(host):\(port) cannot be reached: \(ConnectionFailure.text(error))")
         }
     }
 
@@ -32,7 +32,7 @@ extension GatewayEndpoint {
                 .connectTimeout(Self.timeout).connect(host: host, port: port).get()
             try await channel.close()
         } catch {
-            throw GatewayUnreachable("\(host):\(port) cannot be reached: \(error)")
+            throw GatewayUnreachable("\(host):\(port) cannot be reached: \(ConnectionFailure.text(error))")
         }
     }
 }

@@ -15,6 +15,8 @@ package struct ChatError: Error, Sendable, CustomStringConvertible {
         case notJoined = "not_joined"
         /// An `Idempotency-Key` was used before, for another text.
         case idempotencyConflict = "idempotency_conflict"
+        /// The request comes from where none may come.
+        case forbidden
         case tooLarge = "too_large"
         case unsupportedMediaType = "unsupported_media_type"
         case tooManyRequests = "too_many_requests"

@@ -4,6 +4,8 @@ import ChatDomain
 package struct ChatHTTPSettings: Sendable {
     /// Serves the tutorial's test pages.
     package var isDevelopment: Bool
+    /// Only this machine is meant to reach the server, so that web pages of others are refused.
+    package var refusesForeignPages: Bool
     /// Bytes of a message's text.
     package var textLimit: Int
     /// Only these are believed when they say on whose behalf they ask.
@@ -14,10 +16,11 @@ package struct ChatHTTPSettings: Sendable {
     package var memberRate: RateLimit?
 
     package init(
-        isDevelopment: Bool = false, textLimit: Int = MessageText.defaultLimit, trustedProxies: [AddressRange] = [],
+        isDevelopment: Bool = false, refusesForeignPages: Bool = false, textLimit: Int = MessageText.defaultLimit, trustedProxies: [AddressRange] = [],
         addressRate: RateLimit? = nil, memberRate: RateLimit? = nil
     ) {
         self.isDevelopment = isDevelopment
+        self.refusesForeignPages = refusesForeignPages
         self.textLimit = textLimit
         self.trustedProxies = trustedProxies
         self.addressRate = addressRate

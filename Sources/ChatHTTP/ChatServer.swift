@@ -62,7 +62,8 @@ package struct ChatServer: Service {
             api: ChatAPI(
                 store: store, settings: settings, resolveApp: resolveApp, rates: RateGate(now: clock), logger: logger),
             pages: Pages(settings: settings, health: health), health: health,
-            answers: AnswerMiddleware(logger: logger))
+            answers: AnswerMiddleware(logger: logger),
+            guarding: ForeignPageGuard(settings: settings))
     }
 
     package func run() async throws {

@@ -22,6 +22,7 @@ struct ErrorAnswer: Error, Sendable {
             switch error.code {
             case .unknownCommand, .missingField, .invalidField, .malformedRequest: .badRequest
             case .notJoined: .notFound
+            case .forbidden: .forbidden
             case .idempotencyConflict: .unprocessableContent
             case .tooLarge: .contentTooLarge
             case .unsupportedMediaType: .unsupportedMediaType

@@ -5,11 +5,12 @@ import Hummingbird
 struct Routes {
     private let router = Router(context: ChatContext.self)
 
-    static func build(api: ChatAPI, pages: Pages, health: Health, answers: AnswerMiddleware)
+    static func build(api: ChatAPI, pages: Pages, health: Health, answers: AnswerMiddleware, guarding: ForeignPageGuard)
         -> RouterResponder<ChatContext>
     {
         let routes = Routes()
         routes.router.add(middleware: answers)
+        routes.router.add(middleware: guarding)
 
         routes.post("/api.php", api.answer)
         routes.post("/api", api.answer)

@@ -113,8 +113,8 @@ final class BatchingWriter: Sendable {
                 for operation in batch { commit([operation], db) }
                 return
             }
-            // Who waits behind a disk that is full or a lock that is held would wait as long again, for the same answer.
-            let others = error.isOfTheDisk ? takeAll() : []
+            // Another process holds the lock: those in line have waited for it, too, and would do so again.
+            let others = error.isOfALock ? takeAll() : []
             for operation in batch + others { operation.fail(ChatError(storing: error)) }
         }
     }

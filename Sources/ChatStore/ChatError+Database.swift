@@ -17,6 +17,12 @@ extension ChatError {
 }
 
 extension Error {
+    /// Another process holds the database, and did so for ``DatabaseFile/busyTimeout``.
+    var isOfALock: Bool {
+        guard let error = self as? DatabaseError else { return false }
+        return error.resultCode == .SQLITE_BUSY || error.resultCode == .SQLITE_LOCKED
+    }
+
     /// The disk or another process is in the way: it fails everything alike, and passes.
     var isOfTheDisk: Bool {
         guard let error = self as? DatabaseError else { return false }

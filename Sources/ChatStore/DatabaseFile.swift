@@ -89,7 +89,7 @@ extension DatabaseFile {
                     throw Unusable(description: "\(path) is a database of another program")
                 }
                 guard found <= schema.version else {
-                    throw Unusable(description: "\(path) has schema version \(found), newer than this pushchat knows")
+                    throw Unusable(description: "\(path) has schema version \(found), newer than this pushchat knows; run the newer one")
                 }
                 let members = try Int.fetchOne(db, sql: "SELECT count(*) FROM active_users") ?? 0
                 let waiting =

@@ -56,8 +56,14 @@ package final class SQLiteStore: Sendable {
         self.logger = logger
     }
 
-    /// Closes the connections. Calls after it fail.
+    /// Closes the connections, with everything in the one file. Calls after it fail.
     package func close() throws {
+        do {
+            try pool.writeWithoutTransaction { db in _ = try db.checkpoint(.truncate) }
+        } catch {
+            // Somebody reads: what is in the write-ahead log is as durable there.
+            logger.debug("the write-ahead log stays", metadata: ["error": "\(error)"])
+        }
         try pool.close()
     }
 

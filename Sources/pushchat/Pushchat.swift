@@ -13,8 +13,8 @@ struct Pushchat: AsyncParsableCommand {
             To run it:                            pushchat serve --config pushchat.yaml
             To see what is right and what is not: pushchat check
 
-            Settings come from a YAML file, PUSHCHAT_… variables and flags, the later over the earlier;
-            `pushchat config` shows what is in force and where it came from.
+            Settings come from a YAML file, PUSHCHAT_… variables and flags.
+            To see what is in force, and where it came from: pushchat config
             """,
         version: "pushchat \(version)",
         subcommands: [Serve.self, Dev.self, SandboxCommand.self, Check.self, ShowConfiguration.self],

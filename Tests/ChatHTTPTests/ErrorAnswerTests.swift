@@ -10,7 +10,7 @@ struct ErrorAnswerTests {
         "Each code has its status",
         arguments: [
             (.unknownCommand, 400), (.missingField, 400), (.invalidField, 400), (.malformedRequest, 400),
-            (.notJoined, 404), (.tooLarge, 413), (.unsupportedMediaType, 415), (.idempotencyConflict, 422),
+            (.notJoined, 404), (.forbidden, 403), (.tooLarge, 413), (.unsupportedMediaType, 415), (.idempotencyConflict, 422),
             (.tooManyRequests, 429), (.internalError, 500), (.unavailable, 503),
         ] as [(ChatError.Code, Int)])
     func statuses(code: ChatError.Code, status: Int) async throws {
@@ -25,7 +25,7 @@ struct ErrorAnswerTests {
 
     @Test("The table above has every code")
     func complete() {
-        #expect(ChatError.Code.allCases.count == 11)
+        #expect(ChatError.Code.allCases.count == 12)
     }
 
     @Test("What went wrong inside is for the log only; the answer says just that it did")

@@ -231,7 +231,7 @@ package final class BinaryGateway: PushGateway {
         } catch is CancellationError {
             return false
         } catch {
-            logger.warning("could not connect", metadata: ["error": "\(error)"])
+            logger.warning("could not connect", metadata: ["error": "\(ConnectionFailure.text(error))"])
             return false
         }
     }

@@ -1,12 +1,16 @@
 import Hummingbird
 import Logging
 import NIOCore
+import ServiceLifecycle
 
 /// The plain HTTP listener of the control API.
 struct ControlServer: Sendable {
     let address: SandboxAddress
     /// Ends when the server does: on ``stop()``, or because it failed.
     private let serving: Task<Void, any Error>
+    private let group: ServiceGroup
+    /// How long requests may take to be finished when the server stops.
+    private static let shutdownLimit = Duration.seconds(1)
 
     /// Listens and answers until stopped.
     static func start(
@@ -24,9 +28,12 @@ struct ControlServer: Sendable {
             eventLoopGroupProvider: .shared(group),
             logger: quiet)
         // Hummingbird listens and serves in one call; a task of its own lets the port be known before serving ends.
+        var services = ServiceGroupConfiguration(services: [application], logger: quiet)
+        services.maximumGracefulShutdownDuration = Self.shutdownLimit
+        let stoppable = ServiceGroup(configuration: services)
         let serving = Task {
             do {
-                try await application.run()
+                try await stoppable.run()
                 bound.finish()
             } catch {
                 bound.finish(throwing: error)
@@ -40,7 +47,7 @@ struct ControlServer: Sendable {
             serving.cancel()
             throw CancellationError()
         }
-        return ControlServer(address: SandboxAddress(host: host, port: boundPort), serving: serving)
+        return ControlServer(address: SandboxAddress(host: host, port: boundPort), serving: serving, group: stoppable)
     }
 
     func waitUntilEnded() async throws {
@@ -48,7 +55,7 @@ struct ControlServer: Sendable {
     }
 
     func stop() async {
-        serving.cancel()
+        await group.triggerGracefulShutdown()
         _ = await serving.result
     }
 }

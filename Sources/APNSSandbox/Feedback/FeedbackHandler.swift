@@ -32,7 +32,7 @@ final class FeedbackHandler: ChannelInboundHandler {
         switch event {
         case let client as ClientIdentified:
             reading = world.withState { $0.readFeedback(topic: client.topic) }
-            logger.info(
+            logger.debug(
                 "Feedback connection opened",
                 metadata: [
                     "topic": "\(client.topic ?? "none")", "tuples": "\(reading?.tuples.count ?? 0)",
@@ -68,6 +68,9 @@ final class FeedbackHandler: ChannelInboundHandler {
     func channelInactive(context: ChannelHandlerContext) {
         timer?.cancel()
         timer = nil
+        // A client that closes after us, and without TLS's farewell, shows only here: with both directions shut there is
+        // no event of its own for its end. A reset was an error before, and has taken the reading away.
+        if isWhole { finish() }
         context.fireChannelInactive()
     }
 

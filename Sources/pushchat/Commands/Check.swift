@@ -50,7 +50,10 @@ struct Check: AsyncParsableCommand {
             }
             do {
                 let endpoints = try AppRuntime.Endpoints(app)
-                if let certificate = endpoints.certificate { check(certificate, of: app, subject, report) }
+                if let certificate = endpoints.certificate { 
+                    check(certificate, of: app, in: configuration.environment, subject, report)
+                }
+                if app.isRetired { report(.warning, "\(subject) gateway", AppConfiguration.retirement) }
                 await probe("\(subject) gateway", endpoints.push, report) {
                     (endpoint) async throws(GatewayUnreachable) in try await endpoint.probe()
                 }
@@ -68,16 +71,24 @@ struct Check: AsyncParsableCommand {
     }
 
     private func check(
-        _ certificate: CertificateSummary, of app: AppConfiguration, _ subject: String,
-        _ report: (Result, String, String) -> Void
+        _ certificate: CertificateSummary, of app: AppConfiguration, in environment: Configuration.Environment,
+        _ subject: String, _ report: (Result, String, String) -> Void
     ) {
         let days = certificate.daysLeft(at: Date())
         let topic = certificate.topic ?? "no topic"
+        let isOfOtherEnvironment =
+            switch certificate.environment {
+            case .development: environment == .production
+            case .production: environment == .development
+            case .both, .unstated: false
+            }
         let text = "\(certificate.commonName), topic \(topic), \(certificate.environment.rawValue), \(days) days left"
         if certificate.notBefore > Date() || days < 0 {
             report(.failed, "\(subject) certificate", text + (days < 0 ? ": it has expired" : ": it is not valid yet"))
         } else if let wanted = app.topic, let found = certificate.topic, wanted != found {
             report(.failed, "\(subject) certificate", text + ": the configured topic is \(wanted)")
+        } else if isOfOtherEnvironment {
+            report(.warning, "\(subject) certificate", text + ": the relay runs in \(environment.rawValue)")
         } else {
             report(days < Self.fewDays ? .warning : .ok, "\(subject) certificate", text)
         }

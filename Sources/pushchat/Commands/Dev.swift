@@ -9,8 +9,8 @@ struct Dev: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Run relay and sandbox together, on loopback, with nothing to configure.",
         discussion: """
-            State is kept in ./.pushchat/; delete it to start anew. A message posted to the relay arrives in the
-            sandbox's inbox over a real TLS connection, as it would at Apple.
+            State is kept in ./.pushchat/; delete it to start anew.
+            What is posted to the relay arrives in the sandbox's inbox.
             """)
 
     @Option(help: ArgumentHelp("The relay's port; 0 for any that is free.", valueName: "port"))
@@ -30,6 +30,12 @@ struct Dev: AsyncParsableCommand {
 
     @Option(help: ArgumentHelp("text or json.", valueName: "format"))
     var logFormat = LogFormat.text
+
+    func validate() throws {
+        guard gateway == "binary" else {
+            throw ValidationError("--gateway \(gateway): this version speaks only binary")
+        }
+    }
 
     func run() async throws {
         let log = LogSettings(level: logLevel, format: logFormat)
@@ -69,6 +75,7 @@ struct Dev: AsyncParsableCommand {
                     PushChat Relay \(Pushchat.version)
                       relay    http://127.0.0.1:\(port)/         (API: POST /api.php)
                       inbox    http://\(addresses.control)/notifications
+                      sandbox  http://\(addresses.control)/         (what else it can do)
                       data     \(directory)/
                     Stop with Ctrl-C.
                     """)

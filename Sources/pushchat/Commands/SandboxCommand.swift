@@ -10,10 +10,10 @@ struct SandboxCommand: AsyncParsableCommand {
         commandName: "sandbox",
         abstract: "Run the local gateway that plays Apple: binary protocol, feedback service, inbox.",
         discussion: """
-            Point your provider at it instead of Apple; the first start writes certificates into its folder.
-            What arrived:      curl http://127.0.0.1:2198/notifications
-            Faults to inject:  curl -H 'Content-Type: application/json' http://127.0.0.1:2198/faults \\
-                                 -d '{"protocol":"binary","action":"status","status":8}'
+            Point your provider at it instead of Apple.
+            The first start writes certificates into its folder.
+            What arrived:     curl http://127.0.0.1:2198/notifications
+            What it can do:   curl http://127.0.0.1:2198/
             """)
 
     @OptionGroup var ports: SandboxPorts

@@ -5,8 +5,9 @@ struct Serve: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Run the relay: the chat API, the store, the dispatcher, the feedback reader.",
         discussion: """
-            SIGTERM and SIGINT stop in order: no new requests, what is in flight is finished, the queue stays on disk.
-            SIGHUP reads the configuration and the certificates anew. The log goes to standard error.
+            SIGTERM and SIGINT stop in order; the queue stays on disk.
+            SIGHUP reads the configuration and the certificates anew.
+            The log goes to standard error.
             """)
 
     @OptionGroup var options: ConfigurationOptions

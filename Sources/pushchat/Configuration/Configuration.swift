@@ -92,6 +92,12 @@ struct Configuration: Sendable {
         apps.contains { $0.name == .default } ? .default : apps[0].name
     }
 
+    /// Listens on loopback, with no proxy in front that would bring requests from elsewhere.
+    var isForThisMachineOnly: Bool {
+        (http.host == "localhost" || http.host == "::1" || http.host.hasPrefix("127.")) && http.trustedProxies.isEmpty
+            && environment == .development
+    }
+
     func app(_ name: AppName) -> AppConfiguration? {
         apps.first { $0.name == name }
     }

@@ -38,8 +38,7 @@ enum SettingsTable {
             "the SQLite file; made if it is not there"),
         Relay(
             "admin.token", \.admin.token, headerToken.optional(), isSecret: true,
-            "the bearer token of `/v1` and the admin pages; without it they answer on loopback in development and "
-                + "nowhere in production"),
+            "the bearer token of the admin calls, of which this version has none yet"),
         Relay(
             "push.sound", \.push.sound, soundName.optional(none: "none"),
             "a sound file in the app, or `default`, for chat messages"),

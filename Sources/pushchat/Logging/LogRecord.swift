@@ -3,6 +3,8 @@ import Logging
 
 /// One thing that happened, as a line of the log.
 struct LogRecord: Sendable {
+    /// The label of the relay's own loggers.
+    static let relay = "relay"
     /// Bytes of a line, its line feed included: what a pipe takes whole or not at all (`PIPE_BUF`).
     static let longestLine = 4096
     /// Bytes of a label, a message or a value after escaping; the rest is cut.
@@ -27,9 +29,12 @@ struct LogRecord: Sendable {
         return line
     }
 
+    /// Who speaks, where that is not the relay itself.
+    private var origin: String { label == Self.relay ? "" : label + ": " }
+
     private func textLine() -> [UInt8] {
         let padding = String(repeating: " ", count: max(0, 5 - level.rawValue.count))
-        let message = LogText.cut(message, limit: Self.longestValue)
+        let message = LogText.cut(origin + message, limit: Self.longestValue)
         var line = Array("\(time.rfc3339) \(level.rawValue)\(padding) \(message)".utf8)
         append(metadata, to: &line, closing: " …".utf8.count, cut: " …") { key, value in
             " \(Self.word(key))=\(Self.word(Self.flat(value)))"

@@ -46,6 +46,7 @@ final class AppRuntime: Sendable {
                 connections: app.connections, command: BinaryCommand(rawValue: UInt8(app.command)) ?? .framed,
                 payloadLimit: app.payloadLimit, settleTime: app.settleTime),
             epochs: epochs, logger: logger)
+        if app.isRetired, endpoints.push != nil { logger.warning("\(AppConfiguration.retirement)") }
         if endpoints.push == nil {
             logger.warning("no credentials: messages are accepted and queued, and sent once there is a certificate")
         }

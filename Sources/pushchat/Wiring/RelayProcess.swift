@@ -48,7 +48,7 @@ struct RelayProcess: Sendable {
     }
 
     func run() async throws {
-        let logger = Logger(label: "pushchat")
+        let logger = Logger(label: LogRecord.relay)
         do {
             try await run(logger: logger)
         } catch let error as Failure {
@@ -197,7 +197,8 @@ final class LiveConfiguration: Sendable {
         return Values(
             configuration: configuration,
             http: ChatHTTPSettings(
-                isDevelopment: configuration.environment == .development, textLimit: configuration.push.textLimit,
+                isDevelopment: configuration.environment == .development,
+                refusesForeignPages: configuration.isForThisMachineOnly, textLimit: configuration.push.textLimit,
                 trustedProxies: configuration.http.trustedProxies.compactMap { ChatHTTP.AddressRange($0) },
                 addressRate: configuration.http.ratePerAddress.flatMap {
                     ChatHTTP.RateLimit(perSecond: $0.perSecond, burst: $0.burst)

@@ -1,0 +1,76 @@
+import Foundation
+
+/// A program of others, run to its end.
+struct ClientProgram {
+    let status: Int32
+    let output: Data
+    let errors: String
+
+    /// Where the clients' sources are.
+    static let sources = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .appending(path: "Clients")
+
+    /// - Parameters:
+    ///   - command: the program and its arguments.
+    ///   - limit: whole seconds after which it is ended, with status 124.
+    static func run(_ command: [String], input: Data = Data(), within limit: Int = 30) async throws -> ClientProgram {
+        let folder = try Folder()
+        let (out, err, inp) = (folder.file("out"), folder.file("err"), folder.file("in"))
+        for file in [out, err] { try Data().write(to: file) }
+        try input.write(to: inp)
+        let process = Process()
+        process.executableURL = URL(filePath: "/usr/bin/env")
+        process.arguments = ["timeout", "--kill-after", "2", "\(limit)"] + command
+        process.standardOutput = try FileHandle(forWritingTo: out)
+        process.standardError = try FileHandle(forWritingTo: err)
+        process.standardInput = try FileHandle(forReadingFrom: inp)
+        try process.run()
+        try await eventually("\(command[0]) ends", within: .seconds(limit + 10)) { !process.isRunning }
+        return ClientProgram(
+            status: process.terminationStatus, output: try Data(contentsOf: out),
+            errors: String(decoding: try Data(contentsOf: err), as: UTF8.self))
+    }
+
+    var text: String { String(decoding: output, as: UTF8.self) }
+    var hex: String { output.hex }
+}
+
+extension Data {
+    var hex: String { map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined() }
+
+    /// Bytes from hexadecimal digits, with any white space between them.
+    init(hex: String) {
+        let digits = hex.compactMap { $0.hexDigitValue.map(UInt8.init) }
+        self.init(stride(from: 0, to: digits.count, by: 2).map { digits[$0] << 4 | digits[$0 + 1] })
+    }
+}
+
+extension SandboxProcess {
+    var credential: String { folder.file("sandbox/client.pem").path }
+    var authority: String { folder.file("sandbox/ca.pem").path }
+
+    /// Installs an app and removes it.
+    /// - Returns: the token that is no more.
+    func removedDevice() async throws -> String {
+        struct Device: Decodable { let token: String }
+        let (status, body) = try await HTTP.post(
+            "\(base)/devices", body: Data("{}".utf8), headers: [("Content-Type", "application/json")])
+        guard status == 201 else { throw Running.Ended(description: "POST /devices: \(status) \(body)") }
+        let token = try JSONDecoder().decode(Device.self, from: Data(body.utf8)).token
+        try await tool("curl", ["-sf", "-X", "DELETE", "\(base)/devices/\(token)"])
+        return token
+    }
+
+    /// A certificate and key in one file that the sandbox's authority did not sign.
+    func strangersCertificate() async throws -> String {
+        let file = folder.file("stranger.pem").path
+        try await tool(
+            "openssl",
+            [
+                "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout",
+                file + ".key", "-out", file + ".crt", "-subj", "/CN=Stranger/UID=com.example.PushChat", "-days", "2",
+            ])
+        try await tool("sh", ["-c", "cat '\(file).crt' '\(file).key' > '\(file)'"])
+        return file
+    }
+}

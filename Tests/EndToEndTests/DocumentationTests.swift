@@ -1,0 +1,222 @@
+import Foundation
+import Testing
+
+@Suite("What the documentation says", .serialized)
+struct DocumentationTests {
+    @Test("The README's table of settings is the one that the executable prints")
+    func settings() async throws {
+        let printed = try await tool(Running.executable.path, ["config", "--reference"])
+        let page = try Page("README.md")
+        let start = try #require(page.text.range(of: "<!-- settings -->\n"))
+        let end = try #require(page.text.range(of: "<!-- /settings -->"))
+        #expect(page.text[start.upperBound..<end.lowerBound] == printed)
+    }
+
+    @Test("Every relative link leads to a file", arguments: Page.all)
+    func links(_ path: String) throws {
+        let page = try Page(path)
+        for match in page.text.matches(of: /\]\(([^)#\s]+)(?:#[^)]*)?\)/) {
+            let link = String(match.1)
+            if link.contains("://") { continue }
+            let target = page.file.deletingLastPathComponent().appending(path: link)
+            #expect(FileManager.default.fileExists(atPath: target.path), "\(path) links to \(link)")
+        }
+    }
+
+    @Test("No line of text is longer than a reader's window", arguments: Page.all)
+    func width(_ path: String) throws {
+        let page = try Page(path)
+        for line in page.prose where line.count > 120 {
+            Issue.record("\(path): \(line)")
+        }
+    }
+
+    @Test("The README's tour works as printed", .timeLimit(.minutes(2)))
+    func tour() async throws {
+        let page = try Page("README.md")
+        let folder = try Folder()
+        let process = try Running(
+            ["dev", "--port", "0", "--binary-port", "0", "--feedback-port", "0", "--control-port", "0"], in: folder,
+            name: "dev")
+        let ports = try await Ports(
+            relay: process.field("port", of: "listening"), control: process.field("control", of: "Sandbox started"),
+            binary: process.field("binary", of: "Sandbox started"),
+            feedback: process.field("feedback", of: "Sandbox started"))
+
+        let banner = try #require(page.blocks(of: "banner").first)
+        try await eventually("the banner is printed") {
+            try String(contentsOf: process.output, encoding: .utf8).contains("Stop with")
+        }
+        let printed = try String(contentsOf: process.output, encoding: .utf8).split(separator: "\n")
+        let promised = ports.inserted(into: banner.script).split(separator: "\n")
+        #expect(printed.count == promised.count)
+        for (line, promise) in zip(printed, promised) where !line.contains(" data ") { #expect(line == promise) }
+
+        try await run(page.blocks(of: "tour"), in: folder, ports)
+        process.kill(SIGTERM)
+        #expect(try await process.ended() == 0)
+    }
+
+    @Test("The sandbox's examples work as printed", .timeLimit(.minutes(2)))
+    func sandbox() async throws {
+        let folder = try Folder()
+        let process = try Running(
+            ["sandbox", "--binary-port", "0", "--feedback-port", "0", "--control-port", "0"], in: folder,
+            name: "sandbox")
+        let ports = try await Ports(
+            control: process.field("control", of: "Sandbox started"),
+            binary: process.field("binary", of: "Sandbox started"),
+            feedback: process.field("feedback", of: "Sandbox started"))
+        try await run(try Page("docs/sandbox.md").blocks(of: "sandbox"), in: folder, ports)
+    }
+
+    @Test("The queries of the database page run", .timeLimit(.minutes(1)))
+    func queries() async throws {
+        let folder = try Folder()
+        let sandbox = try await SandboxProcess.start(folder)
+        let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
+        let blocks = try Page("docs/database.md").fenced("sql")
+        #expect(blocks.count > 5)
+        for sql in blocks {
+            try await tool("sqlite3", ["-bail", "-cmd", ".timeout 5000", relay.database, sql])
+        }
+    }
+
+    /// Runs the blocks one after another; each must print what the page says that it prints, but for times.
+    private func run(_ blocks: [Page.Block], in folder: Folder, _ ports: Ports) async throws {
+        #expect(blocks.count > 5)
+        var definitions = ""
+        for block in blocks {
+            let script = ports.inserted(into: block.script)
+            let arguments = ["-c", "set -eo pipefail; cd '\(folder.url.path)'\n\(definitions)\(script)"]
+            var printed = ""
+            if block.repeats, let expected = block.output {
+                // What it looks at may still be on its way.
+                try? await eventually("it prints what it should", within: .seconds(20), every: .milliseconds(200)) {
+                    printed = (try? await tool("bash", arguments)) ?? ""
+                    return Self.timeless(printed) == Self.timeless(expected)
+                }
+            } else {
+                printed = try await tool("bash", arguments)
+            }
+            #expect(Self.timeless(printed) == Self.timeless(block.output ?? ""), "\(block.script)")
+            definitions += ports.inserted(into: block.definitions)
+        }
+    }
+
+    /// Without what differs from run to run.
+    private static func timeless(_ text: String) -> String {
+        text.replacing(/\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d\.\d{3}/) { "2026-01-01\($0.1)00:00:00.000" }
+            .replacing(/"connection": \d+/, with: "\"connection\": 1")
+            .replacing(/"apns-expiration": "\d+"/, with: "\"apns-expiration\": \"0\"")
+            .trimmingCharacters(in: .newlines)
+    }
+}
+
+/// Where the parts listen, instead of on the ports that the pages name.
+private struct Ports {
+    private let replacements: [(String, String)]
+
+    /// Takes addresses or ports, as the log has them.
+    init(relay: String = "44447", control: String, binary: String, feedback: String) {
+        func port(_ text: String) -> String { String(text.split(separator: ":").last ?? "") }
+        replacements = [("44447", relay), ("2198", control), ("2195", binary), ("2196", feedback)].map {
+            ("127.0.0.1:" + $0, "127.0.0.1:" + port($1))
+        }
+    }
+
+    func inserted(into text: String) -> String {
+        replacements.reduce(text) { $0.replacing($1.0, with: $1.1) }
+    }
+}
+
+/// A page of the documentation.
+struct Page {
+    /// A fenced block under `<!-- test: NAME -->`, or `<!-- test: NAME, until -->` if it is to be repeated until it
+    /// prints what follows it as `text`.
+    struct Block {
+        var script: String
+        var repeats: Bool
+        var output: String?
+
+        /// Its variables and functions, which the blocks after it use.
+        var definitions: String {
+            var isFunction = false
+            var kept = ""
+            for line in script.split(separator: "\n") {
+                if line.hasSuffix("() {") { isFunction = true }
+                if isFunction || line.prefixMatch(of: /[A-Za-z_]+=/) != nil { kept += line + "\n" }
+                if line == "}" { isFunction = false }
+            }
+            return kept
+        }
+    }
+
+    static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .deletingLastPathComponent()
+    static let all: [String] = {
+        let names = (try? FileManager.default.contentsOfDirectory(atPath: root.appending(path: "docs").path)) ?? []
+        return ["README.md", "CHANGELOG.md"] + names.filter { $0.hasSuffix(".md") }.sorted().map { "docs/\($0)" }
+    }()
+
+    let file: URL
+    let text: String
+    private var lines: [Substring] { text.split(separator: "\n", omittingEmptySubsequences: false) }
+
+    init(_ path: String) throws {
+        file = Self.root.appending(path: path)
+        text = try String(contentsOf: file, encoding: .utf8)
+    }
+
+    /// Lines outside of fenced blocks and tables.
+    var prose: [Substring] {
+        var isFenced = false
+        return lines.filter { line in
+            if line.hasPrefix("```") { isFenced.toggle() }
+            return !isFenced && !line.hasPrefix("|")
+        }
+    }
+
+    private struct Fence {
+        let language: String
+        /// The comment in the line before it.
+        let mark: String
+        let body: String
+    }
+
+    private var fences: [Fence] {
+        var fences: [Fence] = []
+        var open: (language: String, mark: String, body: String)?
+        var previous: Substring = ""
+        for line in lines {
+            if line.hasPrefix("```") {
+                if let fence = open {
+                    fences.append(Fence(language: fence.language, mark: fence.mark, body: fence.body))
+                    open = nil
+                } else {
+                    open = (String(line.dropFirst(3)), String(previous), "")
+                }
+            } else if open != nil {
+                open?.body += line + "\n"
+            }
+            previous = line
+        }
+        return fences
+    }
+
+    func fenced(_ language: String) -> [String] {
+        fences.filter { $0.language == language }.map(\.body)
+    }
+
+    func blocks(of name: String) -> [Block] {
+        let fences = fences
+        return fences.indices.compactMap { index in
+            let fence = fences[index]
+            let repeats = fence.mark == "<!-- test: \(name), until -->"
+            guard repeats || fence.mark == "<!-- test: \(name) -->" else { return nil }
+            let next = index + 1 < fences.count ? fences[index + 1] : nil
+            let output = next.flatMap { $0.language == "text" && $0.mark.isEmpty ? $0.body : nil }
+            return Block(script: fence.body, repeats: repeats, output: output)
+        }
+    }
+}
