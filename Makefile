@@ -27,7 +27,8 @@ check: ## what a review would find first: format, lint
 fmt: ## format in place
 	swift format --in-place --recursive Sources Tests Package.swift
 
-bench: ## speed, measured in a release build against a limit of the same run
+bench: release ## speed, measured in the release build against a limit of the same run
+	@command -v wrk >/dev/null || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends wrk; }
 	@Tests/Benchmarks/run
 
 install: release ## put the executable into $(PREFIX)/bin

@@ -170,7 +170,10 @@ let package = Package(
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
             ],
             swiftSettings: strict),
-        .testTarget(name: "pushchatTests", dependencies: ["pushchat"], swiftSettings: strict),
+        .testTarget(
+            name: "pushchatTests",
+            dependencies: ["pushchat", "ChatDomain", "ChatHTTP", .product(name: "Logging", package: "swift-log")],
+            swiftSettings: strict),
         // The whole, through the built executable and real sockets.
         .testTarget(
             name: "EndToEndTests",

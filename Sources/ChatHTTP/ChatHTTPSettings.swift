@@ -16,7 +16,8 @@ package struct ChatHTTPSettings: Sendable {
     package var memberRate: RateLimit?
 
     package init(
-        isDevelopment: Bool = false, refusesForeignPages: Bool = false, textLimit: Int = MessageText.defaultLimit, trustedProxies: [AddressRange] = [],
+        isDevelopment: Bool = false, refusesForeignPages: Bool = false, textLimit: Int = MessageText.defaultLimit,
+        trustedProxies: [AddressRange] = [],
         addressRate: RateLimit? = nil, memberRate: RateLimit? = nil
     ) {
         self.isDevelopment = isDevelopment

@@ -38,7 +38,7 @@ package struct DatabaseFile: Sendable {
         let pool: DatabasePool
         do {
             pool = try DatabasePool(path: path, configuration: configuration)
-        } catch where error.isOfTheDisk {
+        } catch  where error.isOfTheDisk {
             throw ChatError(storing: error)
         } catch {
             throw Unusable(description: "\(path) cannot be opened as a database: \(error)")
@@ -89,7 +89,9 @@ extension DatabaseFile {
                     throw Unusable(description: "\(path) is a database of another program")
                 }
                 guard found <= schema.version else {
-                    throw Unusable(description: "\(path) has schema version \(found), newer than this pushchat knows; run the newer one")
+                    throw Unusable(
+                        description:
+                            "\(path) has schema version \(found), newer than this pushchat knows; run the newer one")
                 }
                 let members = try Int.fetchOne(db, sql: "SELECT count(*) FROM active_users") ?? 0
                 let waiting =

@@ -131,7 +131,8 @@ extension SQLiteStore {
         let policy = settings().retry
         let rows = try Row.fetchAll(
             db.cachedStatement(
-                sql: "SELECT message_id, device_token, attempts - unanswered FROM push_queue WHERE \(Self.named)"), arguments: key)
+                sql: "SELECT message_id, device_token, attempts - unanswered FROM push_queue WHERE \(Self.named)"),
+            arguments: key)
         var state = PushState.pending
         for row in rows {
             // An attempt that nobody answered says nothing about the push.

@@ -47,7 +47,7 @@ package final class SQLiteStore: Sendable {
     ) throws {
         do {
             self.pool = try file.open()
-        } catch where error.isOfTheDisk {
+        } catch  where error.isOfTheDisk {
             throw ChatError(storing: error)
         }
         self.writer = BatchingWriter(pool: pool)

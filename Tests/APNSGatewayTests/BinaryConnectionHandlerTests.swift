@@ -41,7 +41,8 @@ struct BinaryConnectionHandlerTests {
         write(handler, 1...2, isProbe: true)
         #expect(try channel.readOutbound(as: ByteBuffer.self) == ByteBuffer(string: "frames"))
         let sentinel = try #require(try channel.readOutbound(as: ByteBuffer.self))
-        #expect(Array(sentinel.readableBytesView) == [2, 0, 0, 0, 15, 1, 0, 0, 2, 0, 2, 0x7B, 0x7D, 3, 0, 4, 0, 0, 0, 3])
+        #expect(
+            Array(sentinel.readableBytesView) == [2, 0, 0, 0, 15, 1, 0, 0, 2, 0, 2, 0x7B, 0x7D, 3, 0, 4, 0, 0, 0, 3])
         write(handler, 3...3)
         #expect(try channel.readOutbound(as: ByteBuffer.self) == nil)
         _ = try? channel.finish()
@@ -107,9 +108,11 @@ struct BinaryConnectionHandlerTests {
         #expect(await verdicts() == [.accepted, .accepted, .notProcessed])
     }
 
-    @Test("A gateway that answers without bringing anything forward has not proved itself", arguments: [
-        [8, 10, 0, 0, 0, 0], [8, 8, 0, 0, 0, 0], [8, 3, 0, 0, 0, 1],
-    ] as [[UInt8]])
+    @Test(
+        "A gateway that answers without bringing anything forward has not proved itself",
+        arguments: [
+            [8, 10, 0, 0, 0, 0], [8, 8, 0, 0, 0, 0], [8, 3, 0, 0, 0, 1],
+        ] as [[UInt8]])
     func noProgress(answer: [UInt8]) throws {
         let (channel, handler) = try connection()
         write(handler, 1...2)

@@ -27,7 +27,8 @@ private final class Pair: Sendable {
         addresses = try await sandbox.start()
         let gateway = BinaryGateway(
             endpoint: try Self.endpoint(addresses.binary, credentials),
-            options: .init(connections: connections, settleTime: settleTime), epochs: ConnectionEpochs(), logger: silent)
+            options: .init(connections: connections, settleTime: settleTime), epochs: ConnectionEpochs(), logger: silent
+        )
         self.gateway = gateway
         task = Task { await gateway.run() }
     }
@@ -49,7 +50,8 @@ private final class Pair: Sendable {
         let pushes = try (0..<count).map { number in
             Push(
                 entry: Int64(number), identifier: slot.firstIdentifier + UInt32(number),
-                token: try DeviceToken(parsing: String(repeating: "ab", count: 32)), payload: Array("{\"aps\":{}}".utf8))
+                token: try DeviceToken(parsing: String(repeating: "ab", count: 32)), payload: Array("{\"aps\":{}}".utf8)
+            )
         }
         return Lease(slot: slot, pushes: pushes, isProbe: isProbe)
     }

@@ -10,7 +10,8 @@ struct ErrorAnswerTests {
         "Each code has its status",
         arguments: [
             (.unknownCommand, 400), (.missingField, 400), (.invalidField, 400), (.malformedRequest, 400),
-            (.notJoined, 404), (.forbidden, 403), (.tooLarge, 413), (.unsupportedMediaType, 415), (.idempotencyConflict, 422),
+            (.notJoined, 404), (.forbidden, 403), (.tooLarge, 413), (.unsupportedMediaType, 415),
+            (.idempotencyConflict, 422),
             (.tooManyRequests, 429), (.internalError, 500), (.unavailable, 503),
         ] as [(ChatError.Code, Int)])
     func statuses(code: ChatError.Code, status: Int) async throws {

@@ -24,8 +24,10 @@ final class StoreFixture: Sendable {
     func open(_ schema: Schema = .current, defaultApp: AppName = .default) throws -> SQLiteStore {
         try SQLiteStore(
             file: DatabaseFile(path: path, schema: schema),
-            settings: { SQLiteStore.Settings(
-                    payload: { _ in AlertPayload(limit: 2048) }, retry: RetryPolicy(attempts: 10), defaultApp: defaultApp)
+            settings: {
+                SQLiteStore.Settings(
+                    payload: { _ in AlertPayload(limit: 2048) }, retry: RetryPolicy(attempts: 10),
+                    defaultApp: defaultApp)
             },
             clock: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }

@@ -92,7 +92,8 @@ struct BinaryConnectionState: Sendable {
     ///
     /// - Parameter progress: nil on a system without the counters; what it took from us counts as acknowledged then.
     mutating func tick(progress: TCPProgress?, now: NIODeadline) -> TickAction? {
-        let isDrained = progress.map { $0.acknowledged >= $0.written } ?? (isSettled || marks.last?.identifier == written)
+        let isDrained =
+            progress.map { $0.acknowledged >= $0.written } ?? (isSettled || marks.last?.identifier == written)
         let progress = progress ?? .unknown
         let moved = progress.acknowledged > lastProgress.acknowledged
         lastProgress = progress

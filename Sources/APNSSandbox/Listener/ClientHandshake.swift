@@ -53,7 +53,8 @@ final class ClientHandshake: ChannelInboundHandler {
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
         if !isDone {
-            logger.warning("TLS did not come up; does the client send the certificate?", metadata: ["error": "\(error)"])
+            logger.warning(
+                "TLS did not come up; does the client send the certificate?", metadata: ["error": "\(error)"])
         }
         context.fireErrorCaught(error)
     }

@@ -50,7 +50,7 @@ struct Check: AsyncParsableCommand {
             }
             do {
                 let endpoints = try AppRuntime.Endpoints(app)
-                if let certificate = endpoints.certificate { 
+                if let certificate = endpoints.certificate {
                     check(certificate, of: app, in: configuration.environment, subject, report)
                 }
                 if app.isRetired { report(.warning, "\(subject) gateway", AppConfiguration.retirement) }

@@ -59,7 +59,8 @@ struct AppConfiguration: Sendable, Equatable {
 
     /// Whether the gateway is Apple's and of the protocol that Apple has given up (apns-binary.md §10).
     var isRetired: Bool { gateway == .binary && host.hasSuffix(".push.apple.com") }
-    static let retirement = "Apple has not answered the binary protocol since 2021-03-31; nothing will be delivered there"
+    static let retirement =
+        "Apple has not answered the binary protocol since 2021-03-31; nothing will be delivered there"
 
     /// Whether there is something to log in to the gateway with. Without, pushes are accepted and queued, not sent.
     var hasCredentials: Bool {

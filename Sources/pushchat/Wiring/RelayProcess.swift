@@ -199,7 +199,7 @@ final class LiveConfiguration: Sendable {
             http: ChatHTTPSettings(
                 isDevelopment: configuration.environment == .development,
                 refusesForeignPages: configuration.isForThisMachineOnly, textLimit: configuration.push.textLimit,
-                trustedProxies: configuration.http.trustedProxies.compactMap { ChatHTTP.AddressRange($0) },
+                trustedProxies: configuration.http.trustedProxies.compactMap { AddressRange($0) },
                 addressRate: configuration.http.ratePerAddress.flatMap {
                     ChatHTTP.RateLimit(perSecond: $0.perSecond, burst: $0.burst)
                 },
