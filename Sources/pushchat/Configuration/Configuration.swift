@@ -37,8 +37,8 @@ struct Configuration: Sendable {
         /// Addresses and networks in CIDR notation, each checked to be one.
         var trustedProxies: [String] = []
         /// Nil for no limit.
-        var ratePerAddress: RateLimit?
-        var ratePerMember: RateLimit?
+        var ratePerAddress: RequestRate?
+        var ratePerMember: RequestRate?
 
         /// The two files to speak TLS with; nil for plain HTTP.
         var tls: (certificate: String, key: String)? {
@@ -81,8 +81,8 @@ struct Configuration: Sendable {
             http = HTTP(host: "127.0.0.1")
         case .production:
             http = HTTP(
-                host: "0.0.0.0", ratePerAddress: RateLimit(count: 50, unit: .second, burst: 500),
-                ratePerMember: RateLimit(count: 5, unit: .second, burst: 50))
+                host: "0.0.0.0", ratePerAddress: RequestRate(count: 50, unit: .second, burst: 500),
+                ratePerMember: RequestRate(count: 5, unit: .second, burst: 50))
         }
         apps = [AppConfiguration(name: .default, environment: environment)]
     }

@@ -84,11 +84,11 @@ extension SettingKind where Value == Duration {
     }
 }
 
-extension SettingKind where Value == RateLimit {
+extension SettingKind where Value == RequestRate {
     static var rateLimit: Self {
         Self(
             rule: "a rate per `s`, `min` or `h`, with a burst if wished, for example `10/s burst 50`",
-            read: RateLimit.init(parsing:), text: \.description)
+            read: RequestRate.init(parsing:), text: \.description)
     }
 }
 

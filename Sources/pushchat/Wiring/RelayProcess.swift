@@ -201,10 +201,10 @@ final class LiveConfiguration: Sendable {
                 refusesForeignPages: configuration.isForThisMachineOnly, textLimit: configuration.push.textLimit,
                 trustedProxies: configuration.http.trustedProxies.compactMap { AddressRange($0) },
                 addressRate: configuration.http.ratePerAddress.flatMap {
-                    ChatHTTP.RateLimit(perSecond: $0.perSecond, burst: $0.burst)
+                    RateLimit(perSecond: $0.perSecond, burst: $0.burst)
                 },
                 memberRate: configuration.http.ratePerMember.flatMap {
-                    ChatHTTP.RateLimit(perSecond: $0.perSecond, burst: $0.burst)
+                    RateLimit(perSecond: $0.perSecond, burst: $0.burst)
                 }),
             store: SQLiteStore.Settings(
                 payload: { AlertPayload(sound: sound, limit: limits[$0] ?? smallest) },

@@ -48,8 +48,8 @@ import Testing
     func production() throws {
         let http = try folder.load("environment: production").http
         #expect(http.host == "0.0.0.0")
-        #expect(http.ratePerAddress == RateLimit(count: 50, unit: .second, burst: 500))
-        #expect(http.ratePerMember == RateLimit(count: 5, unit: .second, burst: 50))
+        #expect(http.ratePerAddress == RequestRate(count: 50, unit: .second, burst: 500))
+        #expect(http.ratePerMember == RequestRate(count: 5, unit: .second, burst: 50))
         let development = try folder.load("environment: development").http
         #expect(development.ratePerAddress == nil && development.ratePerMember == nil)
     }
@@ -106,7 +106,7 @@ import Testing
         http.certificate = folder.path + "/tls.pem"
         http.key = folder.path + "/tls.key"
         http.trustedProxies = ["127.0.0.1", "10.0.0.0/8", "fd00::/8"]
-        http.ratePerAddress = RateLimit(count: 600, unit: .minute, burst: 100)
+        http.ratePerAddress = RequestRate(count: 600, unit: .minute, burst: 100)
         #expect(configuration.http == http)
         #expect(configuration.database.path == folder.path + "/data/chat.db")
         #expect(configuration.admin.token == Secret("12345678"))

@@ -41,15 +41,15 @@ import Testing
     @Test(
         "Rates are read with and without a burst",
         arguments: [
-            ("10/s", RateLimit(count: 10, unit: .second, burst: 10), 10.0),
-            ("10/s burst 50", RateLimit(count: 10, unit: .second, burst: 50), 10),
-            ("600/min  burst 1", RateLimit(count: 600, unit: .minute, burst: 1), 10),
-            ("1800/h", RateLimit(count: 1800, unit: .hour, burst: 1800), 0.5),
+            ("10/s", RequestRate(count: 10, unit: .second, burst: 10), 10.0),
+            ("10/s burst 50", RequestRate(count: 10, unit: .second, burst: 50), 10),
+            ("600/min  burst 1", RequestRate(count: 600, unit: .minute, burst: 1), 10),
+            ("1800/h", RequestRate(count: 1800, unit: .hour, burst: 1800), 0.5),
         ])
-    func rate(text: String, expected: RateLimit, perSecond: Double) {
-        #expect(RateLimit(parsing: text) == expected)
+    func rate(text: String, expected: RequestRate, perSecond: Double) {
+        #expect(RequestRate(parsing: text) == expected)
         #expect(expected.perSecond == perSecond)
-        #expect(RateLimit(parsing: expected.description) == expected)
+        #expect(RequestRate(parsing: expected.description) == expected)
     }
 
     @Test(
@@ -59,7 +59,7 @@ import Testing
             "1000001/s", "1/s burst 1000001", "+1/s", "1/s burst 5 6",
         ])
     func noRate(text: String) {
-        #expect(RateLimit(parsing: text) == nil)
+        #expect(RequestRate(parsing: text) == nil)
     }
 
     @Test(

@@ -1,5 +1,5 @@
 /// How many requests may come: so many per unit of time in the long run, and a burst at once after a rest.
-struct RateLimit: Sendable, Equatable, CustomStringConvertible {
+struct RequestRate: Sendable, Equatable, CustomStringConvertible {
     enum Unit: String, Sendable, CaseIterable {
         case second = "s"
         case minute = "min"
