@@ -12,7 +12,8 @@ package struct AddressRange: Sendable, Hashable, CustomStringConvertible {
         if parts.count == 2 {
             // The length of an IPv4 network counts from the 97th bit of the mapped form, unless written as IPv6.
             let offset = parts[0].contains(":") ? 0 : 96
-            guard parts[1].utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }),
+            guard parts[1].utf8.count <= 3,
+                parts[1].utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }),
                 let given = Int(parts[1]), given + offset <= 128
             else { return nil }
             length = given + offset
