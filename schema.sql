@@ -78,7 +78,7 @@ CREATE TABLE push_queue (
     expires_at INTEGER,  -- UNIX seconds after which it is not worth sending; NULL for never
     priority INTEGER CHECK (priority IN (5, 10)),
     not_before INTEGER,  -- UNIX milliseconds; NULL for now
-    attempts INTEGER NOT NULL DEFAULT 0,  -- how often it was handed to a connection
+    attempts INTEGER NOT NULL DEFAULT 0,  -- how often it was handed to a connection that did not give it back unread
     unanswered INTEGER NOT NULL DEFAULT 0,  -- how often that connection went without a word about it
     -- The sent-buffer: which connection of the running relay has it, and as what.
     connection_epoch INTEGER,

@@ -70,7 +70,8 @@ extension SQLiteStore: PushQueue {
             let epoch = try Int64.fetchOne(db, sql: "SELECT max(connection_epoch) FROM push_queue") ?? 0
             try db.execute(
                 sql: """
-                    UPDATE push_queue SET state = 'pending', reason = ?, connection_epoch = NULL, identifier = NULL
+                    UPDATE push_queue SET state = 'pending', reason = ?, connection_epoch = NULL, identifier = NULL,
+                        attempts = attempts - 1
                     WHERE state = 'written'
                     """, arguments: [LeaseScreening.recovered])
             return Recovery(count: db.changesCount, lastEpoch: ConnectionEpoch(epoch))

@@ -9,7 +9,11 @@ struct ClientCredentialsTests {
     static let passphrase = "pass phrase"
 
     /// Made once: an authority, and certificates with their keys, RSA and EC.
-    static let made = Result { try Workshop() }
+    static let made: Result<Workshop, any Error> = Result {
+        // A static never ends by itself, and there are keys in its folder.
+        atexit { try? ClientCredentialsTests.made.get().remove() }
+        return try Workshop()
+    }
 
     let workshop: Workshop
 

@@ -41,6 +41,8 @@ final class Workshop: Sendable {
         }
     }
 
+    func remove() throws { try FileManager.default.removeItem(at: folder.url) }
+
     func file(_ name: String) -> String { folder.file(name) }
 
     func text(_ name: String) throws -> String { try String(contentsOfFile: file(name), encoding: .utf8) }
