@@ -71,7 +71,8 @@ package struct ClientCredentials: Sendable {
         do {
             return try NIOSSLCertificate.fromPEMBytes(bytes)
         } catch {
-            throw CredentialsError("\(file) is damaged, its PEM cannot be read; copy it anew: \(error)")
+            throw CredentialsError(
+                "\(file) is damaged, its PEM cannot be read; copy it anew: \(ConnectionFailure.reasons(in: error))")
         }
     }
 
@@ -97,7 +98,8 @@ package struct ClientCredentials: Sendable {
             }
         } catch {
             let hint = passphrase == nil ? "is it encrypted? then set passphrase" : "is the passphrase right?"
-            throw CredentialsError("the private key in \(file) cannot be read (\(hint)): \(error)")
+            throw CredentialsError(
+                "the private key in \(file) cannot be read (\(hint)): \(ConnectionFailure.reasons(in: error))")
         }
     }
 

@@ -21,7 +21,7 @@ enum ConnectionFailure {
             if detail.contains("CERTIFICATE_VERIFY_FAILED") {
                 return "its certificate is not trusted; if its authority is your own, name it in trust"
             }
-            return "the TLS handshake failed: \(reasons(detail))"
+            return "the TLS handshake failed: \(reasons(in: cause))"
         case is NIOSSLExtraError:
             return "its certificate is for another name"
         default:
@@ -29,10 +29,11 @@ enum ConnectionFailure {
         }
     }
 
-    /// The words in capitals out of BoringSSL's text, without its source's paths.
-    private static func reasons(_ detail: String) -> String {
-        let words = detail.split(whereSeparator: { !($0.isUppercase || $0.isNumber || $0 == "_") })
+    /// The words in capitals out of BoringSSL's text, without its source's paths; another error's text as it is.
+    static func reasons(in error: any Error) -> String {
+        guard error is BoringSSLError || error is NIOSSLError else { return String(describing: error) }
+        let words = String(describing: error).split(whereSeparator: { !($0.isUppercase || $0.isNumber || $0 == "_") })
             .filter { $0.contains("_") && $0.count > 6 && $0.first?.isNumber == false }
-        return words.isEmpty ? "no reason given" : words.joined(separator: ", ")
+        return words.isEmpty ? String(describing: error) : words.joined(separator: ", ")
     }
 }

@@ -26,12 +26,14 @@ package struct GatewayEndpoint: Sendable {
                 configuration.additionalTrustRoots = [.certificates(try NIOSSLCertificate.fromPEMFile(trust))]
             }
         } catch {
-            throw CredentialsError("\(trust ?? "") cannot be read as PEM certificates (trust): \(error)")
+            throw CredentialsError(
+                "\(trust ?? "") cannot be read as PEM certificates (trust): \(ConnectionFailure.reasons(in: error))")
         }
         do {
             self.tls = try NIOSSLContext(configuration: configuration)
         } catch {
-            throw CredentialsError("certificate and key do not belong together or cannot be used: \(error)")
+            throw CredentialsError(
+                "certificate and key do not belong together or cannot be used: \(ConnectionFailure.reasons(in: error))")
         }
         self.host = host
         self.port = port

@@ -51,7 +51,7 @@ struct PKCS12File {
             let given = passphrase == nil ? "no passphrase (is one missing?)" : "the passphrase given (is it right?)"
             throw CredentialsError(
                 """
-                \(path) cannot be read as PKCS#12 with \(given): \(error). If the passphrase is right, convert the file: \
+                \(path) cannot be read as PKCS#12 with \(given): \(ConnectionFailure.reasons(in: error)). If the passphrase is right, convert the file: \
                 openssl pkcs12 -legacy -in \(shellQuoted(path)) -nodes -out \(shellQuoted(stem + ".pem"))
                 """)
         }

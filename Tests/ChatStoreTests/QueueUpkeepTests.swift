@@ -1,0 +1,182 @@
+import ChatDomain
+import ChatStore
+import Foundation
+import GRDB
+import Testing
+
+@Suite("The queue and the world around it")
+struct QueueUpkeepTests {
+    let bench: QueueBench
+
+    init() throws {
+        bench = try QueueBench()
+    }
+
+    /// A hot query must be answered from an index, and must not sort.
+    private static let hot: [(String, String)] = [
+        (
+            "SELECT message_id FROM push_queue WHERE app = ? AND state = 'pending' AND not_before IS NULL ORDER BY message_id LIMIT ?",
+            "push_queue_due"
+        ),
+        (
+            "SELECT min(not_before) FROM push_queue WHERE app = ? AND state = 'pending' AND not_before IS NOT NULL",
+            "push_queue_waiting"
+        ),
+        (
+            "UPDATE push_queue SET state = 'sent' WHERE connection_epoch = ? AND state = 'written' AND identifier BETWEEN ? AND ?",
+            "push_queue_written"
+        ),
+        (
+            "SELECT message_id FROM push_queue WHERE time_settled IS NOT NULL AND time_settled < ? ORDER BY time_settled LIMIT ?",
+            "push_queue_settled"
+        ),
+        (
+            "SELECT member_id FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ? ORDER BY member_id LIMIT 1 OFFSET ?",
+            "active_users_room"
+        ),
+        (
+            "SELECT message_id FROM messages WHERE secret_code = ? AND message_id > ? ORDER BY message_id LIMIT ?",
+            "messages_room"
+        ),
+        ("SELECT message_id FROM messages WHERE udid = ? AND idempotency_key = ?", "messages_idempotency"),
+        (
+            "SELECT message_id FROM messages WHERE fanout_after IS NOT NULL ORDER BY message_id LIMIT 100",
+            "messages_fanout"
+        ),
+        (
+            "UPDATE active_users SET device_token = '0' WHERE device_token = ? AND app = ? AND device_token <> '0' AND udid <> ?",
+            "active_users_device"
+        ),
+    ]
+
+    @Test("A token that is refused again and again is given up, but not for a certificate that makes all look bad")
+    func refusals() async throws {
+        for number in 1...3 { try await bench.store.join(StoreFixture.join(number, "room\(number)")) }
+        let bad = try StoreFixture.token(1).description
+        var connection: Int64 = 0
+        func refuse() async throws {
+            connection += 1
+            _ = try bench.fixture.query("INSERT INTO push_queue (device_token, payload) VALUES (?, '{}')", [bad])
+            _ = try await bench.lease(StoreFixture.slot(connection))
+            _ = try await bench.settle(1...1, .rejected(reason: "InvalidToken"), connection: connection)
+        }
+        for _ in 0..<8 { try await refuse() }
+        let inactive = "SELECT count(*) FROM devices WHERE deactivated_reason = 'InvalidToken'"
+        #expect(try bench.fixture.value(inactive) == 0)
+        try bench.insert(1)
+        _ = try bench.fixture.query(
+            "UPDATE push_queue SET device_token = ? WHERE state = 'pending'", [StoreFixture.token(2).description])
+        _ = try await bench.lease(StoreFixture.slot(100))
+        _ = try await bench.settle(1...1, .accepted, connection: 100)
+        try await refuse()
+        #expect(try bench.fixture.value(inactive) == 1)
+        try await bench.store.join(StoreFixture.join(1, "room1"))
+        #expect(try bench.fixture.value(inactive) == 0)
+        for _ in 0..<4 { try await refuse() }
+        #expect(try bench.fixture.value(inactive) == 0)
+    }
+
+    @Test(
+        "A row that names no app goes to the default app, whatever that is called", .timeLimit(.minutes(1)))
+    func adoption() async throws {
+        let other = try StoreFixture()
+        let store = try other.open(defaultApp: AppName("news"))
+        var arrivals = store.arrivals().makeAsyncIterator()
+        let watch = Task { await store.watch() }
+        defer { watch.cancel() }
+        await arrivals.next()
+        _ = try other.query(
+            "INSERT INTO push_queue (device_token, payload) VALUES (?, '{}')", [StoreFixture.token(1).description])
+        var lease: Lease
+        repeat {
+            // Each look may be on an announcement that is older than the row.
+            await arrivals.next()
+            lease = try await store.lease(app: AppName("news"), for: StoreFixture.slot())
+        } while lease.pushes.isEmpty
+        #expect(lease.pushes.count == 1)
+    }
+
+    @Test("The device of an unregistered answer is deactivated, unless it registered later")
+    func unregistered() async throws {
+        try await bench.store.join(StoreFixture.join(1))
+        try await bench.store.join(StoreFixture.join(2))
+        let joined = bench.fixture.time.withLock { $0 }
+        _ = try await bench.store.post(StoreFixture.post(1, "a"))
+        _ = try await bench.lease(StoreFixture.slot())
+        _ = try await bench.settle(1...1, .unregistered(since: joined - .seconds(60), reason: "Unregistered"))
+        #expect(try bench.fixture.value("SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL") == 0)
+        _ = try await bench.store.post(StoreFixture.post(1, "b"))
+        _ = try await bench.lease(StoreFixture.slot(2))
+        _ = try await bench.settle(1...1, .unregistered(since: joined, reason: "Unregistered"), connection: 2)
+        #expect(try bench.fixture.value("SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL") == 1)
+        #expect(try await bench.store.post(StoreFixture.post(1, "c")).queued == 0)
+        try await bench.store.update(StoreFixture.member(2), token: StoreFixture.token(2), client: ClientInfo())
+        #expect(try await bench.store.post(StoreFixture.post(1, "d")).queued == 1)
+    }
+
+    @Test("Feedback is kept, compared with the last registration, and acted on once")
+    func feedback() async throws {
+        let start = bench.fixture.time.withLock { $0 }
+        for number in 1...2 { try await bench.store.join(StoreFixture.join(number)) }
+        try await bench.store.record(
+            [
+                FeedbackReport(token: StoreFixture.token(1), since: Timestamp(seconds: start.seconds)),
+                FeedbackReport(token: StoreFixture.token(2), since: Timestamp(seconds: start.seconds - 1)),
+                FeedbackReport(token: StoreFixture.token(3), since: start),
+            ], app: .default)
+        #expect(try await bench.store.actOnFeedback() == FeedbackResult(deactivated: 1, kept: 1, unknown: 1))
+        #expect(try await bench.store.actOnFeedback() == FeedbackResult())
+        #expect(
+            try bench.fixture.query("SELECT device_token FROM devices WHERE time_deactivated IS NOT NULL").map {
+                $0[0] as String
+            }
+                == [StoreFixture.token(1).description])
+        // What was queued for it before is not sent; who joins again is active again.
+        _ = try bench.fixture.query(
+            "INSERT INTO push_queue (device_token, payload) VALUES (?, '{}')", [StoreFixture.token(1).description])
+        #expect(try await bench.lease(StoreFixture.slot()).refused.map(\.reason) == ["DeviceInactive"])
+        try await bench.store.join(StoreFixture.join(1))
+        #expect(try bench.fixture.value("SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL") == 0)
+    }
+
+    @Test("Retention deletes what is settled and old, and nothing that is still to be sent")
+    func retention() async throws {
+        try bench.insert(1200)
+        _ = try await bench.lease(StoreFixture.slot())
+        _ = try await bench.settle(1...1000, .accepted)
+        try await bench.store.join(StoreFixture.join(1))
+        _ = try await bench.store.post(StoreFixture.post(1, "old"))
+        bench.fixture.advance(.seconds(8 * 86_400))
+        _ = try await bench.store.post(StoreFixture.post(1, "new"))
+        let first = try await bench.store.applyRetention(messages: .seconds(30 * 86_400), queue: .seconds(7 * 86_400))
+        #expect(first.pushes == 1000)
+        #expect(first.messages == 0)
+        bench.fixture.advance(.seconds(25 * 86_400))
+        #expect(
+            try await bench.store.applyRetention(messages: .seconds(30 * 86_400), queue: .seconds(7 * 86_400)).messages
+                == 1)
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE state = 'pending'") == 200)
+    }
+
+    @Test("A row that another process inserts is announced within a second")
+    func foreignRows() async throws {
+        var arrivals = bench.store.arrivals().makeAsyncIterator()
+        let watch = Task { await bench.store.watch() }
+        defer { watch.cancel() }
+        // The safety net's own announcement at the start.
+        await arrivals.next()
+        let start = ContinuousClock.now
+        try bench.insert(1)
+        await arrivals.next()
+        #expect(ContinuousClock.now - start < .seconds(1))
+    }
+
+    @Test("Hot queries use their index", arguments: hot)
+    func plans(sql: String, index: String) throws {
+        let count = sql.filter { $0 == "?" }.count
+        let arguments = StatementArguments(Array(repeating: 1, count: count))
+        let plan = try bench.fixture.query("EXPLAIN QUERY PLAN " + sql, arguments).map { $0["detail"] as String }
+        #expect(plan.contains { $0.contains(index) }, "\(plan)")
+        #expect(!plan.contains { $0.contains("TEMP B-TREE") }, "\(plan)")
+    }
+}
