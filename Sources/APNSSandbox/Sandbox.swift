@@ -112,6 +112,6 @@ package actor Sandbox: Service {
 extension SandboxConfiguration {
     /// Makes sure that the credentials exist, and says where they are.
     package func credentials(logger: Logger) async throws -> SandboxCredentials {
-        try await SandboxCredentials.prepare(directory: directory, topic: topic, logger: logger, now: now())
+        try await SandboxCredentials.prepare(directory: directory, topic: topic, host: host, logger: logger, now: now())
     }
 }

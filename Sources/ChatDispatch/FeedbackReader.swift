@@ -40,7 +40,9 @@ package struct FeedbackReader: Service {
         while !Task.isShuttingDownGracefully, !Task.isCancelled {
             // Not cut short by a shutdown: what was read is forgotten at the service.
             let isDone = await readOnce()
-            pause = isDone ? interval() : min(pause * 2, interval())
+            // Credentials that come by a reload are not kept waiting for the whole interval.
+            let hasSource = source() != nil
+            pause = isDone ? (hasSource ? interval() : min(Self.firstRepeat, interval())) : min(pause * 2, interval())
             await cancelWhenGracefulShutdown { [pause] in try? await Task.sleep(for: pause) }
             if isDone { pause = Self.firstRepeat }
         }

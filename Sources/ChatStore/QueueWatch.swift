@@ -12,26 +12,31 @@ extension SQLiteStore {
 
     /// Gives entries of the app named `default`, which is what an insert that names no app gets, to the default app of a
     /// configuration that calls it otherwise.
-    private func adopt() async {
+    ///
+    /// - Returns: whether that worked.
+    private func adopt() async -> Bool {
         let app = settings().defaultApp
-        guard app != .default else { return }
+        guard app != .default else { return true }
         do throws(ChatError) {
-            var count = Self.adoptionStep
-            while count == Self.adoptionStep {
-                count = try await writer.perform { db in
-                    try db.cachedStatement(
-                        sql: """
-                            UPDATE push_queue SET app = ? WHERE message_id IN (
-                                SELECT message_id FROM push_queue
-                                WHERE app = 'default' AND state = 'pending' AND not_before IS NULL
-                                ORDER BY message_id LIMIT ?)
-                            """
-                    ).execute(arguments: [app.text, Self.adoptionStep])
-                    return db.changesCount
+            for condition in ["not_before IS NULL", "not_before IS NOT NULL"] {
+                var count = Self.adoptionStep
+                while count == Self.adoptionStep {
+                    count = try await writer.perform { db in
+                        try db.cachedStatement(
+                            sql: """
+                                UPDATE push_queue SET app = ? WHERE message_id IN (
+                                    SELECT message_id FROM push_queue
+                                    WHERE app = 'default' AND state = 'pending' AND \(condition) LIMIT ?)
+                                """
+                        ).execute(arguments: [app.text, Self.adoptionStep])
+                        return db.changesCount
+                    }
                 }
             }
+            return true
         } catch {
             logger.warning("entries without an app could not be adopted", metadata: ["error": "\(error)"])
+            return false
         }
     }
 
@@ -55,8 +60,7 @@ extension SQLiteStore {
                 try Int64.fetchOne(db, sql: "PRAGMA data_version")
             }
             if let version, version != seen {
-                seen = version
-                await adopt()
+                if await adopt() { seen = version }
                 announceArrivals()
             }
             if round.isMultiple(of: Self.safetyNet) {

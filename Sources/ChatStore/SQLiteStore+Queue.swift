@@ -17,7 +17,9 @@ extension SQLiteStore: PushQueue {
                         SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.unanswered,
                             q.chat_message IS NOT NULL, d.time_deactivated IS NOT NULL, q.reason IS ?
                         FROM push_queue q
-                        LEFT JOIN devices d ON d.device_token = q.device_token AND d.app = q.app
+                        LEFT JOIN devices d ON d.app = q.app
+                            -- Another program may have written the token as Apple prints it.
+                            AND d.device_token = lower(replace(replace(replace(q.device_token, ' ', ''), '<', ''), '>', ''))
                         WHERE q.app = ? AND q.state = 'pending' AND q.not_before IS NULL
                         ORDER BY q.message_id LIMIT ?
                         """), arguments: [LeaseScreening.recovered, app.text, slot.room])
@@ -50,12 +52,12 @@ extension SQLiteStore: PushQueue {
         let written = try db.cachedStatement(
             sql: """
                 UPDATE push_queue SET state = 'written', connection_epoch = ?, identifier = ?, time_written = ?,
-                    attempts = attempts + 1
+                    device_token = ?, attempts = attempts + 1
                 WHERE message_id = ?
                 """)
         for push in screening.pushes {
             try written.execute(arguments: [
-                screening.slot.connection.number, Int64(push.identifier), text, push.entry,
+                screening.slot.connection.number, Int64(push.identifier), text, push.token.description, push.entry,
             ])
         }
         let refused = try db.cachedStatement(

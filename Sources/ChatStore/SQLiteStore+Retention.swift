@@ -11,6 +11,8 @@ package struct RetentionResult: Sendable, Hashable {
 extension SQLiteStore {
     /// Rows that one transaction deletes: few, so that a request never waits long behind it.
     private static let retentionStep = 500
+    /// The oldest rows, of which those of a wrong clock or with work left may stay in the way.
+    private static let retentionWindow = 2000
     /// Messages that one transaction deletes: each may have a large room's pushes, which then forget it.
     private static let messageStep = 10
 
@@ -33,15 +35,15 @@ extension SQLiteStore {
             of: Self.messageStep,
             """
             DELETE FROM messages WHERE message_id IN (
-                SELECT message_id FROM messages WHERE fanout_after IS NULL ORDER BY message_id LIMIT ?1)
-                AND time_sent < ?2
+                SELECT message_id FROM (SELECT * FROM messages ORDER BY message_id LIMIT \(Self.retentionWindow))
+                WHERE fanout_after IS NULL AND time_sent < ?2 LIMIT ?1)
             """, before: oldest)
         result.feedback = try await deleteInSteps(
             of: Self.retentionStep,
             """
             DELETE FROM feedback WHERE feedback_id IN (
-                SELECT feedback_id FROM feedback WHERE result IS NOT NULL ORDER BY feedback_id LIMIT ?1)
-                AND time_received < ?2
+                SELECT feedback_id FROM (SELECT * FROM feedback ORDER BY feedback_id LIMIT \(Self.retentionWindow))
+                WHERE result IS NOT NULL AND time_received < ?2 LIMIT ?1)
             """, before: settled)
         return result
     }

@@ -92,12 +92,13 @@ extension SQLiteStore {
         }
     }
 
-    /// Alone on its connection five times without a word, while a push that was queued later got through: it is the push and not
-    /// the gateway.
+    /// Alone on its connection five times without a word, and since the attempt before this one the gateway has taken
+    /// another push of the app: it is the push and not the gateway. In an outage nothing is taken.
     private static let isProvedPoison = """
         unanswered >= \(LeaseScreening.alone + 4) AND EXISTS (
-            SELECT 1 FROM push_queue AS later WHERE later.message_id > push_queue.message_id
-                AND later.app = push_queue.app AND later.state = 'sent')
+            SELECT 1 FROM push_queue AS other WHERE other.state = 'sent' AND other.app = push_queue.app
+                AND other.time_settled >= strftime('%Y-%m-%d %H:%M:%f', push_queue.time_written,
+                    '-' || (1 << min(unanswered - \(LeaseScreening.alone + 1), 9)) || ' seconds'))
         """
 
     /// The binary protocol's status 8.

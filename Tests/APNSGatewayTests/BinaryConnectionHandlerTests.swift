@@ -117,7 +117,7 @@ struct BinaryConnectionHandlerTests {
         let (channel, handler) = try connection()
         write(handler, 1...2)
         try channel.writeInbound(ByteBuffer(bytes: answer))
-        #expect(!handler.isProved)
+        #expect(handler.merit == .nothing)
     }
 
     @Test("An answer in pieces is one answer, and ends the connection")

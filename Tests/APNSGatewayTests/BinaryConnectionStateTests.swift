@@ -14,7 +14,7 @@ struct BinaryConnectionStateTests {
     private func state(written: UInt32 = 0) -> BinaryConnectionState {
         var state = BinaryConnectionState(
             epoch: ConnectionEpoch(7), settleTime: .seconds(5), stallLimit: .seconds(15), now: Self.start)
-        state.willWrite(through: written)
+        state.willWrite(through: written, now: Self.start)
         return state
     }
 
@@ -80,7 +80,7 @@ struct BinaryConnectionStateTests {
         #expect(state.closed(reason: "ConnectionClosed") == [verdict(1...3, .unanswered(reason: "ConnectionClosed"))])
         var idle = self.state()
         #expect(idle.closed(reason: "ConnectionClosed").isEmpty)
-        #expect(!idle.isProved)
+        #expect(idle.merit == .nothing)
     }
 
     @Test("The sentinel's answer proves everything before it")
@@ -89,7 +89,7 @@ struct BinaryConnectionStateTests {
         #expect(state.willWriteSentinel() == 4)
         #expect(!state.takesPushes)
         #expect(state.answered(answer(.missingDeviceToken, 4)) == [verdict(1...3, .accepted)])
-        #expect(state.isProved)
+        #expect(state.merit == .progress)
     }
 
     @Test("A gateway that answers the sentinel with identifier 0 means the sentinel")
@@ -123,7 +123,7 @@ struct BinaryConnectionStateTests {
             state.tick(progress: TCPProgress(written: 500, acknowledged: 500), now: at(5300))
                 == .settle(verdict(1...2, .accepted)))
         #expect(state.isSettled)
-        #expect(state.isProved)
+        #expect(state.merit == .progress)
     }
 
     @Test("Writes settle one after another, and close ones together")
@@ -162,6 +162,21 @@ struct BinaryConnectionStateTests {
                 == .settle(verdict(1...2, .accepted)))
     }
 
+    @Test("The limit counts from the write: a long pause before it is no stall")
+    func idleIsNoStall() {
+        var state = state(written: 1)
+        let drained = TCPProgress(written: 900, acknowledged: 900)
+        state.didWrite(through: 1, progress: drained, now: at(0))
+        for time in stride(from: Int64(0), to: 6000, by: 200) { _ = state.tick(progress: drained, now: at(time)) }
+        #expect(state.isSettled)
+        state.willWrite(through: 2, now: at(60_000))
+        let unacknowledged = TCPProgress(written: 1000, acknowledged: 900)
+        state.didWrite(through: 2, progress: unacknowledged, now: at(60_000))
+        #expect(state.tick(progress: unacknowledged, now: at(60_250)) == nil)
+        #expect(state.tick(progress: unacknowledged, now: at(74_900)) == nil)
+        #expect(state.tick(progress: unacknowledged, now: at(75_000)) == .giveUp)
+    }
+
     @Test("A gateway that takes nothing for the limit is given up")
     func givesUp() {
         var state = state(written: 1)
@@ -195,11 +210,15 @@ struct BinaryConnectionStateTests {
     @Test("Reconnects: at once after some good, else later and later, within the jitter")
     func pacing() {
         var pacing = ReconnectPacing()
-        let delays = (0..<10).map { _ in pacing.delay(afterProved: false, random: 1) }
+        let delays = (0..<10).map { _ in pacing.delay(after: .nothing, random: 1) }
         #expect(delays.prefix(4) == [.milliseconds(250), .milliseconds(500), .seconds(1), .seconds(2)])
         #expect(delays.last == .seconds(30))
-        #expect(pacing.delay(afterProved: false, random: 0) == .seconds(15))
-        #expect(pacing.delay(afterProved: true, random: 1) == .zero)
-        #expect(pacing.delay(afterProved: false, random: 1) == .milliseconds(250))
+        #expect(pacing.delay(after: .nothing, random: 0) == .seconds(15))
+        #expect(pacing.delay(after: .progress, random: 1) == .zero)
+        let refused = (0..<22).map { _ in pacing.delay(after: .refusal, random: 1) }
+        #expect(refused == Array(repeating: .zero, count: 20) + Array(repeating: .milliseconds(200), count: 2))
+        #expect(pacing.delay(after: .progress, random: 1) == .zero)
+        #expect(pacing.delay(after: .refusal, random: 1) == .zero)
+        #expect(pacing.delay(after: .nothing, random: 1) == .milliseconds(250))
     }
 }

@@ -78,10 +78,10 @@ final class BinaryConnection: Sendable {
         try? await channel.closeFuture.get()
     }
 
-    /// Whether the gateway did some good on it. For when it has ended.
-    func hasProved() async -> Bool {
+    /// What it was good for. For when it has ended.
+    func merit() async -> ReconnectPacing.Merit {
         let handler = handler
-        return (try? await channel.eventLoop.submit { handler.value.isProved }.get()) ?? false
+        return (try? await channel.eventLoop.submit { handler.value.merit }.get()) ?? .nothing
     }
 
     func closed() async {

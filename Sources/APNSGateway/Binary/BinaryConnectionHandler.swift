@@ -44,8 +44,8 @@ final class BinaryConnectionHandler: ChannelInboundHandler {
             .milliseconds(20), min(.milliseconds(250), .nanoseconds(state.settleTime.nanoseconds / 10)))
     }
 
-    /// The connection did some good: the next may be opened at once.
-    var isProved: Bool { state.isProved }
+    /// What the connection was good for.
+    var merit: ReconnectPacing.Merit { state.merit }
 
     func handlerAdded(context: ChannelHandlerContext) {
         self.context = context
@@ -61,7 +61,7 @@ final class BinaryConnectionHandler: ChannelInboundHandler {
             return
         }
         let last = identifiers.upperBound
-        state.willWrite(through: last)
+        state.willWrite(through: last, now: context.eventLoop.now)
         let written = context.eventLoop.makePromise(of: Void.self)
         context.writeAndFlush(wrapOutboundOut(frames), promise: written)
         written.futureResult.assumeIsolated().whenSuccess { self.noteWritten(through: last) }

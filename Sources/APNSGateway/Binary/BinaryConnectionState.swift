@@ -30,8 +30,8 @@ struct BinaryConnectionState: Sendable {
     private(set) var isAnswered = false
     /// The connection is over.
     private(set) var isFinished = false
-    /// The gateway has shown that it processes what this connection brings: at least one push came to a verdict.
-    private(set) var isProved = false
+    /// What the connection was good for.
+    private(set) var merit = ReconnectPacing.Merit.nothing
 
     private struct Mark {
         var identifier: UInt32
@@ -60,7 +60,9 @@ struct BinaryConnectionState: Sendable {
     var takesPushes: Bool { !isFinished && sentinel == nil && written < Self.lastIdentifier }
 
     /// Pushes up to `identifier` go out now.
-    mutating func willWrite(through identifier: UInt32) {
+    mutating func willWrite(through identifier: UInt32, now: NIODeadline) {
+        // The stall clock runs only while something is in flight.
+        if isSettled { lastMoved = now }
         written = max(written, identifier)
     }
 
@@ -123,7 +125,7 @@ struct BinaryConnectionState: Sendable {
         guard let through, through > settled else { return nil }
         defer {
             settled = through
-            isProved = true
+            merit = .progress
         }
         return .settle(verdict((settled + 1)...through, .accepted))
     }
@@ -141,7 +143,11 @@ struct BinaryConnectionState: Sendable {
         isAnswered = true
         let verdicts = verdicts(on: response)
         // A connection that brought nothing forward must not be followed by the next at once.
-        if isSentinelAnswered || verdicts.contains(where: \.isProgress) { isProved = true }
+        if isSentinelAnswered || verdicts.contains(where: \.isProgress) {
+            merit = .progress
+        } else if merit == .nothing, verdicts.contains(where: \.isRefusal) {
+            merit = .refusal
+        }
         settled = written
         marks = []
         return verdicts
@@ -199,14 +205,17 @@ struct BinaryConnectionState: Sendable {
 }
 
 extension Verdict {
-    /// Whether a push has come nearer to its end. A refused topic is no progress: it is the certificate's fault and will
-    /// meet every push.
+    /// Whether a push was taken, or the gateway asks for it again.
     fileprivate var isProgress: Bool {
         switch outcome {
         case .accepted, .retry, .unregistered: true
-        case .rejected(let reason):
-            reason != BinaryStatus.missingTopic.name && reason != BinaryStatus.invalidTopicSize.name
-        case .notProcessed, .unanswered: false
+        case .rejected, .notProcessed, .unanswered: false
         }
+    }
+
+    /// Whether a push was refused for its own sake. A refused topic is the certificate's fault and will meet every push.
+    fileprivate var isRefusal: Bool {
+        guard case .rejected(let reason) = outcome else { return false }
+        return reason != BinaryStatus.missingTopic.name && reason != BinaryStatus.invalidTopicSize.name
     }
 }

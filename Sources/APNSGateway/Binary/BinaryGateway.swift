@@ -180,15 +180,15 @@ package final class BinaryGateway: PushGateway {
                 await change(since: changes)
                 continue
             }
-            let isProved = await serve(endpoint, generation: generation)
-            let delay = pacing.delay(afterProved: isProved, random: .random(in: 0...1))
+            let merit = await serve(endpoint, generation: generation)
+            let delay = pacing.delay(after: merit, random: .random(in: 0...1))
             if delay > .zero { try? await Task.sleep(for: delay) }
         }
     }
 
     /// One connection from its opening to its end.
-    /// - Returns: whether it did some good.
-    private func serve(_ endpoint: GatewayEndpoint, generation: Int) async -> Bool {
+    /// - Returns: what it was good for.
+    private func serve(_ endpoint: GatewayEndpoint, generation: Int) async -> ReconnectPacing.Merit {
         let epoch = epochs.next()
         var logger = logger
         logger[metadataKey: "connection"] = "\(epoch)"
@@ -211,7 +211,7 @@ package final class BinaryGateway: PushGateway {
             if !pool.withLock({ $0.isProved }) { try? await Task.sleep(for: Self.probation) }
             guard channel.isActive else {
                 logger.warning("gateway closed just after the handshake; it may not accept the certificate")
-                return false
+                return .nothing
             }
             logger.info("connected")
             let isCurrent = pool.withLock { pool in
@@ -221,18 +221,19 @@ package final class BinaryGateway: PushGateway {
             }
             if isCurrent { wake() } else { await connection.drain() }
             await connection.closed()
-            let isProved = await connection.hasProved()
+            let merit = await connection.merit()
             pool.withLock { pool in
                 pool.connections.removeAll { $0 === connection }
-                if isProved, pool.generation == generation { pool.isProved = true }
+                if merit != .nothing, pool.generation == generation { pool.isProved = true }
             }
             logger.info("disconnected")
-            return isProved || ContinuousClock.now - started > Self.longLife
+            let hasLived = ContinuousClock.now - started > Self.longLife
+            return merit == .nothing && hasLived ? .progress : merit
         } catch is CancellationError {
-            return false
+            return .nothing
         } catch {
             logger.warning("could not connect", metadata: ["error": "\(ConnectionFailure.text(error))"])
-            return false
+            return .nothing
         }
     }
 

@@ -1,5 +1,6 @@
 import Crypto
 import Foundation
+import NIOCore
 import SwiftASN1
 import X509
 
@@ -72,18 +73,35 @@ struct CertificateIssuer {
         self.now = now
     }
 
-    /// A certificate for the listeners, with the names by which this machine calls itself.
-    func server() throws -> Identity {
+    /// A certificate for the listeners, with the names by which this machine calls itself, and `host`.
+    func server(host: String) throws -> Identity {
         try leaf(
             subject: DistinguishedName { CommonName("localhost") },
             extensions: Certificate.Extensions {
                 try ExtendedKeyUsage([.serverAuth])
-                SubjectAlternativeNames([
-                    .dnsName("localhost"),
-                    .ipAddress(ASN1OctetString(contentBytes: [127, 0, 0, 1])),
-                    .ipAddress(ASN1OctetString(contentBytes: [UInt8](repeating: 0, count: 15) + [1])),
-                ])
+                SubjectAlternativeNames(Self.names(host: host))
             })
+    }
+
+    /// The names of the listeners' certificate.
+    static func names(host: String) -> [GeneralName] {
+        let local: [GeneralName] = [
+            .dnsName("localhost"),
+            .ipAddress(ASN1OctetString(contentBytes: [127, 0, 0, 1])),
+            .ipAddress(ASN1OctetString(contentBytes: [UInt8](repeating: 0, count: 15) + [1])),
+        ]
+        let name: GeneralName
+        switch try? SocketAddress(ipAddress: host, port: 0) {
+        case .v4(let address):
+            name = .ipAddress(
+                ASN1OctetString(contentBytes: withUnsafeBytes(of: address.address.sin_addr) { Array($0) }[...]))
+        case .v6(let address):
+            name = .ipAddress(
+                ASN1OctetString(contentBytes: withUnsafeBytes(of: address.address.sin6_addr) { Array($0) }[...]))
+        default:
+            name = .dnsName(host)
+        }
+        return local.contains(name) ? local : local + [name]
     }
 
     /// A certificate that looks like the one Apple issues for development: the topic is its UID (apns-binary.md §1).

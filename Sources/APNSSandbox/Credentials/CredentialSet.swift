@@ -32,8 +32,8 @@ struct CredentialSet {
 
     /// Keeps of the files what is good, and makes the rest anew.
     ///
-    /// A new authority means new leaves; another topic means another client certificate and nothing else.
-    init(topic: String, now: Date, read: (String) -> [UInt8]?) throws {
+    /// A new authority means new leaves, another topic another client certificate, another host another server's.
+    init(topic: String, host: String, now: Date, read: (String) -> [UInt8]?) throws {
         let issuer: CertificateIssuer
         if let kept = Self.authority(read, now: now) {
             issuer = kept
@@ -46,8 +46,8 @@ struct CredentialSet {
         }
 
         let server = Self.identity(read(SandboxCredentials.serverName))
-        if server.map({ issuer.vouches(for: $0.certificate) }) != true {
-            files.append((SandboxCredentials.serverName, Array(try issuer.server().pem.utf8)))
+        if server.map({ issuer.vouches(for: $0.certificate) && Self.names($0, host: host) }) != true {
+            files.append((SandboxCredentials.serverName, Array(try issuer.server(host: host).pem.utf8)))
         }
 
         let client = Self.identity(read(SandboxCredentials.clientName))
@@ -85,6 +85,12 @@ struct CredentialSet {
         else { return nil }
         let issuer = CertificateIssuer(authority: authority, now: now)
         return issuer.vouches(for: authority.certificate) ? issuer : nil
+    }
+
+    /// Whether the certificate is for this host, too.
+    private static func names(_ server: Identity, host: String) -> Bool {
+        guard let names = try? server.certificate.extensions.subjectAlternativeNames else { return false }
+        return CertificateIssuer.names(host: host).allSatisfy(names.contains)
     }
 
     private static func identity(_ bytes: [UInt8]?) -> Identity? {

@@ -41,11 +41,11 @@ package struct SandboxCredentials: Sendable, Hashable {
     /// Safe to call from several processes at once: one makes the set, the others find it.
     /// - Throws: ``SandboxError`` when the directory cannot be used.
     package static func prepare(
-        directory path: String, topic: String, logger: Logger, now: Date = Date()
+        directory path: String, topic: String, host: String = "127.0.0.1", logger: Logger, now: Date = Date()
     ) async throws -> SandboxCredentials {
         let directory = CredentialDirectory(path: URL(fileURLWithPath: path).standardizedFileURL.path)
         return try await directory.locked {
-            let set = try CredentialSet(topic: topic, now: now, read: directory.read)
+            let set = try CredentialSet(topic: topic, host: host, now: now, read: directory.read)
             if !set.files.isEmpty {
                 try directory.replace(set.files)
                 logger.info(

@@ -75,6 +75,8 @@ struct SandboxCommand: AsyncParsableCommand {
             settings.inboxLimit = inboxLimit
             settings.clearFeedbackOnHandshake = clearFeedbackOnHandshake
             if printConfig {
+                // A wildcard is no address to connect to.
+                let host = ["0.0.0.0", "::"].contains(host) ? "127.0.0.1" : host
                 let addresses = SandboxAddresses(
                     binary: .init(host: host, port: settings.binaryPort),
                     feedback: .init(host: host, port: settings.feedbackPort),
