@@ -44,7 +44,9 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
     package init?(sqlText: String) {
         let digits = sqlText.utf8.split(whereSeparator: { !(UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) })
         let parts = digits.compactMap { Int(Substring($0)) }
-        guard (6...7).contains(parts.count), parts.count == digits.count else { return nil }
+        guard (6...7).contains(parts.count), parts.count == digits.count, (0...9999).contains(parts[0]) else {
+            return nil
+        }
         var broken = tm()
         broken.tm_year = Int32(clamping: parts[0] - 1900)
         broken.tm_mon = Int32(clamping: parts[1] - 1)

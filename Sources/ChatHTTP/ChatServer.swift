@@ -37,6 +37,7 @@ package struct ChatServer: Service {
 
     private let configuration: ChatServerConfiguration
     private let responder: RouterResponder<ChatContext>
+    private let census: ConnectionCensus
     private let onListening: @Sendable (Int) -> Void
     private let logger: Logger
 
@@ -56,6 +57,7 @@ package struct ChatServer: Service {
     ) {
         self.configuration = configuration
         self.onListening = onListening
+        census = ConnectionCensus(trustedProxies: { settings().trustedProxies })
         self.logger = logger
         let health = Health(store: store, furtherChecks: readiness, logger: logger)
         responder = Routes.build(
@@ -84,8 +86,9 @@ package struct ChatServer: Service {
     func application(onListening: @escaping @Sendable (Int) -> Void = { _ in }) throws -> Application<
         RouterResponder<ChatContext>
     > {
+        let census = census
         var http = HTTP1Channel.Configuration(
-            additionalChannelHandlers: [ReadGuard()], idleTimeout: TimeAmount(HTTPLimits.idleTime))
+            additionalChannelHandlers: [ReadGuard(census: census)], idleTimeout: TimeAmount(HTTPLimits.idleTime))
         http.httpDecoder.maxHeaderFieldSize = HTTPLimits.headerField
         http.httpDecoder.maxHeaderListSize = HTTPLimits.headers
         http.httpDecoder.maxHeaderFieldCount = HTTPLimits.headerFields

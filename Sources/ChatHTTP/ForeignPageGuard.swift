@@ -5,7 +5,7 @@ import Hummingbird
 /// Keeps foreign web pages away from a relay that only its own machine is meant to reach.
 ///
 /// A page can make its visitor's browser call any address, also one on loopback. The `Origin` check stops calls from
-/// other sites, the `Host` check names that were pointed at loopback (DNS rebinding). Addresses and names that no public
+/// pages that are not the relay's own, the `Host` check names that were pointed at loopback (DNS rebinding). Addresses and names that no public
 /// name server gives out pass, so that the tutorial's `pushchat.local` works.
 struct ForeignPageGuard: RouterMiddleware {
     typealias Context = ChatContext
@@ -19,19 +19,20 @@ struct ForeignPageGuard: RouterMiddleware {
         _ request: Request, context: ChatContext, next: (Request, ChatContext) async throws -> Response
     ) async throws -> Response {
         guard settings().refusesForeignPages else { return try await next(request, context) }
-        guard Self.isLocal(request.head.authority ?? "") else {
+        let host = request.head.authority ?? ""
+        guard Self.isLocal(host) else {
             throw ChatError(.forbidden, "Host: this relay answers only to local names and addresses", field: "Host")
         }
         for origin in request.headers[values: .origin] {
             let scheme = ["http://", "https://"].first(where: origin.hasPrefix)
-            guard let scheme, Self.isLocal(String(origin.dropFirst(scheme.count))) else {
+            guard let scheme, origin.dropFirst(scheme.count).lowercased() == host.lowercased() else {
                 throw ChatError(.forbidden, "Origin: pages of other sites may not call this relay", field: "Origin")
             }
         }
         return try await next(request, context)
     }
 
-    /// Whether a `Host` header, or an `Origin` without its scheme, names something local. None at all does: browsers always
+    /// Whether a `Host` header names something local. None at all does: browsers always
     /// send one.
     static func isLocal(_ authority: String) -> Bool {
         var name = authority.lowercased()

@@ -25,6 +25,10 @@ package enum HTTPLimits {
     package static let rateEntries = 65_536
     /// Time from a request's head to the end of its body.
     package static let requestTime: Duration = .seconds(30)
+    /// Time from the opening of a connection to its first request's head.
+    package static let firstHeadTime: Duration = .seconds(15)
+    /// Connections from one address, for IPv6 from one /64 network; the machine's own and trusted proxies are not counted.
+    package static let connectionsPerAddress = 256
     /// Time without a request after which a connection is closed. Above the 60 seconds for which the tutorial's client
     /// keeps one, so that it is the client who closes first.
     package static let idleTime: Duration = .seconds(75)

@@ -2,6 +2,7 @@
 ///
 /// Nicknames, codes and texts are never logged; a udid and a device token only by their beginning.
 enum LogKeys {
+    static let address = "address"
     static let requestID = "request_id"
     /// The first eight digits of a udid.
     static let member = "member"

@@ -12,18 +12,52 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
     typealias OutboundOut = HTTPResponsePart
 
     private let time: TimeAmount
+    private let firstHeadTime: TimeAmount
+    private let census: ConnectionCensus
+    private var counted: IPAddress?
     private var progress = ReadProgress()
     private var deadline: Scheduled<Void>?
 
-    /// - Parameter time: from a request's head to the end of its body.
-    init(time: Duration = HTTPLimits.requestTime) {
+    /// - Parameters:
+    ///   - time: from a request's head to the end of its body.
+    ///   - firstHeadTime: from the connection's opening to its first head.
+    init(
+        census: ConnectionCensus, time: Duration = HTTPLimits.requestTime,
+        firstHeadTime: Duration = HTTPLimits.firstHeadTime
+    ) {
+        self.census = census
         self.time = TimeAmount(time)
+        self.firstHeadTime = TimeAmount(firstHeadTime)
+    }
+
+    func handlerAdded(context: ChannelHandlerContext) {
+        if context.channel.isActive { begin(context) }
+    }
+
+    func channelActive(context: ChannelHandlerContext) {
+        begin(context)
+        context.fireChannelActive()
+    }
+
+    private func begin(_ context: ChannelHandlerContext) {
+        guard deadline == nil, counted == nil else { return }
+        if let address = context.channel.remoteAddress.flatMap(IPAddress.init), census.counts(address) {
+            guard census.enter(address.rateKey) else {
+                context.close(promise: nil)
+                return
+            }
+            counted = address.rateKey
+        }
+        deadline = context.eventLoop.assumeIsolated().scheduleTask(in: firstHeadTime) {
+            self.deadline = nil
+            context.close(promise: nil)
+        }
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         let action =
             switch unwrapInboundIn(data) {
-            case .head(let head): progress.began(head)
+            case .head(let head): began(head)
             case .body(let bytes): progress.read(bytes.readableBytes)
             case .end: progress.ended()
             }
@@ -40,6 +74,11 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
         context.fireChannelRead(data)
     }
 
+    private func began(_ head: HTTPRequest) -> ReadProgress.Action {
+        stopTimer()
+        return progress.began(head)
+    }
+
     func channelReadComplete(context: ChannelHandlerContext) {
         if progress.isReading, deadline == nil {
             deadline = context.eventLoop.assumeIsolated().scheduleTask(in: time) {
@@ -52,11 +91,18 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
 
     func channelInactive(context: ChannelHandlerContext) {
         stopTimer()
+        leave()
         context.fireChannelInactive()
     }
 
     func handlerRemoved(context: ChannelHandlerContext) {
         stopTimer()
+        leave()
+    }
+
+    private func leave() {
+        if let counted { census.leave(counted) }
+        counted = nil
     }
 
     private func stopTimer() {

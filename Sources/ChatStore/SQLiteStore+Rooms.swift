@@ -5,6 +5,7 @@ extension SQLiteStore: RoomStore {
     package func join(_ request: JoinRequest) async throws(ChatError) {
         try await writer.perform { [clock] db in
             let now = clock().sqlText
+            try Self.requireRoom(in: request.code, for: request.member, db)
             let token = try Self.register(request.token, of: request.member, app: request.app, now: now, db)
             let client = request.client
             // The same room again: the member stays who it is, with its place and its history.
@@ -101,6 +102,22 @@ extension SQLiteStore: RoomStore {
         _ = try await read { db in try Int.fetchOne(db, sql: "SELECT count(*) FROM sqlite_schema") }
     }
 
+    /// Members of one room: each message costs as many pushes, and anyone can invent members.
+    package static let largestRoom = 10_000
+
+    private static func requireRoom(in code: SecretCode, for member: MemberID, _ db: Database) throws {
+        let last = try Int64.fetchOne(
+            db.cachedStatement(
+                sql: """
+                    SELECT member_id FROM active_users WHERE secret_code = ?1
+                        AND NOT EXISTS (SELECT 1 FROM active_users WHERE udid = ?2 AND secret_code = ?1)
+                    ORDER BY member_id LIMIT 1 OFFSET ?3
+                    """), arguments: [code.text, member.text, largestRoom - 1])
+        guard last == nil else {
+            throw ChatError.invalid("code", "this room has \(largestRoom) members and takes no more")
+        }
+    }
+
     /// Registers a device for its member and says what `device_token` is to hold.
     ///
     /// A token is one installed app, and that has one user: other members who had it (the app's earlier user, or its
@@ -136,12 +153,12 @@ extension SQLiteStore: RoomStore {
         if let key = request.idempotencyKey {
             let earlier = try Row.fetchOne(
                 db.cachedStatement(
-                    sql: "SELECT message_id, text FROM messages WHERE udid = ? AND idempotency_key = ?"),
+                    sql: "SELECT message_id, text, secret_code FROM messages WHERE udid = ? AND idempotency_key = ?"),
                 arguments: [request.member.text, key])
             if let earlier {
-                guard earlier[1] as String == request.text.text else {
+                guard earlier[1] as String == request.text.text, earlier[2] as String == code else {
                     throw ChatError(
-                        .idempotencyConflict, "Idempotency-Key was used before, for another text",
+                        .idempotencyConflict, "Idempotency-Key was used before, for another text or room",
                         field: "Idempotency-Key")
                 }
                 return (PostReceipt(message: earlier[0], isRepeat: true, queued: 0), false)

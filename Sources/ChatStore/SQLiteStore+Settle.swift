@@ -98,7 +98,7 @@ extension SQLiteStore {
         unanswered >= \(LeaseScreening.alone + 4) AND EXISTS (
             SELECT 1 FROM push_queue AS other WHERE other.state = 'sent' AND other.app = push_queue.app
                 AND other.time_settled >= strftime('%Y-%m-%d %H:%M:%f', push_queue.time_written,
-                    '-' || (1 << min(unanswered - \(LeaseScreening.alone + 1), 9)) || ' seconds'))
+                    '-' || (1 << min(push_queue.unanswered - \(LeaseScreening.alone + 1), 9)) || ' seconds'))
         """
 
     /// The binary protocol's status 8.

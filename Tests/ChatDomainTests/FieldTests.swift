@@ -99,6 +99,7 @@ struct FieldTests {
         #expect(Timestamp(sqlText: "2011-05-07 21:57:29") == Timestamp(milliseconds: 1_304_805_449_000))
         #expect(Timestamp(sqlText: "2011-05-07 21:57:29.5") == Timestamp(milliseconds: 1_304_805_449_500))
         #expect(Timestamp(sqlText: "yesterday") == nil)
+        #expect(Timestamp(sqlText: "9999999999-01-01 00:00:00") == nil)
     }
 
     @Test("Delays of repeats double up to the longest, then it is given up")

@@ -251,7 +251,7 @@ struct ReadGuardTests {
 
     @Test("A request that is not whole in time closes its connection; a whole one, and a pause after it, do not")
     func deadline() throws {
-        let channel = EmbeddedChannel(handler: ReadGuard(time: .seconds(30)))
+        let channel = EmbeddedChannel(handler: ReadGuard(census: ConnectionCensus(), time: .seconds(30)))
         try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
         try channel.writeInbound(HTTPRequestPart.head(head))
         channel.embeddedEventLoop.advanceTime(by: .seconds(20))

@@ -56,7 +56,7 @@ struct ChatAPI: Sendable {
 
 extension ChatAPI.Call {
     /// How this request spells the member's field; errors name it so.
-    var memberField: FormField { form.has(.udid) || !form.has(.userID) ? .udid : .userID }
+    var memberField: FormField { form.hasValue(.udid) || !form.has(.userID) ? .udid : .userID }
 
     func member() throws(ChatError) -> MemberID {
         try MemberID(parsing: form.required(memberField), field: memberField.rawValue)
@@ -80,8 +80,11 @@ extension ChatAPI.Call {
         error.code == .notJoined ? .notJoined(memberField.rawValue) : error
     }
 
-    /// For log lines: the request and the beginning of the udid.
+    /// For log lines: the request, where it came from, and the beginning of the udid.
     func metadata(_ member: MemberID) -> Logger.Metadata {
-        [LogKeys.requestID: "\(requestID)", LogKeys.member: "\(member.text.prefix(8))…"]
+        [
+            LogKeys.requestID: "\(requestID)", LogKeys.member: "\(member.text.prefix(8))…",
+            LogKeys.address: "\(address?.description ?? "unknown")",
+        ]
     }
 }

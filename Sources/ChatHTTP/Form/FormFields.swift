@@ -56,6 +56,9 @@ struct FormFields: Sendable {
 
     func has(_ field: FormField) -> Bool { values[field.index] != nil }
 
+    /// Whether the field is there and has bytes: some clients send `key=` for a value that they do not have.
+    func hasValue(_ field: FormField) -> Bool { values[field.index].map { !$0.range.isEmpty } ?? false }
+
     /// Nil if the field is absent. A bare key is an empty text.
     func text(_ field: FormField) throws(ChatError) -> String? {
         guard let value = values[field.index] else { return nil }
@@ -63,10 +66,7 @@ struct FormFields: Sendable {
         guard value.isPercentEncoded, URLEncodedForm.isEscaped(raw) else {
             return try checked(value.charset.text(raw), field)
         }
-        guard let bytes = URLEncodedForm.unescaped(raw) else {
-            throw .invalid(field.rawValue, "has a % that is not followed by two hexadecimal digits")
-        }
-        return try checked(value.charset.text(bytes), field)
+        return try checked(value.charset.text(URLEncodedForm.unescaped(raw)), field)
     }
 
     /// A field that must be there.

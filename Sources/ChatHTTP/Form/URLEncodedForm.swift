@@ -40,27 +40,23 @@ enum URLEncodedForm {
             throw ChatError(.malformedRequest, "A field name has more than \(HTTPLimits.fieldName) bytes")
         }
         guard isEscaped(key) else { return FormField(key) }
-        guard let name = unescaped(key) else {
-            throw ChatError(
-                .malformedRequest, "A field name has a % that is not followed by two hexadecimal digits")
-        }
-        return FormField(name[...])
+        return FormField(unescaped(key)[...])
     }
 
     static func isEscaped(_ bytes: ArraySlice<UInt8>) -> Bool {
         bytes.contains { $0 == percent || $0 == plus }
     }
 
-    /// Nil if a `%` is not followed by two hexadecimal digits.
-    static func unescaped(_ bytes: ArraySlice<UInt8>) -> [UInt8]? {
+    /// A `%` that is not followed by two hexadecimal digits stands for itself, as the original server read it.
+    static func unescaped(_ bytes: ArraySlice<UInt8>) -> [UInt8] {
         var result: [UInt8] = []
         result.reserveCapacity(bytes.count)
         var index = bytes.startIndex
         while index < bytes.endIndex {
             let byte = bytes[index]
-            if byte == percent {
-                guard index + 2 < bytes.endIndex, let high = digit(bytes[index + 1]), let low = digit(bytes[index + 2])
-                else { return nil }
+            if byte == percent, index + 2 < bytes.endIndex, let high = digit(bytes[index + 1]),
+                let low = digit(bytes[index + 2])
+            {
                 result.append(high << 4 | low)
                 index += 3
             } else {

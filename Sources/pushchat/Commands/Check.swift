@@ -1,5 +1,6 @@
 import APNSGateway
 import ArgumentParser
+import ChatHTTP
 import ChatStore
 import Foundation
 
@@ -37,6 +38,7 @@ struct Check: AsyncParsableCommand {
         report(
             .ok, "configuration",
             "\(configuration.file ?? "no file, defaults"), \(configuration.environment.rawValue)")
+        if let tls = configuration.http.tls { checkServer(tls.certificate, tls.key, report) }
         do {
             report(.ok, "database", try DatabaseFile(path: configuration.database.path).inspect())
         } catch {
@@ -68,6 +70,23 @@ struct Check: AsyncParsableCommand {
             }
         }
         if failures > 0 { throw ExitCode(1) }
+    }
+
+    /// The certificate that the relay shows its own clients.
+    private func checkServer(_ certificate: String, _ key: String, _ report: (Result, String, String) -> Void) {
+        do {
+            _ = try ServerCertificate(certificate: certificate, key: key)
+            let end = try ClientCredentials(certificate: certificate, key: key).summary
+            let days = end.daysLeft(at: Date())
+            let text = "\(end.commonName), \(days) days left"
+            if days < 0 {
+                report(.failed, "http certificate", text + ": it has expired")
+            } else {
+                report(days < Self.fewDays ? .warning : .ok, "http certificate", text)
+            }
+        } catch {
+            report(.failed, "http certificate", "\(error)")
+        }
     }
 
     private func check(

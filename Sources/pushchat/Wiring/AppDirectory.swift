@@ -6,10 +6,11 @@ struct AppDirectory: Sendable {
     private let defaultApp: AppName
     private var apps: [String: AppName] = [:]
 
-    init(_ configuration: Configuration) {
+    /// - Parameter topics: those of the apps' certificates, for apps whose configuration names none.
+    init(_ configuration: Configuration, topics: [AppName: String]) {
         defaultApp = configuration.defaultApp
         for app in configuration.apps {
-            if let topic = app.topic { apps[topic] = app.name }
+            if let topic = app.topic ?? topics[app.name] { apps[topic] = app.name }
         }
         // A name wins over another app's topic.
         for app in configuration.apps { apps[app.name.text] = app.name }

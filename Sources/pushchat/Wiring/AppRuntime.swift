@@ -52,6 +52,9 @@ final class AppRuntime: Sendable {
         }
     }
 
+    /// What the certificate in use names.
+    var certificateTopic: String? { endpoints.withLock { $0.certificate?.topic } }
+
     /// What runs for this app.
     func services(store: SQLiteStore, showsTokens: Bool) -> [any Service] {
         [

@@ -84,6 +84,7 @@ struct RelayProcess: Sendable {
         for app in configuration.apps {
             apps.append(AppRuntime(app, endpoints: try .init(app), epochs: epochs, logger: logger))
         }
+        live.replace(configuration, topics: Self.topics(apps))
         let certificate = try configuration.http.tls.map {
             try ServerCertificate(certificate: $0.certificate, key: $0.key)
         }
@@ -116,6 +117,11 @@ struct RelayProcess: Sendable {
         try store.close()
         logger.info("stopped")
         _ = consume lock
+    }
+
+    /// The topics that the apps' certificates name.
+    static func topics(_ apps: [AppRuntime]) -> [AppName: String] {
+        apps.reduce(into: [:]) { topics, app in topics[app.name] = app.certificateTopic }
     }
 
     /// Waits while the disk is in the way: a lock that another process holds is no reason not to start.
@@ -177,7 +183,7 @@ final class LiveConfiguration: Sendable {
     private let values: Mutex<Values>
 
     init(_ configuration: Configuration) {
-        values = Mutex(Self.derive(configuration))
+        values = Mutex(Self.derive(configuration, topics: [:]))
     }
 
     var current: Configuration { values.withLock { $0.configuration } }
@@ -185,12 +191,13 @@ final class LiveConfiguration: Sendable {
     var storeSettings: SQLiteStore.Settings { values.withLock { $0.store } }
     var apps: AppDirectory { values.withLock { $0.apps } }
 
-    func replace(_ configuration: Configuration) {
-        let new = Self.derive(configuration)
+    /// - Parameter topics: what the apps' certificates name.
+    func replace(_ configuration: Configuration, topics: [AppName: String]) {
+        let new = Self.derive(configuration, topics: topics)
         values.withLock { $0 = new }
     }
 
-    private static func derive(_ configuration: Configuration) -> Values {
+    private static func derive(_ configuration: Configuration, topics: [AppName: String]) -> Values {
         let sound = configuration.push.sound
         let limits = Dictionary(uniqueKeysWithValues: configuration.apps.map { ($0.name, $0.payloadLimit) })
         let smallest = limits.values.min() ?? 256
@@ -209,6 +216,6 @@ final class LiveConfiguration: Sendable {
             store: SQLiteStore.Settings(
                 payload: { AlertPayload(sound: sound, limit: limits[$0] ?? smallest) },
                 expiration: configuration.push.expiration, defaultApp: configuration.defaultApp),
-            apps: AppDirectory(configuration))
+            apps: AppDirectory(configuration, topics: topics))
     }
 }

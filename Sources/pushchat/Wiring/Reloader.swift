@@ -25,6 +25,9 @@ struct Reloader: Service {
         do {
             let running = live.current
             let wanted = try Configuration.load(sources)
+            guard wanted.environment == running.environment else {
+                throw Failure("environment is now \(wanted.environment.rawValue), which needs a restart")
+            }
             let new = running.adopting(wanted)
             var endpoints: [(AppRuntime, AppConfiguration, AppRuntime.Endpoints)] = []
             for app in apps {
@@ -33,11 +36,11 @@ struct Reloader: Service {
             }
             try certificate?.reload()
             let changes = running.changes(to: wanted)
-            live.replace(new)
             log.set(level: new.log.level, format: new.log.format)
             for (app, configuration, endpoints) in endpoints {
                 await app.reconfigure(configuration, endpoints: endpoints)
             }
+            live.replace(new, topics: RelayProcess.topics(apps))
             logger.notice(
                 "configuration read anew", metadata: ["changes": "\(changes.map(\.setting).joined(separator: " "))"])
             let waiting = changes.filter(\.needsRestart).map(\.setting)
