@@ -86,6 +86,9 @@ package struct ChatServer: Service {
     func application(onListening: @escaping @Sendable (Int) -> Void = { _ in }) throws -> Application<
         RouterResponder<ChatContext>
     > {
+        // Where it listens, the relay says itself.
+        var quiet = logger
+        quiet.logLevel = max(logger.logLevel, .notice)
         let census = census
         var http = HTTP1Channel.Configuration(
             additionalChannelHandlers: [ReadGuard(census: census)], idleTimeout: TimeAmount(HTTPLimits.idleTime))
@@ -104,6 +107,6 @@ package struct ChatServer: Service {
                 availableConnectionsDelegate: MaximumAvailableConnections(
                     configuration.maximumConnections, logger: logger)),
             onServerRunning: { channel in onListening(channel.localAddress?.port ?? 0) },
-            logger: logger)
+            logger: quiet)
     }
 }
