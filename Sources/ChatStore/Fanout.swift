@@ -9,7 +9,6 @@ struct Fanout: Sendable {
     /// Members that one step looks at: about a millisecond of writing.
     static let step = 500
 
-    let message: MessageID
     let code: String
     let sender: String
     let nickname: String
@@ -88,12 +87,12 @@ struct Fanout: Sendable {
         try Row.fetchOne(
             db.cachedStatement(
                 sql: """
-                    SELECT message_id, secret_code, udid, nickname, text, fanout_after, fanout_until FROM messages
+                    SELECT secret_code, udid, nickname, text, fanout_after, fanout_until FROM messages
                     WHERE message_id = ? AND fanout_after IS NOT NULL
                     """), arguments: [message]
         ).map {
             Fanout(
-                message: $0[0], code: $0[1], sender: $0[2], nickname: $0[3], text: $0[4], after: $0[5], until: $0[6])
+                code: $0[0], sender: $0[1], nickname: $0[2], text: $0[3], after: $0[4], until: $0[5])
         }
     }
 }

@@ -91,13 +91,4 @@ extension SQLiteStore: PushQueue {
             ).map(Timestamp.init(milliseconds:))
         }
     }
-
-    /// How many entries of an app are in a state.
-    package func count(app: AppName, state: PushState) async throws(ChatError) -> Int {
-        try await read { db in
-            try Int.fetchOne(
-                db, sql: "SELECT count(*) FROM push_queue WHERE app = ? AND state = ?",
-                arguments: [app.text, state.rawValue]) ?? 0
-        }
-    }
 }

@@ -133,6 +133,21 @@ struct RoomTests {
         #expect(try fixture.value("SELECT count(*) FROM push_queue") == 9)
     }
 
+    @Test("A full room takes no more, and lets those in it join again")
+    func fullRoom() async throws {
+        _ = try fixture.query(
+            """
+            WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+            INSERT INTO active_users (udid, nickname, secret_code) SELECT printf('%040d', i), 'n', 'room' FROM n
+            """, [SQLiteStore.largestRoom])
+        let error = await #expect(throws: ChatError.self) {
+            try await store.join(StoreFixture.join(SQLiteStore.largestRoom + 1))
+        }
+        #expect(error?.field == "code")
+        try await store.join(StoreFixture.join(1))
+        try await store.join(StoreFixture.join(SQLiteStore.largestRoom + 1, "elsewhere"))
+    }
+
     @Test("Many at once share transactions and each is told of its own result")
     func groupCommit() async throws {
         try await store.join(StoreFixture.join(1))

@@ -9,7 +9,7 @@ final class BinaryConnectionHandler: ChannelInboundHandler {
     typealias OutboundOut = ByteBuffer
 
     /// How long the gateway has to answer a sentinel before the connection is closed without its proof.
-    static let answerLimit = TimeAmount.seconds(3)
+    private static let answerLimit = TimeAmount.seconds(3)
     /// What is added to the settle time where silence has to do instead.
     private static let silenceMargin = TimeAmount.seconds(2)
 
