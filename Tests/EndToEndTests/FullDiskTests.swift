@@ -53,7 +53,9 @@ struct FullDiskTests {
         let disk = try await SmallDisk()
         let folder = try Folder()
         let sandbox = try await SandboxProcess.start(folder)
-        var relay = try await startRelay(sandbox, database: disk.file("pushchat.db").path)
+        // Nothing is settled by silence before the end, so that there is something in doubt to write at the next start.
+        var relay = try await startRelay(
+            sandbox, database: disk.file("pushchat.db").path, ["--set", "apps.default.settle=60s"])
         try await join(relay)
         try disk.fill(leaving: 1 << 20)
         var posts = Posts()
@@ -123,15 +125,17 @@ struct FullDiskTests {
 
     // MARK: Parts
 
-    private func startRelay(_ sandbox: SandboxProcess, database: String) async throws -> RelayProcess {
-        try await listening(launch(sandbox, database: database), database: database)
+    private func startRelay(
+        _ sandbox: SandboxProcess, database: String, _ more: [String] = []
+    ) async throws -> RelayProcess {
+        try await listening(launch(sandbox, database: database, more), database: database)
     }
 
-    private func launch(_ sandbox: SandboxProcess, database: String) async throws -> Running {
+    private func launch(_ sandbox: SandboxProcess, database: String, _ more: [String] = []) async throws -> Running {
         try Running(
             [
                 "serve", "--config", try await sandbox.relayConfiguration().path, "--port", "0", "--database", database,
-            ], in: sandbox.folder, name: "relay")
+            ] + more, in: sandbox.folder, name: "relay")
     }
 
     private func listening(_ process: Running, database: String) async throws -> RelayProcess {
