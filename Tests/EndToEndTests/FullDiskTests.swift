@@ -79,6 +79,22 @@ struct FullDiskTests {
         try await expectDelivered(posts, sandbox: sandbox, relay: relay, mayRepeat: true)
     }
 
+    @Test("A database that is locked at the start delays the relay, which says so", .timeLimit(.minutes(1)))
+    func lockedAtStart() async throws {
+        let folder = try Folder()
+        let sandbox = try await SandboxProcess.start(folder)
+        let first = try await startRelay(sandbox, database: folder.file("pushchat.db").path)
+        first.process.kill(SIGTERM)
+        try await first.process.ended()
+        let other = try await OtherProcess(database: first.database)
+        let waiting = try await launch(sandbox, database: first.database)
+        let error = try await waiting.field("error", of: "the database cannot be opened now, trying again")
+        #expect(error.contains("SQLite error 5"))
+        try other.release()
+        let relay = try await listening(waiting, database: first.database)
+        try await join(relay)
+    }
+
     @Test(
         "Another process holds the database for seconds: 503 in bounded time, reads go on, then service resumes",
         .timeLimit(.minutes(1)))
