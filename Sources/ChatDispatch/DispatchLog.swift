@@ -55,8 +55,9 @@ struct DispatchLog: Sendable {
             switch settlement.verdict.outcome {
             case .accepted:
                 logger.info("accepted by the gateway", metadata: metadata)
-            case .rejected(let reason):
+            case .rejected(let reason, let hint):
                 metadata["reason"] = "\(reason)"
+                if let hint { metadata["hint"] = "\(hint)" }
                 logger.warning("refused by the gateway", metadata: metadata)
             case .unregistered(let since, let reason):
                 metadata["reason"] = "\(reason)"

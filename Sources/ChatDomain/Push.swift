@@ -9,12 +9,18 @@ package struct Push: Sendable, Hashable {
     package let payload: [UInt8]
     /// UNIX seconds after which the gateway need not try any more; nil if the sender did not say.
     package let expiration: Int64?
-    /// 10 or 5; nil if the sender did not say.
+    /// 10, 5 or 1; nil if the sender did not say.
     package let priority: UInt8?
+    /// A UUID, in lower case, that the push keeps through all repeats; nil for gateways that know no such thing.
+    package let id: String?
+    /// What the push is for, as the gateway spells it (`alert`, `background`, …).
+    package let type: String
+    /// Of pushes with the same, the device shows one; nil if the sender did not say.
+    package let collapseID: String?
 
     package init(
         entry: Int64, identifier: UInt32, token: DeviceToken, payload: [UInt8], expiration: Int64? = nil,
-        priority: UInt8? = nil
+        priority: UInt8? = nil, id: String? = nil, type: String = Push.alert, collapseID: String? = nil
     ) {
         self.entry = entry
         self.identifier = identifier
@@ -22,7 +28,15 @@ package struct Push: Sendable, Hashable {
         self.payload = payload
         self.expiration = expiration
         self.priority = priority
+        self.id = id
+        self.type = type
+        self.collapseID = collapseID
     }
+
+    /// The type of a push that shows something, and of the chat's own.
+    package static let alert = "alert"
+    /// The type of a push that only wakes the app.
+    package static let background = "background"
 }
 
 /// Where an entry of the queue stands; the column `state`.
@@ -46,8 +60,8 @@ package enum PushState: String, Sendable, Hashable, CaseIterable {
 package enum Outcome: Sendable, Hashable {
     /// The gateway has it. On the binary protocol: a later answer or a long enough silence says so.
     case accepted
-    /// Refused for good, with the gateway's own reason.
-    case rejected(reason: String)
+    /// Refused for good, with the gateway's own reason, and what it may mean, for people.
+    case rejected(reason: String, hint: String? = nil)
     /// The device no longer wants it since a time; it is deactivated unless it registered later.
     case unregistered(since: Timestamp, reason: String)
     /// The gateway's fault, or a passing one of the push: worth another try after a delay that grows.

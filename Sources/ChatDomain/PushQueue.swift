@@ -5,19 +5,26 @@ package struct ConnectionSlot: Sendable, Hashable {
     package let firstIdentifier: UInt32
     /// How many entries at the most.
     package let room: Int
-    /// Nothing was written on the connection yet: only then can it carry a probe.
+    /// Nothing on the connection is in doubt, so that what happens to it next can be laid to a probe.
     package let isFresh: Bool
     /// Bytes of a payload that the gateway takes.
     package let payloadLimit: Int
+    /// The same for types of pushes that may have more.
+    package let largerLimits: [String: Int]
+    /// The gateway tells pushes apart by an id of their own: each needs one before it is first written.
+    package let namesPushes: Bool
 
     package init(
-        connection: ConnectionEpoch, firstIdentifier: UInt32, room: Int, isFresh: Bool, payloadLimit: Int
+        connection: ConnectionEpoch, firstIdentifier: UInt32, room: Int, isFresh: Bool, payloadLimit: Int,
+        largerLimits: [String: Int] = [:], namesPushes: Bool = false
     ) {
         self.connection = connection
         self.firstIdentifier = firstIdentifier
         self.room = room
         self.isFresh = isFresh
         self.payloadLimit = payloadLimit
+        self.largerLimits = largerLimits
+        self.namesPushes = namesPushes
     }
 }
 
@@ -26,7 +33,7 @@ package struct Lease: Sendable, Hashable {
     package let slot: ConnectionSlot
     package let pushes: [Push]
     /// Entries among which one is suspected of making the gateway close: to be written alone on their connection, and
-    /// proved by a sentinel, so that the others of the queue are not drawn in.
+    /// proved before anything else is written on it, so that the others of the queue are not drawn in.
     package let isProbe: Bool
     /// Entries that were looked at and settled without being written: poisoned, expired, device inactive.
     package let refused: [Refusal]

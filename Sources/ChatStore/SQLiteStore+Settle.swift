@@ -57,7 +57,7 @@ extension SQLiteStore {
         case .accepted:
             return settlement(
                 try change("state = 'sent', reason = NULL, time_sent = ?, time_settled = ?", [time, time]), .sent)
-        case .rejected(let reason):
+        case .rejected(let reason, _):
             let rows = try change("state = 'failed', reason = ?, time_settled = ?", [reason, time])
             let result = settlement(rows, .failed)
             if reason == Self.invalidToken, let row = rows.first {

@@ -215,7 +215,7 @@ extension Verdict {
 
     /// Whether a push was refused for its own sake. A refused topic is the certificate's fault and will meet every push.
     fileprivate var isRefusal: Bool {
-        guard case .rejected(let reason) = outcome else { return false }
+        guard case .rejected(let reason, _) = outcome else { return false }
         return reason != BinaryStatus.missingTopic.name && reason != BinaryStatus.invalidTopicSize.name
     }
 }
