@@ -1,4 +1,4 @@
--- PushChat Relay: the database, version 1.
+-- PushChat Relay: the database, version 2.
 --
 -- Times are UTC, as text that SQLite's date functions read (2026-05-07 21:57:29.123), except where a column's comment says
 -- otherwise. The version stands in PRAGMA user_version; the relay upgrades an older file and refuses a newer one.
@@ -74,9 +74,13 @@ CREATE TABLE push_queue (
     app TEXT NOT NULL DEFAULT 'default',
     state TEXT NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'written', 'sent', 'failed', 'expired')),
     reason TEXT,  -- of a failure, in the gateway's own words; of the last one, while it is tried again
+    hint TEXT,  -- what a final reason may mean, for people
     chat_message INTEGER REFERENCES messages (message_id) ON DELETE SET NULL,  -- NULL if another program queued it
     expires_at INTEGER,  -- UNIX seconds after which it is not worth sending; NULL for never
-    priority INTEGER CHECK (priority IN (5, 10)),
+    priority INTEGER CHECK (priority IN (1, 5, 10)),
+    push_type TEXT,  -- as Apple spells it; NULL: background if the payload only wakes the app, else alert
+    collapse_id TEXT,  -- of pushes with the same, the device shows one
+    apns_id TEXT,  -- what Apple knows the push by: a UUID, given before it is first written, kept over repeats
     not_before INTEGER,  -- UNIX milliseconds; NULL for now
     attempts INTEGER NOT NULL DEFAULT 0,  -- how often it was handed to a connection that did not give it back unread
     unanswered INTEGER NOT NULL DEFAULT 0,  -- how often that connection went without a word about it
@@ -107,3 +111,14 @@ CREATE TABLE feedback (
     result TEXT CHECK (result IN ('deactivated', 'kept', 'unknown'))  -- NULL until acted on
 ) STRICT;
 CREATE INDEX feedback_open ON feedback (feedback_id) WHERE result IS NULL;
+
+-- Signed tokens with which the relay proves itself to Apple, which puts up with a new one every twenty minutes only: a
+-- restart goes on with the one that is here.
+CREATE TABLE provider_tokens (
+    team_id TEXT NOT NULL,
+    key_id TEXT NOT NULL,
+    key_fingerprint TEXT NOT NULL,  -- SHA-256 of the public key
+    token TEXT NOT NULL,
+    time_issued TEXT NOT NULL,
+    PRIMARY KEY (team_id, key_id, key_fingerprint)
+) STRICT, WITHOUT ROWID;

@@ -1,4 +1,6 @@
-/// The payload of a chat message: `{"aps":{"alert":"NAME: TEXT","sound":"default"}}`.
+/// The payload of a chat message: `{"aps":{"alert":"NAME: TEXT","sound":"default"}}`, as the tutorial's, and where the
+/// gateway leaves room `{"aps":{…,"thread-id":"ROOM"},"message_id":NUMBER}`: an app groups by the one, and drops repeats
+/// and fetches what it missed by the other.
 ///
 /// Shortens so that the whole document, with its escapes, has no more bytes than the gateway takes. Works on whole
 /// characters and counts each one's escaped size before anything is escaped, so the document is always valid JSON
@@ -13,10 +15,13 @@ package struct AlertPayload: Sendable, Hashable {
     package var sound: String?
     /// Bytes that the gateway takes: 256, 2048 or 4096.
     package var limit: Int
+    /// Whether `thread-id` and `message_id` are said.
+    package var namesMessage: Bool
 
-    package init(sound: String? = "default", limit: Int) {
+    package init(sound: String? = "default", limit: Int, namesMessage: Bool = false) {
         self.sound = sound
         self.limit = limit
+        self.namesMessage = namesMessage
     }
 
     /// The document, as UTF-8.
@@ -24,13 +29,19 @@ package struct AlertPayload: Sendable, Hashable {
     /// A name is cut only if the whole does not fit: first to ``shortNickname`` bytes, then the text is cut and
     /// ends with an ellipsis.
     /// - Throws: `invalid text` if not one character of the text fits (an overlong sound name, say).
-    package func json(nickname: Nickname, text: MessageText) throws(ChatError) -> String {
+    package func json(
+        nickname: Nickname, text: MessageText, code: SecretCode, message: MessageID
+    ) throws(ChatError) -> String {
         let head = #"{"aps":{"alert":""#
         var tail = "\""
         if let sound {
             tail += #","sound":""# + sound.unicodeScalars.lazy.map(Self.escaped).joined() + "\""
         }
-        tail += "}}"
+        if namesMessage {
+            tail += #","thread-id":"\#(Self.thread(of: code))"},"message_id":\#(message)}"#
+        } else {
+            tail += "}}"
+        }
 
         var name = nickname.text
         var body = text.text
@@ -53,6 +64,14 @@ package struct AlertPayload: Sendable, Hashable {
         Self.escape(body, into: &document)
         document += tail
         return document
+    }
+
+    /// Stands for the room: the same for all its messages, without the secret code standing in each payload. FNV-1a,
+    /// 64 bits, in hexadecimal digits.
+    static func thread(of code: SecretCode) -> String {
+        let hash = code.text.utf8.reduce(0xCBF2_9CE4_8422_2325 as UInt64) { ($0 ^ UInt64($1)) &* 0x100_0000_01B3 }
+        let digits = String(hash, radix: 16)
+        return String(repeating: "0", count: 16 - digits.count) + digits
     }
 
     /// The longest beginning whose escaped form has no more bytes than `budget`: whole characters, and where

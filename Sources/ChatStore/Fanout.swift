@@ -9,6 +9,7 @@ struct Fanout: Sendable {
     /// Members that one step looks at: about a millisecond of writing.
     static let step = 500
 
+    let message: MessageID
     let code: String
     let sender: String
     let nickname: String
@@ -43,7 +44,8 @@ struct Fanout: Sendable {
                     """), arguments: [code, after, upTo])
         let payloads = try apps.map { app in
             let payload = try settings.payload(AppName(app)).json(
-                nickname: Nickname(stored: nickname), text: MessageText(stored: text))
+                nickname: Nickname(stored: nickname), text: MessageText(stored: text), code: SecretCode(stored: code),
+                message: message)
             return (app: app, payload: payload)
         }
         return Entries(payloads: payloads, upTo: upTo, hasMore: boundary != nil && upTo < until)
@@ -52,7 +54,7 @@ struct Fanout: Sendable {
     /// Writes the rows and how far the message has come.
     /// - Returns: how many rows.
     func insert(
-        _ entries: Entries, message: MessageID, now: Timestamp, _ settings: SQLiteStore.Settings, _ db: Database
+        _ entries: Entries, now: Timestamp, _ settings: SQLiteStore.Settings, _ db: Database
     ) throws -> Int {
         let expires = settings.expiration.map { (now + $0).seconds }
         var queued = 0
@@ -92,7 +94,7 @@ struct Fanout: Sendable {
                     """), arguments: [message]
         ).map {
             Fanout(
-                code: $0[0], sender: $0[1], nickname: $0[2], text: $0[3], after: $0[4], until: $0[5])
+                message: message, code: $0[0], sender: $0[1], nickname: $0[2], text: $0[3], after: $0[4], until: $0[5])
         }
     }
 }
@@ -110,7 +112,7 @@ extension SQLiteStore {
             guard let fanout = try Fanout.unfinished(message, db) else { return { self.endFanout(of: message) } }
             let settings = settings()
             let entries = try fanout.nextEntries(settings, db)
-            let queued = try fanout.insert(entries, message: message, now: clock(), settings, db)
+            let queued = try fanout.insert(entries, now: clock(), settings, db)
             return { [self] in
                 if queued > 0 { announceArrivals() }
                 if entries.hasMore { nextFanoutStep(of: message) } else { endFanout(of: message) }

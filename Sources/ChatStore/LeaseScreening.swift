@@ -1,5 +1,4 @@
 import ChatDomain
-import Foundation
 import GRDB
 
 /// Looks at due entries one after another and says which go onto a connection, which never can, and where to stop.
@@ -59,7 +58,8 @@ struct LeaseScreening {
             needsFreshConnection: needsFreshConnection)
     }
 
-    /// Columns: message_id, device_token, payload, expires_at, priority, unanswered, is ours, is deactivated, is recovered.
+    /// Columns: message_id, device_token, payload, expires_at, priority, unanswered, is ours, is deactivated, is recovered,
+    /// push_type, collapse_id, apns_id.
     /// - Returns: whether to go on with the next row.
     mutating func take(_ row: Row) -> Bool {
         let entry: Int64 = row[0]
@@ -83,44 +83,14 @@ struct LeaseScreening {
             refused.append(.init(entry: entry, state: .failed, reason: "DeviceInactive"))
             return true
         }
-        do throws(Poison) {
-            pushes.append(try push(entry, row))
+        do throws(PushRow.Poison) {
+            let push = PushRow(
+                entry: entry, token: row[1], payload: row[2], expiration: row[3], priority: row[4], isOurs: row[6],
+                type: row[9], collapseID: row[10], id: row[11])
+            pushes.append(try push.checked(for: slot, identifier: slot.firstIdentifier + UInt32(pushes.count)))
         } catch {
-            refused.append(.init(entry: entry, state: .failed, reason: error.rawValue))
+            refused.append(.init(entry: entry, state: .failed, reason: error.name(for: slot)))
         }
         return pushes.count < room
-    }
-
-    /// Why an entry can never be written; spelt as the gateway would say it, where it would.
-    private enum Poison: String, Error {
-        case invalidToken = "InvalidToken"
-        case missingPayload = "MissingPayload"
-        case invalidPayloadSize = "InvalidPayloadSize"
-        case invalidJSON = "InvalidJSON"
-    }
-
-    private func push(_ entry: Int64, _ row: Row) throws(Poison) -> Push {
-        guard let text = String.fromDatabaseValue(row[1]), let token = try? DeviceToken(parsing: text) else {
-            throw .invalidToken
-        }
-        // A payload that another program inserted may be text or a blob.
-        let payload: [UInt8]
-        switch (row[2] as DatabaseValue).storage {
-        case .string(let text): payload = Array(text.utf8)
-        case .blob(let data): payload = Array(data)
-        default: throw .invalidJSON
-        }
-        guard !payload.isEmpty else { throw .missingPayload }
-        guard payload.count <= slot.payloadLimit else { throw .invalidPayloadSize }
-        let isOurs: Bool = row[6]
-        guard isOurs || Self.isObject(payload) else { throw .invalidJSON }
-        let priority = Int64.fromDatabaseValue(row[4]).flatMap(UInt8.init(exactly:))
-        return Push(
-            entry: entry, identifier: slot.firstIdentifier + UInt32(pushes.count), token: token, payload: payload,
-            expiration: row[3], priority: priority)
-    }
-
-    private static func isObject(_ payload: [UInt8]) -> Bool {
-        (try? JSONSerialization.jsonObject(with: Data(payload))) is [String: Any]
     }
 }

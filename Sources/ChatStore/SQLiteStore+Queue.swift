@@ -15,7 +15,8 @@ extension SQLiteStore: PushQueue {
                 db.cachedStatement(
                     sql: """
                         SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.unanswered,
-                            q.chat_message IS NOT NULL, d.time_deactivated IS NOT NULL, q.reason IS ?
+                            q.chat_message IS NOT NULL, d.time_deactivated IS NOT NULL, q.reason IS ?,
+                            q.push_type, q.collapse_id, q.apns_id
                         FROM push_queue q
                         LEFT JOIN devices d ON d.app = q.app
                             -- Another program may have written the token as Apple prints it.
@@ -52,12 +53,13 @@ extension SQLiteStore: PushQueue {
         let written = try db.cachedStatement(
             sql: """
                 UPDATE push_queue SET state = 'written', connection_epoch = ?, identifier = ?, time_written = ?,
-                    device_token = ?, attempts = attempts + 1
+                    device_token = ?, apns_id = coalesce(?, apns_id), attempts = attempts + 1
                 WHERE message_id = ?
                 """)
         for push in screening.pushes {
             try written.execute(arguments: [
-                screening.slot.connection.number, Int64(push.identifier), text, push.token.description, push.entry,
+                screening.slot.connection.number, Int64(push.identifier), text, push.token.description, push.id,
+                push.entry,
             ])
         }
         let refused = try db.cachedStatement(

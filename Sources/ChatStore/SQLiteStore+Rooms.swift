@@ -144,6 +144,16 @@ extension SQLiteStore: RoomStore {
         return text
     }
 
+    /// The number that AUTOINCREMENT would give: the payload, which is made first, carries it.
+    private static func nextMessage(_ db: Database) throws -> MessageID {
+        try Int64.fetchOne(
+            db.cachedStatement(
+                sql: """
+                    SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages'), 0),
+                        coalesce((SELECT max(message_id) FROM messages), 0)) + 1
+                    """)) ?? 1
+    }
+
     /// The message, and pushes for the first members of its room.
     /// - Returns: the receipt, and whether members are left for later steps.
     private func insert(_ request: PostRequest, _ db: Database) throws -> (PostReceipt, Bool) {
@@ -170,26 +180,27 @@ extension SQLiteStore: RoomStore {
         let lastMember =
             try Int64.fetchOne(db.cachedStatement(sql: "SELECT max(member_id) FROM active_users")) ?? 0
         // Before anything is written: a payload that cannot be made is the request's error.
+        let message = try Self.nextMessage(db)
         let fanout = Fanout(
-            code: code, sender: request.member.text, nickname: nickname, text: request.text.text, after: 0,
+            message: message, code: code, sender: request.member.text, nickname: nickname, text: request.text.text,
+            after: 0,
             until: lastMember)
         let entries = try fanout.nextEntries(settings(), db)
         try db.cachedStatement(
             sql: """
-                INSERT INTO messages (secret_code, udid, nickname, text, ip_address, time_sent, idempotency_key)
-                VALUES (?, ?, ?, ?, ?, ?, ?)
+                INSERT INTO messages (message_id, secret_code, udid, nickname, text, ip_address, time_sent, idempotency_key)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?)
                 """
         ).execute(arguments: [
-            code, request.member.text, nickname, request.text.text, request.client.address, now.sqlText,
+            message, code, request.member.text, nickname, request.text.text, request.client.address, now.sqlText,
             request.idempotencyKey,
         ])
-        let message = db.lastInsertedRowID
         try db.cachedStatement(
             sql: """
                 UPDATE active_users SET time_last_message = ?, ip_address = coalesce(?, ip_address) WHERE udid = ?
                 """
         ).execute(arguments: [now.sqlText, request.client.address, request.member.text])
-        let queued = try fanout.insert(entries, message: message, now: now, settings(), db)
+        let queued = try fanout.insert(entries, now: now, settings(), db)
         return (PostReceipt(message: message, isRepeat: false, queued: queued), entries.hasMore)
     }
 }

@@ -57,21 +57,21 @@ extension SQLiteStore {
         case .accepted:
             return settlement(
                 try change("state = 'sent', reason = NULL, time_sent = ?, time_settled = ?", [time, time]), .sent)
-        case .rejected(let reason, _):
-            let rows = try change("state = 'failed', reason = ?, time_settled = ?", [reason, time])
+        case .rejected(let reason, let hint):
+            let rows = try change("state = 'failed', reason = ?, hint = ?, time_settled = ?", [reason, hint, time])
             let result = settlement(rows, .failed)
-            if reason == Self.invalidToken, let row = rows.first {
-                try noteRefusal(token: row[1], app: row[3], now: now, db)
+            if Self.invalidToken.contains(reason), let row = rows.first {
+                try noteRefusal(token: row[1], app: row[3], reason: reason, now: now, db)
             }
             return result
         case .unregistered(let since, let reason):
             try db.cachedStatement(
                 sql: """
                     UPDATE devices SET time_deactivated = ?, deactivated_reason = ?
-                    WHERE time_deactivated IS NULL AND substr(time_registered, 1, 19) <= ?
+                    WHERE time_deactivated IS NULL AND time_registered <= ?
                         AND (device_token, app) IN (SELECT device_token, app FROM push_queue WHERE \(Self.named))
                     """
-            ).execute(arguments: [since.sqlText, reason, String(since.sqlText.prefix(19))] + key)
+            ).execute(arguments: [since.sqlText, reason, since.sqlText] + key)
             return settlement(
                 try change("state = 'failed', reason = ?, time_settled = ?", [reason, time]), .failed)
         case .notProcessed:
@@ -101,8 +101,9 @@ extension SQLiteStore {
                     '-' || (1 << min(push_queue.unanswered - \(LeaseScreening.alone + 1), 9)) || ' seconds'))
         """
 
-    /// The binary protocol's status 8.
-    private static let invalidToken = "InvalidToken"
+    /// The binary protocol's status 8, and what the HTTP/2 provider API says for it. Both may only mean that the token is
+    /// one of the other environment.
+    private static let invalidToken: Set<String> = ["InvalidToken", "BadDeviceToken"]
     /// Refusals of a token since it was registered, after which the device is deactivated: each costs the app its
     /// connection, and anyone can join with a token that is none.
     private static let refusalLimit = 5
@@ -111,7 +112,9 @@ extension SQLiteStore {
     ///
     /// Only while the gateway accepts other pushes of the app: a certificate of the wrong environment makes every token
     /// look bad. Registering again starts anew.
-    private func noteRefusal(token: String, app: String, now: Timestamp, _ db: Database) throws {
+    private func noteRefusal(
+        token: String, app: String, reason: String, now: Timestamp, _ db: Database
+    ) throws {
         try db.cachedStatement(sql: "UPDATE devices SET refusals = refusals + 1 WHERE device_token = ? AND app = ?")
             .execute(arguments: [token, app])
         try db.cachedStatement(
@@ -121,7 +124,7 @@ extension SQLiteStore {
                     SELECT 1 FROM push_queue WHERE time_settled >= ? AND state = 'sent' AND push_queue.app = devices.app)
                 """
         ).execute(arguments: [
-            now.sqlText, Self.invalidToken, token, app, Self.refusalLimit, (now - Self.hindsight).sqlText,
+            now.sqlText, reason, token, app, Self.refusalLimit, (now - Self.hindsight).sqlText,
         ])
     }
 

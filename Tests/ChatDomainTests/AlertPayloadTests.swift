@@ -5,9 +5,33 @@ import Testing
 
 @Suite("The payload of a chat message")
 struct AlertPayloadTests {
-    private func json(_ name: String, _ text: String, sound: String? = "default", limit: Int = 256) throws -> String {
-        try AlertPayload(sound: sound, limit: limit).json(
-            nickname: Nickname(stored: name), text: MessageText(stored: text))
+    private func json(
+        _ name: String, _ text: String, sound: String? = "default", limit: Int = 256, code: String = "room",
+        naming message: MessageID? = nil
+    ) throws -> String {
+        try AlertPayload(sound: sound, limit: limit, namesMessage: message != nil).json(
+            nickname: Nickname(stored: name), text: MessageText(stored: text), code: SecretCode(stored: code),
+            message: message ?? 1)
+    }
+
+    @Test("names room and message beside the text, where it is to")
+    func references() throws {
+        #expect(
+            try json("a", "b", naming: 42)
+                == #"{"aps":{"alert":"a: b","sound":"default","thread-id":"a355141ff0c48eda"},"message_id":42}"#)
+        #expect(
+            try json("a", "b", sound: nil, naming: 7)
+                == #"{"aps":{"alert":"a: b","thread-id":"a355141ff0c48eda"},"message_id":7}"#)
+        #expect(try json("a", "b", code: "other", naming: 7) != json("a", "b", naming: 7))
+    }
+
+    @Test("A long text goes out whole where it fits, and is cut to the byte where not", arguments: [3999, 4000, 4001])
+    func fullLength(bytes: Int) throws {
+        let frame = try json("a", "", limit: 4096, naming: 1).utf8.count
+        let text = String(repeating: "t", count: bytes)
+        let document = try json("a", text, limit: frame + 4000, naming: 1)
+        #expect(document.contains("a: \(text)\"") == (bytes <= 4000))
+        #expect(document.utf8.count == frame + min(bytes, 4000))
     }
 
     @Test("is byte for byte the original server's while nothing needs an escape")

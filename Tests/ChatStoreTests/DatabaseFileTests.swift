@@ -31,25 +31,59 @@ struct DatabaseFileTests {
         #expect(try await store.pragma("journal_mode") == "wal")
         #expect(try await store.pragma("synchronous") == "2")
         #expect(try await store.pragma("foreign_keys") == "1")
-        #expect(try await store.pragma("user_version") == "1")
+        #expect(try await store.pragma("user_version") == "2")
     }
 
     @Test("An older version is upgraded step by step")
     func upgrades() throws {
         _ = try fixture.open()
         let later = Schema(
-            version: 3, sql: "", upgrades: [1: "CREATE TABLE second (x)", 2: "ALTER TABLE second ADD COLUMN y"])
+            version: 4, sql: "", upgrades: [2: "CREATE TABLE second (x)", 3: "ALTER TABLE second ADD COLUMN y"])
         _ = try fixture.open(later)
         #expect(try fixture.value("SELECT count(*) FROM pragma_table_info('second')") == 2)
-        #expect(try fixture.value("PRAGMA user_version") == 3)
+        #expect(try fixture.value("PRAGMA user_version") == 4)
+    }
+
+    @Test("A file of version 1 becomes what a new one is, with all that it held")
+    func fromVersion1() async throws {
+        let sql = try String(
+            contentsOf: URL(filePath: #filePath).deletingLastPathComponent().appending(path: "schema-1.sql"),
+            encoding: .utf8)
+        let first = Schema(version: 1, sql: sql, upgrades: [:])
+        _ = try fixture.open(first)
+        let token = String(repeating: "ab", count: 32)
+        for priority in ["5", "10", "NULL"] {
+            _ = try fixture.query(
+                "INSERT INTO push_queue (device_token, payload, priority) VALUES ('\(token)', '{}', \(priority))")
+        }
+        _ = try fixture.query("DELETE FROM push_queue WHERE message_id = 3")
+
+        let store = try fixture.open()
+        #expect(try fixture.value("PRAGMA user_version") == 2)
+        let new = try StoreFixture()
+        _ = try new.open()
+        #expect(try Self.structure(fixture) == Self.structure(new))
+        let slot = StoreFixture.slot()
+        #expect(try await store.lease(app: .default, for: slot).pushes.map(\.entry) == [1, 2])
+        _ = try fixture.query("INSERT INTO push_queue (device_token, payload, priority) VALUES ('\(token)', '{}', 1)")
+        #expect(try fixture.value("SELECT max(message_id) FROM push_queue") == 4)
+    }
+
+    /// Every table and index by its SQL, without comments, blanks and quotes.
+    private static func structure(_ fixture: StoreFixture) throws -> [String] {
+        try fixture.query("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name").map { row in
+            let sql = (row[1] as String).split(separator: "\n").map { $0.split(separator: "--")[0] }.joined(
+                separator: " ")
+            return "\(row[0] as String): " + sql.filter { !$0.isWhitespace && $0 != "\"" }
+        }
     }
 
     @Test("An upgrade that fails leaves the old version whole")
     func failedUpgrade() throws {
         _ = try fixture.open()
-        let broken = Schema(version: 3, sql: "", upgrades: [1: "CREATE TABLE second (x)", 2: "NO SQL"])
+        let broken = Schema(version: 4, sql: "", upgrades: [2: "CREATE TABLE second (x)", 3: "NO SQL"])
         #expect(throws: (any Error).self) { try fixture.open(broken) }
-        #expect(try fixture.value("PRAGMA user_version") == 1)
+        #expect(try fixture.value("PRAGMA user_version") == 2)
         #expect(try fixture.value("SELECT count(*) FROM sqlite_schema WHERE name = 'second'") == 0)
     }
 

@@ -21,12 +21,15 @@ final class StoreFixture: Sendable {
         try? FileManager.default.removeItem(at: directory)
     }
 
-    func open(_ schema: Schema = .current, defaultApp: AppName = .default) throws -> SQLiteStore {
+    func open(
+        _ schema: Schema = .current, defaultApp: AppName = .default, namesMessage: Bool = false
+    ) throws -> SQLiteStore {
         try SQLiteStore(
             file: DatabaseFile(path: path, schema: schema),
             settings: {
                 SQLiteStore.Settings(
-                    payload: { _ in AlertPayload(limit: 2048) }, retry: RetryPolicy(attempts: 10),
+                    payload: { _ in AlertPayload(limit: 2048, namesMessage: namesMessage) },
+                    retry: RetryPolicy(attempts: 10),
                     defaultApp: defaultApp)
             },
             clock: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })

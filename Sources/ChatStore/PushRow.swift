@@ -1,0 +1,98 @@
+import ChatDomain
+import Foundation
+import GRDB
+
+/// A row of the queue on its way to a gateway. Another program may have written it, so everything in it is checked here,
+/// before it can do harm on a connection that carries others.
+struct PushRow {
+    let entry: Int64
+    let token: DatabaseValue
+    /// Text or a blob.
+    let payload: DatabaseValue
+    let expiration: Int64?
+    let priority: Int64?
+    /// Whether the chat made it: then its payload is known to be good, and shows something.
+    let isOurs: Bool
+    let type: String?
+    let collapseID: String?
+    let id: String?
+
+    /// Why a row can never be written.
+    enum Poison: Error {
+        case token, missingPayload, payloadSize, noJSON, type, collapseID, id
+
+        /// Spelt as the gateway would say it, where it would.
+        func name(for slot: ConnectionSlot) -> String {
+            switch self {
+            case .token: slot.namesPushes ? "BadDeviceToken" : "InvalidToken"
+            case .missingPayload: slot.namesPushes ? "PayloadEmpty" : "MissingPayload"
+            case .payloadSize: slot.namesPushes ? "PayloadTooLarge" : "InvalidPayloadSize"
+            case .noJSON: "InvalidJSON"
+            case .type: "InvalidPushType"
+            case .collapseID: "BadCollapseId"
+            case .id: "BadMessageId"
+            }
+        }
+    }
+
+    /// Bytes of a collapse id (apns-http2.md §2).
+    private static let longestCollapseID = 64
+    /// Bytes of a push type: far longer than any there is.
+    private static let longestType = 64
+
+    func checked(for slot: ConnectionSlot, identifier: UInt32) throws(Poison) -> Push {
+        guard let text = String.fromDatabaseValue(token), let token = try? DeviceToken(parsing: text) else {
+            throw .token
+        }
+        let bytes: [UInt8]
+        switch payload.storage {
+        case .string(let text): bytes = Array(text.utf8)
+        case .blob(let data): bytes = Array(data)
+        default: throw .noJSON
+        }
+        guard !bytes.isEmpty else { throw .missingPayload }
+        let type: String
+        if let given = self.type {
+            guard Self.isHeaderText(given, limit: Self.longestType) else { throw .type }
+            type = given
+        } else {
+            type = isOurs ? Push.alert : Self.type(of: try Self.object(bytes))
+        }
+        guard bytes.count <= slot.largerLimits[type] ?? slot.payloadLimit else { throw .payloadSize }
+        if !isOurs, self.type != nil { _ = try Self.object(bytes) }
+        guard collapseID.map({ Self.isHeaderText($0, limit: Self.longestCollapseID) }) != false else {
+            throw .collapseID
+        }
+        guard id.map(Self.isIdentifier) != false else { throw .id }
+        return Push(
+            entry: entry, identifier: identifier, token: token, payload: bytes, expiration: expiration,
+            priority: priority.flatMap(UInt8.init(exactly:)),
+            id: slot.namesPushes ? id ?? UUID().uuidString.lowercased() : nil, type: type, collapseID: collapseID)
+    }
+
+    private static func object(_ payload: [UInt8]) throws(Poison) -> [String: Any] {
+        guard let object = (try? JSONSerialization.jsonObject(with: Data(payload))) as? [String: Any] else {
+            throw .noJSON
+        }
+        return object
+    }
+
+    /// A payload that shows nothing and only wakes the app is a background push (aps-payload.md §2).
+    private static func type(of object: [String: Any]) -> String {
+        guard let aps = object["aps"] as? [String: Any], aps["content-available"] != nil,
+            ["alert", "badge", "sound"].allSatisfy({ aps[$0] == nil })
+        else { return Push.alert }
+        return Push.background
+    }
+
+    /// What can stand in a header: a byte that cannot would end the connection, with all that is on it.
+    private static func isHeaderText(_ text: String, limit: Int) -> Bool {
+        (1...limit).contains(text.utf8.count) && text.utf8.allSatisfy { (0x20...0x7E).contains($0) }
+            && text.first != " " && text.last != " "
+    }
+
+    /// 8-4-4-4-12 lower-case hexadecimal digits.
+    private static func isIdentifier(_ text: String) -> Bool {
+        UUID(uuidString: text) != nil && text == text.lowercased()
+    }
+}

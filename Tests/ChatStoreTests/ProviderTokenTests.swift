@@ -1,0 +1,101 @@
+import ChatDomain
+import ChatStore
+import Foundation
+import Synchronization
+import Testing
+
+@Suite("Provider tokens are kept")
+struct ProviderTokenTests {
+    let fixture: StoreFixture
+    /// How many were signed.
+    let count = Counter()
+
+    final class Counter: Sendable {
+        private let value = Mutex(0)
+
+        func next() -> Int {
+            value.withLock { value in
+                value += 1
+                return value
+            }
+        }
+    }
+
+    init() throws {
+        fixture = try StoreFixture()
+    }
+
+    private func token(
+        _ store: SQLiteStore, key: String = "KEY", fingerprint: String = "f", refused: String? = nil
+    ) async throws -> String {
+        try await store.providerToken(
+            for: ProviderKeyName(teamID: "TEAM", keyID: key, fingerprint: fingerprint), refused: refused,
+            sign: { [count] time in "token \(count.next()) of \(time.seconds)" }
+        ).text
+    }
+
+    @Test("One serves for fifty minutes, over restarts; then comes another")
+    func lifetime() async throws {
+        let first = try await token(fixture.open())
+        for minutes in [0, 10, 30, 9] {
+            fixture.advance(.seconds(minutes * 60))
+            #expect(try await token(fixture.open()) == first)
+        }
+        fixture.advance(.seconds(60))
+        #expect(try await token(fixture.open()) == "token 2 of \(fixture.time.withLock { $0 }.seconds)")
+    }
+
+    @Test("A refused one is replaced only when it is twenty minutes old, and only once")
+    func refused() async throws {
+        let store = try fixture.open()
+        let first = try await token(store)
+        #expect(try await token(store, refused: first) == first)
+        fixture.advance(.seconds(20 * 60 - 1))
+        #expect(try await token(store, refused: first) == first)
+        fixture.advance(.seconds(1))
+        let second = try await token(store, refused: first)
+        #expect(second != first)
+        #expect(try await token(store, refused: first) == second)
+    }
+
+    @Test("Other keys have their own, also under the same id")
+    func keys() async throws {
+        let store = try fixture.open()
+        let first = try await token(store)
+        #expect(try await token(store, key: "OTHER") != first)
+        #expect(try await token(store, fingerprint: "g") != first)
+        #expect(try await token(store) == first)
+    }
+
+    @Test("A clock that was set back does not leave a token from the future in use")
+    func clockSetBack() async throws {
+        let store = try fixture.open()
+        let first = try await token(store)
+        fixture.advance(.seconds(-60))
+        #expect(try await token(store) == first)
+        fixture.advance(.seconds(-1))
+        #expect(try await token(store) != first)
+    }
+
+    @Test("Many who ask at once get the same")
+    func atOnce() async throws {
+        let store = try fixture.open()
+        let tokens = try await withThrowingTaskGroup(of: String.self) { group in
+            for _ in 0..<20 { group.addTask { try await token(store) } }
+            return try await group.reduce(into: Set()) { $0.insert($1) }
+        }
+        #expect(tokens.count == 1)
+    }
+
+    @Test("What cannot be signed leaves nothing behind")
+    func failure() async throws {
+        struct NoKey: Error {}
+        let store = try fixture.open()
+        await #expect(throws: (any Error).self) {
+            try await store.providerToken(
+                for: ProviderKeyName(teamID: "T", keyID: "K", fingerprint: "f"), refused: nil,
+                sign: { _ in throw NoKey() })
+        }
+        #expect(try fixture.value("SELECT count(*) FROM provider_tokens") == 0)
+    }
+}
