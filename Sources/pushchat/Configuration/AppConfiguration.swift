@@ -9,7 +9,7 @@ struct AppConfiguration: Sendable, Equatable {
 
     let name: AppName
     var gateway: Gateway
-    /// The bundle id; nil leaves it to the certificate.
+    /// The bundle id; nil leaves it to the certificate. A key has none, and needs it.
     var topic: String?
     var host: String
     var port: Int
@@ -25,6 +25,7 @@ struct AppConfiguration: Sendable, Equatable {
     var passphrase: Secret?
     /// Provider token key, `.p8`.
     var key: String?
+    /// Ten letters and digits, as Apple gives them.
     var keyID: String?
     var teamID: String?
     /// PEM with authorities to trust beside the system's.
@@ -34,12 +35,14 @@ struct AppConfiguration: Sendable, Equatable {
     var payloadLimit: Int
     /// Which command of the binary protocol carries a push: 0, 1 or 2.
     var command = 2
-    /// How long the gateway's silence has to last until a written push counts as accepted.
+    /// How long the binary gateway's silence has to last until a written push counts as accepted.
     var settleTime: Duration = .seconds(5)
+    /// How long the HTTP/2 gateway may take over a push until it is repeated.
+    var answerTimeout: Duration = .seconds(30)
 
     /// The defaults: Apple's hosts and ports (apns-binary.md §1, apns-http2.md §1) and payload limits
     /// (apns-binary.md §6).
-    init(name: AppName, environment: Configuration.Environment, gateway: Gateway = .binary) {
+    init(name: AppName, environment: Configuration.Environment, gateway: Gateway = .http2) {
         self.name = name
         self.gateway = gateway
         let part = environment == .development ? ".sandbox" : ""
@@ -70,23 +73,37 @@ struct AppConfiguration: Sendable, Equatable {
         }
     }
 
-    /// What this version cannot do though it knows the setting: the setting's name and what to say about it.
-    /// The only place that knows; it goes when the HTTP/2 gateway comes.
-    var unsupported: (setting: String, message: String)? {
-        if gateway == .http2 {
-            return (
-                "gateway",
-                "is http2, but this version speaks only the binary protocol; "
-                    + "use `binary` with a certificate, or a later version"
-            )
-        }
-        if key != nil, certificate == nil {
-            return (
-                "key",
-                "is a provider token key (.p8), which only the gateway http2 takes, and this version speaks only the "
-                    + "binary protocol; set `certificate`, or remove `key`"
-            )
+    /// What is wrong with the settings together: the setting that a message is about, and the message.
+    var contradiction: (setting: String, message: String)? {
+        switch gateway {
+        case .binary:
+            if key != nil, certificate == nil {
+                return (
+                    "key",
+                    "is a provider token key (.p8), which only the gateway http2 takes; set `gateway: http2` or a "
+                        + "`certificate`, or remove `key`"
+                )
+            }
+        case .http2:
+            guard key != nil else { return nil }
+            if keyID == nil {
+                return ("key", "needs key_id beside it: the ten letters and digits in the name of the file from Apple")
+            }
+            if teamID == nil {
+                return ("key", "needs team_id beside it: Apple shows it under Membership in the developer account")
+            }
+            if topic == nil {
+                return ("key", "needs topic beside it: the app's bundle id, for example com.example.PushChat")
+            }
         }
         return nil
+    }
+
+    /// The id in the name that Apple gives a key's file, `AuthKey_ABC123DEFG.p8`.
+    static func keyID(ofFile path: String) -> String? {
+        let name = path.split(separator: "/").last ?? ""
+        guard name.hasPrefix("AuthKey_"), name.hasSuffix(".p8") else { return nil }
+        let id = name.dropFirst("AuthKey_".count).dropLast(".p8".count)
+        return id.count == 10 ? String(id) : nil
     }
 }

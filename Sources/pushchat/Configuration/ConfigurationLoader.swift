@@ -119,6 +119,7 @@ struct ConfigurationLoader {
         if origins[hosts.0] != nil, origins[hosts.1] == nil {
             app.feedbackHost = app.host
         }
+        if app.keyID == nil, let key = app.key { app.keyID = AppConfiguration.keyID(ofFile: key) }
         return app
     }
 
@@ -232,8 +233,12 @@ extension ConfigurationLoader {
                     "certificate_key", of: app.name, "needs certificate beside it; set that, or remove the key",
                     unless: "certificate")
             }
-            if let (setting, message) = app.unsupported {
-                report(setting, of: app.name, message, unless: "certificate")
+            if let (setting, message) = app.contradiction {
+                let causes = ["gateway", "key", "key_id", "team_id", "topic", "certificate"]
+                guard !causes.contains(where: { refused.contains(SettingKey(app: app.name, name: $0)) }) else {
+                    continue
+                }
+                report(setting, of: app.name, message, unless: setting)
             }
         }
     }

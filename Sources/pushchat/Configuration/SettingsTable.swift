@@ -61,10 +61,12 @@ enum SettingsTable {
 
     /// Settings of each app, by their key inside `apps.NAME`. `gateway` is first: other defaults depend on it.
     static let app: [Setting<AppConfiguration>] = [
-        App("gateway", \.gateway, .choice, needsRestart: true, "Apple's protocol; this version speaks only `binary`"),
-        App("topic", \.topic, bundleID.optional(), "the app's bundle id; without it the certificate's"),
-        App("host", \.host, .host(example: "gateway.push.apple.com"), "the gateway"),
-        App("port", \.port, .number(1...65_535), "its port"),
+        App("gateway", \.gateway, .choice, needsRestart: true, "Apple's protocol: `http2`, or the `binary` one of before 2021"),
+        App(
+            "topic", \.topic, bundleID.optional(),
+            "the app's bundle id; without it the certificate's; a `key` needs it"),
+        App("host", \.host, .host(example: "api.push.apple.com"), "the gateway; Apple's other one with `binary`"),
+        App("port", \.port, .number(1...65_535), "its port; 2195 with `binary`"),
         App(
             "feedback_host", \.feedbackHost, .host(example: "feedback.push.apple.com"),
             "the feedback service; where `host` is set, that host"),
@@ -72,34 +74,41 @@ enum SettingsTable {
         App(
             "feedback_interval", \.feedbackInterval,
             SettingKind.duration(.seconds(1) ... .days(7), example: "1 hour").optional(none: "off"),
-            "how often the feedback service is asked"),
+            "how often the feedback service of the gateway `binary` is asked"),
         App(
             "certificate", \.certificate, SettingKind.file("a PEM or PKCS#12 file").optional(),
-            "what the relay proves itself with; without it pushes are queued, not sent"),
+            "what the relay proves itself with, or `key`; without either pushes are queued, not sent"),
         App(
             "certificate_key", \.certificateKey, SettingKind.file("a PEM file").optional(),
             "the certificate's key, if it is in a file of its own"),
         App(
             "passphrase", \.passphrase, passphrase.optional(), isSecret: true,
             "of the key or the PKCS#12 file"),
-        App("key", \.key, SettingKind.file("a .p8 file").optional(), "provider token key, for `http2`"),
-        App("key_id", \.keyID, appleID(example: "ABC123DEFG").optional(), "the key's id, for `http2`"),
-        App("team_id", \.teamID, appleID(example: "DEF123GHIJ").optional(), "the team's id, for `http2`"),
+        App(
+            "key", \.key, SettingKind.file("a .p8 file").optional(),
+            "key of provider tokens, for `http2`; goes before `certificate`"),
+        App(
+            "key_id", \.keyID, appleID(example: "ABC123DEFG").optional(),
+            "the key's id; without it the one in the file's name"),
+        App("team_id", \.teamID, appleID(example: "DEF123GHIJ").optional(), "the id of the team whose key it is"),
         App(
             "trust", \.trust, SettingKind.file("a PEM file").optional(),
             "authorities to trust beside the system's, for a sandbox"),
         App(
             "connections", \.connections, .number(1...64), needsRestart: true,
-            "connections to the gateway that are kept open"),
+            "connections to the gateway: so many with `binary`, at most so many with `http2`"),
         App(
             "payload_limit", \.payloadLimit, .number(256...4096, unit: "bytes"), needsRestart: true,
-            "the largest payload the gateway takes; 256 before iOS 8"),
+            "the largest payload the gateway takes; with `binary` 2048, and 256 before iOS 8"),
         App(
             "command", \.command, .number(0...2), needsRestart: true,
             "the binary protocol's command; 0 tells nothing about refused pushes, 1 and 2 do"),
         App(
             "settle", \.settleTime, .duration(.seconds(1) ... .seconds(60), example: "5s"),
             needsRestart: true, "how long the binary gateway must be silent until a push counts as accepted"),
+        App(
+            "answer_timeout", \.answerTimeout, .duration(.seconds(1) ... .seconds(300), example: "30s"),
+            needsRestart: true, "how long the HTTP/2 gateway may take over a push until it is repeated"),
     ]
 
     private static let retention = SettingKind.duration(.seconds(60) ... .days(36_500), example: "30 days")

@@ -208,15 +208,32 @@ import Testing
         #expect(tls == (folder.path + "/a.pem", folder.path + "/a.pem"))
     }
 
-    @Test("This version refuses HTTP/2, and a provider token key alone, with a reason")
-    func unsupported() throws {
+    @Test("A provider token key needs its id, its team and a topic, and the gateway http2")
+    func tokenKey() throws {
         try folder.write("x", to: "a.p8")
-        let gateway = try folder.problems("apps: {default: {gateway: http2, key: a.p8}}")
-        #expect(gateway.count == 1)
-        #expect(gateway.first?.hasPrefix("pushchat.yaml:1:27: apps.default.gateway is http2, but this version") == true)
+        try folder.write("x", to: "AuthKey_ABC123DEFG.p8")
+        func problem(_ app: String) throws -> String {
+            let problems = try folder.problems("apps: {default: {\(app)}}")
+            #expect(problems.count <= 1)
+            return problems.first ?? ""
+        }
+        #expect(try problem("key: a.p8, team_id: T, topic: a.b").contains("default.key needs key_id beside it"))
+        #expect(try problem("key: AuthKey_ABC123DEFG.p8, topic: a.b").contains("key needs team_id beside it"))
+        #expect(try problem("key: a.p8, key_id: K, team_id: T").contains("key needs topic beside it"))
+        #expect(try problem("gateway: binary, key: a.p8").contains("default.key is a provider token key (.p8)"))
+        #expect(try problem("key: a.p8, key_id: \"-\"").contains("key_id"))
+        #expect(try problem("key: AuthKey_ABC123DEFG.p8, team_id: T, topic: a.b") == "")
         let key = try folder.problems("", variables: ["PUSHCHAT_APPS_DEFAULT_KEY": "a.p8"])
-        #expect(key.count == 1)
-        #expect(key.first?.hasPrefix("PUSHCHAT_APPS_DEFAULT_KEY: apps.default.key is a provider token key") == true)
+        #expect(key.first?.hasPrefix("PUSHCHAT_APPS_DEFAULT_KEY: apps.default.key needs key_id") == true)
+    }
+
+    @Test("The key's id stands in the file's name, unless it is said otherwise")
+    func keyID() throws {
+        try folder.write("x", to: "AuthKey_ABC123DEFG.p8")
+        let app = "key: AuthKey_ABC123DEFG.p8, team_id: T, topic: a.b"
+        #expect(try folder.load("apps: {default: {\(app)}}").app(.default)?.keyID == "ABC123DEFG")
+        #expect(try folder.load("apps: {default: {\(app), key_id: OTHER}}").app(.default)?.keyID == "OTHER")
+        #expect(AppConfiguration.keyID(ofFile: "/k/AuthKey_SANDBOX.p8") == nil)
     }
 
     @Test("There is a most number of apps")

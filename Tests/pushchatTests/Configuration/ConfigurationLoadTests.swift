@@ -31,17 +31,28 @@ import Testing
     func appDefaults(environment: Configuration.Environment) throws {
         let app = try #require(try folder.load("environment: \(environment)").app(.default))
         let part = environment == .development ? ".sandbox" : ""
-        #expect(app.gateway == .binary)
-        #expect(app.host == "gateway\(part).push.apple.com")
-        #expect(app.port == 2195)
+        #expect(app.gateway == .http2)
+        #expect(app.host == "api\(part).push.apple.com")
+        #expect(app.port == 443)
         #expect(app.feedbackHost == "feedback\(part).push.apple.com")
         #expect(app.feedbackPort == 2196)
         #expect(app.feedbackInterval == .seconds(3600))
         #expect(app.connections == 2)
-        #expect(app.payloadLimit == 2048)
+        #expect(app.payloadLimit == 4096)
         #expect(app.command == 2)
         #expect(app.settleTime == .seconds(5))
+        #expect(app.answerTimeout == .seconds(30))
         #expect(!app.hasCredentials)
+    }
+
+    @Test("The binary gateway has other defaults", arguments: Configuration.Environment.allCases)
+    func binaryDefaults(environment: Configuration.Environment) throws {
+        let yaml = "environment: \(environment)\napps: {default: {gateway: binary}}"
+        let app = try #require(try folder.load(yaml).app(.default))
+        let part = environment == .development ? ".sandbox" : ""
+        #expect(app.host == "gateway\(part).push.apple.com")
+        #expect(app.port == 2195)
+        #expect(app.payloadLimit == 2048)
     }
 
     @Test("Production listens everywhere and limits rates, development neither")
@@ -100,6 +111,7 @@ import Testing
                 payload_limit: 256
                 command: 0
                 settle: 60s
+                answer_timeout: 2s
             """)
         var http = Configuration.HTTP(host: "::1")
         http.port = 0
@@ -115,7 +127,8 @@ import Testing
         #expect(configuration.queue.retention == .seconds(36 * 3600))
         #expect(configuration.log == .init(format: .json, level: .debug))
 
-        var app = AppConfiguration(name: .default, environment: .production)
+        var app = AppConfiguration(name: .default, environment: .production, gateway: .binary)
+        app.answerTimeout = .seconds(2)
         app.topic = "com.example.PushChat"
         (app.host, app.port, app.feedbackHost, app.feedbackPort) = ("localhost", 1, "127.0.0.1", 2)
         app.feedbackInterval = nil

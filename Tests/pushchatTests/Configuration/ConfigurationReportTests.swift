@@ -111,7 +111,7 @@ import Testing
             "| `http.host` | `127.0.0.1` in development, `0.0.0.0` in production | ",
             "| `http.port` | `44447` | ", "| `admin.token` or `admin.token_file` | none | ",
             "| `push.text_limit` | `190` | ", "| `messages.retention` | `30 days` | ",
-            "| `apps.NAME.host` | `gateway.sandbox.push.apple.com` in development, `gateway.push.apple.com` in",
+            "| `apps.NAME.host` | `api.sandbox.push.apple.com` in development, `api.push.apple.com` in",
             "| `apps.NAME.feedback_interval` | `1 hour` | ",
         ] {
             #expect(lines.contains { $0.hasPrefix(expected) }, "\(expected)")
@@ -144,7 +144,7 @@ import Testing
         #expect(result.apps.map(\.name.text) == ["news", "mail"])
         #expect(result.defaultApp == AppName("news"))
         #expect(result.apps[1].certificate == "/mail.pem")
-        #expect(result.apps[1].payloadLimit == 2048)
+        #expect(result.apps[1].payloadLimit == 4096)
         let rest = result.changes(to: new).filter { !$0.needsRestart }
         #expect(rest == [])
     }

@@ -17,6 +17,7 @@ import Testing
             "admin.token": "abc", "push.sound": "none", "push.expiration": "none", "log.format": "json",
             "log.level": "error", "gateway": "binary", "topic": "a.b", "host": "h", "feedback_host": "f",
             "feedback_interval": "off", "passphrase": "abc", "key_id": "A1", "team_id": "B2", "settle": "2s",
+            "answer_timeout": "5s",
             "command": "1", "connections": "3", "payload_limit": "256", "push.text_limit": "200",
             "messages.retention": "1h", "queue.retention": "1h",
         ]
@@ -98,7 +99,7 @@ import Testing
         let variables = ["PUSHCHAT_APPS_A_CERTIFICATE": "file", "PUSHCHAT_APPS_A_CERTIFICATE_KEY": "file"]
         #expect(try folder.load("", variables: variables).apps.map(\.name.text) == ["a"])
         let other = try folder.load(
-            "apps: {a_certificate: {certificate: file}}",
+            "apps: {a_certificate: {certificate: file, key_id: K, team_id: T, topic: a.b}}",
             variables: ["PUSHCHAT_APPS_A_CERTIFICATE_KEY": "file"])
         #expect(other.apps.map(\.name.text) == ["a_certificate"])
         #expect(other.apps[0].key == folder.path + "/file")
