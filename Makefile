@@ -5,7 +5,7 @@
 PREFIX ?= /usr/local
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # What the build and the tests need of the system: SQLite, and OpenSSL for the tests' independent clients.
-PACKAGES := libsqlite3-dev libssl-dev openssl sqlite3 gcc make curl python3 python3-venv
+PACKAGES := libsqlite3-dev libssl-dev openssl sqlite3 gcc make curl nghttp2-client python3 python3-venv
 
 run: packages build ## install what is missing, build, start relay and sandbox
 	.build/debug/pushchat dev

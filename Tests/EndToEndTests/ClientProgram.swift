@@ -45,7 +45,74 @@ extension Data {
     }
 }
 
+/// Libraries of Python from PyPI, in a folder of their own.
+struct PythonEnvironment {
+    /// What `pip` may take from the network, in seconds.
+    private static let installLimit = 120
+    let python: String
+
+    static func isPossible() async throws -> Bool {
+        try await ClientProgram.run(["python3", "-c", "import venv, ensurepip"]).status == 0
+    }
+
+    init(_ packages: String..., in folder: Folder) async throws {
+        let environment = folder.file("python").path
+        let made = try await ClientProgram.run(["python3", "-m", "venv", environment], within: 60)
+        guard made.status == 0 else { throw Running.Ended(description: "python3 -m venv failed: \(made.errors)") }
+        let installed = try await ClientProgram.run(
+            [
+                "\(environment)/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--timeout", "15",
+                "--retries", "2",
+            ] + packages, within: Self.installLimit)
+        guard installed.status == 0 else {
+            throw Running.Ended(
+                description: "pip could not install \(packages); this test needs PyPI or a mirror: \(installed.errors)")
+        }
+        python = "\(environment)/bin/python"
+    }
+
+    /// Runs one of our scripts.
+    func run(
+        _ script: String, _ arguments: [String], input: Data, within limit: Int = 60
+    ) async throws -> ClientProgram {
+        try await ClientProgram.run(
+            [python, ClientProgram.sources.appending(path: script).path] + arguments, input: input, within: limit)
+    }
+}
+
 extension SandboxProcess {
+    struct Names: Decodable {
+        let keyID: String
+        let teamID: String
+
+        enum CodingKeys: String, CodingKey {
+            case keyID = "key_id"
+            case teamID = "team_id"
+        }
+    }
+
+    var providerKey: String { folder.file("sandbox/AuthKey_SANDBOX.p8").path }
+
+    func names() throws -> Names {
+        try JSONDecoder().decode(Names.self, from: Data(contentsOf: folder.file("sandbox/credentials.json")))
+    }
+
+    /// A provider token that openssl signs; its signature is DER, as in Apple's own example.
+    func providerToken() async throws -> String {
+        let script = """
+            set -e
+            base64url() { openssl base64 -A | tr '+/' '-_' | tr -d '='; }
+            header=$(printf '{"alg":"ES256","kid":"%s"}' "$2" | base64url)
+            claims=$(printf '{"iss":"%s","iat":%s}' "$3" "$(date +%s)" | base64url)
+            signature=$(printf %s "$header.$claims" | openssl dgst -sha256 -sign "$1" | base64url)
+            printf %s "$header.$claims.$signature"
+            """
+        let names = try names()
+        let made = try await ClientProgram.run(["bash", "-c", script, "-", providerKey, names.keyID, names.teamID])
+        guard made.status == 0 else { throw Running.Ended(description: "openssl: \(made.errors)") }
+        return made.text
+    }
+
     var credential: String { folder.file("sandbox/client.pem").path }
     var authority: String { folder.file("sandbox/ca.pem").path }
 

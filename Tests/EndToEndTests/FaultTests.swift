@@ -12,7 +12,7 @@ struct FaultTests {
     func faults() async throws {
         let folder = try Folder()
         let sandbox = try await SandboxProcess.start(folder)
-        let configuration = try await sandbox.relayConfiguration()
+        let configuration = try await sandbox.relayConfiguration(gateway: "binary")
         let seed = UInt64.random(in: 0...UInt64.max)
         print("fault test: seed \(seed)")
         var random = Seeded(state: seed)
@@ -82,12 +82,12 @@ struct FaultTests {
 
     @Test(
         "A gateway that was never up, and one that comes back: all is delayed, nothing lost, the memory stays flat",
-        .timeLimit(.minutes(4)))
-    func down() async throws {
+        .timeLimit(.minutes(4)), arguments: ["binary", "http2"])
+    func down(gateway: String) async throws {
         let folder = try Folder()
         // Learn free ports and make the credentials, then take the gateway away.
         let first = try await SandboxProcess.start(folder)
-        let configuration = try await first.relayConfiguration()
+        let configuration = try await first.relayConfiguration(gateway: gateway)
         first.process.kill(SIGTERM)
         try await first.process.ended()
 
@@ -112,10 +112,11 @@ struct FaultTests {
         }
         let queued = try relay.process.residentMegabytes()
 
-        let sandbox = try await SandboxProcess.start(folder, binary: first.binary, feedback: first.feedback)
+        let sandbox = try await SandboxProcess.start(
+            folder, binary: first.binary, feedback: first.feedback, http2: first.http2)
         try await relay.drained(within: .seconds(150))
         let after = try relay.process.residentMegabytes()
-        print("gateway down: \(before) MB at start, \(queued) MB with \(count) queued, \(after) MB after sending them")
+        print("gateway down, \(gateway): \(before) MB at start, \(queued) MB with \(count) queued, \(after) MB after sending them")
         #expect(queued - before < 60)
         #expect(after - before < 150)
         let arrivals = try await sandbox.notifications()
@@ -145,7 +146,7 @@ struct FaultTests {
         let folder = try Folder()
         let sandbox = try await SandboxProcess.start(folder)
         let relay = try await RelayProcess.start(
-            folder, configuration: try await sandbox.relayConfiguration(),
+            folder, configuration: try await sandbox.relayConfiguration(gateway: "binary"),
             ["--set", "apps.default.feedback_interval=1s"])
         struct Device: Decodable { let token: String }
         let (status, body) = try await HTTP.post(

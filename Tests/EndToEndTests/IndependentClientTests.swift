@@ -183,35 +183,19 @@ struct IndependentClientTests {
 
     // MARK: A Python library
 
-    /// What `pip` may take from the network, in seconds.
-    private static let installLimit = 120
-
     @Test(
         "pushjack, a Python library of 2018: delivers, resumes after an error, reads the feedback service",
         .enabled("python3 with venv (Debian: python3-venv) is missing") {
-            try await ClientProgram.run(["python3", "-c", "import venv, ensurepip"]).status == 0
+            try await PythonEnvironment.isPossible()
         }, .timeLimit(.minutes(4)))
     func pushjack() async throws {
-        let environment = sandbox.folder.file("python").path
-        let made = try await ClientProgram.run(["python3", "-m", "venv", environment], within: 60)
-        try #require(made.status == 0, "python3 -m venv failed: \(made.errors)")
-        let installed = try await ClientProgram.run(
-            [
-                "\(environment)/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--timeout", "15",
-                "--retries", "2", "pushjack==1.6.0",
-            ], within: Self.installLimit)
-        try #require(
-            installed.status == 0,
-            "pip could not install pushjack 1.6.0; this test needs PyPI or a mirror of it: \(installed.errors)")
-
+        let python = try await PythonEnvironment("pushjack==1.6.0", in: sandbox.folder)
         let removed = try await sandbox.removedDevice()
         var tokens = (0..<200).map(Name.token)
         tokens[120] = removed
-        let client = try await ClientProgram.run(
-            [
-                "\(environment)/bin/python", ClientProgram.sources.appending(path: "pushjack_client.py").path,
-                "\(sandbox.binary)", "\(sandbox.feedback)", sandbox.credential, "grüße",
-            ], input: Data(tokens.joined(separator: "\n").utf8), within: 40)
+        let client = try await python.run(
+            "pushjack_client.py", ["\(sandbox.binary)", "\(sandbox.feedback)", sandbox.credential, "grüße"],
+            input: Data(tokens.joined(separator: "\n").utf8), within: 40)
         #expect(client.status == 0, "\(client.errors)")
 
         struct Report: Decodable {

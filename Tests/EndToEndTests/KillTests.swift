@@ -9,11 +9,11 @@ struct KillTests {
 
     @Test(
         "Every message that was answered 200 reaches every recipient, though the relay is killed ten times",
-        .timeLimit(.minutes(3)))
-    func kill() async throws {
+        .timeLimit(.minutes(3)), arguments: ["binary", "http2"])
+    func kill(gateway: String) async throws {
         let folder = try Folder()
         let sandbox = try await SandboxProcess.start(folder)
-        let configuration = try await sandbox.relayConfiguration()
+        let configuration = try await sandbox.relayConfiguration(gateway: gateway)
         let first = try await RelayProcess.start(folder, configuration: configuration)
         var relay = first
         let port = relay.port
@@ -63,33 +63,39 @@ struct KillTests {
         let texts = accepted.texts
         let arrivals = try await sandbox.notifications().filter { $0.answer == "accepted" }
         var counts: [String: Int] = [:]
+        var ids: [String: Set<String?>] = [:]
         for arrival in arrivals {
-            counts["\(arrival.token) \(arrival.payload ?? "")", default: 0] += 1
+            let key = "\(arrival.token) \(arrival.alert ?? "")"
+            counts[key, default: 0] += 1
+            ids[key, default: []].insert(arrival.apnsID)
         }
         var lost: [String] = []
         for text in texts {
             let writer = Int(text.dropFirst().prefix { $0 != "-" }) ?? 0
             for recipient in stride(from: writer % 4, to: 12, by: 4) where recipient != writer {
-                let key = "\(Name.token(recipient)) {\"aps\":{\"alert\":\"n\(writer): \(text)\",\"sound\":\"default\"}}"
+                let key = "\(Name.token(recipient)) n\(writer): \(text)"
                 if counts[key] == nil { lost.append(key) }
             }
         }
         let duplicates = counts.values.reduce(0) { $0 + $1 - 1 }
         print(
-            "kill test: \(texts.count) messages answered 200, \(arrivals.count) arrivals, lost \(lost.count), "
+            "kill test, \(gateway): \(texts.count) messages answered 200, \(arrivals.count) arrivals, lost \(lost.count), "
                 + "duplicates \(duplicates), written but not settled at the kills \(recovered)")
         #expect(lost.isEmpty)
         #expect(texts.count > 50)
         #expect(duplicates <= recovered)
+        #expect(ids.values.allSatisfy { $0.count == 1 }, "a repeat had another apns-id")
         #expect(try relay.count("SELECT count(*) FROM messages") == Set(texts).count, "a repeat made a second message")
         #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent'") == texts.count * 2)
     }
 
-    @Test("SIGTERM stops in order: what is written is asked about, nothing is sent twice", .timeLimit(.minutes(1)))
-    func orderlyStop() async throws {
+    @Test(
+        "SIGTERM stops in order: what is written is asked about, nothing is sent twice", .timeLimit(.minutes(1)),
+        arguments: ["binary", "http2"])
+    func orderlyStop(gateway: String) async throws {
         let folder = try Folder()
         let sandbox = try await SandboxProcess.start(folder)
-        let configuration = try await sandbox.relayConfiguration("    connections: 3\n")
+        let configuration = try await sandbox.relayConfiguration(gateway: gateway, "    connections: 3\n")
         var relay = try await RelayProcess.start(folder, configuration: configuration)
         for number in 1...2 {
             try await relay.call([

@@ -13,21 +13,37 @@ struct SandboxProcess: Sendable {
         let identifier: Int?
         let topic: String?
         let connection: Int
+        let `protocol`: String
+        let apnsID: String?
+        let headers: [String: String]
+
+        enum CodingKeys: String, CodingKey {
+            case id, token, answer, payload, identifier, topic, connection, `protocol`, headers
+            case apnsID = "apns_id"
+        }
+
+        /// What the device shows.
+        var alert: String? {
+            let object = payload.flatMap { try? JSONSerialization.jsonObject(with: Data($0.utf8)) as? [String: Any] }
+            return (object?["aps"] as? [String: Any])?["alert"] as? String
+        }
     }
 
     let process: Running
     let folder: Folder
     let binary: Int
     let feedback: Int
+    let http2: Int
     let control: Int
 
-    static func start(_ folder: Folder, binary: Int = 0, feedback: Int = 0, _ more: [String] = []) async throws
-        -> SandboxProcess
-    {
+    static func start(
+        _ folder: Folder, binary: Int = 0, feedback: Int = 0, http2: Int = 0, _ more: [String] = []
+    ) async throws -> SandboxProcess {
         let process = try Running(
             [
                 "sandbox", "--directory", folder.file("sandbox").path, "--binary-port", "\(binary)",
-                "--feedback-port", "\(feedback)", "--control-port", "0", "--inbox-limit", "1000000",
+                "--feedback-port", "\(feedback)", "--http2-port", "\(http2)", "--control-port", "0", "--inbox-limit",
+                "1000000",
             ] + more, in: folder, name: "sandbox")
         func port(_ name: String) async throws -> Int {
             let address = try await process.field(name, of: "Sandbox started")
@@ -35,7 +51,7 @@ struct SandboxProcess: Sendable {
         }
         return SandboxProcess(
             process: process, folder: folder, binary: try await port("binary"),
-            feedback: try await port("feedback"), control: try await port("control"))
+            feedback: try await port("feedback"), http2: try await port("http2"), control: try await port("control"))
     }
 
     var base: String { "http://127.0.0.1:\(control)" }
@@ -57,9 +73,9 @@ struct SandboxProcess: Sendable {
     }
 
     /// Asks for a fault, and expects that it is taken.
-    func fault(_ fields: [String: any Sendable]) async throws {
+    func fault(_ fields: [String: any Sendable], protocol name: String = "binary") async throws {
         var fields = fields
-        fields["protocol"] = "binary"
+        fields["protocol"] = name
         let body = try JSONSerialization.data(withJSONObject: fields)
         let (status, answer) = try await HTTP.post(
             "\(base)/faults", body: body, headers: [("Content-Type", "application/json")])
@@ -69,12 +85,13 @@ struct SandboxProcess: Sendable {
     }
 
     /// The configuration that `--print-config` prints, with the ports of this sandbox.
-    func relayConfiguration(_ more: String = "") async throws -> URL {
+    func relayConfiguration(gateway: String = "http2", _ more: String = "") async throws -> URL {
         let printed = try await tool(
             Running.executable.path,
             [
                 "sandbox", "--print-config", "--directory", folder.file("sandbox").path, "--binary-port", "\(binary)",
-                "--feedback-port", "\(feedback)", "--control-port", "\(control)",
+                "--feedback-port", "\(feedback)", "--http2-port", "\(http2)", "--control-port", "\(control)",
+                "--gateway", gateway,
             ])
         let file = folder.file("relay.yaml")
         try (printed + more).write(to: file, atomically: true, encoding: .utf8)

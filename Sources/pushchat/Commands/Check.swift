@@ -47,26 +47,31 @@ struct Check: AsyncParsableCommand {
         for app in configuration.apps {
             let subject = "app \(app.name)"
             guard app.hasCredentials else {
-                report(.warning, subject, "no certificate: messages are accepted and queued, not sent")
+                report(.warning, subject, AppConfiguration.nothingToLogInWith)
                 continue
             }
             do {
-                let endpoints = try AppRuntime.Endpoints(app)
-                if let certificate = endpoints.certificate {
+                let credentials = try AppCredentials(app)
+                if let key = credentials.key {
+                    report(
+                        .ok, "\(subject) key",
+                        "key id \(key.keyID), team id \(key.teamID), topic \(app.topic ?? "none")")
+                }
+                if let certificate = credentials.certificate {
                     check(certificate, of: app, in: configuration.environment, subject, report)
                 }
                 if app.isRetired { report(.warning, "\(subject) gateway", AppConfiguration.retirement) }
-                await probe("\(subject) gateway", endpoints.push, report) {
+                await probe("\(subject) gateway", credentials.push, report) {
                     (endpoint) async throws(GatewayUnreachable) in try await endpoint.probe()
                 }
                 if app.feedbackInterval != nil {
                     // No further than TCP: the service would hand out its list, and forget it.
-                    await probe("\(subject) feedback", endpoints.feedback, report) {
+                    await probe("\(subject) feedback", credentials.feedback, report) {
                         (endpoint) async throws(GatewayUnreachable) in try await endpoint.reach()
                     }
                 }
             } catch {
-                report(.failed, "\(subject) certificate", "\(error)")
+                report(.failed, "\(subject) \(app.key == nil ? "certificate" : "key")", "\(error)")
             }
         }
         if failures > 0 { throw ExitCode(1) }
@@ -94,17 +99,18 @@ struct Check: AsyncParsableCommand {
         _ subject: String, _ report: (Result, String, String) -> Void
     ) {
         let days = certificate.daysLeft(at: Date())
-        let topic = certificate.topic ?? "no topic"
+        let topics = certificate.topics.isEmpty ? "none" : certificate.topics.joined(separator: " ")
         let isOfOtherEnvironment =
             switch certificate.environment {
             case .development: environment == .production
             case .production: environment == .development
             case .both, .unstated: false
             }
-        let text = "\(certificate.commonName), topic \(topic), \(certificate.environment.rawValue), \(days) days left"
+        let text =
+            "\(certificate.commonName), topics \(topics), \(certificate.environment.rawValue), \(days) days left"
         if certificate.notBefore > Date() || days < 0 {
             report(.failed, "\(subject) certificate", text + (days < 0 ? ": it has expired" : ": it is not valid yet"))
-        } else if let wanted = app.topic, let found = certificate.topic, wanted != found {
+        } else if let wanted = app.topic, !certificate.topics.isEmpty, !certificate.topics.contains(wanted) {
             report(.failed, "\(subject) certificate", text + ": the configured topic is \(wanted)")
         } else if isOfOtherEnvironment {
             report(.warning, "\(subject) certificate", text + ": the relay runs in \(environment.rawValue)")

@@ -22,20 +22,14 @@ struct Dev: AsyncParsableCommand {
     var directory = ".pushchat"
 
     @Option(
-        help: ArgumentHelp("Which of Apple's protocols the relay speaks to the sandbox: binary.", valueName: "name"))
-    var gateway = "binary"
+        help: ArgumentHelp("Which of Apple's protocols the relay speaks to the sandbox: http2 or binary."))
+    var gateway = AppConfiguration.Gateway.http2
 
     @Option(help: ArgumentHelp("trace, debug, info, notice, warning or error.", valueName: "level"))
     var logLevel = Logger.Level.info
 
     @Option(help: ArgumentHelp("text or json.", valueName: "format"))
     var logFormat = LogFormat.text
-
-    func validate() throws {
-        guard gateway == "binary" else {
-            throw ValidationError("--gateway \(gateway): this version speaks only binary")
-        }
-    }
 
     func run() async throws {
         let log = LogSettings(level: logLevel, format: logFormat)
@@ -59,9 +53,8 @@ struct Dev: AsyncParsableCommand {
                 ConfigurationFlag("database.path", directory + "/pushchat.db", name: "--directory"),
                 ConfigurationFlag("log.level", logLevel.rawValue, name: "--log-level"),
                 ConfigurationFlag("log.format", logFormat.rawValue, name: "--log-format"),
-                ConfigurationFlag("apps.default.gateway", gateway, name: "--gateway"),
             ]
-            + SandboxRelay.settings(addresses: addresses, credentials: credentials).map {
+            + SandboxRelay(gateway: gateway, addresses: addresses, credentials: credentials).settings.map {
                 ConfigurationFlag("apps.default.\($0.name)", $0.value, name: "dev")
             }
         let sources = ConfigurationSources(flags: flags, variables: [:], searched: [])

@@ -8,7 +8,7 @@ import ServiceLifecycle
 struct SandboxCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "sandbox",
-        abstract: "Run the local gateway that plays Apple: binary protocol, feedback service, inbox.",
+        abstract: "Run the local gateway that plays Apple: HTTP/2, binary protocol, feedback service, inbox.",
         discussion: """
             Point your provider at it instead of Apple.
             The first start writes certificates into its folder.
@@ -30,7 +30,8 @@ struct SandboxCommand: AsyncParsableCommand {
     @Flag(help: "Refuse tokens that were not made by POST /devices, and payloads that are no JSON.")
     var strict = false
 
-    @Option(help: ArgumentHelp("Bytes of a payload: 2048, or 256 as before iOS 8.", valueName: "bytes"))
+    @Option(
+        help: ArgumentHelp("Bytes of a payload of the binary protocol: 2048, or 256 as before iOS 8.", valueName: "bytes"))
     var payloadLimit = 2048
 
     @Option(help: ArgumentHelp("Answer to a frame that cannot be read: 128, 255 or close.", valueName: "answer"))
@@ -44,6 +45,9 @@ struct SandboxCommand: AsyncParsableCommand {
 
     @Flag(help: "Print the relay configuration that points at this sandbox, and end.")
     var printConfig = false
+
+    @Option(help: "The protocol that --print-config chooses: http2 or binary.")
+    var gateway = AppConfiguration.Gateway.http2
 
     @Option(help: ArgumentHelp("trace, debug, info, notice, warning or error.", valueName: "level"))
     var logLevel = Logger.Level.info
@@ -80,9 +84,11 @@ struct SandboxCommand: AsyncParsableCommand {
                 let addresses = SandboxAddresses(
                     binary: .init(host: host, port: settings.binaryPort),
                     feedback: .init(host: host, port: settings.feedbackPort),
+                    http2: .init(host: host, port: settings.http2Port),
                     control: .init(host: host, port: settings.controlPort))
                 let credentials = try await settings.credentials(logger: logger)
-                print(SandboxRelay.yaml(addresses: addresses, credentials: credentials), terminator: "")
+                let relay = SandboxRelay(gateway: gateway, addresses: addresses, credentials: credentials)
+                print(relay.yaml, terminator: "")
                 return
             }
             let sandbox = Sandbox(configuration: settings, logger: logger)
@@ -92,6 +98,7 @@ struct SandboxCommand: AsyncParsableCommand {
                 PushChat sandbox \(Pushchat.version)
                   binary   \(addresses.binary)      (TLS, client certificate)
                   feedback \(addresses.feedback)      (TLS, client certificate)
+                  http2    \(addresses.http2)      (TLS, provider token or client certificate)
                   control  http://\(addresses.control)/
                   folder   \(settings.directory)/
                 Stop with Ctrl-C.
@@ -114,12 +121,16 @@ struct SandboxPorts: ParsableArguments {
     @Option(help: ArgumentHelp("The sandbox's port of the feedback service.", valueName: "port"))
     var feedbackPort = 2196
 
+    @Option(help: ArgumentHelp("The sandbox's port of the HTTP/2 provider API.", valueName: "port"))
+    var http2Port = 2197
+
     @Option(help: ArgumentHelp("The sandbox's port of the inbox and the control API.", valueName: "port"))
     var controlPort = 2198
 
     func validate() throws {
         for (name, port) in [
-            ("--binary-port", binaryPort), ("--feedback-port", feedbackPort), ("--control-port", controlPort),
+            ("--binary-port", binaryPort), ("--feedback-port", feedbackPort), ("--http2-port", http2Port),
+            ("--control-port", controlPort),
         ]
         where !(0...65_535).contains(port) {
             throw ValidationError("\(name) must be 0 to 65535")
@@ -129,8 +140,10 @@ struct SandboxPorts: ParsableArguments {
     func apply(to configuration: inout SandboxConfiguration) {
         configuration.binaryPort = binaryPort
         configuration.feedbackPort = feedbackPort
+        configuration.http2Port = http2Port
         configuration.controlPort = controlPort
     }
 }
 
 extension SandboxConfiguration.MalformedAnswer: ExpressibleByArgument {}
+extension AppConfiguration.Gateway: ExpressibleByArgument {}

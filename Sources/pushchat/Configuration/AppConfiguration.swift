@@ -73,6 +73,9 @@ struct AppConfiguration: Sendable, Equatable {
         }
     }
 
+    static let nothingToLogInWith =
+        "no certificate and no key: messages are accepted and queued, and sent once there is one"
+
     /// What is wrong with the settings together: the setting that a message is about, and the message.
     var contradiction: (setting: String, message: String)? {
         switch gateway {

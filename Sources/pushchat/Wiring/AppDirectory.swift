@@ -10,7 +10,8 @@ struct AppDirectory: Sendable {
     init(_ configuration: Configuration, topics: [AppName: String]) {
         defaultApp = configuration.defaultApp
         for app in configuration.apps {
-            if let topic = app.topic ?? topics[app.name] { apps[topic] = app.name }
+            // Of several apps of one topic, for builds of the other environment, say, the first has it.
+            if let topic = app.topic ?? topics[app.name], apps[topic] == nil { apps[topic] = app.name }
         }
         // A name wins over another app's topic.
         for app in configuration.apps { apps[app.name.text] = app.name }

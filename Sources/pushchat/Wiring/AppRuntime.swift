@@ -9,70 +9,94 @@ import Synchronization
 
 /// One app at work: its gateway, and its credentials as they were read last.
 final class AppRuntime: Sendable {
-    /// What an app's files come to.
-    struct Endpoints: Sendable {
-        var push: GatewayEndpoint?
-        var feedback: GatewayEndpoint?
-        var certificate: CertificateSummary?
-
-        /// Reads the certificate; nothing for an app without.
-        init(_ app: AppConfiguration) throws(CredentialsError) {
-            guard let certificate = app.certificate else { return }
-            let credentials = try ClientCredentials(
-                certificate: certificate, key: app.certificateKey, passphrase: app.passphrase?.text)
-            push = try GatewayEndpoint(host: app.host, port: app.port, credentials: credentials, trust: app.trust)
-            feedback = try GatewayEndpoint(
-                host: app.feedbackHost, port: app.feedbackPort, credentials: credentials, trust: app.trust)
-            self.certificate = credentials.summary
-        }
+    private enum Gateway: Sendable {
+        case binary(BinaryGateway)
+        case http2(ProviderGateway)
     }
 
     let name: AppName
-    private let gateway: BinaryGateway
+    private let store: SQLiteStore
+    private let gateway: Gateway
     private let configuration: Mutex<AppConfiguration>
-    private let endpoints: Mutex<Endpoints>
+    private let credentials: Mutex<AppCredentials>
     private let logger: Logger
 
-    init(_ app: AppConfiguration, endpoints: Endpoints, epochs: ConnectionEpochs, logger: Logger) {
+    init(
+        _ app: AppConfiguration, credentials: AppCredentials, store: SQLiteStore, epochs: ConnectionEpochs,
+        logger: Logger
+    ) {
         name = app.name
+        self.store = store
         configuration = Mutex(app)
-        self.endpoints = Mutex(endpoints)
+        self.credentials = Mutex(credentials)
         var logger = logger
         logger[metadataKey: "app"] = "\(app.name)"
         self.logger = logger
-        gateway = BinaryGateway(
-            endpoint: endpoints.push,
-            options: .init(
-                connections: app.connections, command: BinaryCommand(rawValue: UInt8(app.command)) ?? .framed,
-                payloadLimit: app.payloadLimit, settleTime: app.settleTime),
-            epochs: epochs, logger: logger)
-        if app.isRetired, endpoints.push != nil { logger.warning("\(AppConfiguration.retirement)") }
-        if endpoints.push == nil {
-            logger.warning("no credentials: messages are accepted and queued, and sent once there is a certificate")
+        gateway =
+            switch app.gateway {
+            case .binary:
+                .binary(
+                    BinaryGateway(
+                        endpoint: credentials.push,
+                        options: .init(
+                            connections: app.connections,
+                            command: BinaryCommand(rawValue: UInt8(app.command)) ?? .framed,
+                            payloadLimit: app.payloadLimit, settleTime: app.settleTime),
+                        epochs: epochs, logger: logger))
+            case .http2:
+                .http2(
+                    ProviderGateway(
+                        target: Self.target(app, credentials, store),
+                        options: .init(
+                            connections: app.connections, payloadLimit: app.payloadLimit,
+                            answerLimit: app.answerTimeout),
+                        epochs: epochs, logger: logger))
+            }
+        if app.isRetired, credentials.push != nil { logger.warning("\(AppConfiguration.retirement)") }
+        if credentials.push == nil { logger.warning("\(AppConfiguration.nothingToLogInWith)") }
+    }
+
+    private static func target(
+        _ app: AppConfiguration, _ credentials: AppCredentials, _ store: SQLiteStore
+    ) -> ProviderGateway.Target? {
+        credentials.push.map {
+            ProviderGateway.Target(
+                endpoint: $0, bundleID: app.topic ?? credentials.certificate?.topic,
+                tokens: credentials.key.map { TokenSource(key: $0, store: store) })
         }
     }
 
     /// What the certificate in use names.
-    var certificateTopic: String? { endpoints.withLock { $0.certificate?.topic } }
+    var certificateTopic: String? { credentials.withLock { $0.certificate?.topic } }
 
     /// What runs for this app.
-    func services(store: SQLiteStore, showsTokens: Bool) -> [any Service] {
-        [
-            Dispatcher(app: name, queue: store, gateway: gateway, logger: logger, showsTokens: showsTokens),
-            FeedbackReader(
-                app: name, store: store,
-                source: { [self] in
-                    guard configuration.withLock({ $0.feedbackInterval != nil }) else { return nil }
-                    return endpoints.withLock { $0.feedback.map(BinaryFeedbackSource.init(endpoint:)) }
-                },
-                interval: { [self] in configuration.withLock { $0.feedbackInterval } ?? .hours(1) }, logger: logger),
-        ]
+    func services(showsTokens: Bool) -> [any Service] {
+        switch gateway {
+        case .http2(let gateway):
+            // Nothing to read: who is gone stands in the answers.
+            return [Dispatcher(app: name, queue: store, gateway: gateway, logger: logger, showsTokens: showsTokens)]
+        case .binary(let gateway):
+            return [
+                Dispatcher(app: name, queue: store, gateway: gateway, logger: logger, showsTokens: showsTokens),
+                FeedbackReader(
+                    app: name, store: store,
+                    source: { [self] in
+                        guard configuration.withLock({ $0.feedbackInterval != nil }) else { return nil }
+                        return credentials.withLock { $0.feedback.map(BinaryFeedbackSource.init(endpoint:)) }
+                    },
+                    interval: { [self] in configuration.withLock { $0.feedbackInterval } ?? .hours(1) },
+                    logger: logger),
+            ]
+        }
     }
 
     /// New connections use these; the open ones finish what is in flight first.
-    func reconfigure(_ app: AppConfiguration, endpoints: Endpoints) async {
+    func reconfigure(_ app: AppConfiguration, credentials: AppCredentials) async {
         configuration.withLock { $0 = app }
-        self.endpoints.withLock { $0 = endpoints }
-        await gateway.reconfigure(endpoint: endpoints.push)
+        self.credentials.withLock { $0 = credentials }
+        switch gateway {
+        case .binary(let gateway): await gateway.reconfigure(endpoint: credentials.push)
+        case .http2(let gateway): await gateway.reconfigure(target: Self.target(app, credentials, store))
+        }
     }
 }

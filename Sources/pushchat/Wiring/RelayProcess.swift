@@ -82,7 +82,8 @@ struct RelayProcess: Sendable {
         let epochs = ConnectionEpochs(after: recovery.lastEpoch)
         var apps: [AppRuntime] = []
         for app in configuration.apps {
-            apps.append(AppRuntime(app, endpoints: try .init(app), epochs: epochs, logger: logger))
+            apps.append(
+                AppRuntime(app, credentials: try AppCredentials(app), store: store, epochs: epochs, logger: logger))
         }
         live.replace(configuration, topics: Self.topics(apps))
         let certificate = try configuration.http.tls.map {
@@ -103,7 +104,7 @@ struct RelayProcess: Sendable {
                 QueueWatch(store: store),
                 Housekeeping(
                     sweep: { () async throws(ChatError) in try await sweep(store, live.current) }, logger: logger),
-            ] + apps.flatMap { $0.services(store: store, showsTokens: showsTokens) } + [server]
+            ] + apps.flatMap { $0.services(showsTokens: showsTokens) } + [server]
             + (reloads
                 ? [
                     Reloader(
@@ -199,8 +200,15 @@ final class LiveConfiguration: Sendable {
 
     private static func derive(_ configuration: Configuration, topics: [AppName: String]) -> Values {
         let sound = configuration.push.sound
-        let limits = Dictionary(uniqueKeysWithValues: configuration.apps.map { ($0.name, $0.payloadLimit) })
-        let smallest = limits.values.min() ?? 256
+        let payloads = Dictionary(
+            uniqueKeysWithValues: configuration.apps.map { app in
+                // The tutorial's payload to the byte where its protocol is spoken.
+                let payload = AlertPayload(
+                    sound: sound, limit: app.payloadLimit, namesMessage: app.gateway == .http2)
+                return (app.name, payload)
+            })
+        // An app that is not configured any more: what fits everywhere.
+        let smallest = AlertPayload(sound: sound, limit: payloads.values.map(\.limit).min() ?? 256)
         return Values(
             configuration: configuration,
             http: ChatHTTPSettings(
@@ -214,7 +222,7 @@ final class LiveConfiguration: Sendable {
                     RateLimit(perSecond: $0.perSecond, burst: $0.burst)
                 }),
             store: SQLiteStore.Settings(
-                payload: { AlertPayload(sound: sound, limit: limits[$0] ?? smallest) },
+                payload: { payloads[$0] ?? smallest },
                 expiration: configuration.push.expiration, defaultApp: configuration.defaultApp),
             apps: AppDirectory(configuration, topics: topics))
     }

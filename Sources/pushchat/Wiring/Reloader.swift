@@ -29,16 +29,19 @@ struct Reloader: Service {
                 throw Failure("environment is now \(wanted.environment.rawValue), which needs a restart")
             }
             let new = running.adopting(wanted)
-            var endpoints: [(AppRuntime, AppConfiguration, AppRuntime.Endpoints)] = []
+            var credentials: [(AppRuntime, AppConfiguration, AppCredentials)] = []
             for app in apps {
                 guard let configuration = new.app(app.name) else { continue }
-                endpoints.append((app, configuration, try AppRuntime.Endpoints(configuration)))
+                credentials.append((app, configuration, try AppCredentials(configuration)))
             }
             try certificate?.reload()
             let changes = running.changes(to: wanted)
             log.set(level: new.log.level, format: new.log.format)
-            for (app, configuration, endpoints) in endpoints {
-                await app.reconfigure(configuration, endpoints: endpoints)
+            // Side by side: a gateway that takes its time to drain holds up no other app.
+            await withTaskGroup(of: Void.self) { group in
+                for (app, configuration, credentials) in credentials {
+                    group.addTask { await app.reconfigure(configuration, credentials: credentials) }
+                }
             }
             live.replace(new, topics: RelayProcess.topics(apps))
             logger.notice(

@@ -1,0 +1,50 @@
+import ChatDomain
+import Testing
+
+@testable import pushchat
+
+@Suite("Which app an appid means")
+struct AppDirectoryTests {
+    private static let topic = "com.example.PushChat"
+
+    private func directory(_ apps: [(name: String, topic: String?)], certificates: [String: String] = [:])
+        -> AppDirectory
+    {
+        var configuration = Configuration(environment: .development)
+        configuration.apps = apps.map { name, topic in
+            var app = AppConfiguration(name: AppName(name), environment: .development)
+            app.topic = topic
+            return app
+        }
+        return AppDirectory(
+            configuration, topics: Dictionary(uniqueKeysWithValues: certificates.map { (AppName($0.key), $0.value) }))
+    }
+
+    @Test(
+        "Its name, its topic, and the topic behind a team id",
+        arguments: ["chat", Self.topic, "98Z3R5XU29.\(Self.topic)"])
+    func forms(appid: String) throws {
+        #expect(try directory([("default", nil), ("chat", Self.topic)]).resolve(appid) == AppName("chat"))
+    }
+
+    @Test("Of two apps with one topic, the first in the file has it; the other is called by name")
+    func shared() throws {
+        let directory = directory([("default", Self.topic), ("debug", Self.topic)])
+        #expect(try directory.resolve(Self.topic) == .default)
+        #expect(try directory.resolve("debug") == AppName("debug"))
+    }
+
+    @Test("A name goes before another app's topic, and a certificate's topic counts where none is configured")
+    func precedence() throws {
+        let named = directory([("a", "b"), ("b", "c")])
+        #expect(try named.resolve("b") == AppName("b"))
+        #expect(try directory([("a", nil)], certificates: ["a": "x.y"]).resolve("x.y") == AppName("a"))
+    }
+
+    @Test("None is the default app, an unknown one an error", arguments: [nil, ""])
+    func missing(appid: String?) throws {
+        let directory = directory([("first", nil), ("second", nil)])
+        #expect(try directory.resolve(appid) == AppName("first"))
+        #expect(throws: ChatError.self) { try directory.resolve("third") }
+    }
+}
