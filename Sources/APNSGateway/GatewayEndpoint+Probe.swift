@@ -1,14 +1,16 @@
 import NIOCore
+import NIOHTTP2
 import NIOPosix
 
 extension GatewayEndpoint {
     /// How long a connection is watched: a gateway that refuses the certificate closes just after the handshake.
     private static let watch = Duration.milliseconds(300)
 
-    /// Connects, says nothing, and closes; for `check`.
+    /// Connects, sends no push, and closes; for `check`. Of HTTP/2 it waits for the peer's SETTINGS.
     /// - Throws: why it cannot be reached or does not want us.
     package func probe() async throws(GatewayUnreachable) {
         do {
+            if applicationProtocols.contains(Self.http2) { return try await probeHTTP2() }
             let (channel, _) = try await connect(on: MultiThreadedEventLoopGroup.singleton) { channel in
                 try channel.pipeline.syncOperations.addHandler(FailureHolder())
             }
@@ -23,6 +25,30 @@ extension GatewayEndpoint {
         } catch {
             throw GatewayUnreachable("\(host):\(port) cannot be reached: \(ConnectionFailure.text(error))")
         }
+    }
+
+    private func probeHTTP2() async throws {
+        let (channel, settings) = try await connect(on: MultiThreadedEventLoopGroup.singleton) { channel in
+            let probe = SettingsProbe(settings: channel.eventLoop.makePromise(), limit: Self.timeout)
+            try channel.pipeline.syncOperations.addHandlers([ProviderLimits.http2Handler(), probe])
+            return probe.settings.futureResult
+        }
+        do {
+            try await settings.get()
+        } catch {
+            try? await channel.close()
+            throw GatewayUnreachable("\(host):\(port): \(ConnectionFailure.text(error))")
+        }
+        // SETTINGS may come before a certificate was looked at.
+        try? await Task.sleep(for: Self.watch)
+        guard channel.isActive else {
+            throw GatewayUnreachable(
+                "\(host):\(port) closed just after the handshake; it may not accept the certificate")
+        }
+        let goodbye = HTTP2Frame(
+            streamID: .rootStream, payload: .goAway(lastStreamID: .rootStream, errorCode: .noError, opaqueData: nil))
+        try? await channel.writeAndFlush(goodbye)
+        try? await channel.close()
     }
 
     /// Connects without TLS, and closes; for a service that must not be told that we are there.
@@ -52,5 +78,39 @@ private final class FailureHolder: ChannelInboundHandler, Sendable {
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
         context.close(promise: nil)
+    }
+}
+
+/// Waits for the frame with which a peer that speaks HTTP/2 begins.
+private final class SettingsProbe: ChannelInboundHandler {
+    typealias InboundIn = HTTP2Frame
+
+    let settings: EventLoopPromise<Void>
+    private let limit: TimeAmount
+
+    init(settings: EventLoopPromise<Void>, limit: TimeAmount) {
+        self.settings = settings
+        self.limit = limit
+    }
+
+    func channelActive(context: ChannelHandlerContext) {
+        let deadline = context.eventLoop.assumeIsolated().scheduleTask(in: limit) { [settings] in
+            settings.fail(GatewayUnreachable("no HTTP/2 SETTINGS in time"))
+        }
+        settings.futureResult.whenComplete { _ in deadline.cancel() }
+        context.fireChannelActive()
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        if case .settings(.settings) = unwrapInboundIn(data).payload { settings.succeed() }
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        settings.fail(error)
+        context.close(promise: nil)
+    }
+
+    func handlerRemoved(context: ChannelHandlerContext) {
+        settings.fail(GatewayUnreachable("it closed just after the handshake; it may not accept the certificate"))
     }
 }

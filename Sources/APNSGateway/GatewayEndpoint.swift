@@ -13,14 +13,28 @@ package struct GatewayEndpoint: Sendable {
     package let port: Int
     let tls: NIOSSLContext
 
-    /// - Parameter trust: PEM file of a further authority, for a sandbox; the system's are always trusted.
-    package init(host: String, port: Int, credentials: ClientCredentials, trust: String?) throws(CredentialsError) {
+    /// What is agreed on within TLS (ALPN); empty for a gateway with a protocol of its own.
+    let applicationProtocols: [String]
+
+    /// HTTP/2's name in TLS.
+    package static let http2 = "h2"
+
+    /// - Parameters:
+    ///   - credentials: nil where the connection proves itself with provider tokens.
+    ///   - trust: PEM file of a further authority, for a sandbox; the system's are always trusted.
+    ///   - applicationProtocols: `[http2]` for the provider API; a peer that does not agree is an error.
+    package init(
+        host: String, port: Int, credentials: ClientCredentials?, trust: String?, applicationProtocols: [String] = []
+    ) throws(CredentialsError) {
         var configuration = TLSConfiguration.makeClientConfiguration()
         configuration.minimumTLSVersion = .tlsv12
         // A peer that does not agree to the end must not hold up what comes after it.
         configuration.shutdownTimeout = .milliseconds(500)
-        configuration.certificateChain = credentials.chain.map { .certificate($0) }
-        configuration.privateKey = .privateKey(credentials.key)
+        configuration.applicationProtocols = applicationProtocols
+        if let credentials {
+            configuration.certificateChain = credentials.chain.map { .certificate($0) }
+            configuration.privateKey = .privateKey(credentials.key)
+        }
         do {
             if let trust {
                 configuration.additionalTrustRoots = [.certificates(try NIOSSLCertificate.fromPEMFile(trust))]
@@ -37,6 +51,7 @@ package struct GatewayEndpoint: Sendable {
         }
         self.host = host
         self.port = port
+        self.applicationProtocols = applicationProtocols
     }
 
     /// Connects and completes the handshake; gives up when the task is cancelled.
@@ -58,7 +73,8 @@ package struct GatewayEndpoint: Sendable {
                 channel.eventLoop.makeCompletedFuture {
                     let tls = try NIOSSLClientHandler(context: self.tls, serverHostname: self.serverName)
                     try channel.pipeline.syncOperations.addHandler(tls)
-                    let handshake = HandshakeHandler(done: channel.eventLoop.makePromise(), limit: Self.timeout)
+                    let handshake = HandshakeHandler(
+                        done: channel.eventLoop.makePromise(), limit: Self.timeout, protocols: applicationProtocols)
                     try channel.pipeline.syncOperations.addHandler(handshake)
                     let attempt = Attempt(handshake: handshake.done.futureResult, handle: try prepare(channel))
                     attempts.withLock { $0[ObjectIdentifier(channel)] = attempt }
@@ -92,6 +108,19 @@ package struct GatewayEndpoint: Sendable {
     }
 }
 
+/// TLS came up, and the peer does not speak what is to be spoken over it.
+struct ProtocolMismatch: Error, CustomStringConvertible {
+    let wanted: [String]
+    let agreed: String?
+
+    var description: String {
+        let other = agreed.map { "it speaks \($0)" } ?? "it agreed to no protocol"
+        return wanted == [GatewayEndpoint.http2]
+            ? "it does not speak HTTP/2 (\(other)); is it the legacy binary gateway, or another service?"
+            : "it does not speak \(wanted.joined(separator: " or ")) (\(other))"
+    }
+}
+
 /// Reports the end of the handshake, and ends a channel on which it does not come.
 private final class HandshakeHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
@@ -99,10 +128,12 @@ private final class HandshakeHandler: ChannelInboundHandler {
 
     let done: EventLoopPromise<Void>
     private let limit: TimeAmount
+    private let protocols: [String]
 
-    init(done: EventLoopPromise<Void>, limit: TimeAmount) {
+    init(done: EventLoopPromise<Void>, limit: TimeAmount, protocols: [String]) {
         self.done = done
         self.limit = limit
+        self.protocols = protocols
     }
 
     func channelActive(context: ChannelHandlerContext) {
@@ -115,7 +146,13 @@ private final class HandshakeHandler: ChannelInboundHandler {
     }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
-        if case .handshakeCompleted = event as? TLSUserEvent { done.succeed() }
+        if case .handshakeCompleted(let agreed) = event as? TLSUserEvent {
+            guard protocols.isEmpty || protocols.contains(agreed ?? "") else {
+                done.fail(ProtocolMismatch(wanted: protocols, agreed: agreed))
+                return context.close(promise: nil)
+            }
+            done.succeed()
+        }
         context.fireUserInboundEventTriggered(event)
     }
 

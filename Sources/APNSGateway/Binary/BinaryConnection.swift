@@ -5,12 +5,12 @@ import NIOPosix
 import Synchronization
 
 /// One open connection to the binary gateway, as the pool sees it; what happens on it happens in its handler.
-final class BinaryConnection: Sendable {
+final class BinaryConnection: PooledConnection {
     let epoch: ConnectionEpoch
     private let channel: any Channel
     private let handler: NIOLoopBound<BinaryConnectionHandler>
     private let availability: Availability
-    private let command: BinaryCommand
+    private let options: BinaryGateway.Options
     private let nextIdentifier = Atomic<UInt32>(1)
 
     /// Whether a connection takes pushes; told by its handler and by its user, and never taken back.
@@ -25,24 +25,27 @@ final class BinaryConnection: Sendable {
     }
 
     /// To be called on the channel's event loop.
-    init(epoch: ConnectionEpoch, channel: any Channel, handler: BinaryConnectionHandler, command: BinaryCommand) {
+    init(epoch: ConnectionEpoch, channel: any Channel, handler: BinaryConnectionHandler, options: BinaryGateway.Options) {
         self.epoch = epoch
         self.channel = channel
         self.handler = NIOLoopBound(handler, eventLoop: channel.eventLoop)
         self.availability = handler.availability
-        self.command = command
+        self.options = options
     }
 
-    /// The slot that this connection offers, if it can take anything now.
-    func slot(room: Int, payloadLimit: Int) -> ConnectionSlot? {
+    var slot: ConnectionSlot? {
         guard availability.takesPushes, channel.isActive, channel.isWritable else { return nil }
         let next = nextIdentifier.load(ordering: .acquiring)
         return ConnectionSlot(
-            connection: epoch, firstIdentifier: next, room: room, isFresh: next == 1, payloadLimit: payloadLimit)
+            connection: epoch, firstIdentifier: next, room: BinaryGateway.leaseLimit, isFresh: next == 1,
+            payloadLimit: options.payloadLimit)
     }
 
     /// Whether it can be given up for a fresh one: not while it is being asked about what is in doubt.
     var canBeSpared: Bool { availability.takesPushes && nextIdentifier.load(ordering: .acquiring) > 1 }
+
+    /// All connections of a binary gateway are permanent.
+    var isSaturated: Bool { false }
 
     /// Frames the pushes into one buffer and hands it to the event loop.
     func write(_ lease: Lease, now: Timestamp) {
@@ -53,7 +56,7 @@ final class BinaryConnection: Sendable {
         let furthest = now + Self.longestStorage
         for push in lease.pushes {
             BinaryNotification(
-                command: command, token: push.token.bytes, payload: ByteBuffer(bytes: push.payload),
+                command: options.command, token: push.token.bytes, payload: ByteBuffer(bytes: push.payload),
                 identifier: push.identifier, expiration: UInt32(clamping: push.expiration ?? furthest.seconds),
                 priority: push.priority
             ).write(to: &frames)
@@ -78,7 +81,11 @@ final class BinaryConnection: Sendable {
         try? await channel.closeFuture.get()
     }
 
-    /// What it was good for. For when it has ended.
+    /// Its successor waits for its end: order is kept better so, and what is in doubt is asked about quickly.
+    func retired() async {
+        await closed()
+    }
+
     func merit() async -> ReconnectPacing.Merit {
         let handler = handler
         return (try? await channel.eventLoop.submit { handler.value.merit }.get()) ?? .nothing

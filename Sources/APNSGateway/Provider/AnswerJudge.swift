@@ -1,0 +1,67 @@
+import APNSWire
+import ChatDomain
+
+/// Says what an answer of the provider API means for a push, and for people.
+struct AnswerJudge: Sendable {
+    let host: String
+    let bundleID: String?
+
+    /// - Parameters:
+    ///   - type: the push's.
+    ///   - writtenAt: when the push was written: the time of a refusal that does not name one.
+    func outcome(of refusal: ProviderRefusal, type: String, writtenAt: Timestamp) -> Outcome {
+        switch refusal.remedy {
+        case .giveUp: .rejected(reason: refusal.reason, hint: hint(refusal, type: type))
+        case .deactivate:
+            .unregistered(
+                since: refusal.timestamp.map(Timestamp.init(milliseconds:)) ?? writtenAt, reason: refusal.reason)
+        case .retryDevice, .retryService: .retry(reason: refusal.reason)
+        // Nothing is wrong with the push, and it has not been sent: it waits for a better connection.
+        case .reconnect, .mendCredentials: .notProcessed
+        }
+    }
+
+    /// What a refusal for good may come from; nil where the reason says all.
+    private func hint(_ refusal: ProviderRefusal, type: String) -> String? {
+        switch refusal.known {
+        case .badDeviceToken:
+            return "wrong environment? \(host) is \(environment), where only tokens of \(builds) are known"
+        case .deviceTokenNotForTopic, .badTopic, .topicDisallowed, .missingTopic:
+            guard let topic = ProviderRequestTemplate.topic(type: type, bundleID: bundleID) else {
+                return "no topic was sent, because no bundle id is configured"
+            }
+            return "the topic sent was \(topic)"
+        default:
+            return nil
+        }
+    }
+
+    private var isDevelopment: Bool { host.contains("sandbox") || host.contains("development") }
+    private var isProduction: Bool { host == "api.push.apple.com" }
+    private var environment: String {
+        isDevelopment ? "the development environment" : isProduction ? "the production environment" : "one environment"
+    }
+    private var builds: String {
+        isDevelopment
+            ? "apps installed by Xcode"
+            : isProduction ? "apps from the App Store, TestFlight or ad-hoc distribution" : "that environment"
+    }
+
+    /// What an operator has to do so that the gateway takes our credentials.
+    static func advice(_ reason: ProviderReason?) -> String {
+        switch reason {
+        case .expiredProviderToken: "the provider token was too old; is this machine's clock right?"
+        case .invalidProviderToken:
+            "key, key id and team id do not belong together, or the key was revoked; check them against the developer account"
+        case .missingProviderToken: "configure a key for provider tokens, or a certificate"
+        case .unrelatedKeyIDInToken, .badEnvironmentKeyIDInToken, .badEnvironmentKeyInToken:
+            "the key is for other topics or for the other environment; create one that covers this app and host"
+        case .tooManyProviderTokenUpdates:
+            "provider tokens change too often; do other programs sign with this key on the same connections?"
+        case .badCertificate: "the certificate is not good for push; renew it"
+        case .badCertificateEnvironment: "the certificate is for the other environment; change host or certificate"
+        case .forbidden: "the credentials may not push to this topic; check key or certificate, and bundle id"
+        default: "check the credentials"
+        }
+    }
+}
