@@ -67,6 +67,9 @@ struct DispatchLog: Sendable {
                 metadata["reason"] = "\(reason)"
                 logger.notice(
                     settlement.state == .failed ? "failed after repeats" : "to be repeated later", metadata: metadata)
+            case .notAuthorized(let reason):
+                metadata["reason"] = "\(reason)"
+                logger.notice("credentials not accepted, repeating later", metadata: metadata)
             case .notProcessed:
                 logger.info("not processed, repeating", metadata: metadata)
             case .unanswered(let reason):

@@ -66,6 +66,9 @@ package enum Outcome: Sendable, Hashable {
     case unregistered(since: Timestamp, reason: String)
     /// The gateway's fault, or a passing one of the push: worth another try after a delay that grows.
     case retry(reason: String)
+    /// The gateway does not accept who sends, and the push waits for better credentials: repeat after a delay, for ever,
+    /// unless others of the app get through meanwhile. Then it is the push.
+    case notAuthorized(reason: String)
     /// Certainly not processed: repeat at once.
     case notProcessed
     /// The connection went and nobody knows: repeat, and count it.

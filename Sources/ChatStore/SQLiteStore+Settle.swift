@@ -80,16 +80,31 @@ extension SQLiteStore {
         case .unanswered(let reason):
             return settlement(
                 try change(
-                    """
-                    unanswered = unanswered + 1, reason = ?,
-                    state = CASE WHEN \(Self.isProvedPoison) THEN 'failed' ELSE 'pending' END,
-                    time_settled = CASE WHEN \(Self.isProvedPoison) THEN ? ELSE NULL END,
-                    not_before = CASE WHEN unanswered + 1 > \(LeaseScreening.alone)
-                        THEN ? + (1000 << min(unanswered - \(LeaseScreening.alone), 9)) END
-                    """, [reason, time, now.milliseconds]), .pending)
+                    Self.suspicion(
+                        delay: """
+                            CASE WHEN unanswered + 1 > \(LeaseScreening.alone)
+                                THEN ? + (1000 << min(unanswered - \(LeaseScreening.alone), 9)) END
+                            """), [reason, time, now.milliseconds]), .pending)
+        case .notAuthorized(let reason):
+            return settlement(
+                try change(
+                    Self.suspicion(delay: "? + (1000 << min(unanswered, 9))"), [reason, time, now.milliseconds]),
+                .pending)
         case .retry(let reason):
             return try retry(verdict, reason: reason, key: key, now: now, db)
         }
+    }
+
+    /// Counts that an entry's connection came to nothing, and fails it if it is proved to be the entry's doing.
+    ///
+    /// Arguments: the reason, the time, and in `delay` the milliseconds of now.
+    private static func suspicion(delay: String) -> String {
+        """
+        unanswered = unanswered + 1, reason = ?,
+        state = CASE WHEN \(isProvedPoison) THEN 'failed' ELSE 'pending' END,
+        time_settled = CASE WHEN \(isProvedPoison) THEN ? ELSE NULL END,
+        not_before = \(delay)
+        """
     }
 
     /// Alone on its connection five times without a word, and since the attempt before this one the gateway has taken

@@ -60,14 +60,15 @@ package enum ProviderReason: String, Sendable, Hashable, CaseIterable {
         case .tooManyRequests: .retryDevice
         case .internalServerError, .serviceUnavailable: .retryService
         case .shutdown, .idleTimeout: .reconnect
-        case .badCertificate, .badCertificateEnvironment, .expiredProviderToken, .forbidden, .invalidProviderToken,
+        case .badCertificate, .badCertificateEnvironment, .expiredProviderToken, .invalidProviderToken,
             .missingProviderToken, .unrelatedKeyIDInToken, .badEnvironmentKeyIDInToken, .badEnvironmentKeyInToken,
             .tooManyProviderTokenUpdates:
             .mendCredentials
         case .expiredToken, .unregistered: .deactivate
+        // Also what the credentials may not do (Forbidden): it is this push that wants it.
         case .badCollapseID, .badDeviceToken, .badExpirationDate, .badMessageID, .badPriority, .badTopic,
             .deviceTokenNotForTopic, .duplicateHeaders, .invalidPushType, .missingDeviceToken, .missingTopic,
-            .payloadEmpty, .topicDisallowed, .badPath, .methodNotAllowed, .payloadTooLarge:
+            .payloadEmpty, .topicDisallowed, .badPath, .methodNotAllowed, .payloadTooLarge, .forbidden:
             .giveUp
         }
     }
