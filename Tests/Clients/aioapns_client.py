@@ -8,6 +8,7 @@ Of aioapns, only the address is changed.
 
 import asyncio
 import json
+import logging
 import ssl
 import sys
 
@@ -15,6 +16,8 @@ from aioapns import APNs, NotificationRequest, PushType
 from aioapns.connection import APNsDevelopmentClientProtocol
 
 port, authority, mode, *credentials = sys.argv[1:]
+# It says every 10 ms that it waits for a free stream.
+logging.getLogger("aioapns").setLevel(logging.ERROR)
 APNsDevelopmentClientProtocol.APNS_SERVER = "localhost"
 APNsDevelopmentClientProtocol.APNS_PORT = int(port)
 

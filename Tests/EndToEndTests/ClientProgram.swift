@@ -124,7 +124,7 @@ extension SandboxProcess {
             "\(base)/devices", body: Data("{}".utf8), headers: [("Content-Type", "application/json")])
         guard status == 201 else { throw Running.Ended(description: "POST /devices: \(status) \(body)") }
         let token = try JSONDecoder().decode(Device.self, from: Data(body.utf8)).token
-        try await tool("curl", ["-sf", "-X", "DELETE", "\(base)/devices/\(token)"])
+        try await removeApp(token: token)
         return token
     }
 

@@ -100,7 +100,8 @@ struct FaultTests {
             #expect(status == 200)
         }
         let before = try relay.process.residentMegabytes()
-        let count = 200_000
+        // The debug build's HTTP/2 is slow: a thousand a second.
+        let count = gateway == "binary" ? 200_000 : 20_000
         _ = try relay.query(
             """
             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
@@ -157,7 +158,7 @@ struct FaultTests {
         try await relay.call(["cmd": "join", "udid": Name.udid(1), "token": Name.token(1), "name": "n1", "code": "c"])
         try await relay.call(join)
 
-        try await tool("curl", ["-sf", "-X", "DELETE", "\(sandbox.base)/devices/\(token)"])
+        try await sandbox.removeApp(token: token)
         let inactive = "SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL"
         try await eventually("the device is deactivated") { try relay.count(inactive) == 1 }
         #expect(try relay.count("SELECT count(*) FROM feedback WHERE result = 'deactivated'") == 1)

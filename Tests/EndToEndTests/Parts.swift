@@ -72,6 +72,35 @@ struct SandboxProcess: Sendable {
         }
     }
 
+    struct Stats: Decodable {
+        struct Provider: Decodable {
+            let answers: [String: Int]
+            let mostStreams: Int
+            let streamsOverLimit: Int
+
+            enum CodingKeys: String, CodingKey {
+                case answers
+                case mostStreams = "most_streams"
+                case streamsOverLimit = "streams_over_limit"
+            }
+        }
+
+        let http2: Provider
+    }
+
+    func stats() async throws -> Stats {
+        try JSONDecoder().decode(Stats.self, from: await HTTP.get("\(base)/stats"))
+    }
+
+    /// The app is removed from a device.
+    func removeApp(token: String) async throws {
+        var request = HTTPClientRequest(url: "\(base)/devices/\(token)")
+        request.method = .DELETE
+        let response = try await HTTP.client.execute(request, timeout: .seconds(10))
+        _ = try await response.body.collect(upTo: 1 << 20)
+        guard response.status == .ok else { throw Running.Ended(description: "DELETE /devices: \(response.status)") }
+    }
+
     /// Asks for a fault, and expects that it is taken.
     func fault(_ fields: [String: any Sendable], protocol name: String = "binary") async throws {
         var fields = fields

@@ -16,8 +16,8 @@ struct AnswerJudge: Sendable {
             .unregistered(
                 since: refusal.timestamp.map(Timestamp.init(milliseconds:)) ?? writtenAt, reason: refusal.reason)
         case .retryDevice, .retryService: .retry(reason: refusal.reason)
-        // Nothing is wrong with the push, and it has not been sent: it waits for a better connection.
-        case .reconnect, .mendCredentials: .notProcessed
+        case .reconnect: .notProcessed
+        case .mendCredentials: .notAuthorized(reason: refusal.reason)
         }
     }
 

@@ -61,17 +61,15 @@ struct ProviderConnectionState: Sendable {
     private var refusals = 0
     private(set) var pausedUntil = NIODeadline.distantPast
     /// The peer has taken our credentials.
-    private(set) var isProved: Bool
+    private(set) var isProved = false
 
     private(set) var retirement: Retirement?
     private(set) var merit = ReconnectPacing.Merit.nothing
     var clock: ProviderConnectionClock
 
-    /// - Parameter isProved: the peer need not first take a provider token: it has seen a certificate.
-    init(limits: ProviderLimits, judge: AnswerJudge, isProved: Bool, clock: ProviderConnectionClock) {
+    init(limits: ProviderLimits, judge: AnswerJudge, clock: ProviderConnectionClock) {
         self.limits = limits
         self.judge = judge
-        self.isProved = isProved
         self.clock = clock
     }
 
@@ -80,8 +78,9 @@ struct ProviderConnectionState: Sendable {
 
     /// Streams that may be open at once.
     ///
-    /// Only one, whatever the peer allows, until it has taken a provider token (apns-http2.md §7). None before its
-    /// SETTINGS are there, with which every connection begins.
+    /// Only one, whatever the peer allows, until it has taken a provider token (apns-http2.md §7), or a certificate: what
+    /// credentials that are not accepted cost is one push. None before its SETTINGS are there, with which every connection
+    /// begins.
     var streamLimit: Int {
         guard let peerLimit else { return 0 }
         let limit = min(peerLimit, believedLimit ?? .max, ProviderLimits.openStreams)

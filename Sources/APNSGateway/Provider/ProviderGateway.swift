@@ -143,7 +143,7 @@ package final class ProviderGateway: PushGateway {
             let now = channel.eventLoop.now
             let tokenEnd = token.map { now + TimeAmount($0.lifeLeft(at: clock())) }
             let state = ProviderConnectionState(
-                limits: limits, judge: judge, isProved: token == nil,
+                limits: limits, judge: judge,
                 clock: ProviderConnectionClock(now: now, tokenEnd: tokenEnd, idleLimit: idleLimit))
             let handler = ProviderConnectionHandler(
                 epoch: opening.epoch, state: state, retirement: channel.eventLoop.makePromise(), mailbox: mailbox,

@@ -29,7 +29,7 @@ extension Outcome {
     fileprivate var isShared: Bool {
         switch self {
         case .accepted, .notProcessed, .unanswered: true
-        case .rejected, .unregistered, .retry: false
+        case .rejected, .unregistered, .retry, .notAuthorized: false
         }
     }
 }

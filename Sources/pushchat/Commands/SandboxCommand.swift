@@ -37,6 +37,12 @@ struct SandboxCommand: AsyncParsableCommand {
     @Option(help: ArgumentHelp("Answer to a frame that cannot be read: 128, 255 or close.", valueName: "answer"))
     var malformed = SandboxConfiguration.MalformedAnswer.protocolError
 
+    @Option(help: ArgumentHelp("Streams that an HTTP/2 connection may have open at once.", valueName: "count"))
+    var streamLimit = 1000
+
+    @Option(help: ArgumentHelp("Answer 429 to more pushes a second to one device over HTTP/2.", valueName: "count"))
+    var deviceRate: Int?
+
     @Option(help: ArgumentHelp("Notifications that the inbox keeps.", valueName: "count"))
     var inboxLimit = 100_000
 
@@ -58,6 +64,10 @@ struct SandboxCommand: AsyncParsableCommand {
     func validate() throws {
         guard !topic.isEmpty, topic.utf8.count <= 255 else { throw ValidationError("--topic must have 1 to 255 bytes") }
         guard (64...5120).contains(payloadLimit) else { throw ValidationError("--payload-limit must be 64 to 5120") }
+        guard (1...10_000).contains(streamLimit) else { throw ValidationError("--stream-limit must be 1 to 10000") }
+        guard deviceRate.map((1...1_000_000).contains) != false else {
+            throw ValidationError("--device-rate must be 1 to 1000000")
+        }
         guard (1...10_000_000).contains(inboxLimit) else {
             throw ValidationError("--inbox-limit must be 1 to 10000000")
         }
@@ -76,6 +86,8 @@ struct SandboxCommand: AsyncParsableCommand {
             settings.strict = strict
             settings.payloadLimit = payloadLimit
             settings.malformedAnswer = malformed
+            settings.http2StreamLimit = streamLimit
+            settings.deviceRate = deviceRate
             settings.inboxLimit = inboxLimit
             settings.clearFeedbackOnHandshake = clearFeedbackOnHandshake
             if printConfig {

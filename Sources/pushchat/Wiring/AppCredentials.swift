@@ -16,11 +16,14 @@ struct AppCredentials: Sendable {
         case .http2:
             if let file = app.key, let keyID = app.keyID, let teamID = app.teamID {
                 key = try ProviderKey(file: file, keyID: keyID, teamID: teamID)
-                push = try GatewayEndpoint(provider: app.host, port: app.port, credentials: nil, trust: app.trust)
+                push = try GatewayEndpoint(
+                    host: app.host, port: app.port, credentials: nil, trust: app.trust,
+                    applicationProtocols: [GatewayEndpoint.http2])
             } else if let credentials = try Self.certificate(app) {
                 certificate = credentials.summary
                 push = try GatewayEndpoint(
-                    provider: app.host, port: app.port, credentials: credentials, trust: app.trust)
+                    host: app.host, port: app.port, credentials: credentials, trust: app.trust,
+                    applicationProtocols: [GatewayEndpoint.http2])
             }
         case .binary:
             guard let credentials = try Self.certificate(app) else { return }
