@@ -5,7 +5,8 @@ import NIOCore
 import NIOPosix
 import ServiceLifecycle
 
-/// The local gateway: plays Apple's legacy binary service and its feedback service, and shows what came.
+/// The local gateway: plays Apple's HTTP/2 provider API, its legacy binary service and its feedback service, and shows
+/// what came.
 ///
 /// ``start()`` listens on all ports, so that a taken one is an error before anything else runs; ``run()`` serves until
 /// it is told to stop. Once stopped it cannot be started again.
@@ -74,7 +75,7 @@ package actor Sandbox: Service {
 
     private func listen() async throws -> SandboxAddresses {
         let credentials = try await configuration.credentials(logger: logger)
-        let tls = try credentials.serverTLS(shutdownTimeout: Self.farewell)
+        let tls = try credentials.serverTLS(for: .binary, shutdownTimeout: Self.farewell)
         let group = MultiThreadedEventLoopGroup.singleton
         let world = self.world
         let limits = configuration.parserLimits
@@ -93,6 +94,15 @@ package actor Sandbox: Service {
             FeedbackHandler(world: world, logger: logger)
         }
         listeners.append(feedback)
+        let policy = try configuration.providerPolicy(credentials)
+        let http2 = try await TLSListener.bind(
+            .http2, host: configuration.host, port: configuration.http2Port, flag: "--http2-port",
+            tls: try credentials.serverTLS(for: .http2, shutdownTimeout: Self.farewell),
+            configuration: configuration, world: world, group: group, logger: logger
+        ) { number, logger in
+            ProviderHandshake(connection: number, policy: policy, world: world, logger: logger)
+        }
+        listeners.append(http2)
         let api = ControlAPI(world: world, configuration: configuration) { count in
             SymmetricKey(size: SymmetricKeySize(bitCount: count * 8)).withUnsafeBytes { Array($0) }
         }
@@ -102,10 +112,11 @@ package actor Sandbox: Service {
         logger.info(
             "Sandbox started",
             metadata: [
-                "binary": "\(binary.address)", "feedback": "\(feedback.address)", "control": "\(control.address)",
-                "topic": "\(credentials.topic)", "directory": "\(credentials.directory)",
+                "binary": "\(binary.address)", "feedback": "\(feedback.address)", "http2": "\(http2.address)",
+                "control": "\(control.address)", "topic": "\(credentials.topic)", "directory": "\(credentials.directory)",
             ])
-        return SandboxAddresses(binary: binary.address, feedback: feedback.address, control: control.address)
+        return SandboxAddresses(
+            binary: binary.address, feedback: feedback.address, http2: http2.address, control: control.address)
     }
 }
 

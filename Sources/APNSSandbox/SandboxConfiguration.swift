@@ -22,18 +22,30 @@ package struct SandboxConfiguration: Sendable {
     /// Ports; 0 takes any free one.
     package var binaryPort = 2195
     package var feedbackPort = 2196
-    /// For the HTTP/2 provider API. Nothing listens there yet.
+    /// For the HTTP/2 provider API.
     package var http2Port = 2197
     package var controlPort = 2198
     /// The app: what the client certificate names, and what a device gets that is made without a topic.
     package var topic = SandboxConfiguration.defaultTopic
     /// Refuses tokens of which the sandbox was not told (status 8), tokens that are not 32 bytes long (5),
     /// and payloads that are no JSON object (1).
+    ///
+    /// Over HTTP/2: unknown tokens and other lengths (BadDeviceToken), provider tokens that leave the standard's form
+    /// (InvalidProviderToken), topics of other apps (TopicDisallowed).
     package var strict = false
     /// Bytes of a binary payload: 2,048 since iOS 8, 256 before.
     package var payloadLimit = 2048
     /// Bytes of a token; nil: 1 to 100, or exactly 32 when strict.
     package var tokenSizes: ClosedRange<Int>?
+    /// Streams that an HTTP/2 connection may have open at the same time, once it is authenticated.
+    package var http2StreamLimit = 1000
+    /// Take the limit back to 1 after a refused notification, until one is accepted, as Apple was seen to do; nil: when
+    /// strict.
+    package var lowersStreamLimit: Bool?
+    /// How long an HTTP/2 connection may be silent before it is closed with IdleTimeout; nil: for ever.
+    package var http2IdleTimeout: Duration?
+    /// Notifications to one device in a second over HTTP/2, above which it is TooManyRequests; nil: any number.
+    package var deviceRate: Int?
     package var malformedAnswer = MalformedAnswer.protocolError
     /// Forget feedback when it is handed out, and not only once its reader has it.
     package var clearFeedbackOnHandshake = false
@@ -58,14 +70,26 @@ package struct SandboxConfiguration: Sendable {
 
     /// What the parser of the binary protocol refuses.
     var parserLimits: BinaryNotificationParser.Limits {
-        let largest = BinaryNotification.longestToken
-        return .init(
-            payload: payloadLimit,
-            token: tokenSizes ?? (strict ? DeviceRegistry.tokenSize...DeviceRegistry.tokenSize : 1...largest))
+        .init(payload: payloadLimit, token: acceptedTokenSizes)
+    }
+
+    /// What the HTTP/2 listener's connections have to know.
+    func providerPolicy(_ credentials: SandboxCredentials) throws -> ProviderPolicy {
+        ProviderPolicy(
+            app: topic, keys: try credentials.providerKeyring(), tokenSizes: acceptedTokenSizes, isStrict: strict,
+            streamLimit: http2StreamLimit, lowersStreamLimit: lowersStreamLimit ?? strict,
+            idleTimeout: http2IdleTimeout, linger: linger)
+    }
+
+    private var acceptedTokenSizes: ClosedRange<Int> {
+        let size = DeviceRegistry.tokenSize
+        return tokenSizes ?? (strict ? size...size : 1...BinaryNotification.longestToken)
     }
 
     var policy: SandboxState.Policy {
-        .init(strict: strict, malformed: malformedAnswer, clearFeedbackOnHandshake: clearFeedbackOnHandshake)
+        .init(
+            strict: strict, malformed: malformedAnswer, deviceRate: deviceRate,
+            clearFeedbackOnHandshake: clearFeedbackOnHandshake)
     }
 }
 
@@ -86,11 +110,16 @@ package struct SandboxAddress: Sendable, Hashable, CustomStringConvertible {
 package struct SandboxAddresses: Sendable, Hashable {
     package var binary: SandboxAddress
     package var feedback: SandboxAddress
+    package var http2: SandboxAddress
     package var control: SandboxAddress
 
-    package init(binary: SandboxAddress, feedback: SandboxAddress, control: SandboxAddress) {
+    package init(
+        binary: SandboxAddress, feedback: SandboxAddress, http2: SandboxAddress = .init(host: "127.0.0.1", port: 2197),
+        control: SandboxAddress
+    ) {
         self.binary = binary
         self.feedback = feedback
+        self.http2 = http2
         self.control = control
     }
 }

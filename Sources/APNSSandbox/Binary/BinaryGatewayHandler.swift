@@ -148,7 +148,7 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
         case .reset:
             phase = .lingering
             discard(bytes: 0)
-            reset(context: context)
+            context.resetConnection()
         }
 
         func schedule(milliseconds: Int, _ body: @escaping () -> Void) {
@@ -193,14 +193,6 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
         } else {
             context.close(promise: nil)
         }
-    }
-
-    /// Closes with a lingering time of zero, which makes the kernel send RST.
-    private func reset(context: ChannelHandlerContext) {
-        if let socket = context.channel as? any SocketOptionProvider {
-            _ = socket.setSoLinger(Foundation.linger(l_onoff: 1, l_linger: 0))
-        }
-        context.closeWithoutTLS()
     }
 
     private func discard(bytes: Int) {

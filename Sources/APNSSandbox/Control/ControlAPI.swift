@@ -3,16 +3,6 @@ import Foundation
 import Hummingbird
 import NIOCore
 
-/// The actions of a fault, as `POST /faults` spells them.
-enum FaultAction: String, CaseIterable {
-    case status
-    case close
-    case reset
-    case stopReading = "stop_reading"
-    case delay
-    case drop
-}
-
 /// The control API: what tests and the inbox page ask and change (interface.md, "The sandbox").
 struct ControlAPI: Sendable {
     /// Bytes of a request's body.
@@ -59,7 +49,16 @@ struct ControlAPI: Sendable {
     private func notifications(_ request: Request) throws -> Response {
         let (since, limit) = try page(request)
         let token = try request.uri.queryParameters["token"].map { try Self.token(String($0), field: "token") }
-        let page = world.withState { $0.inbox.page(since: since, token: token, limit: limit) }
+        let gateway = try request.uri.queryParameters["protocol"].map { text in
+            guard let gateway = GatewayProtocol(rawValue: String(text)) else {
+                throw ControlError(.badRequest, "protocol: must be binary or http2")
+            }
+            return gateway
+        }
+        let answer = request.uri.queryParameters["answer"].map(String.init)
+        let page = world.withState {
+            $0.inbox.page(since: since, token: token, gateway: gateway, answer: answer, limit: limit)
+        }
         return try Response.json(
             NotificationPageBody(notifications: page.entries.map(NotificationBody.init), next: page.next))
     }
@@ -73,15 +72,26 @@ struct ControlAPI: Sendable {
     }
 
     private func makeDevice(_ request: Request) async throws -> Response {
-        let body = try await ControlBody(of: request, allowed: ["token", "topic"])
+        let body = try await ControlBody(of: request, allowed: ["token", "topic", "environment", "expires_at"])
         let token = try body.token("token") ?? randomBytes(DeviceRegistry.tokenSize)
         let topic = try body.string("topic") ?? configuration.topic
         guard !topic.isEmpty, topic.utf8.count <= Self.topicLimit else {
             throw ControlError(.badRequest, "topic: must be 1 to \(Self.topicLimit) bytes long")
         }
+        let environment = try body.string("environment") ?? SandboxDevice.Environment.development.rawValue
+        guard let environment = SandboxDevice.Environment(rawValue: environment) else {
+            throw ControlError(.badRequest, "environment: must be development or production")
+        }
+        let expiresAt = try body.string("expires_at").map { text in
+            guard let date = Date(rfc3339: text) else {
+                throw ControlError(.badRequest, "expires_at: must be a time such as 2026-01-31T09:30:00Z")
+            }
+            return date
+        }
         do {
             let device = try world.withState { (state) throws(DeviceRegistry.Full) in
-                try state.devices.install(token: token, topic: topic, at: world.now())
+                try state.devices.install(
+                    token: token, topic: topic, environment: environment, expiresAt: expiresAt, at: world.now())
             }
             return try Response.json(DeviceBody(device), status: .created)
         } catch is DeviceRegistry.Full {
@@ -108,58 +118,16 @@ struct ControlAPI: Sendable {
     // MARK: Faults
 
     private func makeFault(_ request: Request) async throws -> Response {
-        let body = try await ControlBody(
-            of: request,
-            allowed: ["protocol", "token", "after", "times", "action", "status", "identifier", "delay_ms"])
-        guard let name = try body.string("protocol"), name == "binary" else {
-            throw ControlError(.badRequest, "protocol: must be \"binary\"; there are no faults for http2 yet")
-        }
-        let token = try body.token("token")
-        let after = try body.integer("after", in: 0...Fault.largestCount) ?? 0
-        let times = try body.integer("times", in: 1...Fault.largestCount) ?? 1
-        let action = try Self.action(body)
+        let body = try await ControlBody(of: request, allowed: FaultRequest.fields)
+        let made = try FaultRequest(body)
         do {
             let fault = try world.withState { (state) throws(FaultTable.Full) in
-                try state.faults.add(token: token, after: after, times: times, action: action)
+                try state.faults.add(
+                    to: made.gateway, token: made.token, after: made.after, times: made.times, action: made.action)
             }
             return try Response.json(FaultBody(fault), status: .created)
         } catch is FaultTable.Full {
             throw ControlError(.badRequest, "\(FaultTable.limit) faults wait already, and no more can be made")
-        }
-    }
-
-    private static func action(_ body: ControlBody) throws -> Fault.Action {
-        let names = FaultAction.allCases.map(\.rawValue).joined(separator: ", ")
-        guard let action = try body.string("action").flatMap(FaultAction.init) else {
-            throw ControlError(.badRequest, "action: must be one of \(names)")
-        }
-        if action != .status {
-            for field in ["status", "identifier"] where body.has(field) {
-                throw ControlError(.badRequest, "\(field): only with the action status")
-            }
-        }
-        let delay = try body.integer("delay_ms", in: 0...Fault.longestDelay)
-        switch action {
-        case .status:
-            guard let status = try body.integer("status", in: 0...255) else {
-                throw ControlError(.badRequest, "status: must be given with the action status, from 0 to 255")
-            }
-            let identifier = try body.integer("identifier", in: 0...Int(UInt32.max))
-            return .status(
-                BinaryStatus(rawValue: UInt8(status)), delay: delay ?? 0, identifier: identifier.map(UInt32.init))
-        case .stopReading:
-            return .stopReading(delay)
-        case .delay:
-            guard let delay else {
-                throw ControlError(
-                    .badRequest, "delay_ms: must be given with the action delay, from 0 to \(Fault.longestDelay)")
-            }
-            return .delay(delay)
-        case .close, .reset, .drop:
-            guard delay == nil else {
-                throw ControlError(.badRequest, "delay_ms: not with the action \(action.rawValue)")
-            }
-            return action == .close ? .close : action == .reset ? .reset : .drop
         }
     }
 

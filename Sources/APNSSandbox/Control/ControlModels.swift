@@ -1,15 +1,23 @@
+import APNSWire
 import Foundation
 
 /// A notification as `GET /notifications` shows it.
 struct NotificationBody: Encodable {
     var id: Int
-    var `protocol` = "binary"
+    var `protocol`: String
     var connection: Int
+    /// Over HTTP/2, as are the four after the topic.
+    var stream: Int?
     var token: String
     var topic: String?
+    var apnsID: String?
+    var pushType: String?
+    /// `certificate`, or `token` and the key's id.
+    var authentication: String?
+    /// On the binary protocol.
     var command: UInt8?
     var identifier: UInt32?
-    /// What the frame says, under the names that the same things have in Apple's HTTP/2 API.
+    /// The `apns-…` headers; of a binary frame, what it says under the names that the same things have there.
     var headers: [String: String]
     var payload: String?
     var payloadBase64: String?
@@ -17,7 +25,9 @@ struct NotificationBody: Encodable {
     var answer: String
 
     enum CodingKeys: String, CodingKey {
-        case id, `protocol`, connection, token, topic, command, identifier, headers, payload
+        case id, `protocol`, connection, stream, token, topic, authentication, command, identifier, headers, payload
+        case apnsID = "apns_id"
+        case pushType = "push_type"
         case payloadBase64 = "payload_base64"
         case receivedAt = "received_at"
         case answer
@@ -25,14 +35,19 @@ struct NotificationBody: Encodable {
 
     init(_ entry: InboxEntry) {
         id = entry.id
+        `protocol` = entry.gateway.rawValue
         connection = entry.connection
+        stream = entry.request?.stream
+        apnsID = entry.request?.apnsID
+        pushType = entry.request?.pushType
+        authentication = entry.request?.authentication
         token = entry.token.hex
         topic = entry.topic
         command = entry.command?.rawValue
         identifier = entry.identifier
-        headers = [:]
-        headers["apns-expiration"] = entry.expiration.map(String.init)
-        headers["apns-priority"] = entry.priority.map(String.init)
+        headers = entry.request?.headers ?? [:]
+        if let expiration = entry.expiration { headers[ProviderHeader.expiration] = String(expiration) }
+        if let priority = entry.priority { headers[ProviderHeader.priority] = String(priority) }
         payload = String(validating: entry.payload, as: UTF8.self)
         payloadBase64 = payload == nil ? Data(entry.payload).base64EncodedString() : nil
         receivedAt = entry.receivedAt.text
@@ -50,12 +65,16 @@ struct DeviceBody: Encodable {
     var id: Int
     var token: String
     var topic: String
+    /// Shown where it is not development.
+    var environment: String?
     var createdAt: String
+    var expiresAt: String?
     var removedAt: String?
 
     enum CodingKeys: String, CodingKey {
-        case id, token, topic
+        case id, token, topic, environment
         case createdAt = "created_at"
+        case expiresAt = "expires_at"
         case removedAt = "removed_at"
     }
 
@@ -63,7 +82,9 @@ struct DeviceBody: Encodable {
         id = device.id
         token = device.token.hex
         topic = device.topic
+        environment = device.environment == .development ? nil : device.environment.rawValue
         createdAt = device.createdAt.text
+        expiresAt = device.expiresAt?.text
         removedAt = device.removedAt?.text
     }
 }
@@ -73,137 +94,20 @@ struct DevicePageBody: Encodable {
     var next: Int
 }
 
-struct FaultBody: Encodable {
-    var id: Int
-    var `protocol` = "binary"
-    var token: String?
-    var after: Int
-    var times: Int
-    /// Of `after`, those that have passed.
-    var passed: Int
-    /// Of `times`, those that were hit.
-    var hit: Int
-    var action: String
-    var status: UInt8?
-    var identifier: UInt32?
-    var delayMilliseconds: Int?
-
-    enum CodingKeys: String, CodingKey {
-        case id, `protocol`, token, after, times, passed, hit, action, status, identifier
-        case delayMilliseconds = "delay_ms"
-    }
-
-    init(_ fault: Fault) {
-        id = fault.id
-        token = fault.token?.hex
-        after = fault.after
-        times = fault.times
-        passed = fault.passed
-        hit = fault.hit
-        switch fault.action {
-        case .status(let status, let delay, let identifier):
-            action = FaultAction.status.rawValue
-            self.status = status.rawValue
-            self.identifier = identifier
-            delayMilliseconds = delay
-        case .close:
-            action = FaultAction.close.rawValue
-        case .reset:
-            action = FaultAction.reset.rawValue
-        case .stopReading(let milliseconds):
-            action = FaultAction.stopReading.rawValue
-            delayMilliseconds = milliseconds
-        case .delay(let milliseconds):
-            action = FaultAction.delay.rawValue
-            delayMilliseconds = milliseconds
-        case .drop:
-            action = FaultAction.drop.rawValue
-        }
-    }
-}
-
-struct FaultListBody: Encodable {
-    var faults: [FaultBody]
-}
-
-/// What the sandbox counted, as `GET /stats` shows it.
-struct StatsBody: Encodable {
-    struct Connections: Encodable {
-        var open: Int
-        var seen: Int
-        var refused: Int
-        var handshakesFailed: Int
-
-        enum CodingKeys: String, CodingKey {
-            case open, seen, refused
-            case handshakesFailed = "handshakes_failed"
-        }
-
-        init(_ stats: ListenerStats) {
-            open = stats.open
-            seen = stats.seen
-            refused = stats.refused
-            handshakesFailed = stats.handshakesFailed
-        }
-    }
-
-    struct Binary: Encodable {
-        var answers: [String: Int]
-        var discarded: Int
-        var discardedBytes: Int
-        var connections: Connections
-
-        enum CodingKeys: String, CodingKey {
-            case answers, discarded, connections
-            case discardedBytes = "discarded_bytes"
-        }
-    }
-
-    struct Feedback: Encodable {
-        var waiting: Int
-        var sent: Int
-        var cleared: Int
-        var connections: Connections
-    }
-
-    struct Inbox: Encodable {
-        var count: Int
-        var dropped: Int
-        var last: Int
-    }
-
-    struct Devices: Encodable {
-        var installed: Int
-        var removed: Int
-    }
-
-    var binary: Binary
-    var feedback: Feedback
-    var inbox: Inbox
-    var devices: Devices
-
-    init(_ state: SandboxState) {
-        let stats = state.stats
-        var answers = stats.otherAnswers
-        answers[InboxEntry.Answer.accepted.name] = stats.accepted
-        binary = Binary(
-            answers: answers, discarded: stats.discarded, discardedBytes: stats.discardedBytes,
-            connections: Connections(stats.binary))
-        feedback = Feedback(
-            waiting: state.feedback.count, sent: stats.tuplesSent, cleared: stats.tuplesCleared,
-            connections: Connections(stats.feedback))
-        inbox = Inbox(count: state.inbox.count, dropped: state.inbox.dropped, last: state.inbox.lastID)
-        devices = Devices(
-            installed: state.devices.installedCount,
-            removed: state.devices.count - state.devices.installedCount)
-    }
-}
-
 struct HealthBody: Encodable {
     var healthy = true
 }
 
 extension Date {
+    /// Reads RFC 3339, with or without fractions of a second.
+    init?(rfc3339 text: String) {
+        let date = [true, false].lazy.compactMap { fractions in
+            try? Date(text, strategy: Date.ISO8601FormatStyle(includingFractionalSeconds: fractions))
+        }.first
+        guard let date else { return nil }
+        self = date
+    }
+
     /// RFC 3339 in UTC, with milliseconds.
     var text: String {
         formatted(Date.ISO8601FormatStyle(includingFractionalSeconds: true))

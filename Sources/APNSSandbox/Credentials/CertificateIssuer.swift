@@ -104,20 +104,23 @@ struct CertificateIssuer {
         return local.contains(name) ? local : local + [name]
     }
 
-    /// A certificate that looks like the one Apple issues for development: the topic is its UID (apns-binary.md §1).
-    func client(topic: String) throws -> Identity {
-        try leaf(
+    /// A certificate that looks like the one Apple issues for an environment: the topic is its UID (apns-binary.md §1),
+    /// and it lists all topics that it is good for (apns-http2.md §2).
+    func client(topic: String, environment: SandboxDevice.Environment = .development) throws -> Identity {
+        let isForProduction = environment == .production
+        let prefix =
+            isForProduction ? CertificateTopic.productionCommonNamePrefix : CertificateTopic.commonNamePrefix
+        return try leaf(
             subject: DistinguishedName([
                 .init(type: .userIdentifier, value: .init(utf8String: topic)),
-                .init(
-                    type: .RDNAttributeType.commonName,
-                    value: .init(utf8String: CertificateTopic.commonNamePrefix + topic)),
+                .init(type: .RDNAttributeType.commonName, value: .init(utf8String: prefix + topic)),
             ]),
             extensions: Certificate.Extensions {
                 try ExtendedKeyUsage([.clientAuth])
-                // Apple's mark of the development environment; some clients choose the host by it.
                 Certificate.Extension(
-                    oid: [1, 2, 840, 113635, 100, 6, 3, 1], critical: false, value: [0x05, 0x00])
+                    oid: isForProduction ? .appleProductionPush : .appleDevelopmentPush, critical: false,
+                    value: [0x05, 0x00])
+                try ClientCertificate.topicsExtension(app: topic)
             })
     }
 
@@ -133,7 +136,8 @@ struct CertificateIssuer {
         certificate.notValidBefore <= now && certificate.notValidAfter >= now + Self.renewal
     }
 
-    private func leaf(subject: DistinguishedName, extensions: Certificate.Extensions) throws -> Identity {
+    /// A certificate below the authority. Handed out by tests, too, with extensions of their own.
+    func leaf(subject: DistinguishedName, extensions: Certificate.Extensions) throws -> Identity {
         let key = P256.Signing.PrivateKey()
         let authorityKey = SubjectKeyIdentifier(hash: authority.certificate.publicKey)
         let certificate = try Certificate(

@@ -7,6 +7,8 @@ import X509
 enum CertificateTopic {
     /// What Apple's development certificates have before the topic in their common name.
     static let commonNamePrefix = "Apple Development IOS Push Services: "
+    /// The same of the certificates for production.
+    static let productionCommonNamePrefix = "Apple Production IOS Push Services: "
 
     /// The subject's UID; where there is none, what follows the last `": "` of the common name.
     static func topic(of certificate: Certificate) -> String? {

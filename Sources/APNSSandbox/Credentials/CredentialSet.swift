@@ -5,14 +5,17 @@ import X509
 
 /// What the credential files hold, checked: every certificate is the authority's, lasting, and has its key.
 struct CredentialSet {
-    /// What `credentials.json` holds: the names that go with `AuthKey_SANDBOX.p8`.
+    /// What `credentials.json` holds: the names that go with the provider token keys.
     struct Names: Codable, Equatable {
         var keyID: String
+        /// Nil in files that were written before there was such a key.
+        var productionKeyID: String?
         var teamID: String
         var topic: String
 
         enum CodingKeys: String, CodingKey {
             case keyID = "key_id"
+            case productionKeyID = "production_key_id"
             case teamID = "team_id"
             case topic
         }
@@ -51,8 +54,7 @@ struct CredentialSet {
         }
 
         let client = Self.identity(read(SandboxCredentials.clientName))
-        if let client, issuer.vouches(for: client.certificate),
-            CertificateTopic.topic(of: client.certificate) == topic,
+        if let client, issuer.vouches(for: client.certificate), Self.isFor(topic, client),
             Self.holds(client, read(SandboxCredentials.clientArchiveName))
         {
             // Kept.
@@ -62,15 +64,22 @@ struct CredentialSet {
             files.append((SandboxCredentials.clientArchiveName, try Self.archive(client, topic: topic)))
         }
 
-        if Self.providerKey(read(SandboxCredentials.providerKeyName)) == nil {
-            let key = P256.Signing.PrivateKey()
-            files.append((SandboxCredentials.providerKeyName, Array((key.pemRepresentation + "\n").utf8)))
+        let production = Self.identity(read(SandboxCredentials.productionClientName))
+        if production.map({ issuer.vouches(for: $0.certificate) && Self.isFor(topic, $0) }) != true {
+            let client = try issuer.client(topic: topic, environment: .production)
+            files.append((SandboxCredentials.productionClientName, Array(try client.pem.utf8)))
+        }
+
+        for name in [SandboxCredentials.providerKeyName, SandboxCredentials.productionKeyName]
+        where Self.providerKey(read(name)) == nil {
+            files.append((name, Array((P256.Signing.PrivateKey().pemRepresentation + "\n").utf8)))
         }
         let found = read(SandboxCredentials.namesName).flatMap {
             try? JSONDecoder().decode(Names.self, from: Data($0))
         }
         names = found ?? Names(keyID: Names.newIdentifier(), teamID: Names.newIdentifier(), topic: topic)
         names.topic = topic
+        names.productionKeyID = names.productionKeyID ?? Names.newIdentifier()
         if names != found {
             let encoder = JSONEncoder()
             encoder.outputFormatting = [.prettyPrinted, .sortedKeys]
@@ -91,6 +100,12 @@ struct CredentialSet {
     private static func names(_ server: Identity, host: String) -> Bool {
         guard let names = try? server.certificate.extensions.subjectAlternativeNames else { return false }
         return CertificateIssuer.names(host: host).allSatisfy(names.contains)
+    }
+
+    /// Whether the certificate names the app, and lists its topics, which those of earlier versions did not.
+    private static func isFor(_ topic: String, _ client: Identity) -> Bool {
+        let certificate = ClientCertificate(client.certificate)
+        return certificate.topic == topic && certificate.topics == ClientCertificate.topics(of: topic).map(\.topic)
     }
 
     private static func identity(_ bytes: [UInt8]?) -> Identity? {

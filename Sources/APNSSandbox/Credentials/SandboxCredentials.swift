@@ -11,8 +11,10 @@ package struct SandboxCredentials: Sendable, Hashable {
     static let authorityKeyName = "ca-key.pem"
     static let clientName = "client.pem"
     static let clientArchiveName = "client.p12"
+    static let productionClientName = "client-production.pem"
     static let serverName = "server.pem"
     static let providerKeyName = "AuthKey_SANDBOX.p8"
+    static let productionKeyName = "AuthKey_PRODUCTION.p8"
     static let namesName = "credentials.json"
     /// Passphrase of `client.p12`. Not a secret: the archive protects nothing but a local test.
     package static let archivePassphrase = "pushchat"
@@ -20,6 +22,8 @@ package struct SandboxCredentials: Sendable, Hashable {
     package let directory: String
     /// What the private key of `AuthKey_SANDBOX.p8` is called in provider tokens.
     package let keyID: String
+    /// The same of `AuthKey_PRODUCTION.p8`, which the sandbox refuses as one of the wrong environment.
+    package let productionKeyID: String
     package let teamID: String
     /// For which the client certificate was issued.
     package let topic: String
@@ -30,10 +34,14 @@ package struct SandboxCredentials: Sendable, Hashable {
     package var clientFile: String { directory + "/" + Self.clientName }
     /// The same as PKCS#12; the passphrase is ``archivePassphrase``.
     package var clientArchiveFile: String { directory + "/" + Self.clientArchiveName }
+    /// A client certificate for production, which the HTTP/2 listener refuses as one of the wrong environment.
+    package var productionClientFile: String { directory + "/" + Self.productionClientName }
     /// The listeners' certificate and key.
     package var serverFile: String { directory + "/" + Self.serverName }
     /// P-256, PKCS#8, for provider tokens.
     package var providerKeyFile: String { directory + "/" + Self.providerKeyName }
+    /// Another, of production.
+    package var productionKeyFile: String { directory + "/" + Self.productionKeyName }
     package var namesFile: String { directory + "/" + Self.namesName }
 
     /// Makes sure that the directory holds a whole and lasting set, and says where it is.
@@ -55,19 +63,24 @@ package struct SandboxCredentials: Sendable, Hashable {
                     ])
             }
             return SandboxCredentials(
-                directory: directory.path, keyID: set.names.keyID, teamID: set.names.teamID, topic: topic)
+                directory: directory.path, keyID: set.names.keyID,
+                productionKeyID: set.names.productionKeyID ?? "", teamID: set.names.teamID, topic: topic)
         }
     }
 
     /// What the TLS listeners present and demand: the server's certificate, and a client's that the authority signed.
-    func serverTLS(shutdownTimeout: Duration) throws -> NIOSSLContext {
+    ///
+    /// For HTTP/2 a client may come without one. A certificate of somebody else is refused in any case.
+    func serverTLS(for listener: ListenerKind, shutdownTimeout: Duration) throws -> NIOSSLContext {
         let certificate = try NIOSSLCertificate.fromPEMFile(serverFile).map(NIOSSLCertificateSource.certificate)
         let key = try NIOSSLPrivateKey(file: serverFile, format: .pem)
         var configuration = TLSConfiguration.makeServerConfiguration(
             certificateChain: certificate, privateKey: .privateKey(key))
         configuration.trustRoots = .certificates(try NIOSSLCertificate.fromPEMFile(authorityFile))
         // A client has no host name to check; its certificate is demanded all the same.
-        configuration.certificateVerification = .noHostnameVerification
+        configuration.certificateVerification =
+            listener == .http2 ? .optionalVerification : .noHostnameVerification
+        if listener == .http2 { configuration.applicationProtocols = [ProviderHandshake.protocolName] }
         configuration.shutdownTimeout = .init(shutdownTimeout)
         return try NIOSSLContext(configuration: configuration)
     }

@@ -1,3 +1,4 @@
+import Foundation
 import Logging
 import NIOCore
 import NIOSSL
@@ -7,6 +8,10 @@ import NIOTLS
 struct ClientIdentified: Sendable {
     /// Nil where the certificate names no topic.
     var topic: String?
+    /// Nil where none was shown.
+    var certificate: ClientCertificate?
+    /// What the two agreed to speak (ALPN).
+    var applicationProtocol: String?
 }
 
 /// Waits, for a bounded time, until TLS is up; then tells the handlers behind it who the client is.
@@ -40,13 +45,15 @@ final class ClientHandshake: ChannelInboundHandler {
     }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
-        if case .handshakeCompleted = event as? TLSUserEvent {
+        if case .handshakeCompleted(let applicationProtocol) = event as? TLSUserEvent {
             isDone = true
             timer?.cancel()
             timer = nil
-            let certificate = try? context.pipeline.syncOperations.nioSSL_peerCertificate()
-            let topic = certificate.flatMap(CertificateTopic.topic(of:))
-            context.fireUserInboundEventTriggered(ClientIdentified(topic: topic))
+            let peer = try? context.pipeline.syncOperations.nioSSL_peerCertificate()
+            let certificate = peer.flatMap { ClientCertificate($0) }
+            context.fireUserInboundEventTriggered(
+                ClientIdentified(
+                    topic: certificate?.topic, certificate: certificate, applicationProtocol: applicationProtocol))
         }
         context.fireUserInboundEventTriggered(event)
     }
@@ -54,7 +61,8 @@ final class ClientHandshake: ChannelInboundHandler {
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
         if !isDone {
             logger.warning(
-                "TLS did not come up; does the client send the certificate?", metadata: ["error": "\(error)"])
+                "TLS did not come up; does the client trust ca.pem, and send a certificate of this sandbox?",
+                metadata: ["error": "\(error)"])
         }
         context.fireErrorCaught(error)
     }
@@ -78,5 +86,13 @@ extension ChannelHandlerContext {
             return close(promise: nil)
         }
         tls.close(promise: nil)
+    }
+
+    /// Closes with a lingering time of zero, which makes the kernel send RST.
+    func resetConnection() {
+        if let socket = channel as? any SocketOptionProvider {
+            _ = socket.setSoLinger(linger(l_onoff: 1, l_linger: 0))
+        }
+        closeWithoutTLS()
     }
 }

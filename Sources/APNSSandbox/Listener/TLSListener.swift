@@ -5,7 +5,10 @@ import NIOPosix
 import NIOSSL
 import Synchronization
 
-/// A TLS socket that demands a client certificate, and the connections that it let in.
+/// The sandbox stops: the last that a connection hears before it is closed.
+struct SandboxStopping: Sendable {}
+
+/// A TLS socket, and the connections that it let in.
 final class TLSListener: Sendable {
     let kind: ListenerKind
     let address: SandboxAddress
@@ -85,7 +88,11 @@ final class TLSListener: Sendable {
     func close() async {
         try? await server.close().get()
         let channels = connections.end()
-        for channel in channels { channel.close(promise: nil) }
+        for channel in channels {
+            // Both are queued on the channel's event loop, in this order.
+            channel.pipeline.fireUserInboundEventTriggered(SandboxStopping())
+            channel.close(promise: nil)
+        }
         for channel in channels { try? await channel.closeFuture.get() }
     }
 

@@ -2,11 +2,20 @@ package import Foundation
 
 /// A simulated device with one app.
 package struct SandboxDevice: Sendable, Hashable {
+    package enum Environment: String, Sendable, Hashable, CaseIterable {
+        case development
+        case production
+    }
+
     /// From 1, in the order of making.
     package let id: Int
     package let token: [UInt8]
     /// The app, as the client certificate names it.
     package let topic: String
+    /// To which of Apple's environments the token belongs. The sandbox plays development.
+    package var environment = Environment.development
+    /// From when on the token has expired; nil: never.
+    package var expiresAt: Date?
     /// When the app was installed, last.
     package internal(set) var createdAt: Date
     /// When the app was removed; nil while it is installed.
@@ -27,6 +36,9 @@ package struct DeviceRegistry: Sendable {
         case removed
         /// The token is another app's.
         case otherTopic
+        /// The token is for production.
+        case otherEnvironment
+        case expired
     }
 
     /// The registry is full.
@@ -38,19 +50,30 @@ package struct DeviceRegistry: Sendable {
     var count: Int { devices.count }
     private(set) var installedCount = 0
 
-    func standing(of token: [UInt8], topic: String?) -> Standing {
-        guard !places.isEmpty, let place = places[token] else { return .unknown }
-        let device = devices[place]
+    /// The device with this token.
+    subscript(token: [UInt8]) -> SandboxDevice? {
+        guard !places.isEmpty, let place = places[token] else { return nil }
+        return devices[place]
+    }
+
+    func standing(of token: [UInt8], topic: String?, at now: Date) -> Standing {
+        guard let device = self[token] else { return .unknown }
+        if device.environment != .development { return .otherEnvironment }
         if device.removedAt != nil { return .removed }
+        if let expiry = device.expiresAt, expiry <= now { return .expired }
         return device.topic == topic ? .installed : .otherTopic
     }
 
     /// Installs the app; where it was removed before, once more, under the same token.
-    mutating func install(token: [UInt8], topic: String, at now: Date) throws(Full) -> SandboxDevice {
+    mutating func install(
+        token: [UInt8], topic: String, environment: SandboxDevice.Environment = .development, expiresAt: Date? = nil,
+        at now: Date
+    ) throws(Full) -> SandboxDevice {
         guard let place = places[token] else {
             guard devices.count < Self.limit else { throw Full() }
             let device = SandboxDevice(
-                id: devices.count + 1, token: token, topic: topic, createdAt: now, removedAt: nil)
+                id: devices.count + 1, token: token, topic: topic, environment: environment, expiresAt: expiresAt,
+                createdAt: now, removedAt: nil)
             places[token] = devices.count
             devices.append(device)
             installedCount += 1
@@ -58,7 +81,8 @@ package struct DeviceRegistry: Sendable {
         }
         if devices[place].removedAt != nil { installedCount += 1 }
         devices[place] = SandboxDevice(
-            id: devices[place].id, token: token, topic: topic, createdAt: now, removedAt: nil)
+            id: devices[place].id, token: token, topic: topic, environment: environment, expiresAt: expiresAt,
+            createdAt: now, removedAt: nil)
         return devices[place]
     }
 

@@ -9,16 +9,20 @@ package struct Fault: Sendable, Hashable {
         /// With ``BinaryStatus/shutdown`` the notification is accepted, and named as the last good one.
         /// `identifier` replaces the notification's own in the packet.
         case status(BinaryStatus, delay: Int, identifier: UInt32?)
-        /// Close cleanly, without a packet.
+        /// Close cleanly, without an answer; the notification is not processed.
         case close
-        /// Reset the connection.
+        /// Reset the connection; the notification is not processed.
         case reset
         /// Accept it, then read nothing for so many milliseconds; nil: nothing any more.
+        ///
+        /// Over HTTP/2 nothing is written meanwhile, either: no answer, no PING's acknowledgement.
         case stopReading(Int?)
-        /// Process it, and all that follows it on its connection, so many milliseconds later.
+        /// Process it so many milliseconds later; on the binary protocol also all that follows it on its connection.
         case delay(Int)
-        /// Record it as dropped and go on: the client believes that it arrived.
+        /// Record it as dropped and go on. A binary client believes that it arrived; over HTTP/2 the stream stays open.
         case drop
+        /// One of HTTP/2's own.
+        case provider(ProviderFault)
     }
 
     /// The longest delay, in milliseconds.
@@ -28,6 +32,8 @@ package struct Fault: Sendable, Hashable {
 
     /// From 1.
     package let id: Int
+    /// Only notifications that come by it are hit and counted.
+    package let gateway: GatewayProtocol
     /// Only notifications to this token are hit and counted; nil: all.
     package let token: [UInt8]?
     /// Matching notifications that pass first, counted from the making of the fault.
@@ -42,4 +48,26 @@ package struct Fault: Sendable, Hashable {
 
     /// Whether there is nothing left for it to do.
     package var isSpent: Bool { hit >= times }
+}
+
+/// What can go wrong only over HTTP/2.
+package enum ProviderFault: Sendable, Hashable {
+    /// Answer this, so many milliseconds late. Where ``ProviderRefusal/reason`` is ``ProviderFault/noReason``, without a body.
+    case answer(ProviderRefusal, delay: Int)
+    /// Process it, and close the connection instead of writing the answer.
+    case closeAccepted
+    /// Send GOAWAY. `lastStream` nil: the one before the notification's, which is then not processed.
+    case goAway(reason: String?, lastStream: Int?, code: Int)
+    /// Allow only so many streams, for so many milliseconds; nil: for the rest of the connection.
+    case limitStreams(Int, milliseconds: Int?)
+    /// Reset the notification's stream with the code; it is not processed.
+    case resetStream(code: Int)
+    /// From now on the connection's provider token has expired, until another is used.
+    case expireToken
+
+    /// Error codes of HTTP/2 (RFC 9113 §7).
+    package static let internalErrorCode = 2
+    package static let refusedStreamCode = 7
+    /// Stands for a body that is not there.
+    package static let noReason = ""
 }

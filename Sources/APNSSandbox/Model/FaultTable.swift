@@ -16,11 +16,12 @@ struct FaultTable: Sendable {
     var all: [Fault] { (waiting + spent).sorted { $0.id < $1.id } }
 
     mutating func add(
-        token: [UInt8]? = nil, after: Int = 0, times: Int = 1, action: Fault.Action
+        to gateway: GatewayProtocol = .binary, token: [UInt8]? = nil, after: Int = 0, times: Int = 1,
+        action: Fault.Action
     ) throws(Full) -> Fault {
         guard waiting.count < Self.limit else { throw Full() }
         lastID += 1
-        let fault = Fault(id: lastID, token: token, after: after, times: times, action: action)
+        let fault = Fault(id: lastID, gateway: gateway, token: token, after: after, times: times, action: action)
         waiting.append(fault)
         return fault
     }
@@ -33,10 +34,11 @@ struct FaultTable: Sendable {
     /// Counts a notification, and says what is to go wrong with it.
     ///
     /// Of several faults that are due the oldest has it; a fault that is not due counts it as passed in any case.
-    mutating func strike(token: [UInt8]) -> Fault.Action? {
+    mutating func strike(token: [UInt8], over gateway: GatewayProtocol = .binary) -> Fault.Action? {
         guard !waiting.isEmpty else { return nil }
         var struck: Int?
-        for index in waiting.indices where waiting[index].token == nil || waiting[index].token == token {
+        for index in waiting.indices
+        where waiting[index].gateway == gateway && (waiting[index].token == nil || waiting[index].token == token) {
             if waiting[index].passed < waiting[index].after {
                 waiting[index].passed += 1
             } else if struck == nil {

@@ -2,7 +2,7 @@
 package struct Inbox: Sendable {
     /// Entries that are kept when nothing else is asked for.
     package static let defaultLimit = 100_000
-    /// Bytes of all payloads kept: a full inbox of notifications of ordinary size, and never a machine's memory.
+    /// Bytes of all payloads and headers kept: a full inbox of notifications of ordinary size, and never a machine's memory.
     package static let byteLimit = 64 << 20
     /// Vacated places that are tolerated before the storage is moved up.
     private static let slack = 1024
@@ -28,7 +28,7 @@ package struct Inbox: Sendable {
     mutating func append(_ make: (Int) -> InboxEntry) {
         lastID += 1
         let entry = make(lastID)
-        bytes += entry.payload.count
+        bytes += entry.size
         entries.append(entry)
         while count > limit || bytes > byteLimit && count > 1 {
             dropFirst()
@@ -45,12 +45,18 @@ package struct Inbox: Sendable {
     /// - Parameters:
     ///   - since: only entries with a higher id.
     ///   - token: only entries with this token.
+    ///   - gateway: only entries that came by this protocol.
+    ///   - answer: only entries with this ``InboxEntry/Answer/name``.
     /// - Returns: at most `limit` entries, oldest first, and the id to pass as `since` for what comes after them.
-    func page(since: Int, token: [UInt8]? = nil, limit: Int) -> (entries: [InboxEntry], next: Int) {
+    func page(
+        since: Int, token: [UInt8]? = nil, gateway: GatewayProtocol? = nil, answer: String? = nil, limit: Int
+    ) -> (entries: [InboxEntry], next: Int) {
         let oldest = lastID - count + 1
         var page: [InboxEntry] = []
         for index in (first + min(max(0, since - oldest + 1), count))..<entries.count {
-            guard let entry = entries[index], token == nil || entry.token == token else { continue }
+            guard let entry = entries[index], token == nil || entry.token == token,
+                gateway == nil || entry.gateway == gateway, answer == nil || entry.answer.name == answer
+            else { continue }
             page.append(entry)
             if page.count == limit { return (page, entry.id) }
         }
@@ -58,7 +64,7 @@ package struct Inbox: Sendable {
     }
 
     private mutating func dropFirst() {
-        bytes -= entries[first]?.payload.count ?? 0
+        bytes -= entries[first]?.size ?? 0
         entries[first] = nil
         first += 1
         dropped += 1

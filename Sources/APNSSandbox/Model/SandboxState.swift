@@ -9,6 +9,8 @@ struct SandboxState: Sendable {
         /// Refuse tokens of which the sandbox was not told, and payloads that are no JSON object.
         var strict = false
         var malformed = SandboxConfiguration.MalformedAnswer.protocolError
+        /// Notifications to one device in a second over HTTP/2; nil: any number.
+        var deviceRate: Int?
         /// Feedback is forgotten as soon as it is handed out, even if the reader dies on the way.
         var clearFeedbackOnHandshake = false
     }
@@ -19,6 +21,8 @@ struct SandboxState: Sendable {
     var feedback = FeedbackList()
     var faults = FaultTable()
     var stats = SandboxStats()
+    /// How many notifications a device has got in the current second.
+    var deviceRate = DeviceRate()
     private var lastConnection = 0
 
     init(policy: Policy = Policy(), inbox: Inbox = Inbox()) {
@@ -44,7 +48,7 @@ struct SandboxState: Sendable {
         if applies, let action = faults.strike(token: notification.token) {
             return suffer(action, notification, from: peer, at: now)
         }
-        guard let status = refusal(of: notification, from: peer) else {
+        guard let status = refusal(of: notification, from: peer, at: now) else {
             record(notification, from: peer, at: now, .accepted)
             return .next
         }
@@ -105,22 +109,28 @@ struct SandboxState: Sendable {
         case .delay(let milliseconds):
             return .postpone(milliseconds: milliseconds)
         case .stopReading(let milliseconds):
-            guard let status = refusal(of: notification, from: peer) else {
+            guard let status = refusal(of: notification, from: peer, at: now) else {
                 record(notification, from: peer, at: now, .accepted)
                 return .pause(milliseconds: milliseconds)
             }
             record(notification, from: peer, at: now, .refused(status))
             return .end(packet(status, for: notification), afterMilliseconds: 0)
+        case .provider:
+            // A fault of HTTP/2 strikes only there.
+            record(notification, from: peer, at: now, .accepted)
+            return .next
         }
     }
 
     /// Why the sandbox refuses the notification; nil when it takes it.
-    private func refusal(of notification: BinaryNotification, from peer: BinaryPeer) -> BinaryStatus? {
+    private func refusal(
+        of notification: BinaryNotification, from peer: BinaryPeer, at now: Date
+    ) -> BinaryStatus? {
         guard peer.topic != nil else { return .missingTopic }
-        switch devices.standing(of: notification.token, topic: peer.topic) {
+        switch devices.standing(of: notification.token, topic: peer.topic, at: now) {
         case .installed: break
         case .unknown where !policy.strict: break
-        case .unknown, .removed, .otherTopic: return .invalidToken
+        case .unknown, .removed, .otherTopic, .otherEnvironment, .expired: return .invalidToken
         }
         if policy.strict, !Self.isObject(notification.payload) { return .processingError }
         return nil
@@ -162,7 +172,7 @@ struct SandboxState: Sendable {
     mutating func removeDevice(
         token: [UInt8], topic: String, at now: Date
     ) throws(DeviceRegistry.Full) -> SandboxDevice? {
-        if !policy.strict, devices.standing(of: token, topic: topic) == .unknown {
+        if !policy.strict, devices[token] == nil {
             _ = try devices.install(token: token, topic: topic, at: now)
         }
         guard let (device, removedNow) = devices.remove(token: token, at: now) else { return nil }

@@ -12,11 +12,23 @@ enum TokenText {
         guard text.utf8.count <= 4 * longest else { return nil }
         var digits: [UInt8] = []
         for character in text.utf8 where ![0x20, 0x3C, 0x3E].contains(character) {
-            guard character < 0x80, let digit = Character(UnicodeScalar(character)).hexDigitValue else { return nil }
-            digits.append(UInt8(digit))
+            guard let digit = character.hexDigit else { return nil }
+            digits.append(digit)
         }
         guard digits.count % 2 == 0, (1...longest).contains(digits.count / 2) else { return nil }
         return stride(from: 0, to: digits.count, by: 2).map { digits[$0] << 4 | digits[$0 + 1] }
+    }
+}
+
+extension UInt8 {
+    /// The value of an ASCII hexadecimal digit of either case.
+    var hexDigit: UInt8? {
+        switch self {
+        case UInt8(ascii: "0")...UInt8(ascii: "9"): self - UInt8(ascii: "0")
+        case UInt8(ascii: "a")...UInt8(ascii: "f"): self - UInt8(ascii: "a") + 10
+        case UInt8(ascii: "A")...UInt8(ascii: "F"): self - UInt8(ascii: "A") + 10
+        default: nil
+        }
     }
 }
 

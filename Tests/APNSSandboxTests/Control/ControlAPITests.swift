@@ -129,7 +129,7 @@ struct ControlAPITests {
             ("POST", "/devices", #"{"topic":""}"#, "topic"), ("POST", "/devices", #"{"tokn":"aa"}"#, "tokn"),
             ("POST", "/devices", "[]", "body"), ("POST", "/devices", "{", "body"),
             ("POST", "/faults", "{}", "protocol"),
-            ("POST", "/faults", #"{"protocol":"http2","action":"close"}"#, "protocol"),
+            ("POST", "/faults", #"{"protocol":"smtp","action":"close"}"#, "protocol"),
             ("POST", "/faults", #"{"protocol":"binary"}"#, "action"),
             ("POST", "/faults", #"{"protocol":"binary","action":"explode"}"#, "action"),
             ("POST", "/faults", #"{"protocol":"binary","action":"status"}"#, "status"),

@@ -8,7 +8,11 @@ import X509
 @Suite("Credentials")
 struct SandboxCredentialsTests {
     private static let names = [
-        "ca.pem", "ca-key.pem", "client.pem", "client.p12", "server.pem", "AuthKey_SANDBOX.p8", "credentials.json",
+        "ca.pem", "ca-key.pem", "client.pem", "client.p12", "client-production.pem", "server.pem",
+        "AuthKey_SANDBOX.p8", "AuthKey_PRODUCTION.p8", "credentials.json",
+    ]
+    private static let signed: Set<String> = [
+        "ca.pem", "ca-key.pem", "client.pem", "client.p12", "client-production.pem", "server.pem",
     ]
     private static let day: TimeInterval = 86_400
 
@@ -46,7 +50,7 @@ struct SandboxCredentialsTests {
             let json = try JSONSerialization.jsonObject(with: contents(directory)["credentials.json"] ?? Data())
             #expect(
                 json as? [String: String] == [
-                    "key_id": credentials.keyID, "team_id": credentials.teamID, "topic": "com.example.App",
+                    "key_id": credentials.keyID, "production_key_id": credentials.productionKeyID, "team_id": credentials.teamID, "topic": "com.example.App",
                 ])
         }
     }
@@ -68,7 +72,8 @@ struct SandboxCredentialsTests {
             _ = try await prepare(directory)
             let before = try contents(directory)
             let credentials = try await prepare(directory, topic: "com.example.Other")
-            #expect(try changed(before, contents(directory)) == ["client.pem", "client.p12", "credentials.json"])
+            #expect(try changed(before, contents(directory)) 
+                    == ["client.pem", "client.p12", "client-production.pem", "credentials.json"])
             let certificate = try #require(try NIOSSLCertificate.fromPEMFile(credentials.clientFile).first)
             #expect(CertificateTopic.topic(of: certificate) == "com.example.Other")
         }
@@ -78,8 +83,8 @@ struct SandboxCredentialsTests {
         "Certificates are made anew when they end within thirty days",
         arguments: [
             (794.0, Set<String>()),
-            (796.0, ["client.pem", "client.p12", "server.pem"]),
-            (3621.0, ["ca.pem", "ca-key.pem", "client.pem", "client.p12", "server.pem"]),
+            (796.0, ["client.pem", "client.p12", "client-production.pem", "server.pem"]),
+            (3621.0, Self.signed),
         ] as [(Double, Set<String>)])
     func renewal(days: Double, expected: Set<String>) async throws {
         try await withTemporaryDirectory { directory in
@@ -93,8 +98,8 @@ struct SandboxCredentialsTests {
     @Test(
         "A file that is damaged, missing or from another set is made anew, with all that depends on it",
         arguments: [
-            ("ca.pem", ["ca.pem", "ca-key.pem", "client.pem", "client.p12", "server.pem"]),
-            ("ca-key.pem", ["ca.pem", "ca-key.pem", "client.pem", "client.p12", "server.pem"]),
+            ("ca.pem", Self.signed),
+            ("ca-key.pem", Self.signed),
             ("client.pem", ["client.pem", "client.p12"]),
             ("client.p12", ["client.pem", "client.p12"]),
             ("server.pem", ["server.pem"]),

@@ -1,3 +1,4 @@
+import APNSWire
 import Foundation
 import HTTPTypes
 import HummingbirdTesting
@@ -6,6 +7,7 @@ import NIOCore
 import NIOPosix
 import NIOSSL
 import Testing
+import X509
 
 @testable import APNSSandbox
 
@@ -14,6 +16,7 @@ struct TestSandbox: Sendable {
     let addresses: SandboxAddresses
     let credentials: SandboxCredentials
     let world: SandboxWorld
+    let sandbox: Sandbox
 
     /// Runs `body` with a started sandbox; stops it and removes its directory afterwards.
     static func with<Result: Sendable>(
@@ -28,7 +31,7 @@ struct TestSandbox: Sendable {
             do {
                 let credentials = try await configuration.credentials(logger: .silent)
                 let result = try await body(
-                    TestSandbox(addresses: addresses, credentials: credentials, world: sandbox.world))
+                    TestSandbox(addresses: addresses, credentials: credentials, world: sandbox.world, sandbox: sandbox))
                 await sandbox.stop()
                 return result
             } catch {
@@ -44,6 +47,58 @@ struct TestSandbox: Sendable {
 
     func feedback() async throws -> TestTLSClient {
         try await TestTLSClient.connect(to: addresses.feedback, credentials, .client)
+    }
+
+    // MARK: HTTP/2
+
+    /// The key of provider tokens.
+    func key() throws -> ProviderKey {
+        try ProviderKey(
+            pem: String(contentsOfFile: credentials.providerKeyFile, encoding: .utf8), keyID: credentials.keyID,
+            teamID: credentials.teamID)
+    }
+
+    /// A value of `authorization`, made `age` seconds ago.
+    func authorization(age: Int64 = 0) throws -> String {
+        try "bearer " + key().token(issuedAt: Int64(world.now().timeIntervalSince1970) - age)
+    }
+
+    /// A connection that sends a good provider token with each request, unless another is handed in.
+    func provider(authorization: String? = nil, acknowledges: Bool = true) async throws -> ProviderClient {
+        try await ProviderClient.connect(
+            to: addresses.http2, credentials, authorization: authorization ?? self.authorization(),
+            acknowledges: acknowledges)
+    }
+
+    /// A connection with a client certificate.
+    func provider(certificate: ProviderClient.Identity) async throws -> ProviderClient {
+        try await ProviderClient.connect(to: addresses.http2, credentials, certificate)
+    }
+
+    /// A connection with a certificate of the sandbox's authority, which names the topic or none.
+    func provider(certificateFor topic: String?) async throws -> ProviderClient {
+        func read(_ file: String) throws -> String {
+            try String(contentsOfFile: credentials.directory + "/" + file, encoding: .utf8)
+        }
+        let authority = try Identity(pem: read("ca.pem") + read("ca-key.pem"))
+        let issuer = CertificateIssuer(authority: authority, now: Date())
+        let identity = try issuer.leaf(
+            subject: DistinguishedName(
+                topic.map { [.init(type: .userIdentifier, value: .init(utf8String: $0))] } ?? []),
+            extensions: Certificate.Extensions { try ExtendedKeyUsage([.clientAuth]) })
+        let file = credentials.directory + "/other.pem"
+        try identity.pem.write(toFile: file, atomically: true, encoding: .utf8)
+        return try await provider(certificate: .files(file))
+    }
+
+    /// Makes a fault.
+    func fault(_ fields: String) async throws {
+        let answer = try await control(.post, "/faults", json: #"{"protocol":"http2",\#(fields)}"#)
+        guard answer.status == 201 else { throw FaultRefused(answer: answer.body) }
+    }
+
+    struct FaultRefused: Error {
+        var answer: String
     }
 
     // MARK: Control API
@@ -91,6 +146,7 @@ extension SandboxConfiguration {
         var configuration = SandboxConfiguration(directory: directory)
         configuration.binaryPort = 0
         configuration.feedbackPort = 0
+        configuration.http2Port = 0
         configuration.controlPort = 0
         return configuration
     }

@@ -3,12 +3,29 @@ import Testing
 
 /// The `openssl` command: a reader of our files and a client of our listeners that nobody here wrote.
 enum OpenSSLTool {
-    private static let path: String? = {
-        let folders = ProcessInfo.processInfo.environment["PATH"]?.split(separator: ":") ?? []
-        return folders.map { $0 + "/openssl" }.first { FileManager.default.isExecutableFile(atPath: $0) }
-    }()
+    private static let tool = CommandTool("openssl")
 
-    static var isPresent: Bool { path != nil }
+    static var isPresent: Bool { tool.isPresent }
+
+    static func run(
+        _ arguments: [String], input: [UInt8] = [], seconds: Double = 10
+    ) async throws -> CommandTool.Output {
+        try await tool.run(arguments, input: input, seconds: seconds)
+    }
+}
+
+/// A command of this machine, if it has it.
+struct CommandTool: Sendable {
+    static let curl = CommandTool("curl")
+
+    private let path: String?
+
+    init(_ name: String) {
+        let folders = ProcessInfo.processInfo.environment["PATH"]?.split(separator: ":") ?? []
+        path = folders.map { $0 + "/" + name }.first { FileManager.default.isExecutableFile(atPath: $0) }
+    }
+
+    var isPresent: Bool { path != nil }
 
     struct Output: Sendable {
         var status: Int32
@@ -17,7 +34,7 @@ enum OpenSSLTool {
     }
 
     /// Runs the command, feeds it `input`, and waits until it ends, at most `seconds`.
-    static func run(_ arguments: [String], input: [UInt8] = [], seconds: Double = 10) async throws -> Output {
+    func run(_ arguments: [String], input: [UInt8] = [], seconds: Double = 10) async throws -> Output {
         let process = Process()
         process.executableURL = URL(fileURLWithPath: try #require(path))
         process.arguments = arguments

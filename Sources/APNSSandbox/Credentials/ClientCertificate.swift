@@ -1,0 +1,75 @@
+import NIOSSL
+import SwiftASN1
+import X509
+
+/// What a client certificate says about itself, as the HTTP/2 provider API reads it (apns-http2.md §6).
+struct ClientCertificate: Sendable, Hashable {
+    /// The app (``CertificateTopic``).
+    var topic: String?
+    /// All topics for which it is good, from Apple's extension; empty where it has none.
+    var topics: [String] = []
+    var isForDevelopment = false
+    var isForProduction = false
+
+    init(topic: String?, topics: [String] = [], isForDevelopment: Bool = false, isForProduction: Bool = false) {
+        self.topic = topic
+        self.topics = topics
+        self.isForDevelopment = isForDevelopment
+        self.isForProduction = isForProduction
+    }
+
+    init(_ certificate: Certificate) {
+        topic = CertificateTopic.topic(of: certificate)
+        isForDevelopment = certificate.extensions[oid: .appleDevelopmentPush] != nil
+        isForProduction = certificate.extensions[oid: .appleProductionPush] != nil
+        if let value = certificate.extensions[oid: .appleTopics]?.value {
+            topics = (try? Self.topics(derEncoded: value)) ?? []
+        }
+    }
+
+    init?(_ certificate: NIOSSLCertificate) {
+        guard let bytes = try? certificate.toDERBytes(), let parsed = try? Certificate(derEncoded: bytes) else {
+            return nil
+        }
+        self.init(parsed)
+    }
+
+    /// The topics, each followed by a sequence of what it is for (`app`, `voip`, `complication`).
+    private static func topics(derEncoded bytes: ArraySlice<UInt8>) throws -> [String] {
+        try DER.sequence(try DER.parse(bytes), identifier: .sequence) { nodes in
+            var topics: [String] = []
+            while let node = nodes.next() {
+                topics.append(String(try ASN1UTF8String(derEncoded: node)))
+                _ = nodes.next()
+            }
+            return topics
+        }
+    }
+
+    /// The topics that Apple lists in an app's certificate, with what each is for.
+    static func topics(of app: String) -> [(topic: String, kind: String)] {
+        [(app, "app"), (app + ".voip", "voip"), (app + ".complication", "complication")]
+    }
+
+    /// The value of Apple's extension for an app.
+    static func topicsExtension(app: String) throws -> Certificate.Extension {
+        var serializer = DER.Serializer()
+        try serializer.appendConstructedNode(identifier: .sequence) { serializer in
+            for (topic, kind) in topics(of: app) {
+                try serializer.serialize(ASN1UTF8String(topic))
+                try serializer.appendConstructedNode(identifier: .sequence) { serializer in
+                    try serializer.serialize(ASN1UTF8String(kind))
+                }
+            }
+        }
+        return Certificate.Extension(oid: .appleTopics, critical: false, value: serializer.serializedBytes[...])
+    }
+}
+
+extension ASN1ObjectIdentifier {
+    /// Apple's marks of the two environments; some clients choose the host by them.
+    static let appleDevelopmentPush: ASN1ObjectIdentifier = [1, 2, 840, 113635, 100, 6, 3, 1]
+    static let appleProductionPush: ASN1ObjectIdentifier = [1, 2, 840, 113635, 100, 6, 3, 2]
+    /// Apple's list of topics.
+    static let appleTopics: ASN1ObjectIdentifier = [1, 2, 840, 113635, 100, 6, 3, 6]
+}
