@@ -15,6 +15,8 @@ final class ProviderConnectionHandler: ChannelInboundHandler {
 
     /// Bytes that are handed down between two looks at whether the peer still takes them.
     private static let flushSize = 64 << 10
+    /// About what a push's headers take up of them.
+    private static let headerSize = 200
 
     /// What those around a connection are told.
     struct Listeners: Sendable {
@@ -190,17 +192,20 @@ final class ProviderConnectionHandler: ChannelInboundHandler {
         guard !state.waiting.isEmpty else { return false }
         let wall = clock()
         var unflushed = 0
+        // NIOHTTP2 sends the bodies of one flush in any order. Two pushes for a device do not share one.
+        var devices: Set<DeviceToken> = []
         // An exhausted window holds the last body back inside NIOHTTP2; nothing is added to that.
         while !isOver, outboundWindow > 0, context.channel.isWritable,
             let (id, request) = state.open(now: now, wall: wall)
         {
-            write(.headers(.init(headers: request.headers)), on: id, context)
-            write(.data(.init(data: .byteBuffer(request.body), endStream: true)), on: id, context)
-            unflushed += request.body.readableBytes + 200
-            if unflushed > Self.flushSize {
+            if unflushed > Self.flushSize || !devices.insert(request.token).inserted {
                 context.flush()
                 unflushed = 0
+                devices = [request.token]
             }
+            write(.headers(.init(headers: request.headers)), on: id, context)
+            write(.data(.init(data: .byteBuffer(request.body), endStream: true)), on: id, context)
+            unflushed += request.body.readableBytes + Self.headerSize
         }
         return unflushed > 0
     }
@@ -211,14 +216,14 @@ final class ProviderConnectionHandler: ChannelInboundHandler {
 
     /// Hands over what was concluded.
     private func deliver(now: NIODeadline) {
+        if !state.outcomes.isEmpty { noteService(state.takeReport(), now: now) }
         let outcomes = state.takeOutcomes()
-        mailbox.put(VerdictBatch.verdicts(outcomes, on: epoch))
-        let report = state.takeReport()
-        if !outcomes.isEmpty { noteService(report, now: now) }
+        // First, so that who has seen a verdict does not get a slot that its end has made void.
         let hasRoom = desk.publish(
             settled: outcomes.count, capacity: isOver ? 0 : state.capacity(at: now),
             canBeSaturated: !isOver && state.isSaturated)
-        if hasRoom || (isOver && !outcomes.isEmpty) { listeners.changed() }
+        mailbox.put(VerdictBatch.verdicts(outcomes, on: epoch))
+        if hasRoom { listeners.changed() }
         if let reason = state.retirement, !isRetired { noteRetired(reason) }
     }
 
