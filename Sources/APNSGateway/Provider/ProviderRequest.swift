@@ -68,6 +68,7 @@ struct ProviderRequestTemplate: Sendable {
             headers.add(name: ProviderHeader.collapseID, value: collapseID, indexing: changing)
         }
         return ProviderRequest(
-            identifier: push.identifier, token: push.token, type: push.type, headers: headers, body: ByteBuffer(bytes: push.payload))
+            identifier: push.identifier, token: push.token, type: push.type, headers: headers,
+            body: ByteBuffer(bytes: push.payload))
     }
 }

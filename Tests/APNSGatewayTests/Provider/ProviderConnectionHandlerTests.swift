@@ -117,7 +117,9 @@ struct ProviderConnectionHandlerTests {
                 entry: 1, identifier: 2, token: base.token, payload: [], expiration: 0, priority: priority,
                 id: "the-id", type: type, collapseID: collapseID)
             let headers = template.request(for: push).headers
-            return ["apns-topic", "apns-priority", "apns-expiration", "apns-collapse-id"].map { headers.first(name: $0) }
+            return ["apns-topic", "apns-priority", "apns-expiration", "apns-collapse-id"].map {
+                headers.first(name: $0)
+            }
         }
         #expect(headers("alert") == [nil, nil, "0", "the-id"])
         #expect(headers("alert", priority: 10, collapseID: "own") == [nil, "10", "0", "own"])

@@ -58,7 +58,8 @@ struct ProviderConnectionStateTests {
 
     // MARK: Limits
 
-    @Test("Nothing is opened before SETTINGS, and then what they allow, also when they change", arguments: [true, false])
+    @Test(
+        "Nothing is opened before SETTINGS, and then what they allow, also when they change", arguments: [true, false])
     func limits(isProved: Bool) throws {
         var state = try state(streams: nil, waiting: 20, isProved: isProved)
         #expect(open(&state) == [])
@@ -94,10 +95,23 @@ struct ProviderConnectionStateTests {
     @Test(
         "Answers, and what becomes of the push and the connection",
         arguments: [
-            (ProviderRefusal(.badDeviceToken), Outcome.rejected(reason: "BadDeviceToken", hint: "wrong environment? api.sandbox.push.apple.com is the development environment, where only tokens of apps installed by Xcode are known"), false),
-            (ProviderRefusal(.deviceTokenNotForTopic), .rejected(reason: "DeviceTokenNotForTopic", hint: "the topic sent was com.example.app"), false),
+            (
+                ProviderRefusal(.badDeviceToken),
+                Outcome.rejected(
+                    reason: "BadDeviceToken",
+                    hint:
+                        "wrong environment? api.sandbox.push.apple.com is the development environment, where only tokens of apps installed by Xcode are known"
+                ), false
+            ),
+            (
+                ProviderRefusal(.deviceTokenNotForTopic),
+                .rejected(reason: "DeviceTokenNotForTopic", hint: "the topic sent was com.example.app"), false
+            ),
             (ProviderRefusal(.payloadTooLarge), .rejected(reason: "PayloadTooLarge"), false),
-            (ProviderRefusal(.unregistered, timestamp: 1_700_000_000_123), .unregistered(since: Timestamp(milliseconds: 1_700_000_000_123), reason: "Unregistered"), false),
+            (
+                ProviderRefusal(.unregistered, timestamp: 1_700_000_000_123),
+                .unregistered(since: Timestamp(milliseconds: 1_700_000_000_123), reason: "Unregistered"), false
+            ),
             (ProviderRefusal(.expiredToken), .unregistered(since: wall, reason: "ExpiredToken"), false),
             (ProviderRefusal(.tooManyRequests), .retry(reason: "TooManyRequests"), false),
             (ProviderRefusal(.internalServerError), .retry(reason: "InternalServerError"), false),

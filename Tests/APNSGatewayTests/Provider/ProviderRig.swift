@@ -90,7 +90,9 @@ final class ProviderRig: Sendable {
     }
 
     @discardableResult
-    func write(_ slot: ConnectionSlot, _ count: Int = 1, isProbe: Bool = false, type: String = Push.alert) throws -> [Name] {
+    func write(_ slot: ConnectionSlot, _ count: Int = 1, isProbe: Bool = false, type: String = Push.alert) throws
+        -> [Name]
+    {
         let pushes = try (0..<count).map { number in
             try Self.push(slot.firstIdentifier + UInt32(number), type: type)
         }
@@ -101,7 +103,9 @@ final class ProviderRig: Sendable {
     static func push(_ identifier: UInt32, type: String = Push.alert) throws -> Push {
         Push(
             entry: Int64(identifier), identifier: identifier,
-            token: try DeviceToken(parsing: String(repeating: "aB", count: 28) + String(identifier + 0x1000_0000, radix: 16)), payload: Array(#"{"aps":{}}"#.utf8),
+            token: try DeviceToken(
+                parsing: String(repeating: "aB", count: 28) + String(identifier + 0x1000_0000, radix: 16)),
+            payload: Array(#"{"aps":{}}"#.utf8),
             id: "8c4f7a5e-0000-4000-8000-\(String(100_000_000_000 + Int(identifier)))", type: type)
     }
 

@@ -61,7 +61,8 @@ final class ScriptedServer: Sendable {
                     channel.closeFuture.whenComplete { _ in server.changed() }
                     try channel.pipeline.syncOperations.addHandlers([
                         NIOSSLServerHandler(context: tls),
-                        NIOHTTP2Handler(mode: .server, connectionConfiguration: connection, streamConfiguration: stream),
+                        NIOHTTP2Handler(
+                            mode: .server, connectionConfiguration: connection, streamConfiguration: stream),
                         ScriptedHandler(server: server, peer: peer),
                     ])
                 }
