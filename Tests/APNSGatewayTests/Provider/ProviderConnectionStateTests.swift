@@ -146,6 +146,44 @@ struct ProviderConnectionStateTests {
         #expect(state.merit == .nothing)
     }
 
+    @Test("Once credentials were refused, nothing that follows makes the connection a good one")
+    func refusedCredentials() throws {
+        var state = try state(waiting: 4)
+        _ = open(&state)
+        answer(&state, 1)
+        #expect(state.merit == .progress)
+        refuse(&state, 3, ProviderRefusal(.badCertificateEnvironment))
+        refuse(&state, 5, ProviderRefusal(.unregistered))
+        answer(&state, 7)
+        state.received(goAwayAfter: 7, reason: "Shutdown")
+        #expect(state.merit == .nothing)
+        #expect(state.retirement == .credentials(ProviderRefusal(.badCertificateEnvironment)))
+    }
+
+    @Test(
+        "A time of a refusal that lies in the future, or before all time, is not believed",
+        arguments: [Int64.max, .min])
+    func strangeTimestamps(timestamp: Int64) throws {
+        var state = try state(waiting: 1)
+        _ = open(&state)
+        refuse(&state, 1, ProviderRefusal(.unregistered, timestamp: timestamp))
+        let since = timestamp > 0 ? Self.wall : Timestamp(milliseconds: 0)
+        #expect(outcomes(&state) == [1: .unregistered(since: since, reason: "Unregistered")])
+    }
+
+    @Test("A 200 whose end is missing is a 200, whatever ends the stream")
+    func unfinished() throws {
+        var state = try state(waiting: 3)
+        _ = open(&state)
+        for stream in [1, 3, 5] { state.received(status: 200, endsStream: false, on: stream, now: Self.start) }
+        state.received(reset: false, on: 1, now: Self.start)
+        _ = state.tick(now: Self.start)
+        state.closed(3, now: Self.start)
+        _ = state.tick(now: Self.start + .seconds(30))
+        state.end(reason: "ConnectionLost")
+        #expect(outcomes(&state) == [1: .accepted, 2: .accepted, 3: .accepted])
+    }
+
     @Test("A body is read to its limit; the stream is reset then, and its push settled once")
     func longBody() throws {
         var state = try state(waiting: 1)

@@ -121,6 +121,32 @@ struct ProviderGatewayTests {
         await rig.end()
     }
 
+    @Test("Credentials that are not taken are not shown again and again in a hurry, and new ones are used at once")
+    func refusedCertificate() async throws {
+        let isMended = Atomic(false)
+        let rig = try await ProviderRig { request, peer in
+            if isMended.load(ordering: .relaxed) {
+                peer.accept(request.stream)
+            } else {
+                peer.refuse(request.stream, ProviderRefusal(.badCertificateEnvironment))
+            }
+        }
+        let started = ContinuousClock.now
+        for _ in 0..<4 {
+            let names = try rig.write(try await rig.slot(), 2)
+            #expect(await rig.outcomes(names).allSatisfy { $0 == .notProcessed })
+        }
+        // 250, 500 and 1000 ms, of which chance takes half at the most.
+        #expect(ContinuousClock.now - started > .milliseconds(875))
+        isMended.store(true, ordering: .relaxed)
+        let mended = ContinuousClock.now
+        await rig.gateway.reconfigure(target: try await rig.target())
+        #expect(await rig.outcomes(try rig.write(try await rig.slot())) == [.accepted])
+        // Not after the second or two that the fourth refusal would cost.
+        #expect(ContinuousClock.now - mended < .milliseconds(1000))
+        await rig.end()
+    }
+
     @Test("A connection whose provider token grows too old is replaced by one with another")
     func oldToken() async throws {
         let tokens = FakeTokenStore(lives: [.milliseconds(700)])
