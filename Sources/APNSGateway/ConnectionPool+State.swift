@@ -46,8 +46,11 @@ extension ConnectionPool {
 
         mutating func add(_ connection: Connection, isPermanent: Bool) {
             let member = Member(connection: connection, isPermanent: isPermanent)
-            members.insert(member, at: isPermanent ? members.firstIndex { !$0.isPermanent } ?? members.endIndex
-                : members.endIndex)
+            members.insert(
+                member,
+                at: isPermanent
+                    ? members.firstIndex { !$0.isPermanent } ?? members.endIndex
+                    : members.endIndex)
         }
 
         mutating func remove(_ connection: Connection) {

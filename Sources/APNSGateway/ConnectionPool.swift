@@ -17,13 +17,6 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
         var growthInterval = TimeAmount.seconds(1)
     }
 
-    /// Whether slots are given out.
-    enum Gate: Sendable {
-        case open, closed
-        /// One push at a time, to see how it fares.
-        case ajar
-    }
-
     /// A connection that lived so long was wanted, even if nothing was sent on it.
     private static var longLife: Duration { .seconds(10) }
     /// Retired connections that may still wait for answers while their successors are opened.
@@ -31,12 +24,12 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
 
     typealias Open = @Sendable (Opening<Target>) async throws -> Connection
 
-    private let size: Size
+    let size: Size
     private let epochs: ConnectionEpochs
     private let clock: TimeSource
     private let logger: Logger
     private let mailbox: VerdictMailbox
-    private let state: Mutex<State>
+    let state: Mutex<State>
 
     init(
         target: Target?, size: Size, epochs: ConnectionEpochs, mailbox: VerdictMailbox, clock: @escaping TimeSource,
@@ -70,51 +63,6 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
                 group.addTask { await self.keepUp(isPermanent: number < self.size.permanent, open: open) }
             }
         }
-    }
-
-    /// - Parameter gate: asked each time something has changed.
-    func slot(fresh: Bool, gate: @Sendable () -> Gate = { .open }) async -> ConnectionSlot? {
-        var hasAsked = false
-        while true {
-            let gate = gate()
-            var spare: Connection?
-            var keepers: [CheckedContinuation<Void, Never>] = []
-            let (slot, isStopping, rings) = state.withLock { state in
-                let slot = gate == .closed ? nil : Self.slot(of: state, fresh: fresh || gate == .ajar)
-                if slot == nil, fresh {
-                    spare = state.members.last { $0.connection.canBeSpared }?.connection
-                } else if slot == nil, gate == .open {
-                    keepers = grow(&state)
-                }
-                return (slot, state.isStopping || Task.isCancelled, state.slots.rings)
-            }
-            for keeper in keepers { keeper.resume() }
-            if isStopping { return nil }
-            if let slot { return gate == .ajar ? slot.narrowed : slot }
-            if fresh, !hasAsked, let spare {
-                // Its successor will be fresh. What is in flight on it gets its verdict first.
-                hasAsked = true
-                Task { await spare.drain() }
-            }
-            await change(since: rings, of: \.slots)
-        }
-    }
-
-    private static func slot(of state: State, fresh: Bool) -> ConnectionSlot? {
-        for member in state.members {
-            if let slot = member.connection.slot, !fresh || slot.isFresh { return slot }
-        }
-        return nil
-    }
-
-    /// Asks for another connection, if that would help.
-    private func grow(_ state: inout State) -> [CheckedContinuation<Void, Never>] {
-        let now = NIODeadline.now()
-        guard size.further > 0, state.wanted == 0, now - state.lastGrowth > size.growthInterval, state.isSaturated
-        else { return [] }
-        state.wanted = 1
-        state.lastGrowth = now
-        return state.seats.ring()
     }
 
     func write(_ lease: Lease) {
@@ -257,7 +205,7 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
     }
 
     /// Waits until a bell has rung since `rings` was read.
-    private func change(since rings: Int, of bell: any WritableKeyPath<State, Bell> & Sendable) async {
+    func change(since rings: Int, of bell: any WritableKeyPath<State, Bell> & Sendable) async {
         await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 let isReady = state.withLock { state in
@@ -270,14 +218,5 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
         } onCancel: {
             ring()
         }
-    }
-}
-
-extension ConnectionSlot {
-    /// For one push.
-    fileprivate var narrowed: ConnectionSlot {
-        ConnectionSlot(
-            connection: connection, firstIdentifier: firstIdentifier, room: min(room, 1), isFresh: isFresh,
-            payloadLimit: payloadLimit, largerLimits: largerLimits, namesPushes: namesPushes)
     }
 }

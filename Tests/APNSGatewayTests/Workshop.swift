@@ -48,12 +48,13 @@ final class Workshop: Sendable {
     func text(_ name: String) throws -> String { try String(contentsOfFile: file(name), encoding: .utf8) }
 
     /// A certificate for a key of this folder, signed by the authority.
+    /// - Parameter extensions: identifiers, of which the value does not matter, or `identifier=value` for openssl.
     func issue(key: String, into path: String, subject: String, days: Int, extensions: [String] = []) throws {
         try openssl(
             [
                 "req", "-x509", "-new", "-key", file(key), "-CA", file("ca.pem"), "-CAkey", file("ca.key"), "-subj",
                 subject, "-days", "\(days)", "-out", path,
-            ] + extensions.flatMap { ["-addext", "\($0)=DER:0500"] })
+            ] + extensions.flatMap { ["-addext", $0.contains("=") ? $0 : "\($0)=DER:0500"] })
     }
 
     /// A key as text; encrypted with ``ClientCredentialsTests/passphrase`` where the form says so.

@@ -25,7 +25,8 @@ final class BinaryConnection: PooledConnection {
     }
 
     /// To be called on the channel's event loop.
-    init(epoch: ConnectionEpoch, channel: any Channel, handler: BinaryConnectionHandler, options: BinaryGateway.Options) {
+    init(epoch: ConnectionEpoch, channel: any Channel, handler: BinaryConnectionHandler, options: BinaryGateway.Options)
+    {
         self.epoch = epoch
         self.channel = channel
         self.handler = NIOLoopBound(handler, eventLoop: channel.eventLoop)

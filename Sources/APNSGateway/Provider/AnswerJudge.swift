@@ -13,8 +13,10 @@ struct AnswerJudge: Sendable {
         switch refusal.remedy {
         case .giveUp: .rejected(reason: refusal.reason, hint: hint(refusal, type: type))
         case .deactivate:
+            // Not later than the push: a device that has registered since then is meant no more.
             .unregistered(
-                since: refusal.timestamp.map(Timestamp.init(milliseconds:)) ?? writtenAt, reason: refusal.reason)
+                since: Timestamp(milliseconds: max(0, min(refusal.timestamp ?? .max, writtenAt.milliseconds))),
+                reason: refusal.reason)
         case .retryDevice, .retryService: .retry(reason: refusal.reason)
         case .reconnect: .notProcessed
         case .mendCredentials: .notAuthorized(reason: refusal.reason)

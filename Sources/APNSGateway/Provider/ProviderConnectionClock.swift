@@ -80,7 +80,7 @@ extension ProviderConnectionState {
         clock.marks.removeAll { $0.stream <= due.stream }
         let late = streams.filter { $0.key <= due.stream && !$0.value.isSettled }
         guard !late.isEmpty else { return }
-        for id in late.keys { settle(id, .unanswered(reason: "NoAnswer")) }
+        for (id, stream) in late { settle(id, stream.outcomeUnfinished(reason: "NoAnswer")) }
         // Not one answer in all that time: it will not answer the next ones either.
         if now - clock.lastAnswer >= limits.answer { retire(.unresponsive) }
     }

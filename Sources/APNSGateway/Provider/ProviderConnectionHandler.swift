@@ -15,28 +15,22 @@ final class ProviderConnectionHandler: ChannelInboundHandler {
 
     /// Bytes that are handed down between two looks at whether the peer still takes them.
     private static let flushSize = 64 << 10
-
-    /// What those around a connection are told.
-    struct Listeners: Sendable {
-        /// It may take pushes again, or never will.
-        var changed: @Sendable () -> Void
-        /// The gateway does not take our certificate or provider token.
-        var credentialsRefused: @Sendable (ProviderRefusal) -> Void
-    }
+    /// About what a push's headers take up of them.
+    private static let headerSize = 200
 
     let desk = ProviderDesk()
     /// Kept when no more pushes are taken.
     let retirement: EventLoopPromise<Void>
-    private let epoch: ConnectionEpoch
-    private var state: ProviderConnectionState
-    private let mailbox: VerdictMailbox
-    private let temper: ServiceTemper
+    let epoch: ConnectionEpoch
+    var state: ProviderConnectionState
+    let mailbox: VerdictMailbox
+    let temper: ServiceTemper
     private let clock: TimeSource
-    private let listeners: Listeners
-    private let logger: Logger
-    private var context: ChannelHandlerContext?
-    private var isOver = false
-    private var isRetired = false
+    let listeners: Listeners
+    let logger: Logger
+    var context: ChannelHandlerContext?
+    var isOver = false
+    var isRetired = false
     /// TLS is up.
     private var isSecure = false
     private var isActing = false
@@ -190,59 +184,26 @@ final class ProviderConnectionHandler: ChannelInboundHandler {
         guard !state.waiting.isEmpty else { return false }
         let wall = clock()
         var unflushed = 0
+        // NIOHTTP2 sends the bodies of one flush in any order. Two pushes for a device do not share one.
+        var devices: Set<DeviceToken> = []
         // An exhausted window holds the last body back inside NIOHTTP2; nothing is added to that.
         while !isOver, outboundWindow > 0, context.channel.isWritable,
             let (id, request) = state.open(now: now, wall: wall)
         {
-            write(.headers(.init(headers: request.headers)), on: id, context)
-            write(.data(.init(data: .byteBuffer(request.body), endStream: true)), on: id, context)
-            unflushed += request.body.readableBytes + 200
-            if unflushed > Self.flushSize {
+            if unflushed > Self.flushSize || !devices.insert(request.token).inserted {
                 context.flush()
                 unflushed = 0
+                devices = [request.token]
             }
+            write(.headers(.init(headers: request.headers)), on: id, context)
+            write(.data(.init(data: .byteBuffer(request.body), endStream: true)), on: id, context)
+            unflushed += request.body.readableBytes + Self.headerSize
         }
         return unflushed > 0
     }
 
     private func write(_ payload: HTTP2Frame.FramePayload, on id: Int, _ context: ChannelHandlerContext) {
         context.write(wrapOutboundOut(HTTP2Frame(streamID: HTTP2StreamID(id), payload: payload)), promise: nil)
-    }
-
-    /// Hands over what was concluded.
-    private func deliver(now: NIODeadline) {
-        let outcomes = state.takeOutcomes()
-        mailbox.put(VerdictBatch.verdicts(outcomes, on: epoch))
-        let report = state.takeReport()
-        if !outcomes.isEmpty { noteService(report, now: now) }
-        let hasRoom = desk.publish(
-            settled: outcomes.count, capacity: isOver ? 0 : state.capacity(at: now),
-            canBeSaturated: !isOver && state.isSaturated)
-        if hasRoom || (isOver && !outcomes.isEmpty) { listeners.changed() }
-        if let reason = state.retirement, !isRetired { noteRetired(reason) }
-    }
-
-    private func noteService(_ report: ProviderConnectionState.Report, now: NIODeadline) {
-        guard let delay = temper.note(good: report.good, troubles: report.troubles, now: now, random: .random(in: 0...1))
-        else { return }
-        logger.warning(
-            "the push service is in trouble, sending pauses", metadata: ["ms": "\(delay.nanoseconds / 1_000_000)"])
-        state.handBack()
-        let changed = listeners.changed
-        context?.eventLoop.scheduleTask(in: delay) { changed() }
-    }
-
-    private func noteRetired(_ reason: ProviderConnectionState.Retirement) {
-        isRetired = true
-        if case .credentials(let refusal) = reason {
-            logger.error(
-                "gateway does not accept the credentials; what waits is sent once it does",
-                metadata: ["reason": "\(refusal.reason)", "advice": "\(AnswerJudge.advice(refusal.known))"])
-            listeners.credentialsRefused(refusal)
-        } else {
-            logger.debug("connection takes no more", metadata: ["reason": "\(reason)"])
-        }
-        retirement.succeed()
     }
 
     private func schedulePauseEnd(_ context: ChannelHandlerContext, now: NIODeadline) {

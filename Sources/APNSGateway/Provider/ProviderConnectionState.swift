@@ -31,6 +31,12 @@ struct ProviderConnectionState: Sendable {
         var body: [UInt8] = []
         /// Its push has an outcome; the stream itself may still have to be closed.
         var isSettled = false
+
+        /// What has to be taken for its outcome without the end of the answer. A refusal that lacks its reason proves
+        /// nothing, and a repeat of it does no harm.
+        func outcomeUnfinished(reason: String) -> Outcome {
+            status == 200 ? .accepted : .unanswered(reason: reason)
+        }
     }
 
     /// What the answers since the last look say about the service.
@@ -42,34 +48,35 @@ struct ProviderConnectionState: Sendable {
     }
 
     let limits: ProviderLimits
-    private let judge: AnswerJudge
+    let judge: AnswerJudge
     var streams: [Int: Stream] = [:]
     /// Leased, and not yet on a stream.
     var waiting = CircularBuffer<ProviderRequest>()
     private(set) var lastStream = 0
     var outcomes: [(identifier: UInt32, outcome: Outcome)] = []
-    private(set) var report = Report()
+    var report = Report()
     /// Streams whose push is settled and that are not known to be closed.
-    private var lingering: [Int] = []
+    var lingering: [Int] = []
 
     /// Nil until the peer has said anything.
-    private var peerLimit: Int?
+    var peerLimit: Int?
     /// What is believed while the peer refuses streams that its limit allows.
-    private var believedLimit: Int?
+    var believedLimit: Int?
     /// Streams up to here were opened before the belief was last changed.
-    private var refusalHorizon = 0
-    private var refusals = 0
-    private(set) var pausedUntil = NIODeadline.distantPast
+    var refusalHorizon = 0
+    var refusals = 0
+    var pausedUntil = NIODeadline.distantPast
     /// The peer has taken our credentials.
-    private(set) var isProved = false
+    var isProved: Bool
 
     private(set) var retirement: Retirement?
-    private(set) var merit = ReconnectPacing.Merit.nothing
+    var good = ReconnectPacing.Merit.nothing
     var clock: ProviderConnectionClock
 
-    init(limits: ProviderLimits, judge: AnswerJudge, clock: ProviderConnectionClock) {
+    init(limits: ProviderLimits, judge: AnswerJudge, isProved: Bool = false, clock: ProviderConnectionClock) {
         self.limits = limits
         self.judge = judge
+        self.isProved = isProved
         self.clock = clock
     }
 
@@ -92,6 +99,12 @@ struct ProviderConnectionState: Sendable {
     func capacity(at now: NIODeadline) -> Int {
         guard retirement == nil, now >= pausedUntil else { return 0 }
         return isProved ? 2 * streamLimit : streamLimit
+    }
+
+    /// What the connection was good for. Where the credentials are not accepted the next connection meets the same, unless
+    /// somebody does something: it must not come at once.
+    var merit: ReconnectPacing.Merit {
+        if case .credentials = retirement { .nothing } else { good }
     }
 
     /// Every push has its outcome, and every stream is closed.
@@ -136,65 +149,11 @@ struct ProviderConnectionState: Sendable {
     /// The connection is over: what is on streams was written, and nobody knows.
     mutating func end(reason: String) {
         for stream in streams.values where !stream.isSettled {
-            outcomes.append((stream.identifier, .unanswered(reason: reason)))
+            outcomes.append((stream.identifier, stream.outcomeUnfinished(reason: reason)))
         }
         streams = [:]
         lingering = []
         retire(.drained)
-    }
-
-    // MARK: What the peer does
-
-    /// - Parameter maxStreams: nil where the frame does not name it, and what was stays.
-    mutating func received(maxStreams: Int?) {
-        peerLimit = maxStreams ?? peerLimit ?? ProviderLimits.unstatedStreams
-    }
-
-    /// - Parameter status: nil in trailers.
-    mutating func received(status: Int?, endsStream: Bool, on id: Int, now: NIODeadline) {
-        // 1xx is a word in between.
-        if let status, status >= 200 { streams[id]?.status = status }
-        if endsStream { answered(id, now: now) }
-    }
-
-    /// A piece of an answer's body; what is beyond the limit is not read, and settles the stream.
-    mutating func received(body: ByteBufferView, endsStream: Bool, on id: Int, now: NIODeadline) {
-        guard let stream = streams[id], !stream.isSettled else { return }
-        if stream.status != 200 {
-            let room = ProviderRefusal.bodyLimit - stream.body.count
-            streams[id]?.body += body.prefix(room)
-            if body.count > room { return answered(id, now: now) }
-        }
-        if endsStream { answered(id, now: now) }
-    }
-
-    /// The peer, or NIOHTTP2 in its stead, has ended a stream early.
-    mutating func received(reset isRefused: Bool, on id: Int, now: NIODeadline) {
-        guard let stream = streams[id], !stream.isSettled else { return }
-        if stream.status == 200 {
-            answered(id, now: now)
-        } else if isRefused, stream.status == 0 {
-            settle(id, .notProcessed)
-            noteRefused(id, now: now)
-        } else {
-            // Also a refusal whose reason is cut off: without it nothing may be concluded, and a repeat does no harm.
-            settle(id, .unanswered(reason: "StreamReset"))
-        }
-    }
-
-    /// The stream is closed on both sides.
-    mutating func closed(_ id: Int, now: NIODeadline) {
-        received(reset: false, on: id, now: now)
-        streams[id] = nil
-    }
-
-    /// Streams above `last` were not and will not be processed (RFC 9113 §6.8).
-    mutating func received(goAwayAfter last: Int, reason: String) {
-        for (id, stream) in streams where id > last {
-            if !stream.isSettled { outcomes.append((stream.identifier, .notProcessed)) }
-            streams[id] = nil
-        }
-        retire(.goAway(reason))
     }
 
     // MARK: What follows
@@ -213,64 +172,5 @@ struct ProviderConnectionState: Sendable {
     mutating func takeUnclosed() -> [Int] {
         defer { lingering = [] }
         return lingering.filter { streams[$0] != nil }
-    }
-
-    mutating func settle(_ id: Int, _ outcome: Outcome) {
-        guard let stream = streams[id], !stream.isSettled else { return }
-        streams[id]?.isSettled = true
-        lingering.append(id)
-        outcomes.append((stream.identifier, outcome))
-    }
-
-    private mutating func answered(_ id: Int, now: NIODeadline) {
-        guard let stream = streams[id], !stream.isSettled else { return }
-        clock.lastAnswer = now
-        if stream.status == 200 {
-            report.good += 1
-            noteProgress()
-            return settle(id, .accepted)
-        }
-        guard stream.status > 0 else { return settle(id, .unanswered(reason: "MalformedAnswer")) }
-        let refusal = ProviderRefusal(status: stream.status, body: stream.body)
-        settle(id, judge.outcome(of: refusal, type: stream.type, writtenAt: stream.writtenAt))
-        if refusal.status != 403 { isProved = true }
-        switch refusal.remedy {
-        case .giveUp:
-            report.good += 1
-            if merit == .nothing { merit = .refusal }
-        case .deactivate, .retryDevice:
-            report.good += 1
-            merit = .progress
-        case .retryService:
-            report.troubles += 1
-            merit = .progress
-        case .reconnect: retire(.goAway(refusal.reason))
-        case .mendCredentials:
-            // The next connection meets the same, unless somebody does something: it must not come at once.
-            merit = .nothing
-            retire(.credentials(refusal))
-        }
-    }
-
-    private mutating func noteProgress() {
-        isProved = true
-        refusals = 0
-        if let believed = believedLimit {
-            believedLimit = believed + 1 < peerLimit ?? 0 ? believed + 1 : nil
-        }
-        if case .credentials = retirement { return }
-        merit = .progress
-    }
-
-    /// Halves the limit for each round of refused streams; from the second on, with pauses that grow.
-    private mutating func noteRefused(_ id: Int, now: NIODeadline) {
-        guard id > refusalHorizon else { return }
-        believedLimit = max(1, min(streamLimit, streams.count) / 2)
-        refusalHorizon = lastStream
-        refusals += 1
-        guard refusals > 1 else { return }
-        if refusals > limits.refusals { return retire(.refusedStreams) }
-        let full = limits.firstPause.nanoseconds << Int64(min(refusals - 2, 20))
-        pausedUntil = now + .nanoseconds(min(limits.longestPause.nanoseconds, full))
     }
 }

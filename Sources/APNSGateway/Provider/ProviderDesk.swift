@@ -13,7 +13,7 @@ final class ProviderDesk: Sendable {
         /// What was leased last has to be proved alone.
         var isProbing = false
 
-        var outstanding: Int { Int(leased - settled) }
+        var outstanding: Int { Int(leased) - Int(settled) }
 
         /// What may be leased now; nil while that would be too little for a transaction of its own.
         var room: Int? {
@@ -29,7 +29,7 @@ final class ProviderDesk: Sendable {
         let (leased, outstanding, room) = state.withLock { ($0.leased, $0.outstanding, $0.room) }
         guard let room else { return nil }
         return ConnectionSlot(
-            connection: epoch, firstIdentifier: leased + 1, room: room, isFresh: outstanding == 0,
+            connection: epoch, firstIdentifier: leased + 1, room: room, isFresh: outstanding <= 0,
             payloadLimit: payloadLimit, largerLimits: largerLimits, namesPushes: true)
     }
 
@@ -51,7 +51,7 @@ final class ProviderDesk: Sendable {
             state.settled += UInt32(settled)
             state.capacity = capacity
             state.canBeSaturated = canBeSaturated
-            if state.outstanding == 0 { state.isProbing = false }
+            if state.outstanding <= 0 { state.isProbing = false }
             return state.room != nil
         }
     }

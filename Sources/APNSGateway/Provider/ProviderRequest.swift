@@ -6,6 +6,7 @@ import NIOHPACK
 /// One push as the provider API wants it: a stream's headers and body, and what is needed to judge the answer.
 struct ProviderRequest: Sendable {
     let identifier: UInt32
+    let token: DeviceToken
     /// The push's type, as the gateway spells it.
     let type: String
     let headers: HPACKHeaders
@@ -67,6 +68,7 @@ struct ProviderRequestTemplate: Sendable {
             headers.add(name: ProviderHeader.collapseID, value: collapseID, indexing: changing)
         }
         return ProviderRequest(
-            identifier: push.identifier, type: push.type, headers: headers, body: ByteBuffer(bytes: push.payload))
+            identifier: push.identifier, token: push.token, type: push.type, headers: headers,
+            body: ByteBuffer(bytes: push.payload))
     }
 }

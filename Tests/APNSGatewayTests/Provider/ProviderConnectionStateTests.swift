@@ -1,0 +1,419 @@
+import APNSWire
+import ChatDomain
+import NIOCore
+import NIOHPACK
+import Testing
+
+@testable import APNSGateway
+
+@Suite("What is concluded on a connection of the provider API")
+struct ProviderConnectionStateTests {
+    private static let start = NIODeadline.uptimeNanoseconds(1_000_000_000_000)
+    private static let wall = Timestamp(seconds: 1_800_000_000)
+
+    private func state(
+        streams: Int? = 10, waiting: Int = 0, isProved: Bool = true, tokenEnd: TimeAmount? = nil,
+        idleLimit: TimeAmount? = nil
+    ) throws -> ProviderConnectionState {
+        var state = ProviderConnectionState(
+            limits: ProviderLimits(),
+            judge: AnswerJudge(host: "api.sandbox.push.apple.com", bundleID: "com.example.app"), isProved: isProved,
+            clock: ProviderConnectionClock(
+                now: Self.start, tokenEnd: tokenEnd.map { Self.start + $0 }, idleLimit: idleLimit))
+        if let streams { state.received(maxStreams: streams) }
+        if waiting > 0 { state.enqueue(try Self.requests(1...UInt32(waiting)), now: Self.start) }
+        return state
+    }
+
+    private static func requests(_ identifiers: ClosedRange<UInt32>) throws -> [ProviderRequest] {
+        let template = ProviderRequestTemplate(host: "host", bundleID: "com.example.app", token: nil)
+        return try identifiers.map { template.request(for: try ProviderRig.push($0)) }
+    }
+
+    /// Opens all streams that may be.
+    private func open(_ state: inout ProviderConnectionState, after: TimeAmount = .zero) -> [Int] {
+        var streams: [Int] = []
+        while let (stream, _) = state.open(now: Self.start + after, wall: Self.wall) { streams.append(stream) }
+        return streams
+    }
+
+    private func answer(_ state: inout ProviderConnectionState, _ stream: Int, after: TimeAmount = .zero) {
+        state.received(status: 200, endsStream: true, on: stream, now: Self.start + after)
+        state.closed(stream, now: Self.start + after)
+    }
+
+    private func refuse(
+        _ state: inout ProviderConnectionState, _ stream: Int, _ refusal: ProviderRefusal, body: String? = nil
+    ) {
+        state.received(status: refusal.status, endsStream: false, on: stream, now: Self.start)
+        state.received(
+            body: ByteBuffer(string: body ?? refusal.body).readableBytesView, endsStream: true, on: stream,
+            now: Self.start)
+        state.closed(stream, now: Self.start)
+    }
+
+    private func outcomes(_ state: inout ProviderConnectionState) -> [UInt32: Outcome] {
+        Dictionary(state.takeOutcomes().map { ($0.identifier, $0.outcome) }) { _, _ in .unanswered(reason: "twice") }
+    }
+
+    // MARK: Limits
+
+    @Test(
+        "Nothing is opened before SETTINGS, and then what they allow, also when they change", arguments: [true, false])
+    func limits(isProved: Bool) throws {
+        var state = try state(streams: nil, waiting: 20, isProved: isProved)
+        #expect(open(&state) == [])
+        #expect(state.capacity(at: Self.start) == 0)
+        state.received(maxStreams: 5)
+        #expect(open(&state) == (isProved ? [1, 3, 5, 7, 9] : [1]))
+        #expect(state.capacity(at: Self.start) == (isProved ? 10 : 1))
+        state.received(maxStreams: 0)
+        answer(&state, 1)
+        #expect(open(&state) == [])
+        state.received(maxStreams: nil)
+        #expect(open(&state) == [])
+        state.received(maxStreams: 6)
+        #expect(open(&state).count == (isProved ? 2 : 6))
+    }
+
+    @Test("A limit beyond all measure is not made use of")
+    func hugeLimit() throws {
+        let state = try state(streams: Int(UInt32.max))
+        #expect(state.streamLimit == ProviderLimits.openStreams)
+    }
+
+    @Test("Before its token was taken only one stream is open; a refusal for the push's own sake shows that it was")
+    func proof() throws {
+        var state = try state(waiting: 3, isProved: false)
+        #expect(open(&state) == [1])
+        refuse(&state, 1, ProviderRefusal(.badDeviceToken))
+        #expect(open(&state) == [3, 5])
+    }
+
+    // MARK: Answers
+
+    @Test(
+        "Answers, and what becomes of the push and the connection",
+        arguments: [
+            (
+                ProviderRefusal(.badDeviceToken),
+                Outcome.rejected(
+                    reason: "BadDeviceToken",
+                    hint:
+                        "wrong environment? api.sandbox.push.apple.com is the development environment, where only tokens of apps installed by Xcode are known"
+                ), false
+            ),
+            (
+                ProviderRefusal(.deviceTokenNotForTopic),
+                .rejected(reason: "DeviceTokenNotForTopic", hint: "the topic sent was com.example.app"), false
+            ),
+            (ProviderRefusal(.payloadTooLarge), .rejected(reason: "PayloadTooLarge"), false),
+            (
+                ProviderRefusal(.unregistered, timestamp: 1_700_000_000_123),
+                .unregistered(since: Timestamp(milliseconds: 1_700_000_000_123), reason: "Unregistered"), false
+            ),
+            (ProviderRefusal(.expiredToken), .unregistered(since: wall, reason: "ExpiredToken"), false),
+            (ProviderRefusal(.tooManyRequests), .retry(reason: "TooManyRequests"), false),
+            (ProviderRefusal(.internalServerError), .retry(reason: "InternalServerError"), false),
+            (ProviderRefusal(.shutdown), .notProcessed, true),
+            (ProviderRefusal(.idleTimeout), .notProcessed, true),
+            (ProviderRefusal(.expiredProviderToken), .notProcessed, true),
+            (ProviderRefusal(.tooManyProviderTokenUpdates), .notProcessed, true),
+            (ProviderRefusal(status: 400, reason: "NeverHeardOf"), .rejected(reason: "NeverHeardOf"), false),
+            (ProviderRefusal(status: 403, reason: "NeverHeardOf"), .notProcessed, true),
+            (ProviderRefusal(status: 599, reason: "NeverHeardOf"), .retry(reason: "NeverHeardOf"), false),
+        ])
+    func answers(refusal: ProviderRefusal, outcome: Outcome, retires: Bool) throws {
+        var state = try state(waiting: 1)
+        _ = open(&state)
+        refuse(&state, 1, refusal)
+        #expect(outcomes(&state) == [1: outcome])
+        #expect((state.retirement != nil) == retires)
+        #expect(state.isEmpty)
+    }
+
+    @Test("Trouble and good answers are counted, and what the connection was good for is remembered")
+    func report() throws {
+        var state = try state(waiting: 4)
+        _ = open(&state)
+        refuse(&state, 1, ProviderRefusal(.badDeviceToken))
+        #expect(state.merit == .refusal)
+        refuse(&state, 3, ProviderRefusal(.serviceUnavailable))
+        answer(&state, 5)
+        #expect(state.takeReport() == .init(good: 2, troubles: 1))
+        #expect(state.merit == .progress)
+        refuse(&state, 7, ProviderRefusal(.invalidProviderToken))
+        #expect(state.merit == .nothing)
+    }
+
+    @Test("Once credentials were refused, nothing that follows makes the connection a good one")
+    func refusedCredentials() throws {
+        var state = try state(waiting: 4)
+        _ = open(&state)
+        answer(&state, 1)
+        #expect(state.merit == .progress)
+        refuse(&state, 3, ProviderRefusal(.badCertificateEnvironment))
+        refuse(&state, 5, ProviderRefusal(.unregistered))
+        answer(&state, 7)
+        state.received(goAwayAfter: 7, reason: "Shutdown")
+        #expect(state.merit == .nothing)
+        #expect(state.retirement == .credentials(ProviderRefusal(.badCertificateEnvironment)))
+    }
+
+    @Test(
+        "A time of a refusal that lies in the future, or before all time, is not believed",
+        arguments: [Int64.max, .min])
+    func strangeTimestamps(timestamp: Int64) throws {
+        var state = try state(waiting: 1)
+        _ = open(&state)
+        refuse(&state, 1, ProviderRefusal(.unregistered, timestamp: timestamp))
+        let since = timestamp > 0 ? Self.wall : Timestamp(milliseconds: 0)
+        #expect(outcomes(&state) == [1: .unregistered(since: since, reason: "Unregistered")])
+    }
+
+    @Test("A 200 whose end is missing is a 200, whatever ends the stream")
+    func unfinished() throws {
+        var state = try state(waiting: 3)
+        _ = open(&state)
+        for stream in [1, 3, 5] { state.received(status: 200, endsStream: false, on: stream, now: Self.start) }
+        state.received(reset: false, on: 1, now: Self.start)
+        _ = state.tick(now: Self.start)
+        state.closed(3, now: Self.start)
+        _ = state.tick(now: Self.start + .seconds(30))
+        state.end(reason: "ConnectionLost")
+        #expect(outcomes(&state) == [1: .accepted, 2: .accepted, 3: .accepted])
+    }
+
+    @Test("A body is read to its limit; the stream is reset then, and its push settled once")
+    func longBody() throws {
+        var state = try state(waiting: 1)
+        _ = open(&state)
+        state.received(status: 400, endsStream: false, on: 1, now: Self.start)
+        for _ in 0..<5 {
+            let piece = ByteBuffer(string: String(repeating: " ", count: 1000))
+            state.received(body: piece.readableBytesView, endsStream: false, on: 1, now: Self.start)
+        }
+        #expect(state.takeUnclosed() == [1])
+        state.closed(1, now: Self.start)
+        #expect(state.takeOutcomes().map(\.outcome) == [.rejected(reason: "Status400")])
+    }
+
+    @Test("Interim answers and trailers are no answers; END_STREAM without a status is none either")
+    func interim() throws {
+        var state = try state(waiting: 2)
+        _ = open(&state)
+        state.received(status: 103, endsStream: false, on: 1, now: Self.start)
+        state.received(status: 200, endsStream: false, on: 1, now: Self.start)
+        state.received(status: nil, endsStream: true, on: 1, now: Self.start)
+        state.received(status: 103, endsStream: true, on: 3, now: Self.start)
+        #expect(outcomes(&state) == [1: .accepted, 2: .unanswered(reason: "MalformedAnswer")])
+    }
+
+    @Test("Frames for streams that nobody knows do nothing")
+    func unknownStreams() throws {
+        var state = try state()
+        for stream in [0, 2, 7, -1, Int(Int32.max)] {
+            answer(&state, stream)
+            refuse(&state, stream, ProviderRefusal(.expiredProviderToken))
+            state.received(reset: true, on: stream, now: Self.start)
+        }
+        #expect(state.outcomes.isEmpty)
+        #expect(state.retirement == nil)
+    }
+
+    // MARK: Ends
+
+    @Test("GOAWAY sends back what is above its stream and what waits, and keeps the rest")
+    func goAway() throws {
+        var state = try state(streams: 4, waiting: 6)
+        _ = open(&state)
+        answer(&state, 7)
+        state.received(goAwayAfter: 3, reason: "Shutdown")
+        #expect(outcomes(&state) == [3: .notProcessed, 4: .accepted, 5: .notProcessed, 6: .notProcessed])
+        #expect(open(&state) == [])
+        state.received(goAwayAfter: 1, reason: "Shutdown")
+        #expect(outcomes(&state) == [2: .notProcessed])
+        #expect(!state.isEmpty)
+        answer(&state, 1)
+        #expect(outcomes(&state) == [1: .accepted])
+        #expect(state.isEmpty)
+    }
+
+    @Test("The end of a connection: what was written is in doubt, what waited is not")
+    func end() throws {
+        var state = try state(streams: 2, waiting: 4)
+        _ = open(&state)
+        state.received(status: 200, endsStream: true, on: 1, now: Self.start)
+        state.end(reason: "ConnectionLost")
+        #expect(
+            outcomes(&state) == [
+                1: .accepted, 2: .unanswered(reason: "ConnectionLost"), 3: .notProcessed, 4: .notProcessed,
+            ])
+        state.enqueue(try Self.requests(5...5), now: Self.start)
+        #expect(outcomes(&state) == [5: .notProcessed])
+    }
+
+    @Test("Refused streams halve what is believed of the limit, once per round; success brings it back, pauses end")
+    func refused() throws {
+        var state = try state(streams: 16, waiting: 60)
+        for stream in open(&state) {
+            state.received(reset: true, on: stream, now: Self.start)
+            state.closed(stream, now: Self.start)
+        }
+        #expect(state.streamLimit == 8)
+        let second = open(&state)
+        #expect(second.count == 8)
+        for stream in second {
+            state.received(reset: true, on: stream, now: Self.start)
+            state.closed(stream, now: Self.start)
+        }
+        #expect(state.streamLimit == 4)
+        #expect(open(&state) == [])
+        #expect(state.capacity(at: Self.start) == 0)
+        let third = open(&state, after: .milliseconds(50))
+        #expect(third.count == 4)
+        for stream in third { answer(&state, stream) }
+        #expect(state.streamLimit == 8)
+        #expect(state.takeOutcomes().filter { $0.outcome == .notProcessed }.count == 24)
+    }
+
+    @Test("A gateway that goes on refusing every stream is left")
+    func refusesAll() throws {
+        var state = try state(waiting: 30)
+        var pause = TimeAmount.zero
+        for _ in 0...state.limits.refusals {
+            let streams = open(&state, after: pause)
+            for stream in streams {
+                state.received(reset: true, on: stream, now: Self.start + pause)
+                state.closed(stream, now: Self.start + pause)
+            }
+            pause = pause + .seconds(6)
+        }
+        #expect(state.retirement == .refusedStreams)
+        #expect(state.waiting.isEmpty)
+    }
+
+    // MARK: Time
+
+    @Test("A stream's time is up: its push is in doubt, the stream reset, a late answer changes nothing")
+    func deadline() throws {
+        var state = try state(waiting: 2)
+        _ = open(&state)
+        _ = state.tick(now: Self.start)
+        answer(&state, 3, after: .seconds(10))
+        state.heard(now: Self.start + .seconds(29))
+        _ = state.tick(now: Self.start + .seconds(29))
+        #expect(outcomes(&state) == [2: .accepted])
+        state.heard(now: Self.start + .seconds(30))
+        _ = state.tick(now: Self.start + .seconds(30))
+        #expect(outcomes(&state) == [1: .unanswered(reason: "NoAnswer")])
+        #expect(state.takeUnclosed() == [1])
+        #expect(state.retirement == nil, "another was answered in the meantime")
+        answer(&state, 1, after: .seconds(31))
+        #expect(state.outcomes.isEmpty)
+    }
+
+    @Test("Alive and answering no push: left", arguments: [0, 1])
+    func unresponsive(streams: Int) throws {
+        var state = try state(streams: streams, waiting: 2)
+        _ = open(&state)
+        for second in 0...30 {
+            state.heard(now: Self.start + .seconds(Int64(second)))
+            _ = state.tick(now: Self.start + .seconds(Int64(second)))
+        }
+        #expect(state.retirement == .unresponsive)
+        let doubtful = Outcome.unanswered(reason: "NoAnswer")
+        #expect(outcomes(&state) == [1: streams == 1 ? doubtful : .notProcessed, 2: .notProcessed])
+    }
+
+    @Test("PING: after five silent seconds with a push on its way, after sixty without; five more, and it is dead")
+    func ping() throws {
+        var state = try state()
+        func at(_ seconds: Int64) -> NIODeadline { Self.start + .seconds(seconds) }
+        #expect(state.tick(now: at(59)) == nil)
+        #expect(state.tick(now: at(60)) == .ping)
+        #expect(state.tick(now: at(64)) == nil)
+        state.heard(now: at(64))
+        state.enqueue(try Self.requests(1...1), now: at(100))
+        _ = open(&state, after: .seconds(100))
+        #expect(state.tick(now: at(104)) == nil)
+        #expect(state.tick(now: at(105)) == .ping)
+        #expect(state.tick(now: at(109)) == nil)
+        #expect(state.tick(now: at(110)) == .giveUp(reason: "ConnectionLost"))
+    }
+
+    @Test("A peer that does not begin with SETTINGS is given up")
+    func noSettings() throws {
+        var state = try state(streams: nil)
+        state.heard(now: Self.start + .seconds(9))
+        #expect(state.tick(now: Self.start + .seconds(9)) == nil)
+        #expect(state.tick(now: Self.start + .seconds(10)) == .giveUp(reason: "ConnectionLost"))
+    }
+
+    @Test("A drain takes no more than its time")
+    func drain() throws {
+        var state = try state(streams: 1, waiting: 2)
+        _ = open(&state)
+        state.drain(now: Self.start)
+        #expect(outcomes(&state) == [2: .notProcessed])
+        state.heard(now: Self.start + .seconds(7))
+        #expect(state.tick(now: Self.start + .seconds(7)) == nil)
+        #expect(state.tick(now: Self.start + .seconds(8)) == .giveUp(reason: "NoAnswer"))
+    }
+
+    @Test("An old provider token and idleness end a connection; a push in between puts idleness off")
+    func age() throws {
+        var state = try state(tokenEnd: .seconds(100))
+        state.heard(now: Self.start + .seconds(99))
+        _ = state.tick(now: Self.start + .seconds(99))
+        #expect(state.retirement == nil)
+        _ = state.tick(now: Self.start + .seconds(100))
+        #expect(state.retirement == .tokenAge)
+
+        var idle = try self.state(waiting: 1, idleLimit: .seconds(100))
+        _ = open(&idle, after: .seconds(50))
+        answer(&idle, 1, after: .seconds(50))
+        _ = idle.tick(now: Self.start + .seconds(149))
+        #expect(idle.retirement == nil)
+        _ = idle.tick(now: Self.start + .seconds(150))
+        #expect(idle.retirement == .idle)
+    }
+
+    @Test("Few verdicts cover many outcomes, in whatever order they came")
+    func batches() {
+        let epoch = ConnectionEpoch(7)
+        let refused = Outcome.rejected(reason: "BadDeviceToken")
+        let outcomes: [(UInt32, Outcome)] = [
+            (3, .accepted), (1, .accepted), (2, .accepted), (5, .accepted), (6, refused), (7, refused),
+            (8, .notProcessed), (9, .notProcessed), (11, .notProcessed),
+        ]
+        let verdicts = VerdictBatch.verdicts(outcomes.map { (identifier: $0, outcome: $1) }, on: epoch)
+        #expect(verdicts.map(\.identifiers) == [1...3, 5...5, 6...6, 7...7, 8...9, 11...11])
+        #expect(verdicts.map(\.outcome) == [.accepted, .accepted, refused, refused, .notProcessed, .notProcessed])
+        #expect(VerdictBatch.verdicts([], on: epoch).isEmpty)
+    }
+
+    @Test("Trouble pauses after ten answers in a row; then one push shows whether it is over; pauses grow")
+    func temper() throws {
+        let temper = ServiceTemper()
+        func note(_ good: Int, _ troubles: Int, at time: NIODeadline) -> TimeAmount? {
+            temper.note(good: good, troubles: troubles, now: time, random: 1)
+        }
+        #expect(note(0, 9, at: Self.start) == nil)
+        #expect(note(1, 0, at: Self.start) == nil)
+        #expect(note(0, 9, at: Self.start) == nil)
+        #expect(note(0, 1, at: Self.start) == .milliseconds(250))
+        #expect(temper.isPausing(now: Self.start))
+        #expect(temper.permission(now: Self.start) == .none)
+        let later = Self.start + .milliseconds(250)
+        #expect(temper.permission(now: later) == .one)
+        temper.noteWritten()
+        #expect(temper.permission(now: later) == .none)
+        #expect(note(0, 1, at: later) == .milliseconds(500))
+        let latest = later + .milliseconds(500)
+        #expect(temper.permission(now: latest) == .one)
+        temper.noteWritten()
+        #expect(note(1, 0, at: latest) == nil)
+        #expect(temper.permission(now: latest) == .all)
+    }
+}
