@@ -20,6 +20,8 @@ struct ProviderConnectionClock: Sendable {
     /// Since when a stream has been open.
     var busySince: NIODeadline
     var waitingSince: NIODeadline
+    /// Since when the peer has allowed no stream at all, which RFC 9113 §6.5.2 means for a short while only.
+    var closedSince: NIODeadline?
     var pingSent: NIODeadline?
     var drainSince: NIODeadline?
     var marks: [Mark] = []
@@ -60,8 +62,9 @@ extension ProviderConnectionState {
         if !hasSettings, now - clock.opened >= limits.silence + limits.pong { return .giveUp(reason: "ConnectionLost") }
         if let tokenEnd = clock.tokenEnd, now >= tokenEnd { retire(.tokenAge) }
         if let limit = clock.idleLimit, isEmpty, now - clock.lastOpened >= limit { retire(.idle) }
-        // The peer allows no streams, or takes no bytes: others may fare better.
+        // The peer allows no streams, or takes no bytes: another connection may fare better.
         if !waiting.isEmpty, now - max(clock.lastOpened, clock.waitingSince) >= limits.answer { retire(.unresponsive) }
+        if let since = clock.closedSince, now - since >= limits.answer { retire(.unresponsive) }
         if let since = clock.drainSince, now - since >= limits.drain { return .giveUp(reason: "NoAnswer") }
         if let sent = clock.pingSent {
             return now - sent >= limits.pong ? .giveUp(reason: "ConnectionLost") : nil

@@ -112,7 +112,7 @@ final class ProviderConnectionHandler: ChannelInboundHandler {
             state.received(goAwayAfter: Int(last), reason: reason)
         case .settings(.settings(let settings)):
             let limit = settings.last { $0.parameter == .maxConcurrentStreams }?.value
-            state.received(maxStreams: limit)
+            state.received(maxStreams: limit, now: now)
             if let limit { logger.debug("gateway sets the limit of streams", metadata: ["streams": "\(limit)"]) }
         default:
             break

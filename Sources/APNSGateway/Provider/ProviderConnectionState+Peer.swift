@@ -5,8 +5,9 @@ import NIOCore
 /// What the peer does, and what it means for the pushes.
 extension ProviderConnectionState {
     /// - Parameter maxStreams: nil where the frame does not name it, and what was stays.
-    mutating func received(maxStreams: Int?) {
+    mutating func received(maxStreams: Int?, now: NIODeadline) {
         peerLimit = maxStreams ?? peerLimit ?? ProviderLimits.unstatedStreams
+        clock.closedSince = peerLimit == 0 ? clock.closedSince ?? now : nil
     }
 
     /// - Parameter status: nil in trailers.

@@ -20,7 +20,7 @@ struct ProviderConnectionStateTests {
             judge: AnswerJudge(host: "api.sandbox.push.apple.com", bundleID: "com.example.app"), isProved: isProved,
             clock: ProviderConnectionClock(
                 now: Self.start, tokenEnd: tokenEnd.map { Self.start + $0 }, idleLimit: idleLimit))
-        if let streams { state.received(maxStreams: streams) }
+        if let streams { state.received(maxStreams: streams, now: Self.start) }
         if waiting > 0 { state.enqueue(try Self.requests(1...UInt32(waiting)), now: Self.start) }
         return state
     }
@@ -64,15 +64,15 @@ struct ProviderConnectionStateTests {
         var state = try state(streams: nil, waiting: 20, isProved: isProved)
         #expect(open(&state) == [])
         #expect(state.capacity(at: Self.start) == 0)
-        state.received(maxStreams: 5)
+        state.received(maxStreams: 5, now: Self.start)
         #expect(open(&state) == (isProved ? [1, 3, 5, 7, 9] : [1]))
         #expect(state.capacity(at: Self.start) == (isProved ? 10 : 1))
-        state.received(maxStreams: 0)
+        state.received(maxStreams: 0, now: Self.start)
         answer(&state, 1)
         #expect(open(&state) == [])
-        state.received(maxStreams: nil)
+        state.received(maxStreams: nil, now: Self.start)
         #expect(open(&state) == [])
-        state.received(maxStreams: 6)
+        state.received(maxStreams: 6, now: Self.start)
         #expect(open(&state).count == (isProved ? 2 : 6))
     }
 
@@ -324,6 +324,22 @@ struct ProviderConnectionStateTests {
         #expect(state.retirement == .unresponsive)
         let doubtful = Outcome.unanswered(reason: "NoAnswer")
         #expect(outcomes(&state) == [1: streams == 1 ? doubtful : .notProcessed, 2: .notProcessed])
+    }
+
+    @Test("A peer that allows no stream for long is left, though nothing waits; one that does so for a moment is not")
+    func closed() throws {
+        var state = try state(streams: 0)
+        func tick(_ second: Int64) {
+            state.heard(now: Self.start + .seconds(second))
+            _ = state.tick(now: Self.start + .seconds(second))
+        }
+        tick(29)
+        state.received(maxStreams: 1, now: Self.start + .seconds(29))
+        state.received(maxStreams: 0, now: Self.start + .seconds(31))
+        tick(60)
+        #expect(state.retirement == nil)
+        tick(61)
+        #expect(state.retirement == .unresponsive)
     }
 
     @Test("PING: after five silent seconds with a push on its way, after sixty without; five more, and it is dead")

@@ -72,6 +72,19 @@ struct ProviderGatewayTests {
         await rig.end()
     }
 
+    @Test("A server that changes the limit a thousand times is no attacker")
+    func restlessLimit() async throws {
+        let rig = try await ProviderRig { request, peer in
+            if request.stream == 1 { for number in 0..<1000 { peer.limit(number % 100 + 1) } }
+            peer.accept(request.stream)
+        }
+        let outcomes = await rig.outcomes(try await rig.send(20))
+        #expect(outcomes.allSatisfy { $0 == .accepted })
+        #expect(rig.peers.count == 1)
+        #expect(rig.violations == 0)
+        await rig.end()
+    }
+
     @Test("A server that does not name a limit gets a hundred at once")
     func unstatedLimit() async throws {
         let rig = try await ProviderRig(streams: nil) { request, peer in
