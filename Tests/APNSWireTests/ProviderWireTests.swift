@@ -10,7 +10,8 @@ struct ProviderWireTests {
     @Test("Each reason has the status of Apple's table (apns-http2.md §3)")
     func reasons() {
         let table: [Int: String] = [
-            400: "BadCollapseId BadDeviceToken BadExpirationDate BadMessageId BadPriority BadTopic DeviceTokenNotForTopic "
+            400:
+                "BadCollapseId BadDeviceToken BadExpirationDate BadMessageId BadPriority BadTopic DeviceTokenNotForTopic "
                 + "DuplicateHeaders IdleTimeout InvalidPushType MissingDeviceToken MissingTopic PayloadEmpty TopicDisallowed",
             403: "BadCertificate BadCertificateEnvironment ExpiredProviderToken Forbidden InvalidProviderToken "
                 + "MissingProviderToken UnrelatedKeyIdInToken BadEnvironmentKeyIdInToken BadEnvironmentKeyInToken",
@@ -128,7 +129,8 @@ struct ProviderTokenTests {
         let sample =
             "eyAia2lkIjogIjhZTDNHM1JSWDciIH0.eyAiaXNzIjogIkM4Nk5WOUpYM0QiLCAiaWF0IjogIjE0NTkxNDM1ODA2NTAiIH0."
             + "MEYCIQDzqyahmH1rz1s-LFNkylXEa2lZ_aOCX4daxxTZkVEGzwIhALvkClnx5m5eAT6Lxw7LZtEQcH6JENhJTMArwLf3sXwi"
-        #expect(throws: ProviderToken.Malformed(description: "the header is no JSON in base64url, or lacks alg or kid")) {
+        #expect(throws: ProviderToken.Malformed(description: "the header is no JSON in base64url, or lacks alg or kid"))
+        {
             try ProviderToken(parsing: sample)
         }
     }

@@ -86,7 +86,8 @@ extension ProviderConnectionHandler {
         connection.isStopping = true
         goAway(reason: ProviderReason.shutdown.rawValue, last: highestStream, code: 0, context)
         for stream in streams.keys.sorted() { complete(stream, context) }
-        flush(context)
+        // The listener closes the connection next.
+        end(context) {}
     }
 
     func pause(milliseconds: Int?, _ context: ChannelHandlerContext) {

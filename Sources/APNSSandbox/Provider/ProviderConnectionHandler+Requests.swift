@@ -17,7 +17,9 @@ extension ProviderConnectionHandler {
                 complete(frame.streamID, context)
                 // Answered before its end: the client need not send the rest (RFC 9113 §8.1).
                 context.flush()
-                if streams[frame.streamID]?.isSilent == false { write(.rstStream(.noError), on: frame.streamID, context) }
+                if streams[frame.streamID]?.isSilent == false {
+                    write(.rstStream(.noError), on: frame.streamID, context)
+                }
             }
         case .settings(.ack):
             announce(limit.acknowledge(), context)

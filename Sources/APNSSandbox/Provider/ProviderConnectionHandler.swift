@@ -98,6 +98,8 @@ final class ProviderConnectionHandler: ChannelDuplexHandler {
             stop(context)
         case ChannelEvent.inputClosed:
             if phase == .paused, resumes { break }
+            // After our own farewell the client's is the last; NIOSSL would go on waiting for it.
+            if phase == .ended { context.closeWithoutTLS() }
             end(context) { context.close(promise: nil) }
         default: break
         }

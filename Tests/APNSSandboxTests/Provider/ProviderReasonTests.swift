@@ -6,7 +6,7 @@ import Testing
 @testable import APNSSandbox
 
 /// Every reason that Apple names, brought about by what Apple names it for, through TLS and HTTP/2.
-@Suite("HTTP/2: reasons")
+@Suite("HTTP/2: reasons", .serialized)
 struct ProviderReasonTests {
     private typealias Response = ProviderClient.Response
 

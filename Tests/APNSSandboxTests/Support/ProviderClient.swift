@@ -84,7 +84,8 @@ struct ProviderClient: Sendable {
             .connect(host: address.host, port: address.port)
         connecting.whenFailure(made.fail)
         return ProviderClient(
-            channel: try await connecting.get(), frames: try await made.futureResult.get(), authorization: authorization)
+            channel: try await connecting.get(), frames: try await made.futureResult.get(), authorization: authorization
+        )
     }
 
     private func onLoop<Value: Sendable>(
@@ -142,7 +143,8 @@ struct ProviderClient: Sendable {
     }
 
     /// The same for several at once, which leave in one write.
-    func send(_ count: Int, _ headers: [(String, String)], body: String = ProviderClient.payload) async throws -> [Int] {
+    func send(_ count: Int, _ headers: [(String, String)], body: String = ProviderClient.payload) async throws -> [Int]
+    {
         try await onLoop { frames in try (0..<count).map { _ in try frames.send(headers, body: body, ends: true) } }
     }
 
