@@ -113,7 +113,8 @@ package actor Sandbox: Service {
             "Sandbox started",
             metadata: [
                 "binary": "\(binary.address)", "feedback": "\(feedback.address)", "http2": "\(http2.address)",
-                "control": "\(control.address)", "topic": "\(credentials.topic)", "directory": "\(credentials.directory)",
+                "control": "\(control.address)", "topic": "\(credentials.topic)",
+                "directory": "\(credentials.directory)",
             ])
         return SandboxAddresses(
             binary: binary.address, feedback: feedback.address, http2: http2.address, control: control.address)

@@ -127,7 +127,8 @@ struct FaultRequest {
         let known = reason.flatMap(ProviderReason.init)
         guard let status = try body.integer("status", in: 300...599) ?? known?.status else {
             throw ControlError(
-                .badRequest, "status: must be given with the action status, from 300 to 599, or a reason that Apple has")
+                .badRequest, "status: must be given with the action status, from 300 to 599, or a reason that Apple has"
+            )
         }
         let timestamp = try body.integer("timestamp", in: 0...Int.max).map(Int64.init)
         if timestamp != nil, reason == nil {

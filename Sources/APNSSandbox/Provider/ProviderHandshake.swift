@@ -46,6 +46,7 @@ final class ProviderHandshake: ChannelInboundHandler {
                 refuse(context: context)
             }
         }
+        if isRefused, case .inputClosed = event as? ChannelEvent { context.closeWithoutTLS() }
         context.fireUserInboundEventTriggered(event)
     }
 

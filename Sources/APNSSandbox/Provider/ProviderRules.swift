@@ -74,7 +74,8 @@ struct ProviderRules {
         guard let topic = request.topic ?? standard else { throw .init(.missingTopic) }
         guard Self.isTopic(topic) else { throw .init(.badTopic) }
         if let named, !Self.fits(topic, named) { throw .init(.badTopic) }
-        let type = named ?? PushType.allCases.first { !$0.topicSuffix.isEmpty && topic.hasSuffix($0.topicSuffix) } ?? .alert
+        let type =
+            named ?? PushType.allCases.first { !$0.topicSuffix.isEmpty && topic.hasSuffix($0.topicSuffix) } ?? .alert
         if let certificate {
             let topics = certificate.topics.isEmpty ? [certificate.topic ?? ""] : certificate.topics
             // The other spelling of the complication's suffix stands for the first.
@@ -84,6 +85,11 @@ struct ProviderRules {
             throw .init(.topicDisallowed)
         }
         return (type, topic)
+    }
+
+    /// The push type that a topic stands for where none is named.
+    private static func type(of topic: String) -> PushType {
+        PushType.allCases.first { !$0.topicSuffix.isEmpty && topic.hasSuffix($0.topicSuffix) } ?? .alert
     }
 
     /// Apple's page prints one suffix in a form that no client sends (apns-http2.md §2); both are taken.

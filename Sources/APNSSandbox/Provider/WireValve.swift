@@ -21,11 +21,20 @@ final class WireValve: ChannelOutboundHandler {
     private static let settingSize = 6
     private static let streamLimitParameter: UInt16 = 3
 
+    private var context: ChannelHandlerContext?
     private var gathered = ByteBuffer()
     private var isShut = false
     private var isFlushHeldBack = false
     /// The library has ended the connection with a GOAWAY of its own.
     private(set) var isEndedByLibrary = false
+
+    func handlerAdded(context: ChannelHandlerContext) {
+        self.context = context
+    }
+
+    func handlerRemoved(context: ChannelHandlerContext) {
+        self.context = nil
+    }
 
     /// Writes nothing from now on.
     func shut() {
@@ -33,12 +42,17 @@ final class WireValve: ChannelOutboundHandler {
     }
 
     /// Writes again, beginning with what was held back.
-    func open(context: ChannelHandlerContext) {
+    func open() {
         isShut = false
         if isFlushHeldBack {
             isFlushHeldBack = false
-            flush(context: context)
+            flush()
         }
+    }
+
+    /// Writes what is still here; the library passes a flush on only after a frame of its own.
+    func flush() {
+        if let context, gathered.readableBytes > 0 { flush(context: context) }
     }
 
     /// Writes a GOAWAY without the library's knowing: after one of its own it would refuse streams that ours still allows.

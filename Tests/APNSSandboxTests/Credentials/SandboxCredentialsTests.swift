@@ -50,7 +50,8 @@ struct SandboxCredentialsTests {
             let json = try JSONSerialization.jsonObject(with: contents(directory)["credentials.json"] ?? Data())
             #expect(
                 json as? [String: String] == [
-                    "key_id": credentials.keyID, "production_key_id": credentials.productionKeyID, "team_id": credentials.teamID, "topic": "com.example.App",
+                    "key_id": credentials.keyID, "production_key_id": credentials.productionKeyID,
+                    "team_id": credentials.teamID, "topic": "com.example.App",
                 ])
         }
     }
@@ -72,7 +73,8 @@ struct SandboxCredentialsTests {
             _ = try await prepare(directory)
             let before = try contents(directory)
             let credentials = try await prepare(directory, topic: "com.example.Other")
-            #expect(try changed(before, contents(directory)) 
+            #expect(
+                try changed(before, contents(directory))
                     == ["client.pem", "client.p12", "client-production.pem", "credentials.json"])
             let certificate = try #require(try NIOSSLCertificate.fromPEMFile(credentials.clientFile).first)
             #expect(CertificateTopic.topic(of: certificate) == "com.example.Other")
@@ -118,6 +120,48 @@ struct SandboxCredentialsTests {
             let before = try contents(directory + "/a")
             _ = try await prepare(directory + "/a")
             #expect(try changed(before, contents(directory + "/a")) == file.expected)
+        }
+    }
+
+    @Test("What an earlier version wrote gets what it lacks, and keeps its names and keys")
+    func upgrade() async throws {
+        try await withTemporaryDirectory { directory in
+            let first = try await prepare(directory)
+            func read(_ name: String) throws -> String {
+                try String(contentsOfFile: directory + "/" + name, encoding: .utf8)
+            }
+            let issuer = CertificateIssuer(
+                authority: try Identity(pem: read("ca.pem") + read("ca-key.pem")), now: Date())
+            let old = try issuer.leaf(
+                subject: DistinguishedName([.init(type: .userIdentifier, value: .init(utf8String: first.topic))]),
+                extensions: Certificate.Extensions { try ExtendedKeyUsage([.clientAuth]) })
+            try old.pem.write(toFile: first.clientFile, atomically: true, encoding: .utf8)
+            let names = #"{"key_id":"\#(first.keyID)","team_id":"\#(first.teamID)","topic":"\#(first.topic)"}"#
+            try names.write(toFile: first.namesFile, atomically: true, encoding: .utf8)
+            let before = try contents(directory)
+
+            let second = try await prepare(directory)
+            #expect(try changed(before, contents(directory)) == ["client.pem", "client.p12", "credentials.json"])
+            #expect(second.keyID == first.keyID)
+            #expect(second.teamID == first.teamID)
+            #expect(second.productionKeyID.count == 10)
+            let certificate = try #require(try NIOSSLCertificate.fromPEMFile(second.clientFile).first)
+            #expect(
+                ClientCertificate(certificate)
+                    == ClientCertificate(
+                        topic: first.topic,
+                        topics: [first.topic, first.topic + ".voip", first.topic + ".complication"],
+                        isForDevelopment: true))
+        }
+    }
+
+    @Test("OpenSSL reads Apple's list of topics as one", .enabled(if: OpenSSLTool.isPresent))
+    func opensslTopics() async throws {
+        try await withTemporaryDirectory { directory in
+            let credentials = try await prepare(directory)
+            let output = try await OpenSSLTool.run(["x509", "-in", credentials.clientFile, "-noout", "-text"])
+            #expect(output.text.contains("1.2.840.113635.100.6.3.6"))
+            #expect(output.text.contains("com.example.App.voip"))
         }
     }
 

@@ -6,7 +6,7 @@ import Testing
 @testable import APNSSandbox
 
 /// What is accepted, how it is answered, and what the inbox shows.
-@Suite("HTTP/2: answers")
+@Suite("HTTP/2: answers", .serialized)
 struct ProviderAnswerTests {
     private static let id = "eabeae54-14a8-11e5-b60b-1697f925ec7b"
 
@@ -89,7 +89,9 @@ struct ProviderAnswerTests {
     @Test(
         "Each push type has its topic, and is taken with it", arguments: PushType.allCases)
     func pushTypes(type: PushType) async throws {
-        try await TestSandbox.with { $0.strict = type != .mdm } _: { sandbox in
+        try await TestSandbox.with {
+            $0.strict = type != .mdm
+        } _: { sandbox in
             let made = try await sandbox.control(.post, "/devices", json: #"{"token":"\#(ProviderClient.token)"}"#)
             #expect(made.status == 201)
             let client = try await sandbox.provider()
@@ -130,7 +132,8 @@ struct ProviderAnswerTests {
         "What Apple refuses is refused",
         arguments: [
             ([("apns-push-type", "background"), ("apns-priority", "10")], "BadPriority"),
-            ([("apns-push-type", "voip")], "BadTopic"), ([("apns-topic", ".voip"), ("apns-push-type", "voip")], "BadTopic"),
+            ([("apns-push-type", "voip")], "BadTopic"),
+            ([("apns-topic", ".voip"), ("apns-push-type", "voip")], "BadTopic"),
             ([("apns-expiration", "-1")], "BadExpirationDate"), ([("apns-expiration", "1.5")], "BadExpirationDate"),
             ([("apns-id", "eabeae54-14a8-11e5-b60b-1697f925ec7g")], "BadMessageId"),
             ([("apns-id", "eabeae5414a811e5b60b1697f925ec7b")], "BadMessageId"),

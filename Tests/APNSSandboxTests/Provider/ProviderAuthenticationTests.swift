@@ -6,7 +6,7 @@ import Testing
 @testable import APNSSandbox
 
 /// Provider tokens over the life of a connection.
-@Suite("HTTP/2: provider tokens")
+@Suite("HTTP/2: provider tokens", .serialized)
 struct ProviderAuthenticationTests {
     private static let key = P256.Signing.PrivateKey()
     private static let now = Date(timeIntervalSince1970: 1_800_000_000)

@@ -5,7 +5,7 @@ import Testing
 @testable import APNSSandbox
 
 /// Each fault, as the client feels it.
-@Suite("HTTP/2: faults")
+@Suite("HTTP/2: faults", .serialized)
 struct ProviderFaultTests {
     private func answers(_ sandbox: TestSandbox) -> [String] {
         sandbox.world.withState { $0.inbox.page(since: 0, limit: 1000).entries.map(\.answer.name) }
@@ -21,7 +21,10 @@ struct ProviderFaultTests {
     @Test(
         "Any status and reason can be answered",
         arguments: [
-            (#""reason":"Unregistered","timestamp":1469818512000"#, 410, #"{"reason":"Unregistered","timestamp":1469818512000}"#),
+            (
+                #""reason":"Unregistered","timestamp":1469818512000"#, 410,
+                #"{"reason":"Unregistered","timestamp":1469818512000}"#
+            ),
             (#""reason":"TooManyRequests""#, 429, #"{"reason":"TooManyRequests"}"#),
             (#""status":418,"reason":"Out of tea""#, 418, #"{"reason":"Out of tea"}"#),
             (#""status":400,"reason":"ServiceUnavailable""#, 400, #"{"reason":"ServiceUnavailable"}"#),
@@ -40,7 +43,9 @@ struct ProviderFaultTests {
             }
             #expect(try await client.push().status == 200)
             let names = answers(sandbox)
-            #expect(names[1] == (body.isEmpty ? "Status503" : ProviderRefusal(status: status, body: Array(body.utf8)).reason))
+            #expect(
+                names[1]
+                    == (body.isEmpty ? "Status503" : ProviderRefusal(status: status, body: Array(body.utf8)).reason))
         }
     }
 
@@ -79,7 +84,10 @@ struct ProviderFaultTests {
             #expect(try await client.response(to: streams[1]).status == 200)
             #expect(try await client.unanswered() == 1)
             #expect(try await client.response(to: streams[0]).status == 200)
-            #expect(sandbox.world.withState { $0.inbox.page(since: 0, limit: 9).entries.map { $0.request?.stream } } == [3, 1])
+            #expect(
+                sandbox.world.withState { $0.inbox.page(since: 0, limit: 9).entries.map { $0.request?.stream } } == [
+                    3, 1,
+                ])
         }
     }
 
@@ -256,7 +264,8 @@ struct ProviderFaultTests {
             (#""action":"explode""#, "action"), (#""action":"status""#, "status"),
             (#""action":"status","reason":"Novel""#, "status"), (#""action":"status","status":200"#, "status"),
             (#""action":"status","status":600"#, "status"), (#""action":"status","reason":"a\"b""#, "reason"),
-            (#""action":"status","reason":"""#, "reason"), (#""action":"status","status":400,"timestamp":1"#, "timestamp"),
+            (#""action":"status","reason":"""#, "reason"),
+            (#""action":"status","status":400,"timestamp":1"#, "timestamp"),
             (#""action":"status","status":400,"identifier":1"#, "identifier"),
             (#""action":"goaway","last_stream":4"#, "last_stream"), (#""action":"goaway","status":400"#, "status"),
             (#""action":"close","reason":"x""#, "reason"), (#""action":"stream_limit","limit":-1"#, "limit"),

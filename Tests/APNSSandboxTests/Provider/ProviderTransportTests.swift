@@ -6,7 +6,7 @@ import Testing
 @testable import APNSSandbox
 
 /// TLS, ALPN, and a client that nobody here wrote.
-@Suite("HTTP/2: transport")
+@Suite("HTTP/2: transport", .serialized)
 struct ProviderTransportTests {
     private func arguments(_ sandbox: TestSandbox, _ more: String...) -> [String] {
         [

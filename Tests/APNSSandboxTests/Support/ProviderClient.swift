@@ -70,20 +70,22 @@ struct ProviderClient: Sendable {
         }
         let context = try NIOSSLContext(configuration: tls)
         let loop = MultiThreadedEventLoopGroup.singleton.next()
-        let channel = try await ClientBootstrap(group: loop)
+        let made = loop.makePromise(of: NIOLoopBound<ProviderFrames>.self)
+        let connecting = ClientBootstrap(group: loop)
             .channelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
+                    let frames = ProviderFrames(channel: channel, acknowledges: acknowledges)
                     let pipeline = channel.pipeline.syncOperations
                     try pipeline.addHandler(NIOSSLClientHandler(context: context, serverHostname: "localhost"))
-                    try pipeline.addHandler(ProviderFrames(channel: channel, acknowledges: acknowledges))
+                    try pipeline.addHandler(frames)
+                    made.succeed(NIOLoopBound(frames, eventLoop: channel.eventLoop))
                 }
             }
-            .connect(host: address.host, port: address.port).get()
-        let frames = try await channel.eventLoop.submit {
-            NIOLoopBound(
-                try channel.pipeline.syncOperations.handler(type: ProviderFrames.self), eventLoop: channel.eventLoop)
-        }.get()
-        return ProviderClient(channel: channel, frames: frames, authorization: authorization)
+            .connect(host: address.host, port: address.port)
+        connecting.whenFailure(made.fail)
+        return ProviderClient(
+            channel: try await connecting.get(), frames: try await made.futureResult.get(), authorization: authorization
+        )
     }
 
     private func onLoop<Value: Sendable>(
@@ -141,7 +143,8 @@ struct ProviderClient: Sendable {
     }
 
     /// The same for several at once, which leave in one write.
-    func send(_ count: Int, _ headers: [(String, String)], body: String = ProviderClient.payload) async throws -> [Int] {
+    func send(_ count: Int, _ headers: [(String, String)], body: String = ProviderClient.payload) async throws -> [Int]
+    {
         try await onLoop { frames in try (0..<count).map { _ in try frames.send(headers, body: body, ends: true) } }
     }
 
@@ -155,8 +158,10 @@ struct ProviderClient: Sendable {
     }
 
     /// Sends so many requests, never more at once than allowed, and counts the answers by status.
-    func flood(_ count: Int, _ headers: [(String, String)], seconds: Int64 = 60) async throws -> [Int: Int] {
-        try await onLoop { $0.flood(count, headers, seconds: seconds) }.get()
+    func flood(
+        _ count: Int, _ headers: [(String, String)], body: String = ProviderClient.payload, seconds: Int64 = 60
+    ) async throws -> [Int: Int] {
+        try await onLoop { $0.flood(count, headers, body: body, seconds: seconds) }.get()
     }
 
     // MARK: The connection

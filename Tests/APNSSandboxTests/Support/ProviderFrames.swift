@@ -43,6 +43,7 @@ final class ProviderFrames: ChannelInboundHandler {
 
     private struct Flood {
         var headers: HPACKHeaders
+        var body: ByteBuffer
         var left: Int
         var open = 0
         var statuses: [Int: Int] = [:]
@@ -115,9 +116,12 @@ final class ProviderFrames: ChannelInboundHandler {
         return promise.futureResult
     }
 
-    func flood(_ count: Int, _ headers: [(String, String)], seconds: Int64) -> EventLoopFuture<[Int: Int]> {
+    func flood(
+        _ count: Int, _ headers: [(String, String)], body: String, seconds: Int64
+    ) -> EventLoopFuture<[Int: Int]> {
         let promise = channel.eventLoop.makePromise(of: [Int: Int].self)
-        flooding = Flood(headers: HPACKHeaders(headers), left: count, done: promise)
+        flooding = Flood(
+            headers: HPACKHeaders(headers), body: ByteBuffer(string: body), left: count, done: promise)
         channel.eventLoop.scheduleTask(in: .seconds(seconds)) { promise.fail(ProviderClient.ConnectionEnded()) }
         floodOn()
         return promise.futureResult
@@ -126,7 +130,7 @@ final class ProviderFrames: ChannelInboundHandler {
     private func floodOn() {
         guard var flood = flooding else { return }
         flooding = nil
-        let body = ByteBuffer(string: ProviderClient.payload)
+        let body = flood.body
         while flood.left > 0, flood.open < limits.last ?? 1, window >= body.readableBytes,
             let stream = try? begin(flood.headers, hasBody: true)
         {

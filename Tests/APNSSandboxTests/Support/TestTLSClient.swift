@@ -25,7 +25,7 @@ struct TestTLSClient: Sendable {
     }
 
     /// The longest that a test waits for the server.
-    static let patience = TimeAmount.seconds(10)
+    static let patience = TimeAmount.seconds(30)
 
     let channel: any Channel
     private let ending: EventLoopFuture<Ending>
