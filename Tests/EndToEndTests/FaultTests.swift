@@ -117,7 +117,9 @@ struct FaultTests {
             folder, binary: first.binary, feedback: first.feedback, http2: first.http2)
         try await relay.drained(within: .seconds(150))
         let after = try relay.process.residentMegabytes()
-        print("gateway down, \(gateway): \(before) MB at start, \(queued) MB with \(count) queued, \(after) MB after sending them")
+        print(
+            "gateway down, \(gateway): \(before) MB at start, \(queued) MB with \(count) queued, \(after) MB after sending them"
+        )
         #expect(queued - before < 60)
         #expect(after - before < 150)
         let arrivals = try await sandbox.notifications()

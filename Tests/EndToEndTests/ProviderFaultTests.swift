@@ -150,7 +150,8 @@ struct ProviderFaultTests {
         let after = try relay.process.residentMegabytes()
 
         let ends = try relay.query("SELECT state, reason, count(*) FROM push_queue GROUP BY state, reason")
-        let table = Dictionary(uniqueKeysWithValues: ends.map { ("\($0[0] as String) \($0[1] as String? ?? "")", $0[2] as Int) })
+        let table = Dictionary(
+            uniqueKeysWithValues: ends.map { ("\($0[0] as String) \($0[1] as String? ?? "")", $0[2] as Int) })
         #expect(table == ["sent ": count * 9 / 10, "failed Unregistered": count / 10])
         #expect(
             try relay.count("SELECT count(*) FROM devices WHERE deactivated_reason = 'Unregistered'") == count / 10)

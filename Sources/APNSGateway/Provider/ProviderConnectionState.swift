@@ -85,13 +85,13 @@ struct ProviderConnectionState: Sendable {
 
     /// Streams that may be open at once.
     ///
-    /// Only one, whatever the peer allows, until it has taken a provider token (apns-http2.md §7), or a certificate: what
-    /// credentials that are not accepted cost is one push. None before its SETTINGS are there, with which every connection
+    /// Only one, whatever the peer allows, until it has taken a provider token (apns-http2.md §7), or a certificate: so
+    /// credentials that are not accepted concern one push. None before its SETTINGS are there, with which every connection
     /// begins.
     var streamLimit: Int {
         guard let peerLimit else { return 0 }
         let limit = min(peerLimit, believedLimit ?? .max, ProviderLimits.openStreams)
-        return isProved ? limit : min(1, limit)
+        return isProved ? limit : min(limits.provingStreams, limit)
     }
 
     /// Pushes that may be here at once, on streams and waiting for one: as many again as fit, so that the next are there

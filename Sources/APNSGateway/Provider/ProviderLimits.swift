@@ -19,6 +19,8 @@ struct ProviderLimits: Sendable {
     var longestPause = TimeAmount.seconds(5)
     /// Refusals of streams in a row, each after a pause, that end the connection.
     var refusals = 10
+    /// Streams that are open at once until the peer has taken the credentials.
+    var provingStreams = 1
     /// Streams after which a connection is replaced, long before their numbers run out at 2^30.
     var streams: UInt32 = 1 << 28
 

@@ -31,7 +31,8 @@ struct SandboxCommand: AsyncParsableCommand {
     var strict = false
 
     @Option(
-        help: ArgumentHelp("Bytes of a payload of the binary protocol: 2048, or 256 as before iOS 8.", valueName: "bytes"))
+        help: ArgumentHelp(
+            "Bytes of a payload of the binary protocol: 2048, or 256 as before iOS 8.", valueName: "bytes"))
     var payloadLimit = 2048
 
     @Option(help: ArgumentHelp("Answer to a frame that cannot be read: 128, 255 or close.", valueName: "answer"))

@@ -61,7 +61,9 @@ enum SettingsTable {
 
     /// Settings of each app, by their key inside `apps.NAME`. `gateway` is first: other defaults depend on it.
     static let app: [Setting<AppConfiguration>] = [
-        App("gateway", \.gateway, .choice, needsRestart: true, "Apple's protocol: `http2`, or the `binary` one of before 2021"),
+        App(
+            "gateway", \.gateway, .choice, needsRestart: true,
+            "Apple's protocol: `http2`, or the `binary` one of before 2021"),
         App(
             "topic", \.topic, bundleID.optional(),
             "the app's bundle id; without it the certificate's; a `key` needs it"),

@@ -117,10 +117,13 @@ struct ProviderConnectionStateTests {
             (ProviderRefusal(.internalServerError), .retry(reason: "InternalServerError"), false),
             (ProviderRefusal(.shutdown), .notProcessed, true),
             (ProviderRefusal(.idleTimeout), .notProcessed, true),
-            (ProviderRefusal(.expiredProviderToken), .notProcessed, true),
-            (ProviderRefusal(.tooManyProviderTokenUpdates), .notProcessed, true),
+            (ProviderRefusal(.expiredProviderToken), .notAuthorized(reason: "ExpiredProviderToken"), true),
+            (
+                ProviderRefusal(.tooManyProviderTokenUpdates),
+                .notAuthorized(reason: "TooManyProviderTokenUpdates"), true
+            ),
             (ProviderRefusal(status: 400, reason: "NeverHeardOf"), .rejected(reason: "NeverHeardOf"), false),
-            (ProviderRefusal(status: 403, reason: "NeverHeardOf"), .notProcessed, true),
+            (ProviderRefusal(status: 403, reason: "NeverHeardOf"), .notAuthorized(reason: "NeverHeardOf"), true),
             (ProviderRefusal(status: 599, reason: "NeverHeardOf"), .retry(reason: "NeverHeardOf"), false),
         ])
     func answers(refusal: ProviderRefusal, outcome: Outcome, retires: Bool) throws {

@@ -122,7 +122,7 @@ struct ProviderGatewayTests {
             }
         }
         let slot = try await rig.slot()
-        #expect(await rig.outcomes(try rig.write(slot)) == [.notProcessed])
+        #expect(await rig.outcomes(try rig.write(slot)) == [.notAuthorized(reason: "ExpiredProviderToken")])
         let next = try await rig.slot()
         #expect(next.connection != slot.connection)
         #expect(await rig.outcomes(try rig.write(next)) == [.accepted])
@@ -147,7 +147,8 @@ struct ProviderGatewayTests {
         let started = ContinuousClock.now
         for _ in 0..<4 {
             let names = try rig.write(try await rig.slot(), 2)
-            #expect(await rig.outcomes(names).allSatisfy { $0 == .notProcessed })
+            let outcomes = await rig.outcomes(names)
+            #expect(outcomes.allSatisfy { $0 == .notAuthorized(reason: "BadCertificateEnvironment") })
         }
         // 250, 500 and 1000 ms, of which chance takes half at the most.
         #expect(ContinuousClock.now - started > .milliseconds(875))
