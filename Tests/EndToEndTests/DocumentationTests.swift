@@ -36,7 +36,11 @@ struct DocumentationTests {
         let page = try Page("README.md")
         let folder = try Folder()
         let process = try Running(
-            ["dev", "--port", "0", "--binary-port", "0", "--feedback-port", "0", "--control-port", "0"], in: folder,
+            [
+                "dev", "--port", "0", "--binary-port", "0", "--feedback-port", "0", "--http2-port", "0",
+                "--control-port",
+                "0",
+            ], in: folder,
             name: "dev")
         let ports = try await Ports(
             relay: process.field("port", of: "listening"), control: process.field("control", of: "Sandbox started"),
@@ -61,12 +65,14 @@ struct DocumentationTests {
     func sandbox() async throws {
         let folder = try Folder()
         let process = try Running(
-            ["sandbox", "--binary-port", "0", "--feedback-port", "0", "--control-port", "0"], in: folder,
+            ["sandbox", "--binary-port", "0", "--feedback-port", "0", "--control-port", "0", "--http2-port", "0"],
+            in: folder,
             name: "sandbox")
         let ports = try await Ports(
             control: process.field("control", of: "Sandbox started"),
             binary: process.field("binary", of: "Sandbox started"),
-            feedback: process.field("feedback", of: "Sandbox started"))
+            feedback: process.field("feedback", of: "Sandbox started"),
+            http2: process.field("http2", of: "Sandbox started"))
         try await run(try Page("docs/sandbox.md").blocks(of: "sandbox"), in: folder, ports)
     }
 
@@ -109,6 +115,8 @@ struct DocumentationTests {
         text.replacing(/\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d\.\d{3}/) { "2026-01-01\($0.1)00:00:00.000" }
             .replacing(/"connection": \d+/, with: "\"connection\": 1")
             .replacing(/"apns-expiration": "\d+"/, with: "\"apns-expiration\": \"0\"")
+            .replacing(/"authentication": "token \w+"/, with: "\"authentication\": \"token KEY\"")
+            .replacing(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/, with: "00000000-0000-0000-0000-000000000000")
             .trimmingCharacters(in: .newlines)
     }
 }
@@ -118,9 +126,10 @@ private struct Ports {
     private let replacements: [(String, String)]
 
     /// Takes addresses or ports, as the log has them.
-    init(relay: String = "44447", control: String, binary: String, feedback: String) {
+    init(relay: String = "44447", control: String, binary: String, feedback: String, http2: String = "2197") {
         func port(_ text: String) -> String { String(text.split(separator: ":").last ?? "") }
-        replacements = [("44447", relay), ("2198", control), ("2195", binary), ("2196", feedback)].map {
+        replacements = [("44447", relay), ("2198", control), ("2195", binary), ("2196", feedback), ("2197", http2)].map
+        {
             ("127.0.0.1:" + $0, "127.0.0.1:" + port($1))
         }
     }

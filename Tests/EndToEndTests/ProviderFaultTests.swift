@@ -54,7 +54,9 @@ struct ProviderFaultTests {
         try await fault(["action": "status", "reason": "ServiceUnavailable", "after": place(), "times": 50])
         try await fault(["action": "status", "reason": "TooManyProviderTokenUpdates", "after": place()])
         try await fault(["action": "status", "reason": "InvalidProviderToken", "after": place()])
-        try await fault(["action": "status", "reason": "Unregistered", "delay_ms": 500, "token": Name.token(950_000)])
+        try await fault([
+            "action": "status", "reason": "Unregistered", "delay_ms": 500, "token": Name.token(950_000), "times": 1000,
+        ])
         bad[Name.token(950_000)] = "Unregistered"
         try await fault(["action": "goaway", "last_stream": 1001, "reason": "Shutdown", "after": place()])
         try await fault(["action": "refuse_stream", "after": place(), "times": 20])
