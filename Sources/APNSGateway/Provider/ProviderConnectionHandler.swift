@@ -13,8 +13,9 @@ final class ProviderConnectionHandler: ChannelInboundHandler {
     typealias InboundIn = HTTP2Frame
     typealias OutboundOut = HTTP2Frame
 
-    /// Bytes that are handed down between two looks at whether the peer still takes them.
-    private static let flushSize = 64 << 10
+    /// Bytes that are handed down between two looks at whether the peer still takes them: a TLS record, so that the peer
+    /// has something to do while the next is made.
+    private static let flushSize = 16 << 10
     /// About what a push's headers take up of them.
     private static let headerSize = 200
 
