@@ -59,7 +59,7 @@ final class BinaryConnection: PooledConnection {
             BinaryNotification(
                 command: options.command, token: push.token.bytes, payload: ByteBuffer(bytes: push.payload),
                 identifier: push.identifier, expiration: UInt32(clamping: push.expiration ?? furthest.seconds),
-                priority: push.priority
+                priority: push.priority.map { $0 == 1 ? 5 : $0 }
             ).write(to: &frames)
         }
         let identifiers = lease.slot.firstIdentifier...last.identifier
