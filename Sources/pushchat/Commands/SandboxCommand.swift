@@ -114,9 +114,6 @@ struct SandboxPorts: ParsableArguments {
     @Option(help: ArgumentHelp("The sandbox's port of the feedback service.", valueName: "port"))
     var feedbackPort = 2196
 
-    @Option(help: ArgumentHelp("The sandbox's port of the HTTP/2 provider API.", valueName: "port"))
-    var http2Port = 2197
-
     @Option(help: ArgumentHelp("The sandbox's port of the inbox and the control API.", valueName: "port"))
     var controlPort = 2198
 
@@ -132,7 +129,6 @@ struct SandboxPorts: ParsableArguments {
     func apply(to configuration: inout SandboxConfiguration) {
         configuration.binaryPort = binaryPort
         configuration.feedbackPort = feedbackPort
-        configuration.http2Port = http2Port
         configuration.controlPort = controlPort
     }
 }
