@@ -47,8 +47,8 @@ extension ProviderConnectionHandler {
         phase = .draining
         let linger = TimeAmount(connection.policy.linger)
         context.eventLoop.assumeIsolated().scheduleTask(in: linger) { [self] in
-            // Late answers may still be on their way; silent streams never are.
-            if streams.count == silentStreams { end(context) { context.close(promise: nil) } }
+            isLingerOver = true
+            closeIfDrained(context)
         }
     }
 
@@ -65,7 +65,16 @@ extension ProviderConnectionHandler {
             write(.windowUpdate(windowSizeIncrement: increment), on: .rootStream, context)
         }
         flush(context)
-        if phase == .draining, streams.isEmpty {
+        closeIfDrained(context)
+    }
+
+    /// After a GOAWAY: closes when no stream is left that the client may count on.
+    ///
+    /// Within the linger, one that was promised may still be on its way, and a silent one may be given up by the client;
+    /// after it only late answers are waited for.
+    func closeIfDrained(_ context: ChannelHandlerContext) {
+        guard phase == .draining, streams.count == silentStreams else { return }
+        if isLingerOver || silentStreams == 0 && highestStream >= lastStream ?? 0 {
             end(context) { context.close(promise: nil) }
         }
     }

@@ -43,6 +43,7 @@ final class ProviderConnectionHandler: ChannelDuplexHandler {
     var mostStreams = 0
     var highestStream: HTTP2StreamID = 0
     var lastStream: HTTP2StreamID?
+    var isLingerOver = false
     /// Frames that were read together with the one that paused the connection; nothing is read from the socket meanwhile.
     var held: [HTTP2Frame] = []
     var windowToOpen = 0
