@@ -47,7 +47,7 @@ package struct ChatServer: Service {
     ///   - readiness: what must work besides the database.
     ///   - onListening: told the port once requests are taken.
     package init(
-        configuration: ChatServerConfiguration, store: any RoomStore,
+        configuration: ChatServerConfiguration, store: any RoomStore & DeviceStore,
         settings: @escaping @Sendable () -> ChatHTTPSettings,
         resolveApp: @escaping @Sendable (String?) throws(ChatError) -> AppName,
         readiness: @escaping @Sendable () async -> [ReadinessCheck] = { [] },

@@ -15,6 +15,7 @@ enum LogKeys {
     /// Whether an `Idempotency-Key` was seen before, or a member had joined before it left.
     static let isRepeat = "repeat"
     static let wasJoined = "was_joined"
+    static let result = "result"
     static let code = "code"
     static let status = "status"
     static let reason = "reason"

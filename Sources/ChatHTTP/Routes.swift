@@ -14,6 +14,8 @@ struct Routes {
 
         routes.post("/api.php", api.answer)
         routes.post("/api", api.answer)
+        routes.post("/push_chat_service.php", api.register)
+        routes.post("/admin/apns_devices.json", api.registerAsJSON)
 
         routes.get("/", pages.start)
         routes.get("/style.css", pages.stylesheet)

@@ -134,13 +134,7 @@ extension SQLiteStore: RoomStore {
                 WHERE device_token = ? AND app = ? AND device_token <> '0' AND udid <> ?
                 """
         ).execute(arguments: [text, app.text, member.text])
-        try db.cachedStatement(
-            sql: """
-                INSERT INTO devices (app, device_token, time_created, time_registered) VALUES (?, ?, ?, ?)
-                ON CONFLICT (device_token, app) DO UPDATE SET time_registered = excluded.time_registered,
-                    time_deactivated = NULL, deactivated_reason = NULL, refusals = 0
-                """
-        ).execute(arguments: [app.text, text, now, now])
+        try setRegistered(text, app: app, now: now, db)
         return text
     }
 

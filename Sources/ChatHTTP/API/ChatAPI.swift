@@ -3,9 +3,9 @@ import HTTPTypes
 import Hummingbird
 import Logging
 
-/// `POST /api.php`: reads the form, hands the command to the store, answers.
+/// What apps call: `POST /api.php` reads the form, hands the command to the store, answers.
 struct ChatAPI: Sendable {
-    let store: any RoomStore
+    let store: any RoomStore & DeviceStore
     let settings: @Sendable () -> ChatHTTPSettings
     /// Which app an `appid` (nil if absent) names. Throws what the user reads if it names none.
     let resolveApp: @Sendable (String?) throws(ChatError) -> AppName
@@ -19,7 +19,7 @@ struct ChatAPI: Sendable {
         let address: IPAddress?
         let headers: HTTPFields
         let requestID: String
-        let wantsJSON: Bool
+        var wantsJSON: Bool
     }
 
     private enum Command: String, CaseIterable {
@@ -27,16 +27,20 @@ struct ChatAPI: Sendable {
     }
 
     func answer(_ request: Request, _ context: ChatContext) async throws -> Response {
+        try await answer(read(request, context))
+    }
+
+    /// Admits a request, and reads its form.
+    func read(_ request: Request, _ context: ChatContext) async throws -> Call {
         let settings = settings()
         let address = context.peer.flatMap { IPAddress($0) }.map {
             settings.trustedProxies.isEmpty
                 ? $0 : ClientAddress.find(peer: $0, headers: request.headers, trusted: settings.trustedProxies)
         }
         if let address { try rates.admit(address, limit: settings.addressRate) }
-        let call = Call(
+        return Call(
             form: try await RequestForm.read(request), settings: settings, address: address, headers: request.headers,
             requestID: context.requestID, wantsJSON: Answers.wantsJSON(request.headers))
-        return try await answer(call)
     }
 
     private func answer(_ call: Call) async throws(ChatError) -> Response {

@@ -3,13 +3,14 @@ import Synchronization
 import Testing
 
 /// A store that does what the test says, remembers what it was asked, and fails the test when asked anything else.
-final class ScriptedStore: RoomStore {
+final class ScriptedStore: RoomStore, DeviceStore {
     enum Call: Equatable {
         case join(JoinRequest)
         case leave(MemberID)
         case update(MemberID, DeviceToken, ClientInfo)
         case post(PostRequest)
         case messages(MemberID, since: MessageID?, limit: Int)
+        case register(DeviceToken, AppName)
         case ping
     }
 
@@ -21,17 +22,20 @@ final class ScriptedStore: RoomStore {
     private let onUpdate: Answer<Void>?
     private let onPost: Answer<PostReceipt>?
     private let onMessages: Answer<MessagePage>?
+    private let onRegister: Answer<DeviceRegistration>?
     private let onPing: Answer<Void>?
 
     init(
         join: Answer<Void>? = nil, leave: Answer<Bool>? = nil, update: Answer<Void>? = nil,
-        post: Answer<PostReceipt>? = nil, messages: Answer<MessagePage>? = nil, ping: Answer<Void>? = nil
+        post: Answer<PostReceipt>? = nil, messages: Answer<MessagePage>? = nil,
+        register: Answer<DeviceRegistration>? = nil, ping: Answer<Void>? = nil
     ) {
         onJoin = join
         onLeave = leave
         onUpdate = update
         onPost = post
         onMessages = messages
+        onRegister = register
         onPing = ping
     }
 
@@ -45,6 +49,9 @@ final class ScriptedStore: RoomStore {
     func post(_ request: PostRequest) async throws(ChatError) -> PostReceipt { try await run(.post(request), onPost) }
     func messages(for member: MemberID, since: MessageID?, limit: Int) async throws(ChatError) -> MessagePage {
         try await run(.messages(member, since: since, limit: limit), onMessages)
+    }
+    func register(_ token: DeviceToken, app: AppName) async throws(ChatError) -> DeviceRegistration {
+        try await run(.register(token, app), onRegister)
     }
     func ping() async throws(ChatError) { try await run(.ping, onPing) }
 

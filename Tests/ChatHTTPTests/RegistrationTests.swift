@@ -1,0 +1,65 @@
+import ChatDomain
+import HTTPTypes
+import HummingbirdTesting
+import Testing
+
+@testable import ChatHTTP
+
+@Suite("Registration without a room")
+struct RegistrationTests {
+    private func post(_ path: String, _ form: String, to relay: Relay) async throws -> TestResponse {
+        try await relay.send(
+            .post, path, headers: [.contentType: "application/x-www-form-urlencoded; charset=utf-8"],
+            body: Array(form.utf8))
+    }
+
+    @Test("The Chinese tutorial's client: token and appid, behind a team id")
+    func pushChatService() async throws {
+        let relay = Relay(ScriptedStore(register: { .created }))
+        let answer = try await post(
+            "/push_chat_service.php", "token=\(Sample.token)&appid=98Z3R5XU29.com.51work6.PushChat", to: relay)
+        #expect(answer.status == .ok)
+        #expect(answer.text == "OK\n")
+        #expect(try relay.store.calls == [.register(Sample.device, AppName("second"))])
+    }
+
+    @Test(
+        "The Ruby tutorial's client: a token, as Apple prints it, answered in JSON",
+        arguments: [
+            Sample.token,
+            "%3C740f4707%20bebcf74f%209b7c25d4%208e335894%205f6aa01d%20a5ddb387%20462c7eaf%2061bb78ad%3E",
+        ])
+    func apnsDevices(token: String) async throws {
+        let relay = Relay(ScriptedStore(register: { .unchanged }))
+        let answer = try await post("/admin/apns_devices.json", "token=\(token)", to: relay)
+        #expect(answer.status == .ok)
+        #expect(answer.text == #"{"ok":true}"#)
+        #expect(answer.headers[.contentType] == "application/json")
+        #expect(try relay.store.calls == [.register(Sample.device, .default)])
+    }
+
+    @Test(
+        "Wrong fields are named, and nothing is registered",
+        arguments: [
+            ("", "Missing token"), ("token=", "Invalid token"), ("token=xyz", "Invalid token"),
+            ("token=0", "Invalid token"),
+            ("token=\(Sample.token)&appid=no.such.app", "Invalid appid"),
+        ])
+    func refused(form: String, text: String) async throws {
+        let relay = Relay(ScriptedStore())
+        for path in ["/push_chat_service.php", "/admin/apns_devices.json"] {
+            let answer = try await post(path, form, to: relay)
+            #expect(answer.status == .badRequest)
+            #expect(answer.header("X-Error-Description")?.hasPrefix(text) == true)
+        }
+        #expect(relay.store.calls.isEmpty)
+    }
+
+    @Test("Only POST, and a store that cannot write now is a 503")
+    func others() async throws {
+        let busy = Relay(ScriptedStore(register: { () throws(ChatError) in throw ChatError(.unavailable, "full") }))
+        #expect(try await busy.send(.get, "/push_chat_service.php").status == .methodNotAllowed)
+        #expect(
+            try await post("/push_chat_service.php", "token=\(Sample.token)", to: busy).status == .serviceUnavailable)
+    }
+}
