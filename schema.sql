@@ -74,13 +74,9 @@ CREATE TABLE push_queue (
     app TEXT NOT NULL DEFAULT 'default',
     state TEXT NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'written', 'sent', 'failed', 'expired')),
     reason TEXT,  -- of a failure, in the gateway's own words; of the last one, while it is tried again
-    hint TEXT,  -- what a final reason may mean, for people
     chat_message INTEGER REFERENCES messages (message_id) ON DELETE SET NULL,  -- NULL if another program queued it
     expires_at INTEGER,  -- UNIX seconds after which it is not worth sending; NULL for never
     priority INTEGER CHECK (priority IN (1, 5, 10)),
-    push_type TEXT,  -- as Apple spells it; NULL: background if the payload only wakes the app, else alert
-    collapse_id TEXT,  -- of pushes with the same, the device shows one
-    apns_id TEXT,  -- what Apple knows the push by: a UUID, given before it is first written, kept over repeats
     not_before INTEGER,  -- UNIX milliseconds; NULL for now
     attempts INTEGER NOT NULL DEFAULT 0,  -- how often it was handed to a connection that did not give it back unread
     unanswered INTEGER NOT NULL DEFAULT 0,  -- how often that connection went without a word about it
@@ -89,11 +85,17 @@ CREATE TABLE push_queue (
     identifier INTEGER,
     time_written TEXT,
     time_settled TEXT,  -- when it became sent, failed or expired
+    hint TEXT,  -- what a final reason may mean, for people
+    push_type TEXT,  -- as Apple spells it; NULL: background if the payload only wakes the app, else alert
+    collapse_id TEXT,  -- of pushes with the same, the device shows one
+    apns_id TEXT,  -- what Apple knows the push by: a UUID, given before it is first written, kept over repeats
+    refused INTEGER NOT NULL DEFAULT 0,  -- how often the gateway did not accept the credentials when it came
     CHECK (state <> 'written' OR (connection_epoch IS NOT NULL AND identifier IS NOT NULL)),
     CHECK ((state = 'sent') = (time_sent IS NOT NULL))
 ) STRICT;
--- What can go now, in order; what waits for its time.
-CREATE INDEX push_queue_due ON push_queue (app, message_id) WHERE state = 'pending' AND not_before IS NULL;
+-- What can go now, in order, what has made trouble behind the rest; what waits for its time.
+CREATE INDEX push_queue_due ON push_queue (app, (unanswered > 1 OR refused > 0), message_id)
+    WHERE state = 'pending' AND not_before IS NULL;
 CREATE INDEX push_queue_waiting ON push_queue (app, not_before) WHERE state = 'pending' AND not_before IS NOT NULL;
 -- What a connection has in flight.
 CREATE INDEX push_queue_written ON push_queue (connection_epoch, identifier) WHERE state = 'written';

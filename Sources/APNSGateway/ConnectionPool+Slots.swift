@@ -19,10 +19,14 @@ extension ConnectionPool {
             var keepers: [CheckedContinuation<Void, Never>] = []
             let (slot, isStopping, rings) = state.withLock { state in
                 let slot = gate == .closed ? nil : Self.slot(of: state, fresh: fresh || gate == .ajar)
-                if slot == nil, fresh {
-                    spare = state.members.last { $0.connection.canBeSpared }?.connection
-                } else if slot == nil, gate == .open {
-                    keepers = grow(&state)
+                if slot == nil, fresh { spare = state.members.last { $0.connection.canBeSpared }?.connection }
+                if slot == nil, gate == .open {
+                    // For a probe, another connection is fresh sooner than one on which answers are due.
+                    if fresh || state.isHeld {
+                        keepers = grow(&state, to: size.further + size.spare)
+                    } else if state.isSaturated {
+                        keepers = grow(&state, to: size.further)
+                    }
                 }
                 return (slot, state.isStopping || Task.isCancelled, state.slots.rings)
             }
@@ -45,10 +49,11 @@ extension ConnectionPool {
         return nil
     }
 
-    /// Asks for another connection, if that would help.
-    private func grow(_ state: inout State) -> [CheckedContinuation<Void, Never>] {
+    /// Asks for another connection, unless there are so many beside the permanent ones.
+    private func grow(_ state: inout State, to limit: Int) -> [CheckedContinuation<Void, Never>] {
         let now = NIODeadline.now()
-        guard size.further > 0, state.wanted == 0, now - state.lastGrowth > size.growthInterval, state.isSaturated
+        guard state.wanted == 0, !state.members.isEmpty, state.members.count(where: { !$0.isPermanent }) < limit,
+            now - state.lastGrowth > size.growthInterval
         else { return [] }
         state.wanted = 1
         state.lastGrowth = now

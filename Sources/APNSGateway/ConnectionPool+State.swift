@@ -59,5 +59,10 @@ extension ConnectionPool {
 
         /// All there are do what they can.
         var isSaturated: Bool { !members.isEmpty && members.allSatisfy { $0.connection.isSaturated } }
+        /// The same, but for what a push holds up.
+        var isHeld: Bool {
+            members.contains { $0.connection.isHeld }
+                && members.allSatisfy { $0.connection.isHeld || $0.connection.isSaturated }
+        }
     }
 }

@@ -13,6 +13,8 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
         var permanent: Int
         /// Opened beside them while somebody waits and all are saturated.
         var further = 0
+        /// Opened beside all of these for what a suspected push must not hold up.
+        var spare = 0
         /// Time between two of these.
         var growthInterval = TimeAmount.seconds(1)
     }
@@ -29,15 +31,18 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
     private let clock: TimeSource
     private let logger: Logger
     private let mailbox: VerdictMailbox
+    /// Whether pushes of the app were taken a moment ago.
+    private let hasProgressed: @Sendable () -> Bool
     let state: Mutex<State>
 
     init(
         target: Target?, size: Size, epochs: ConnectionEpochs, mailbox: VerdictMailbox, clock: @escaping TimeSource,
-        logger: Logger
+        hasProgressed: @escaping @Sendable () -> Bool = { false }, logger: Logger
     ) {
         self.size = size
         self.epochs = epochs
         self.mailbox = mailbox
+        self.hasProgressed = hasProgressed
         self.clock = clock
         self.logger = logger
         self.state = Mutex(State(target: target))
@@ -59,7 +64,7 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
     /// Keeps connections up until the task is cancelled or the pool was drained.
     func run(open: @escaping Open) async {
         await withTaskGroup(of: Void.self) { group in
-            for number in 0..<(size.permanent + size.further) {
+            for number in 0..<(size.permanent + size.further + size.spare) {
                 group.addTask { await self.keepUp(isPermanent: number < self.size.permanent, open: open) }
             }
         }
@@ -132,7 +137,8 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
                 lastGeneration = generation
                 let (merit, left) = await serve(target, generation: generation, isPermanent: isPermanent, open: open)
                 if let left { group.addTask { await self.seeOff(left) } }
-                let delay = pacing.delay(after: merit, random: .random(in: 0...1))
+                let delay = pacing.delay(
+                    after: merit, isAmidProgress: left != nil && hasProgressed(), random: .random(in: 0...1))
                 if delay > .zero { await pause(delay, generation: generation) }
             }
         }
@@ -168,7 +174,7 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
         }
         if isCurrent { wake() } else { await connection.drain() }
         await connection.retired()
-        if count > size.permanent + size.further + Self.mostRetired { await connection.closed() }
+        if count > size.permanent + size.further + size.spare + Self.mostRetired { await connection.closed() }
         let merit = await connection.merit()
         state.withLock { state in
             if merit != .nothing, state.generation == generation { state.isProved = true }

@@ -15,6 +15,8 @@ protocol PooledConnection: AnyObject, Sendable {
     var canBeSpared: Bool { get }
     /// It works, and its peer sets the pace: another beside it would help.
     var isSaturated: Bool { get }
+    /// It is being asked about a suspected push, or hesitates over its first: others need not wait for that.
+    var isHeld: Bool { get }
 
     func write(_ lease: Lease, now: Timestamp)
     /// Takes no more pushes, waits for the answers, and closes; returns when it is closed. Bounded in time.

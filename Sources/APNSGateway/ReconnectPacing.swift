@@ -7,6 +7,8 @@
 struct ReconnectPacing: Sendable {
     static let first = Duration.milliseconds(250)
     static let longest = Duration.seconds(30)
+    /// The same where pushes have been taken just before: what ended the connection was probably a push.
+    static let longestAmidProgress = Duration.seconds(1)
 
     /// Connections in a row that were good for nothing but refusals, after which they are spaced.
     static let refusals = 20
@@ -23,14 +25,17 @@ struct ReconnectPacing: Sendable {
     private var failures = 0
     private var refusals = 0
 
-    /// - Parameter random: from 0 to 1.
-    mutating func delay(after merit: Merit, random: Double) -> Duration {
+    /// - Parameters:
+    ///   - isAmidProgress: the connection came up, and the gateway takes pushes of the app.
+    ///   - random: from 0 to 1.
+    mutating func delay(after merit: Merit, isAmidProgress: Bool = false, random: Double) -> Duration {
         guard merit == .nothing else {
             failures = 0
             refusals = merit == .refusal ? refusals + 1 : 0
             return refusals > Self.refusals ? Self.spacing : .zero
         }
-        let full = min(Self.longest, Self.first * Double(1 << min(failures, 20)))
+        let full = min(
+            isAmidProgress ? Self.longestAmidProgress : Self.longest, Self.first * Double(1 << min(failures, 20)))
         failures += 1
         return full * (0.5 + random / 2)
     }

@@ -4,8 +4,8 @@ package struct IssuedToken: Sendable, Hashable {
     package static let lifetime = Duration.seconds(50 * 60)
     /// How old it has to be until the service puts up with another.
     package static let shortestLife = Duration.seconds(20 * 60)
-    /// How far in the future its time may lie: clocks that differ, not one that was set back.
-    static let tolerance = Duration.seconds(60)
+    /// How far in the future its time may lie: clocks that differ, or are corrected. The service takes an hour.
+    package static let tolerance = Duration.seconds(600)
 
     package let text: String
     package let issuedAt: Timestamp

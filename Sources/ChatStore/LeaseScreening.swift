@@ -52,6 +52,9 @@ struct LeaseScreening {
         self.room = slot.room
     }
 
+    /// Nothing was found so far.
+    var isEmpty: Bool { pushes.isEmpty && refused.isEmpty && !needsFreshConnection }
+
     var lease: Lease {
         Lease(
             slot: slot, pushes: pushes, isProbe: kind?.isProbe == true, refused: refused,

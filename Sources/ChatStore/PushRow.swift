@@ -51,23 +51,23 @@ struct PushRow {
         default: throw .noJSON
         }
         guard !bytes.isEmpty else { throw .missingPayload }
-        let type: String
-        if let given = self.type {
-            guard Self.isHeaderText(given, limit: Self.longestType) else { throw .type }
-            type = given
-        } else {
-            type = isOurs ? Push.alert : Self.type(of: try Self.object(bytes))
-        }
+        let object = isOurs ? nil : try Self.object(bytes)
+        let type = self.type ?? object.map(Self.type) ?? Push.alert
         guard bytes.count <= slot.largerLimits[type] ?? slot.payloadLimit else { throw .payloadSize }
-        if !isOurs, self.type != nil { _ = try Self.object(bytes) }
-        guard collapseID.map({ Self.isHeaderText($0, limit: Self.longestCollapseID) }) != false else {
-            throw .collapseID
-        }
-        guard id.map(Self.isIdentifier) != false else { throw .id }
+        if slot.namesPushes { try checkHeaders(type: type) }
         return Push(
             entry: entry, identifier: identifier, token: token, payload: bytes, expiration: expiration,
             priority: priority.flatMap(UInt8.init(exactly:)),
-            id: slot.namesPushes ? id ?? UUID().uuidString.lowercased() : nil, type: type, collapseID: collapseID)
+            id: slot.namesPushes ? (id ?? UUID().uuidString).lowercased() : nil, type: type, collapseID: collapseID)
+    }
+
+    /// What only a gateway that takes these things reads.
+    private func checkHeaders(type: String) throws(Poison) {
+        guard Self.isHeaderText(type, limit: Self.longestType) else { throw .type }
+        guard collapseID.map({ Self.isHeaderText($0, limit: Self.longestCollapseID) }) != false else {
+            throw .collapseID
+        }
+        guard id.map({ UUID(uuidString: $0) != nil }) != false else { throw .id }
     }
 
     private static func object(_ payload: [UInt8]) throws(Poison) -> [String: Any] {
@@ -89,10 +89,5 @@ struct PushRow {
     private static func isHeaderText(_ text: String, limit: Int) -> Bool {
         (1...limit).contains(text.utf8.count) && text.utf8.allSatisfy { (0x20...0x7E).contains($0) }
             && text.first != " " && text.last != " "
-    }
-
-    /// 8-4-4-4-12 lower-case hexadecimal digits.
-    private static func isIdentifier(_ text: String) -> Bool {
-        UUID(uuidString: text) != nil && text == text.lowercased()
     }
 }

@@ -6,28 +6,58 @@ extension SQLiteStore: PushQueue {
     /// Delayed entries that one lease promotes to due ones.
     private static let promotionStep = 1000
 
+    /// What has made trouble goes behind the rest, so that it holds nothing up; but it has its turn after each lease of the
+    /// rest, so that a queue that is never empty does not keep it for ever.
     package func lease(app: AppName, for slot: ConnectionSlot) async throws(ChatError) -> Lease {
         try await writer.perform { [self] db in
             let now = clock()
             try promote(app: app, now: now, db)
             var screening = LeaseScreening(slot: slot, now: now)
-            let rows = try Row.fetchCursor(
-                db.cachedStatement(
-                    sql: """
-                        SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.unanswered,
-                            q.chat_message IS NOT NULL, d.time_deactivated IS NOT NULL, q.reason IS ?,
-                            q.push_type, q.collapse_id, q.apns_id
-                        FROM push_queue q
-                        LEFT JOIN devices d ON d.app = q.app
-                            -- Another program may have written the token as Apple prints it.
-                            AND d.device_token = lower(replace(replace(replace(q.device_token, ' ', ''), '<', ''), '>', ''))
-                        WHERE q.app = ? AND q.state = 'pending' AND q.not_before IS NULL
-                        ORDER BY q.message_id LIMIT ?
-                        """), arguments: [LeaseScreening.recovered, app.text, slot.room])
-            while let row = try rows.next(), screening.take(row) {}
+            if turns.withLock({ $0.contains(app) }) {
+                try screen(&screening, "\(Self.hasMadeTrouble) = 1", order: "q.message_id", app: app, db)
+            }
+            let isTurn = !screening.isEmpty
+            if !isTurn {
+                try screen(&screening, "TRUE", order: "\(Self.hasMadeTrouble), q.message_id", app: app, db)
+            }
             try write(screening, now: now, db)
+            let isNext = try !isTurn && isTroubleDue(app: app, db)
+            if !screening.lease.needsFreshConnection {
+                turns.withLock { if isNext { $0.insert(app) } else { $0.remove(app) } }
+            }
             return screening.lease
         }
+    }
+
+    /// As the index push_queue_due has it.
+    private static let hasMadeTrouble = "(q.unanswered > 1 OR q.refused > 0)"
+
+    private func isTroubleDue(app: AppName, _ db: Database) throws -> Bool {
+        try Bool.fetchOne(
+            db.cachedStatement(
+                sql: """
+                    SELECT EXISTS (SELECT 1 FROM push_queue q WHERE q.app = ? AND \(Self.hasMadeTrouble) = 1
+                        AND q.state = 'pending' AND q.not_before IS NULL)
+                    """), arguments: [app.text]) == true
+    }
+
+    private func screen(
+        _ screening: inout LeaseScreening, _ condition: String, order: String, app: AppName, _ db: Database
+    ) throws {
+        let rows = try Row.fetchCursor(
+            db.cachedStatement(
+                sql: """
+                    SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.unanswered,
+                        q.chat_message IS NOT NULL, d.time_deactivated IS NOT NULL, q.reason IS ?,
+                        q.push_type, q.collapse_id, q.apns_id
+                    FROM push_queue q
+                    LEFT JOIN devices d ON d.app = q.app
+                        -- Another program may have written the token as Apple prints it.
+                        AND d.device_token = lower(replace(replace(replace(q.device_token, ' ', ''), '<', ''), '>', ''))
+                    WHERE q.app = ? AND q.state = 'pending' AND q.not_before IS NULL AND \(condition)
+                    ORDER BY \(order) LIMIT ?
+                    """), arguments: [LeaseScreening.recovered, app.text, screening.slot.room])
+        while let row = try rows.next(), screening.take(row) {}
     }
 
     /// Makes entries due whose time has come. An entry that waits for a repeat is also due when the wait is longer than

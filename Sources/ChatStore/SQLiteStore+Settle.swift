@@ -60,8 +60,8 @@ extension SQLiteStore {
         case .rejected(let reason, let hint):
             let rows = try change("state = 'failed', reason = ?, hint = ?, time_settled = ?", [reason, hint, time])
             let result = settlement(rows, .failed)
-            if Self.invalidToken.contains(reason), let row = rows.first {
-                try noteRefusal(token: row[1], app: row[3], reason: reason, now: now, db)
+            if reason == Self.invalidToken, let row = rows.first {
+                try noteRefusal(token: row[1], app: row[3], now: now, db)
             }
             return result
         case .unregistered(let since, let reason):
@@ -80,45 +80,41 @@ extension SQLiteStore {
         case .unanswered(let reason):
             return settlement(
                 try change(
-                    Self.suspicion(
-                        delay: """
-                            CASE WHEN unanswered + 1 > \(LeaseScreening.alone)
-                                THEN ? + (1000 << min(unanswered - \(LeaseScreening.alone), 9)) END
-                            """), [reason, time, now.milliseconds]), .pending)
+                    Self.suspicion("unanswered", spared: LeaseScreening.alone, limit: LeaseScreening.alone + 5),
+                    [reason, time, now.milliseconds]), .pending)
         case .notAuthorized(let reason):
             return settlement(
-                try change(
-                    Self.suspicion(delay: "? + (1000 << min(unanswered, 9))"), [reason, time, now.milliseconds]),
-                .pending)
+                try change(Self.suspicion("refused", spared: 0, limit: 10), [reason, time, now.milliseconds]), .pending)
         case .retry(let reason):
             return try retry(verdict, reason: reason, key: key, now: now, db)
         }
     }
 
-    /// Counts that an entry's connection came to nothing, and fails it if it is proved to be the entry's doing.
+    /// Counts in a column what befell an entry, lets it wait for that, and fails it once it is proved that it is the entry
+    /// and not the gateway: that it happened `limit` times, and since the attempt before this one another push of the app
+    /// was taken. In an outage nothing is taken, and nothing fails.
     ///
-    /// Arguments: the reason, the time, and in `delay` the milliseconds of now.
-    private static func suspicion(delay: String) -> String {
-        """
-        unanswered = unanswered + 1, reason = ?,
-        state = CASE WHEN \(isProvedPoison) THEN 'failed' ELSE 'pending' END,
-        time_settled = CASE WHEN \(isProvedPoison) THEN ? ELSE NULL END,
-        not_before = \(delay)
-        """
+    /// The first `spared` times it does not wait; then one second, doubling up to 512. Arguments: the reason, the time, and
+    /// the milliseconds of now.
+    private static func suspicion(_ column: String, spared: Int, limit: Int) -> String {
+        let isProved = """
+            \(column) + 1 >= \(limit) AND EXISTS (
+                SELECT 1 FROM push_queue AS other WHERE other.state = 'sent' AND other.app = push_queue.app
+                    AND other.time_settled >= strftime('%Y-%m-%d %H:%M:%f', push_queue.time_written,
+                        '-' || (1 << min(max(push_queue.\(column) - \(spared + 1), 0), 9)) || ' seconds'))
+            """
+        return """
+            \(column) = \(column) + 1, reason = ?,
+            state = CASE WHEN \(isProved) THEN 'failed' ELSE 'pending' END,
+            time_settled = CASE WHEN \(isProved) THEN ? END,
+            not_before = CASE WHEN \(column) + 1 > \(spared) AND NOT (\(isProved))
+                THEN ? + (1000 << min(\(column) - \(spared), 9)) END
+            """
     }
 
-    /// Alone on its connection five times without a word, and since the attempt before this one the gateway has taken
-    /// another push of the app: it is the push and not the gateway. In an outage nothing is taken.
-    private static let isProvedPoison = """
-        unanswered >= \(LeaseScreening.alone + 4) AND EXISTS (
-            SELECT 1 FROM push_queue AS other WHERE other.state = 'sent' AND other.app = push_queue.app
-                AND other.time_settled >= strftime('%Y-%m-%d %H:%M:%f', push_queue.time_written,
-                    '-' || (1 << min(push_queue.unanswered - \(LeaseScreening.alone + 1), 9)) || ' seconds'))
-        """
-
-    /// The binary protocol's status 8, and what the HTTP/2 provider API says for it. Both may only mean that the token is
-    /// one of the other environment.
-    private static let invalidToken: Set<String> = ["InvalidToken", "BadDeviceToken"]
+    /// The binary protocol's status 8. (Not the HTTP/2 provider API's BadDeviceToken: that costs no connection, and may only
+    /// mean that the token is one of the other environment.)
+    private static let invalidToken = "InvalidToken"
     /// Refusals of a token since it was registered, after which the device is deactivated: each costs the app its
     /// connection, and anyone can join with a token that is none.
     private static let refusalLimit = 5
@@ -127,9 +123,7 @@ extension SQLiteStore {
     ///
     /// Only while the gateway accepts other pushes of the app: a certificate of the wrong environment makes every token
     /// look bad. Registering again starts anew.
-    private func noteRefusal(
-        token: String, app: String, reason: String, now: Timestamp, _ db: Database
-    ) throws {
+    private func noteRefusal(token: String, app: String, now: Timestamp, _ db: Database) throws {
         try db.cachedStatement(sql: "UPDATE devices SET refusals = refusals + 1 WHERE device_token = ? AND app = ?")
             .execute(arguments: [token, app])
         try db.cachedStatement(
@@ -139,7 +133,7 @@ extension SQLiteStore {
                     SELECT 1 FROM push_queue WHERE time_settled >= ? AND state = 'sent' AND push_queue.app = devices.app)
                 """
         ).execute(arguments: [
-            now.sqlText, reason, token, app, Self.refusalLimit, (now - Self.hindsight).sqlText,
+            now.sqlText, Self.invalidToken, token, app, Self.refusalLimit, (now - Self.hindsight).sqlText,
         ])
     }
 

@@ -36,6 +36,8 @@ package final class SQLiteStore: Sendable {
     let logger: Logger
     /// Messages whose fan-out is under way.
     let fanouts = Mutex<Set<MessageID>>([])
+    /// Apps whose next lease is for entries that have made trouble.
+    let turns = Mutex<Set<AppName>>([])
     private let subscribers = Mutex<[Int: AsyncStream<Void>.Continuation]>([:])
     private let nextSubscriber = Atomic(0)
 

@@ -57,25 +57,45 @@ struct DatabaseFileTests {
                 "INSERT INTO push_queue (device_token, payload, priority) VALUES ('\(token)', '{}', \(priority))")
         }
         _ = try fixture.query("DELETE FROM push_queue WHERE message_id = 3")
+        // What users have added is to stay.
+        _ = try fixture.query("CREATE VIEW waiting AS SELECT * FROM push_queue WHERE state = 'pending'")
+        _ = try fixture.query("CREATE TABLE theirs (entry)")
+        _ = try fixture.query(
+            "CREATE TRIGGER noted AFTER INSERT ON push_queue BEGIN INSERT INTO theirs VALUES (new.message_id); END")
+        _ = try fixture.query(
+            """
+            CREATE TRIGGER said AFTER DELETE ON messages BEGIN
+                UPDATE push_queue SET reason = 'deleted' WHERE chat_message = old.message_id;
+            END
+            """)
 
         let store = try fixture.open()
         #expect(try fixture.value("PRAGMA user_version") == 2)
         let new = try StoreFixture()
         _ = try new.open()
-        #expect(try Self.structure(fixture) == Self.structure(new))
+        let structure = try Self.structure(fixture)
+        #expect(structure.count > 15)
+        for (name, sql) in try Self.structure(new) { #expect(structure[name] == sql) }
+        #expect(try fixture.query("PRAGMA integrity_check")[0][0] == "ok")
+        #expect(try fixture.value("SELECT count(*) FROM waiting") == 2)
         let slot = StoreFixture.slot()
         #expect(try await store.lease(app: .default, for: slot).pushes.map(\.entry) == [1, 2])
         _ = try fixture.query("INSERT INTO push_queue (device_token, payload, priority) VALUES ('\(token)', '{}', 1)")
         #expect(try fixture.value("SELECT max(message_id) FROM push_queue") == 4)
+        #expect(try fixture.value("SELECT max(entry) FROM theirs") == 4)
+        #expect(throws: (any Error).self) {
+            try fixture.query("INSERT INTO push_queue (device_token, payload, priority) VALUES ('\(token)', '{}', 2)")
+        }
     }
 
-    /// Every table and index by its SQL, without comments, blanks and quotes.
-    private static func structure(_ fixture: StoreFixture) throws -> [String] {
-        try fixture.query("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name").map { row in
-            let sql = (row[1] as String).split(separator: "\n").map { $0.split(separator: "--")[0] }.joined(
-                separator: " ")
-            return "\(row[0] as String): " + sql.filter { !$0.isWhitespace && $0 != "\"" }
-        }
+    /// The SQL of every table and index, without comments, blanks and quotes, by its name.
+    private static func structure(_ fixture: StoreFixture) throws -> [String: String] {
+        let rows = try fixture.query("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
+        return Dictionary(
+            uniqueKeysWithValues: rows.map { row in
+                let lines = (row[1] as String).split(separator: "\n").map { $0.split(separator: "--")[0] }
+                return (row[0], lines.joined(separator: " ").filter { !$0.isWhitespace && $0 != "\"" })
+            })
     }
 
     @Test("An upgrade that fails leaves the old version whole")

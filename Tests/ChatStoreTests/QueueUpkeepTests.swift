@@ -15,8 +15,17 @@ struct QueueUpkeepTests {
     /// A hot query must be answered from an index, and must not sort.
     private static let hot: [(String, String)] = [
         (
-            "SELECT message_id FROM push_queue WHERE app = ? AND state = 'pending' AND not_before IS NULL ORDER BY message_id LIMIT ?",
-            "push_queue_due"
+            """
+            SELECT message_id FROM push_queue q WHERE app = ? AND state = 'pending' AND not_before IS NULL AND TRUE
+            ORDER BY (q.unanswered > 1 OR q.refused > 0), q.message_id LIMIT ?
+            """, "push_queue_due"
+        ),
+        (
+            """
+            SELECT message_id FROM push_queue q WHERE app = ? AND state = 'pending' AND not_before IS NULL
+                AND (q.unanswered > 1 OR q.refused > 0) = 1
+            ORDER BY q.message_id LIMIT ?
+            """, "push_queue_due"
         ),
         (
             "SELECT min(not_before) FROM push_queue WHERE app = ? AND state = 'pending' AND not_before IS NOT NULL",

@@ -47,6 +47,7 @@ final class BinaryConnection: PooledConnection {
 
     /// All connections of a binary gateway are permanent.
     var isSaturated: Bool { false }
+    var isHeld: Bool { false }
 
     /// Frames the pushes into one buffer and hands it to the event loop.
     func write(_ lease: Lease, now: Timestamp) {

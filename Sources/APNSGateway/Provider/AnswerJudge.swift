@@ -27,7 +27,9 @@ struct AnswerJudge: Sendable {
     private func hint(_ refusal: ProviderRefusal, type: String) -> String? {
         switch refusal.known {
         case .badDeviceToken:
-            return "wrong environment? \(host) is \(environment), where only tokens of \(builds) are known"
+            return isDevelopment || isProduction
+                ? "wrong environment? \(host) is \(environment), where only tokens of \(builds) are known"
+                : "wrong environment?"
         case .deviceTokenNotForTopic, .badTopic, .topicDisallowed, .missingTopic:
             guard let topic = ProviderRequestTemplate.topic(type: type, bundleID: bundleID) else {
                 return "no topic was sent, because no bundle id is configured"
@@ -40,13 +42,9 @@ struct AnswerJudge: Sendable {
 
     private var isDevelopment: Bool { host.contains("sandbox") || host.contains("development") }
     private var isProduction: Bool { host == "api.push.apple.com" }
-    private var environment: String {
-        isDevelopment ? "the development environment" : isProduction ? "the production environment" : "one environment"
-    }
+    private var environment: String { "the \(isDevelopment ? "development" : "production") environment" }
     private var builds: String {
-        isDevelopment
-            ? "apps installed by Xcode"
-            : isProduction ? "apps from the App Store, TestFlight or ad-hoc distribution" : "that environment"
+        isDevelopment ? "apps installed by Xcode" : "apps from the App Store, TestFlight or ad-hoc distribution"
     }
 
     /// What an operator has to do so that the gateway takes our credentials.

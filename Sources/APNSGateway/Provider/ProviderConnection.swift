@@ -38,6 +38,7 @@ final class ProviderConnection: PooledConnection {
     var canBeSpared: Bool { false }
 
     var isSaturated: Bool { desk.isSaturated }
+    var isHeld: Bool { desk.isHeld }
 
     /// Builds the requests here, so that the event loop has less to do, and hands them over.
     func write(_ lease: Lease, now: Timestamp) {

@@ -17,11 +17,11 @@ extension ProviderConnectionHandler {
         if !state.outcomes.isEmpty { noteService(state.takeReport(), now: now) }
         let outcomes = state.takeOutcomes()
         // First, so that who has seen a verdict does not get a slot that its end has made void.
-        let hasRoom = desk.publish(
+        let isOfInterest = desk.publish(
             settled: outcomes.count, capacity: isOver ? 0 : state.capacity(at: now),
-            canBeSaturated: !isOver && state.isSaturated)
+            canBeSaturated: !isOver && state.isSaturated, hesitates: !isOver && state.hesitates(at: now))
         mailbox.put(VerdictBatch.verdicts(outcomes, on: epoch))
-        if hasRoom { listeners.changed() }
+        if isOfInterest { listeners.changed() }
         if let reason = state.retirement, !isRetired { noteRetired(reason) }
     }
 

@@ -86,12 +86,18 @@ extension ProviderConnectionState {
             report.troubles += 1
             good = .progress
         case .reconnect: retire(.goAway(refusal.reason))
-        case .mendCredentials: retire(.credentials(refusal))
+        case .mendCredentials:
+            unaccepted += 1
+            // Where pushes are taken, a single one may be what the credentials are not good for.
+            let isThePush = hasAccepted && unaccepted < ProviderLimits.toleratedRefusals
+            if !isThePush || refusal.isOfTokenAge { retire(.credentials(refusal)) }
         }
     }
 
     private mutating func noteProgress() {
         isProved = true
+        hasAccepted = true
+        unaccepted = 0
         refusals = 0
         if let believed = believedLimit {
             believedLimit = believed + 1 < peerLimit ?? 0 ? believed + 1 : nil
@@ -109,5 +115,12 @@ extension ProviderConnectionState {
         if refusals > limits.refusals { return retire(.refusedStreams) }
         let full = limits.firstPause.nanoseconds << Int64(min(refusals - 2, 20))
         pausedUntil = now + .nanoseconds(min(limits.longestPause.nanoseconds, full))
+    }
+}
+
+extension ProviderRefusal {
+    /// Whether it is the provider token and never the push.
+    fileprivate var isOfTokenAge: Bool {
+        known == .expiredProviderToken || known == .tooManyProviderTokenUpdates
     }
 }

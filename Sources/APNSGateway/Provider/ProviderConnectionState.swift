@@ -68,6 +68,10 @@ struct ProviderConnectionState: Sendable {
     var pausedUntil = NIODeadline.distantPast
     /// The peer has taken our credentials.
     var isProved: Bool
+    /// It has taken a push with them.
+    var hasAccepted = false
+    /// Answers in a row that say that it does not.
+    var unaccepted = 0
 
     private(set) var retirement: Retirement?
     var good = ReconnectPacing.Merit.nothing
@@ -101,10 +105,10 @@ struct ProviderConnectionState: Sendable {
         return isProved ? 2 * streamLimit : streamLimit
     }
 
-    /// What the connection was good for. Where the credentials are not accepted the next connection meets the same, unless
-    /// somebody does something: it must not come at once.
+    /// What the connection was good for. Where the credentials were never accepted the next connection meets the same,
+    /// unless somebody does something: it must not come at once.
     var merit: ReconnectPacing.Merit {
-        if case .credentials = retirement { .nothing } else { good }
+        if case .credentials = retirement, !hasAccepted { .nothing } else { good }
     }
 
     /// Every push has its outcome, and every stream is closed.
@@ -112,6 +116,11 @@ struct ProviderConnectionState: Sendable {
 
     /// The peer holds it back, and nothing else does.
     var isSaturated: Bool { retirement == nil && isProved && peerLimit != nil && pausedUntil == .distantPast }
+
+    /// It has not answered its first push at once; that may be the push's doing.
+    func hesitates(at now: NIODeadline) -> Bool {
+        retirement == nil && !isProved && !streams.isEmpty && now - clock.busySince >= limits.hesitation
+    }
 
     // MARK: What we do
 

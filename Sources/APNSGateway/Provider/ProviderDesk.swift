@@ -10,6 +10,8 @@ final class ProviderDesk: Sendable {
         var settled: UInt32 = 0
         var capacity = 0
         var canBeSaturated = false
+        /// The first push has been without an answer for some time.
+        var hesitates = false
         /// What was leased last has to be proved alone.
         var isProbing = false
 
@@ -34,6 +36,7 @@ final class ProviderDesk: Sendable {
     }
 
     var isSaturated: Bool { state.withLock { $0.canBeSaturated && !$0.isProbing && $0.room == nil } }
+    var isHeld: Bool { state.withLock { $0.isProbing || $0.hesitates } }
 
     func noteLeased(through identifier: UInt32, isProbe: Bool) {
         state.withLock { state in
@@ -45,14 +48,16 @@ final class ProviderDesk: Sendable {
     /// - Parameters:
     ///   - settled: how many more pushes have their verdict.
     ///   - capacity: how many may be here at once.
-    /// - Returns: whether there is room.
-    func publish(settled: Int, capacity: Int, canBeSaturated: Bool) -> Bool {
+    /// - Returns: whether those who wait should look again: there is room, or another connection would help.
+    func publish(settled: Int, capacity: Int, canBeSaturated: Bool, hesitates: Bool) -> Bool {
         state.withLock { state in
             state.settled += UInt32(settled)
             state.capacity = capacity
+            let isNews = hesitates && !state.hesitates
             state.canBeSaturated = canBeSaturated
+            state.hesitates = hesitates
             if state.outstanding <= 0 { state.isProbing = false }
-            return state.room != nil
+            return state.room != nil || isNews
         }
     }
 }

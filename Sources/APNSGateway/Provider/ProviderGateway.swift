@@ -86,8 +86,10 @@ package final class ProviderGateway: PushGateway {
         self.pool = ConnectionPool(
             target: target,
             size: .init(
-                permanent: 1, further: max(0, options.connections - 1), growthInterval: options.growthInterval),
-            epochs: epochs, mailbox: mailbox, clock: clock, logger: logger)
+                permanent: 1, further: max(0, options.connections - 1), spare: 1,
+                growthInterval: options.growthInterval),
+            epochs: epochs, mailbox: mailbox, clock: clock,
+            hasProgressed: { [temper] in temper.hasProgressed(now: .now()) }, logger: logger)
     }
 
     /// Connections from now on have another target; the open ones finish what is in flight, then close.

@@ -19,6 +19,11 @@ struct ProviderLimits: Sendable {
     var longestPause = TimeAmount.seconds(5)
     /// Refusals of streams in a row, each after a pause, that end the connection.
     var refusals = 10
+    /// How long the first push may take until another connection is opened beside this one.
+    var hesitation = TimeAmount.seconds(1)
+    /// Answers in a row that say that the credentials are not accepted, after which a connection that has taken pushes is
+    /// replaced.
+    static let toleratedRefusals = 3
     /// Streams that are open at once until the peer has taken the credentials.
     var provingStreams = 1
     /// Streams after which a connection is replaced, long before their numbers run out at 2^30.

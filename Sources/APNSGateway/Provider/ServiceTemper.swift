@@ -18,9 +18,13 @@ final class ServiceTemper: Sendable {
         case trying
     }
 
+    /// How long a good answer speaks for the service.
+    private static let memory = TimeAmount.seconds(60)
+
     private struct State {
         var mood = Mood.calm(troubles: 0)
         var pacing = ReconnectPacing()
+        var lastGood: NIODeadline?
     }
 
     private let state = Mutex(State())
@@ -46,6 +50,11 @@ final class ServiceTemper: Sendable {
         }
     }
 
+    /// Whether there was a good answer a moment ago.
+    func hasProgressed(now: NIODeadline) -> Bool {
+        state.withLock { $0.lastGood.map { now - $0 < Self.memory } ?? false }
+    }
+
     func noteWritten() {
         state.withLock { state in
             if case .curious = state.mood { state.mood = .trying }
@@ -57,7 +66,7 @@ final class ServiceTemper: Sendable {
     func note(good: Int, troubles: Int, now: NIODeadline, random: Double) -> TimeAmount? {
         state.withLock { state in
             if good > 0 {
-                state = State()
+                state = State(lastGood: now)
                 return nil
             }
             switch state.mood {

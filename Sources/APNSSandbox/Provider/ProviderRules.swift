@@ -74,8 +74,7 @@ struct ProviderRules {
         guard let topic = request.topic ?? standard else { throw .init(.missingTopic) }
         guard Self.isTopic(topic) else { throw .init(.badTopic) }
         if let named, !Self.fits(topic, named) { throw .init(.badTopic) }
-        let type =
-            named ?? PushType.allCases.first { !$0.topicSuffix.isEmpty && topic.hasSuffix($0.topicSuffix) } ?? .alert
+        let type = named ?? Self.type(of: topic)
         if let certificate {
             let topics = certificate.topics.isEmpty ? [certificate.topic ?? ""] : certificate.topics
             // The other spelling of the complication's suffix stands for the first.

@@ -15,7 +15,9 @@ extension Configuration {
         var changes = Self.differences(SettingsTable.relay, self, new, app: nil)
         for app in apps {
             if let other = new.app(app.name) {
-                changes += Self.differences(SettingsTable.app, app, other, app: app.name)
+                changes += Self.differences(SettingsTable.app, app, other, app: app.name).map {
+                    SettingChange(setting: $0.setting, needsRestart: $0.needsRestart || app.gateway != other.gateway)
+                }
             } else {
                 changes.append(SettingChange(setting: "apps.\(app.name)", needsRestart: true))
             }
@@ -35,7 +37,8 @@ extension Configuration {
         var result = self
         for setting in SettingsTable.relay where !setting.needsRestart { setting.copy(new, &result) }
         result.apps = apps.map { app in
-            guard let other = new.app(app.name) else { return app }
+            // The settings of one gateway are no good to the other.
+            guard let other = new.app(app.name), other.gateway == app.gateway else { return app }
             var app = app
             for setting in SettingsTable.app where !setting.needsRestart { setting.copy(other, &app) }
             return app

@@ -145,22 +145,59 @@ struct ProviderConnectionStateTests {
         answer(&state, 5)
         #expect(state.takeReport() == .init(good: 2, troubles: 1))
         #expect(state.merit == .progress)
-        refuse(&state, 7, ProviderRefusal(.invalidProviderToken))
-        #expect(state.merit == .nothing)
     }
 
-    @Test("Once credentials were refused, nothing that follows makes the connection a good one")
+    @Test("Where credentials were never accepted, nothing that follows makes the connection a good one")
     func refusedCredentials() throws {
         var state = try state(waiting: 4)
         _ = open(&state)
-        answer(&state, 1)
-        #expect(state.merit == .progress)
-        refuse(&state, 3, ProviderRefusal(.badCertificateEnvironment))
-        refuse(&state, 5, ProviderRefusal(.unregistered))
-        answer(&state, 7)
-        state.received(goAwayAfter: 7, reason: "Shutdown")
+        refuse(&state, 1, ProviderRefusal(.badCertificateEnvironment))
+        refuse(&state, 3, ProviderRefusal(.unregistered))
         #expect(state.merit == .nothing)
         #expect(state.retirement == .credentials(ProviderRefusal(.badCertificateEnvironment)))
+    }
+
+    @Test(
+        "Where pushes are taken, one that is refused for its credentials does not end the connection; three in a row do"
+    )
+    func refusedInBetween() throws {
+        var state = try state(waiting: 8)
+        _ = open(&state)
+        answer(&state, 1)
+        for (stream, isTaken) in [(3, false), (5, false), (7, true), (9, false), (11, false)] {
+            if isTaken {
+                answer(&state, stream)
+            } else {
+                refuse(&state, stream, ProviderRefusal(.invalidProviderToken))
+            }
+        }
+        #expect(state.retirement == nil)
+        refuse(&state, 13, ProviderRefusal(.invalidProviderToken))
+        #expect(state.retirement == .credentials(ProviderRefusal(.invalidProviderToken)))
+        // The next may come at once: it has another token, or one push more will tell.
+        #expect(state.merit == .progress)
+    }
+
+    @Test("A provider token that is too old ends the connection at once", arguments: [true, false])
+    func expired(hasAccepted: Bool) throws {
+        var state = try state(waiting: 2)
+        _ = open(&state)
+        if hasAccepted { answer(&state, 1) }
+        refuse(&state, 3, ProviderRefusal(.expiredProviderToken))
+        #expect(state.retirement == .credentials(ProviderRefusal(.expiredProviderToken)))
+        #expect(state.merit == (hasAccepted ? .progress : .nothing))
+    }
+
+    @Test("A first push without an answer holds up no others for longer than a moment")
+    func hesitation() throws {
+        var state = try state(waiting: 1, isProved: false)
+        let now = NIODeadline.now()
+        #expect(!state.hesitates(at: now + .hours(1)))
+        _ = state.open(now: now, wall: Timestamp(milliseconds: 0))
+        #expect(!state.hesitates(at: now + .milliseconds(999)))
+        #expect(state.hesitates(at: now + .seconds(1)))
+        answer(&state, 1)
+        #expect(!state.hesitates(at: now + .seconds(1)))
     }
 
     @Test(

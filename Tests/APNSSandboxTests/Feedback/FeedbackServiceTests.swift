@@ -63,8 +63,9 @@ struct FeedbackServiceTests {
                 for tuple in tuples { state.feedback.append(tuple, topic: sandbox.credentials.topic) }
             }
             let dying = try await sandbox.feedback()
-            try await dying.stopReading()
-            try await dying.abort()
+            // On a busy machine the sandbox may have lost patience first.
+            try? await dying.stopReading()
+            try? await dying.abort()
             #expect(try await waiting(sandbox) == tuples.count)
 
             let ending = try await sandbox.feedback().end()

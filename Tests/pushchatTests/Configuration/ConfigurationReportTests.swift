@@ -148,4 +148,17 @@ import Testing
         let rest = result.changes(to: new).filter { !$0.needsRestart }
         #expect(rest == [])
     }
+
+    @Test("An app that is to speak the other protocol keeps everything until a restart")
+    func otherGateway() throws {
+        var old = Configuration(environment: .development)
+        old.apps[0].certificate = "/old.pem"
+        var new = Configuration(environment: .development)
+        new.apps[0] = AppConfiguration(name: .default, environment: .development, gateway: .binary)
+        new.apps[0].certificate = "/new.pem"
+        #expect(old.adopting(new).apps == old.apps)
+        let changes = old.changes(to: new)
+        #expect(changes.contains { $0.setting == "apps.default.certificate" })
+        #expect(changes.filter { !$0.needsRestart } == [])
+    }
 }
