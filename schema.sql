@@ -89,12 +89,12 @@ CREATE TABLE push_queue (
     push_type TEXT,  -- as Apple spells it; NULL: background if the payload only wakes the app, else alert
     collapse_id TEXT,  -- of pushes with the same, the device shows one
     apns_id TEXT,  -- what Apple knows the push by: a UUID, given before it is first written, kept over repeats
-    refused INTEGER NOT NULL DEFAULT 0,  -- how often the gateway did not accept the credentials when it came
+    refused INTEGER NOT NULL DEFAULT 0,  -- how often the gateway sent it back, or did not accept the credentials with it
     CHECK (state <> 'written' OR (connection_epoch IS NOT NULL AND identifier IS NOT NULL)),
     CHECK ((state = 'sent') = (time_sent IS NOT NULL))
 ) STRICT;
 -- What can go now, in order, what has made trouble behind the rest; what waits for its time.
-CREATE INDEX push_queue_due ON push_queue (app, (unanswered > 1 OR refused > 0), message_id)
+CREATE INDEX push_queue_due ON push_queue (app, (unanswered > 0 OR refused > 0), message_id)
     WHERE state = 'pending' AND not_before IS NULL;
 CREATE INDEX push_queue_waiting ON push_queue (app, not_before) WHERE state = 'pending' AND not_before IS NOT NULL;
 -- What a connection has in flight.

@@ -70,6 +70,9 @@ struct DispatchLog: Sendable {
             case .notAuthorized(let reason):
                 metadata["reason"] = "\(reason)"
                 logger.notice("credentials not accepted, repeating later", metadata: metadata)
+            case .sentBack(let reason):
+                metadata["reason"] = "\(reason)"
+                logger.info("sent back by the gateway, repeating", metadata: metadata)
             case .notProcessed:
                 logger.info("not processed, repeating", metadata: metadata)
             case .unanswered(let reason):

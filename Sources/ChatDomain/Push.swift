@@ -69,6 +69,8 @@ package enum Outcome: Sendable, Hashable {
     /// The gateway does not accept who sends, and the push waits for better credentials: repeat after a delay, for ever,
     /// unless others of the app get through meanwhile. Then it is the push.
     case notAuthorized(reason: String)
+    /// Written, and certainly not processed: repeat at once, but behind the others; when that goes on, after a delay.
+    case sentBack(reason: String)
     /// Certainly not processed: repeat at once.
     case notProcessed
     /// The connection went and nobody knows: repeat, and count it.

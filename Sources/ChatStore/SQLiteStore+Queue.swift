@@ -30,7 +30,7 @@ extension SQLiteStore: PushQueue {
     }
 
     /// As the index push_queue_due has it.
-    private static let hasMadeTrouble = "(q.unanswered > 1 OR q.refused > 0)"
+    private static let hasMadeTrouble = "(q.unanswered > 0 OR q.refused > 0)"
 
     private func isTroubleDue(app: AppName, _ db: Database) throws -> Bool {
         try Bool.fetchOne(

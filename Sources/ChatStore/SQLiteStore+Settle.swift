@@ -85,6 +85,9 @@ extension SQLiteStore {
         case .notAuthorized(let reason):
             return settlement(
                 try change(Self.suspicion("refused", spared: 0, limit: 10), [reason, time, now.milliseconds]), .pending)
+        case .sentBack(let reason):
+            return settlement(
+                try change(Self.suspicion("refused", spared: 3, limit: 30), [reason, time, now.milliseconds]), .pending)
         case .retry(let reason):
             return try retry(verdict, reason: reason, key: key, now: now, db)
         }

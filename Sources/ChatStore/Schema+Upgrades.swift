@@ -20,7 +20,7 @@ extension Schema {
         WHERE type = 'table' AND name = 'push_queue';
         PRAGMA writable_schema = RESET;
         DROP INDEX push_queue_due;
-        CREATE INDEX push_queue_due ON push_queue (app, (unanswered > 1 OR refused > 0), message_id)
+        CREATE INDEX push_queue_due ON push_queue (app, (unanswered > 0 OR refused > 0), message_id)
             WHERE state = 'pending' AND not_before IS NULL;
         CREATE TABLE provider_tokens (
             team_id TEXT NOT NULL,

@@ -17,13 +17,13 @@ struct QueueUpkeepTests {
         (
             """
             SELECT message_id FROM push_queue q WHERE app = ? AND state = 'pending' AND not_before IS NULL AND TRUE
-            ORDER BY (q.unanswered > 1 OR q.refused > 0), q.message_id LIMIT ?
+            ORDER BY (q.unanswered > 0 OR q.refused > 0), q.message_id LIMIT ?
             """, "push_queue_due"
         ),
         (
             """
             SELECT message_id FROM push_queue q WHERE app = ? AND state = 'pending' AND not_before IS NULL
-                AND (q.unanswered > 1 OR q.refused > 0) = 1
+                AND (q.unanswered > 0 OR q.refused > 0) = 1
             ORDER BY q.message_id LIMIT ?
             """, "push_queue_due"
         ),

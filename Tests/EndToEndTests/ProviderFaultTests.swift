@@ -167,4 +167,51 @@ struct ProviderFaultTests {
         print("HTTP/2 mixture: \(before) MB before, \(after) MB after, \(stats.mostStreams) streams at most")
         #expect(after - before < 100)
     }
+
+    @Test(
+        "A device whose pushes always end badly holds up nobody else",
+        .timeLimit(.minutes(4)),
+        arguments: [
+            ["action": "drop"], ["action": "reset"], ["action": "close"], ["action": "reset_stream"],
+            ["action": "refuse_stream"], ["action": "goaway"], ["action": "status", "reason": "InvalidProviderToken"],
+            ["action": "status", "reason": "ExpiredProviderToken"], ["action": "status", "reason": "Shutdown"],
+            ["action": "status", "reason": "ServiceUnavailable"],
+        ])
+    func poisoned(fault: [String: String]) async throws {
+        let folder = try Folder()
+        let sandbox = try await SandboxProcess.start(folder, ["--stream-limit", "100"])
+        let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
+        let bad = (0..<5).map { Name.token(900_000 + $0) }
+        for token in bad {
+            try await sandbox.fault(
+                (fault as [String: any Sendable]).merging(["token": token, "times": 1_000_000]) { $1 },
+                protocol: "http2")
+        }
+        func insert(_ tokens: [String]) throws {
+            for token in tokens {
+                _ = try relay.query(
+                    "INSERT INTO push_queue (device_token, payload) VALUES (?, ?)", [token, #"{"aps":{"alert":"hi"}}"#])
+            }
+        }
+        // The bad ones first, and again in between.
+        let good = 300
+        var sent: [Duration] = []
+        for round in 0..<good / 30 {
+            if round.isMultiple(of: 3) { try insert(bad) }
+            let start = ContinuousClock.now
+            try insert((0..<30).map { Name.token(round * 30 + $0) })
+            let last = Name.token(round * 30 + 29)
+            try await eventually("the round has passed", within: .seconds(40), every: .milliseconds(50)) {
+                try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent' AND device_token = '\(last)'")
+                    == 1
+            }
+            sent.append(ContinuousClock.now - start)
+        }
+        try await eventually("all good ones are sent", within: .seconds(60)) {
+            try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent'") == good
+        }
+        print("HTTP/2 poison \(fault): rounds of \(sent.map { $0.formatted(.units(allowed: [.milliseconds])) })")
+        let accepted = try await sandbox.notifications().filter { $0.answer == "accepted" }
+        #expect(Set(accepted.map(\.token)).count == good)
+    }
 }

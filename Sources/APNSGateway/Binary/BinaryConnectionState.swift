@@ -209,7 +209,7 @@ extension Verdict {
     fileprivate var isProgress: Bool {
         switch outcome {
         case .accepted, .retry, .unregistered: true
-        case .rejected, .notAuthorized, .notProcessed, .unanswered: false
+        case .rejected, .notAuthorized, .sentBack, .notProcessed, .unanswered: false
         }
     }
 

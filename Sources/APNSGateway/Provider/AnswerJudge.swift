@@ -18,7 +18,7 @@ struct AnswerJudge: Sendable {
                 since: Timestamp(milliseconds: max(0, min(refusal.timestamp ?? .max, writtenAt.milliseconds))),
                 reason: refusal.reason)
         case .retryDevice, .retryService: .retry(reason: refusal.reason)
-        case .reconnect: .notProcessed
+        case .reconnect: .sentBack(reason: refusal.reason)
         case .mendCredentials: .notAuthorized(reason: refusal.reason)
         }
     }

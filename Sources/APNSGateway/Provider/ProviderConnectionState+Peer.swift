@@ -34,7 +34,7 @@ extension ProviderConnectionState {
         if stream.status == 200 {
             answered(id, now: now)
         } else if isRefused, stream.status == 0 {
-            settle(id, .notProcessed)
+            settle(id, .sentBack(reason: "RefusedStream"))
             noteRefused(id, now: now)
         } else {
             settle(id, stream.outcomeUnfinished(reason: "StreamReset"))
@@ -50,7 +50,7 @@ extension ProviderConnectionState {
     /// Streams above `last` were not and will not be processed (RFC 9113 §6.8).
     mutating func received(goAwayAfter last: Int, reason: String) {
         for (id, stream) in streams where id > last {
-            if !stream.isSettled { outcomes.append((stream.identifier, .notProcessed)) }
+            if !stream.isSettled { outcomes.append((stream.identifier, .sentBack(reason: "GoAway"))) }
             streams[id] = nil
         }
         retire(.goAway(reason))

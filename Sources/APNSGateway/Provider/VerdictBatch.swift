@@ -28,7 +28,7 @@ extension Outcome {
     /// The others need the entry and its device.
     fileprivate var isShared: Bool {
         switch self {
-        case .accepted, .notProcessed, .unanswered: true
+        case .accepted, .notProcessed, .sentBack, .unanswered: true
         case .rejected, .unregistered, .retry, .notAuthorized: false
         }
     }
