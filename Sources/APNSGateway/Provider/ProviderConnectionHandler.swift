@@ -230,7 +230,7 @@ final class ProviderConnectionHandler: ChannelInboundHandler {
         guard !isOver else { return }
         isOver = true
         endOfPause?.cancel()
-        if isSecure, !state.hasSettings, !isRetired {
+        if isSecure, !state.hasSettings, !isRetired, code == .noError {
             logger.warning("gateway closed just after the handshake; does it accept the certificate?")
         }
         state.end(reason: reason)

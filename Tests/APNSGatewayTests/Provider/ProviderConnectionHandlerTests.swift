@@ -29,6 +29,7 @@ struct ProviderConnectionHandlerTests {
     private func answer(_ channel: EmbeddedChannel, _ streams: some Sequence<Int>) throws {
         var bytes = ByteBuffer()
         for stream in streams { bytes.writeImmutableBuffer(Wire.accept(stream)) }
+        bytes.writeImmutableBuffer(Wire.windowUpdate(100_000))
         try channel.writeInbound(bytes)
     }
 
