@@ -127,6 +127,33 @@ struct ProviderConnectionHandlerTests {
         _ = try? channel.finish()
     }
 
+    @Test("Whatever the gateway sends, each push has one verdict", arguments: 0..<4)
+    func anything(seed: Int) async throws {
+        var random = Seeded(state: UInt64(seed))
+        let template = ProviderRequestTemplate(host: "host", bundleID: nil, token: nil)
+        let frames = FrameReaderTests.conversation.map(\.bytes).filter { $0.readableBytes < 1000 }
+        var rounds = 0
+        for _ in 0..<100 {
+            let (channel, handler) = try connection(streams: 3)
+            handler.desk.noteLeased(through: 6, isProbe: false)
+            handler.write(try (UInt32(1)...6).map { template.request(for: try ProviderRig.push($0)) })
+            while channel.isActive, rounds % 5 > 0 || Bool.random(using: &random) {
+                let bytes = Wire.mutilated(frames, using: &random)
+                try channel.writeInbound(ByteBuffer(bytes: bytes))
+                rounds += 1
+            }
+            _ = try? channel.finish()
+        }
+        mailbox.close()
+        let verdicts = await mailbox.take() ?? []
+        #expect(verdicts.reduce(0) { $0 + $1.identifiers.count } == 600)
+        for number in UInt32(1)...6 {
+            #expect(verdicts.count { $0.identifiers.contains(number) } == 100)
+        }
+        #expect(rounds > 100)
+        #expect(Set(verdicts.map { "\($0.outcome)".prefix(6) }).count >= 3)
+    }
+
     @Test("Without a bundle id no topic is sent; collapse ids, priorities and expirations are what they should be")
     func requests() throws {
         let template = ProviderRequestTemplate(host: "host", bundleID: nil, token: nil)

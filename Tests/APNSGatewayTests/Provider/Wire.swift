@@ -62,4 +62,38 @@ enum Wire {
         }
         return frames
     }
+
+    /// Some of the frames, some of them spoilt.
+    static func mutilated(
+        _ frames: [ByteBuffer], wildly: Bool = false, using random: inout some RandomNumberGenerator
+    ) -> [UInt8] {
+        var bytes: [UInt8] = []
+        for _ in 0..<Int.random(in: 1...12, using: &random) {
+            var frame = Array(frames.randomElement(using: &random)?.readableBytesView ?? ByteBufferView())
+            switch Int.random(in: 0..<6, using: &random) {
+            case 0:
+                let index = Int.random(in: 0..<frame.count, using: &random)
+                frame[index] = UInt8.random(in: 0...255, using: &random)
+            case 1: frame[Int.random(in: 3..<9, using: &random)] ^= 1 << UInt8.random(in: 0..<8, using: &random)
+            case 2 where frame.count > 9: frame.removeLast()
+            case 3 where wildly: frame = (0..<40).map { _ in UInt8.random(in: 0...255, using: &random) }
+            default: break
+            }
+            bytes += frame
+        }
+        return bytes
+    }
+}
+
+/// A random number generator whose numbers are the same in every run (SplitMix64).
+struct Seeded: RandomNumberGenerator {
+    var state: UInt64
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9e37_79b9_7f4a_7c15
+        var word = state
+        word = (word ^ (word >> 30)) &* 0xbf58_476d_1ce4_e5b9
+        word = (word ^ (word >> 27)) &* 0x94d0_49bb_1331_11eb
+        return word ^ (word >> 31)
+    }
 }

@@ -24,7 +24,9 @@ struct FrameWriter: Sendable {
     private var streamWindow = firstWindow
     private var frameSize = FrameHeader.defaultPayload
     private var rests: [Int: Rest] = [:]
-    private var encoder = HPACKEncoder(allocator: ByteBufferAllocator(), maxDynamicTableSize: headerTable)
+    /// Without Huffman coding: of hexadecimal digits it would save a third, forty bytes a push, and costs a fifth of the speed.
+    private var encoder = HPACKEncoder(
+        allocator: ByteBufferAllocator(), useHuffmanEncoding: false, maxDynamicTableSize: headerTable)
 
     /// Bytes that are to be sent.
     var size: Int { output.readableBytes }
