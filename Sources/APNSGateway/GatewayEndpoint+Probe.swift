@@ -1,5 +1,4 @@
 import NIOCore
-import NIOHTTP2
 import NIOPosix
 
 extension GatewayEndpoint {
@@ -30,7 +29,7 @@ extension GatewayEndpoint {
     private func probeHTTP2() async throws {
         let (channel, settings) = try await connect(on: MultiThreadedEventLoopGroup.singleton) { channel in
             let probe = SettingsProbe(settings: channel.eventLoop.makePromise(), limit: Self.timeout)
-            try channel.pipeline.syncOperations.addHandlers([ProviderLimits.http2Handler(), probe])
+            try channel.pipeline.syncOperations.addHandler(probe)
             return probe.settings.futureResult
         }
         do {
@@ -45,9 +44,9 @@ extension GatewayEndpoint {
             throw GatewayUnreachable(
                 "\(host):\(port) closed just after the handshake; it may not accept the certificate")
         }
-        let goodbye = HTTP2Frame(
-            streamID: .rootStream, payload: .goAway(lastStreamID: .rootStream, errorCode: .noError, opaqueData: nil))
-        try? await channel.writeAndFlush(goodbye)
+        var goodbye = FrameWriter()
+        goodbye.goAway(.noError)
+        if let bytes = goodbye.take() { try? await channel.writeAndFlush(bytes) }
         try? await channel.close()
     }
 
@@ -83,10 +82,12 @@ private final class FailureHolder: ChannelInboundHandler, Sendable {
 
 /// Waits for the frame with which a peer that speaks HTTP/2 begins.
 private final class SettingsProbe: ChannelInboundHandler {
-    typealias InboundIn = HTTP2Frame
+    typealias InboundIn = ByteBuffer
+    typealias OutboundOut = ByteBuffer
 
     let settings: EventLoopPromise<Void>
     private let limit: TimeAmount
+    private var session = HTTP2Session()
 
     init(settings: EventLoopPromise<Void>, limit: TimeAmount) {
         self.settings = settings
@@ -98,11 +99,29 @@ private final class SettingsProbe: ChannelInboundHandler {
             settings.fail(GatewayUnreachable("no HTTP/2 SETTINGS in time"))
         }
         settings.futureResult.whenComplete { _ in deadline.cancel() }
+        flush(context)
         context.fireChannelActive()
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        if case .settings(.settings) = unwrapInboundIn(data).payload { settings.succeed() }
+        session.feed(unwrapInboundIn(data), now: context.eventLoop.now)
+        do {
+            while let event = try session.next() {
+                if case .settings = event { settings.succeed() }
+            }
+            flush(context)
+        } catch {
+            settings.fail(GatewayUnreachable("it does not keep to the rules of HTTP/2: \(error)"))
+            session.goAway(error.code)
+            flush(context)
+            context.close(promise: nil)
+        }
+    }
+
+    private func flush(_ context: ChannelHandlerContext) {
+        guard let bytes = session.takeOutput() else { return }
+        context.writeAndFlush(wrapOutboundOut(bytes), promise: nil)
+        session.noteSent(bytes, isTaken: context.channel.isWritable)
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {

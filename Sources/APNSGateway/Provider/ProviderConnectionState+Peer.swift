@@ -28,7 +28,7 @@ extension ProviderConnectionState {
         if endsStream { answered(id, now: now) }
     }
 
-    /// The peer, or NIOHTTP2 in its stead, has ended a stream early.
+    /// The peer has ended a stream early.
     mutating func received(reset isRefused: Bool, on id: Int, now: NIODeadline) {
         guard let stream = streams[id], !stream.isSettled else { return }
         if stream.status == 200 {

@@ -2,7 +2,6 @@ import APNSWire
 package import ChatDomain
 package import Logging
 import NIOCore
-import NIOHTTP2
 import NIOPosix
 import Synchronization
 
@@ -152,7 +151,7 @@ package final class ProviderGateway: PushGateway {
                 temper: temper, clock: clock,
                 listeners: .init(changed: changed, credentialsRefused: { target.note($0, token: token) }),
                 logger: opening.logger)
-            try channel.pipeline.syncOperations.addHandlers([ProviderLimits.http2Handler(), handler])
+            try channel.pipeline.syncOperations.addHandler(handler)
             return ProviderConnection(
                 epoch: opening.epoch, channel: channel, handler: handler, template: template, temper: temper,
                 payloadLimit: options.payloadLimit, largerLimits: options.largerLimits)

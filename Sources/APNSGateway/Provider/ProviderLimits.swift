@@ -1,6 +1,4 @@
-import APNSWire
 import NIOCore
-import NIOHTTP2
 
 /// What one connection of the provider API puts up with, and how long.
 struct ProviderLimits: Sendable {
@@ -31,7 +29,7 @@ struct ProviderLimits: Sendable {
 
     /// Streams that are open at once, whatever the peer allows.
     static let openStreams = 2000
-    /// What counts until the peer says how many streams it allows: NIOHTTP2 holds back more than these.
+    /// What counts until the peer says how many streams it allows: what the RFC asks every peer to allow (§6.5.2).
     static let unstatedStreams = 100
     /// Pushes in one lease.
     static let leaseLimit = 1000
@@ -41,35 +39,4 @@ struct ProviderLimits: Sendable {
         let shortest = min(min(answer, silence), min(quiet, min(pong, drain)))
         return max(.milliseconds(10), min(.seconds(1), .nanoseconds(shortest.nanoseconds / 4)))
     }
-
-    /// PING and SETTINGS frames, and resets of streams, that the peer may send in thirty seconds. Apple changes the limit
-    /// of streams as it likes; NIOHTTP2 would call 200 an attack.
-    private static let controlFrames = 20_000
-    private static let resets = 100_000
-    /// Streams that we have reset and whose late answers are overlooked. NIOHTTP2 remembers 32, and ends the connection
-    /// over an answer to any other.
-    private static let resetStreams = 2 * openStreams
-
-    /// The handler that speaks HTTP/2: no server push, no PRIORITY, everything else as the RFC has it.
-    static func http2Handler() -> NIOHTTP2Handler {
-        var connection = NIOHTTP2Handler.ConnectionConfiguration()
-        connection.initialSettings = [
-            HTTP2Setting(parameter: .enablePush, value: 0),
-            HTTP2Setting(parameter: .maxHeaderListSize, value: longestHeaders),
-        ]
-        // Costs a third of the speed. Of what we send the names are fixed; of answers only the status and a bounded body
-        // are read, and a stream without a status is no answer.
-        connection.headerBlockValidation = .disabled
-        connection.contentLengthValidation = .disabled
-        connection.maximumRecentlyResetStreams = resetStreams
-        connection.controlFrameRateLimit.maximumCount = controlFrames
-        var stream = NIOHTTP2Handler.StreamConfiguration()
-        stream.streamResetFrameRateLimit.maximumCount = resets
-        return NIOHTTP2Handler(mode: .client, connectionConfiguration: connection, streamConfiguration: stream)
-    }
-
-    /// Bytes of an answer's headers; Apple's have under two hundred.
-    private static let longestHeaders = 16 << 10
-    /// Bytes of bodies that the peer may send before it has to wait for us (RFC 9113 §6.9.2).
-    static let inboundWindow = 65_535
 }

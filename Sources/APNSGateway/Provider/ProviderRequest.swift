@@ -1,16 +1,14 @@
 import APNSWire
 import ChatDomain
-import NIOCore
 import NIOHPACK
 
 /// One push as the provider API wants it: a stream's headers and body, and what is needed to judge the answer.
 struct ProviderRequest: Sendable {
     let identifier: UInt32
-    let token: DeviceToken
     /// The push's type, as the gateway spells it.
     let type: String
     let headers: HPACKHeaders
-    let body: ByteBuffer
+    let body: [UInt8]
 }
 
 /// What the requests of one connection have in common.
@@ -68,7 +66,6 @@ struct ProviderRequestTemplate: Sendable {
             headers.add(name: ProviderHeader.collapseID, value: collapseID, indexing: changing)
         }
         return ProviderRequest(
-            identifier: push.identifier, token: push.token, type: push.type, headers: headers,
-            body: ByteBuffer(bytes: push.payload))
+            identifier: push.identifier, type: push.type, headers: headers, body: push.payload)
     }
 }

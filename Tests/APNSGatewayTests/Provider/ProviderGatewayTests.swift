@@ -17,12 +17,12 @@ struct ProviderGatewayTests {
     @Test("Every push gets exactly one verdict, few verdicts cover many, and the limit of streams is kept")
     func many() async throws {
         let rig = try await ProviderRig(script: Self.accept)
-        // Few, because HPACK takes a millisecond each in a debug build.
-        let outcomes = await rig.outcomes(try await rig.send(1_000))
+        // No more, because HPACK takes a fifth of a millisecond each in a debug build, most of it in the server.
+        let outcomes = await rig.outcomes(try await rig.send(5_000))
         #expect(outcomes.allSatisfy { $0 == .accepted })
-        #expect(outcomes.count == 1_000)
+        #expect(outcomes.count == 5_000)
         #expect(rig.doubles == 0)
-        #expect(rig.verdictCount < 400)
+        #expect(rig.verdictCount < 1_500)
         #expect(rig.violations == 0)
         #expect(rig.peers.count == 1)
         await rig.end()

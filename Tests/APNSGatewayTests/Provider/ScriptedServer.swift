@@ -103,8 +103,11 @@ struct ScriptedPeer: Sendable {
         channel.writeAndFlush(HTTP2Frame(streamID: HTTP2StreamID(stream), payload: payload), promise: nil)
     }
 
+    /// Answers to what is read at once go out at once.
     func accept(_ stream: Int) {
-        send(.headers(.init(headers: [":status": "200"], endStream: true)), on: stream)
+        let payload = HTTP2Frame.FramePayload.headers(.init(headers: [":status": "200"], endStream: true))
+        channel.write(HTTP2Frame(streamID: HTTP2StreamID(stream), payload: payload), promise: nil)
+        channel.eventLoop.execute { [channel] in channel.flush() }
     }
 
     func refuse(_ stream: Int, _ refusal: ProviderRefusal) {
