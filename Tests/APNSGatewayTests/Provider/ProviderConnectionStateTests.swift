@@ -115,8 +115,8 @@ struct ProviderConnectionStateTests {
             (ProviderRefusal(.expiredToken), .unregistered(since: wall, reason: "ExpiredToken"), false),
             (ProviderRefusal(.tooManyRequests), .retry(reason: "TooManyRequests"), false),
             (ProviderRefusal(.internalServerError), .retry(reason: "InternalServerError"), false),
-            (ProviderRefusal(.shutdown), .notProcessed, true),
-            (ProviderRefusal(.idleTimeout), .notProcessed, true),
+            (ProviderRefusal(.shutdown), .sentBack(reason: "Shutdown"), true),
+            (ProviderRefusal(.idleTimeout), .sentBack(reason: "IdleTimeout"), true),
             (ProviderRefusal(.expiredProviderToken), .notAuthorized(reason: "ExpiredProviderToken"), true),
             (
                 ProviderRefusal(.tooManyProviderTokenUpdates),
@@ -269,10 +269,10 @@ struct ProviderConnectionStateTests {
         _ = open(&state)
         answer(&state, 7)
         state.received(goAwayAfter: 3, reason: "Shutdown")
-        #expect(outcomes(&state) == [3: .notProcessed, 4: .accepted, 5: .notProcessed, 6: .notProcessed])
+        #expect(outcomes(&state) == [3: .sentBack(reason: "GoAway"), 4: .accepted, 5: .notProcessed, 6: .notProcessed])
         #expect(open(&state) == [])
         state.received(goAwayAfter: 1, reason: "Shutdown")
-        #expect(outcomes(&state) == [2: .notProcessed])
+        #expect(outcomes(&state) == [2: .sentBack(reason: "GoAway")])
         #expect(!state.isEmpty)
         answer(&state, 1)
         #expect(outcomes(&state) == [1: .accepted])
@@ -314,7 +314,7 @@ struct ProviderConnectionStateTests {
         #expect(third.count == 4)
         for stream in third { answer(&state, stream) }
         #expect(state.streamLimit == 8)
-        #expect(state.takeOutcomes().filter { $0.outcome == .notProcessed }.count == 24)
+        #expect(state.takeOutcomes().filter { $0.outcome == .sentBack(reason: "RefusedStream") }.count == 24)
     }
 
     @Test("A gateway that goes on refusing every stream is left")

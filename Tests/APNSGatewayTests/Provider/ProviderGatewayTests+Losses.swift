@@ -18,7 +18,9 @@ extension ProviderGatewayTests {
         }
         let slot = try await rig.slot()
         let outcomes = await rig.outcomes(try rig.write(slot, 10))
-        #expect(outcomes == Array(repeating: .accepted, count: 5) + Array(repeating: .notProcessed, count: 5))
+        #expect(
+            outcomes == Array(repeating: .accepted, count: 5)
+                + Array(repeating: .sentBack(reason: "GoAway"), count: 5))
         let next = try await rig.slot()
         #expect(next.connection != slot.connection)
         #expect(rig.doubles == 0)
@@ -34,7 +36,7 @@ extension ProviderGatewayTests {
             peer.accept(1)
         }
         let outcomes = await rig.outcomes(try rig.write(try await rig.slot(), 4))
-        #expect(outcomes == [.accepted, .notProcessed, .notProcessed, .notProcessed])
+        #expect(outcomes == [.accepted] + Array(repeating: .sentBack(reason: "GoAway"), count: 3))
         await rig.end()
     }
 
@@ -61,7 +63,7 @@ extension ProviderGatewayTests {
         while left > 0 {
             let slot = try await rig.slot()
             let outcomes = await rig.outcomes(try rig.write(slot, min(left, slot.room)))
-            #expect(outcomes.allSatisfy { $0 == .accepted || $0 == .notProcessed })
+            #expect(outcomes.allSatisfy { $0 == .accepted || $0 == .sentBack(reason: "RefusedStream") })
             left -= outcomes.filter { $0 == .accepted }.count
         }
         #expect(rig.requests.count < 400)
@@ -79,7 +81,7 @@ extension ProviderGatewayTests {
         var slot = first
         while slot.connection == first.connection {
             let outcomes = await rig.outcomes(try rig.write(slot, 1))
-            #expect(outcomes == [.notProcessed])
+            #expect(outcomes == [.sentBack(reason: "RefusedStream")])
             slot = try await rig.slot()
         }
         #expect(rig.requests.count == 5)
