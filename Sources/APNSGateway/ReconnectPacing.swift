@@ -8,7 +8,7 @@ struct ReconnectPacing: Sendable {
     static let first = Duration.milliseconds(250)
     static let longest = Duration.seconds(30)
     /// The same where pushes have been taken just before: what ended the connection was probably a push.
-    static let longestAmidProgress = Duration.seconds(1)
+    static let longestAmidProgress = Duration.milliseconds(250)
 
     /// Connections in a row that were good for nothing but refusals, after which they are spaced.
     static let refusals = 20

@@ -21,7 +21,8 @@ extension SQLiteStore: PushQueue {
                 try screen(&screening, "TRUE", order: "\(Self.hasMadeTrouble), q.message_id", app: app, db)
             }
             try write(screening, now: now, db)
-            let isNext = try !isTurn && isTroubleDue(app: app, db)
+            // Not while there is room for one only: then a connection is at its beginning, and may end with it.
+            let isNext = try !isTurn && slot.room > 1 && isTroubleDue(app: app, db)
             if !screening.lease.needsFreshConnection {
                 turns.withLock { if isNext { $0.insert(app) } else { $0.remove(app) } }
             }

