@@ -62,7 +62,7 @@ struct FeedbackServiceTests {
             sandbox.world.withState { state in
                 for tuple in tuples { state.feedback.append(tuple, topic: sandbox.credentials.topic) }
             }
-            let dying = try await sandbox.feedback()
+            let dying = try await sandbox.feedback(stopsReading: true)
             // On a busy machine the sandbox may have lost patience first.
             try? await dying.stopReading()
             try? await dying.abort()

@@ -45,8 +45,8 @@ struct TestSandbox: Sendable {
         try await TestTLSClient.connect(to: addresses.binary, credentials, identity)
     }
 
-    func feedback() async throws -> TestTLSClient {
-        try await TestTLSClient.connect(to: addresses.feedback, credentials, .client)
+    func feedback(stopsReading: Bool = false) async throws -> TestTLSClient {
+        try await TestTLSClient.connect(to: addresses.feedback, credentials, .client, stopsReading: stopsReading)
     }
 
     // MARK: HTTP/2

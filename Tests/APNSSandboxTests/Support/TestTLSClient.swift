@@ -31,8 +31,9 @@ struct TestTLSClient: Sendable {
     private let ending: EventLoopFuture<Ending>
     private let handshake: EventLoopFuture<Void>
 
+    /// - Parameter stopsReading: as soon as TLS is up, before a test could say so.
     static func connect(
-        to address: SandboxAddress, _ credentials: SandboxCredentials, _ identity: Identity
+        to address: SandboxAddress, _ credentials: SandboxCredentials, _ identity: Identity, stopsReading: Bool = false
     ) async throws -> TestTLSClient {
         var tls = TLSConfiguration.makeClientConfiguration()
         tls.trustRoots = .certificates(try NIOSSLCertificate.fromPEMFile(credentials.authorityFile))
@@ -56,7 +57,7 @@ struct TestTLSClient: Sendable {
                 channel.eventLoop.makeCompletedFuture {
                     let pipeline = channel.pipeline.syncOperations
                     try pipeline.addHandler(NIOSSLClientHandler(context: context, serverHostname: "localhost"))
-                    try pipeline.addHandler(Collector(ending, handshake))
+                    try pipeline.addHandler(Collector(ending, handshake, stopsReading: stopsReading))
                 }
             }
             .connect(host: address.host, port: address.port)
@@ -113,11 +114,13 @@ struct TestTLSClient: Sendable {
 
         private let ending: EventLoopPromise<Ending>
         private let handshake: EventLoopPromise<Void>
+        private let stopsReading: Bool
         private var bytes: [UInt8] = []
         private var isClean = true
         private var timeout: Scheduled<Void>?
 
-        init(_ ending: EventLoopPromise<Ending>, _ handshake: EventLoopPromise<Void>) {
+        init(_ ending: EventLoopPromise<Ending>, _ handshake: EventLoopPromise<Void>, stopsReading: Bool) {
+            self.stopsReading = stopsReading
             self.ending = ending
             self.handshake = handshake
         }
@@ -134,7 +137,9 @@ struct TestTLSClient: Sendable {
         }
 
         func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
-            if case .handshakeCompleted = event as? TLSUserEvent { handshake.succeed() }
+            guard case .handshakeCompleted = event as? TLSUserEvent else { return }
+            if stopsReading { try? context.channel.syncOptions?.setOption(.autoRead, value: false) }
+            handshake.succeed()
         }
 
         func errorCaught(context: ChannelHandlerContext, error: any Error) {
