@@ -114,8 +114,7 @@ package struct SandboxAddresses: Sendable, Hashable {
     package var control: SandboxAddress
 
     package init(
-        binary: SandboxAddress, feedback: SandboxAddress, http2: SandboxAddress = .init(host: "127.0.0.1", port: 2197),
-        control: SandboxAddress
+        binary: SandboxAddress, feedback: SandboxAddress, http2: SandboxAddress, control: SandboxAddress
     ) {
         self.binary = binary
         self.feedback = feedback

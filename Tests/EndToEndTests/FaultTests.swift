@@ -1,5 +1,4 @@
 import Foundation
-import GRDB
 import Testing
 
 @Suite("Faults of the gateway", .serialized)
@@ -47,12 +46,7 @@ struct FaultTests {
         let relay = try await RelayProcess.start(folder, configuration: configuration)
         var tokens = (0..<Self.good).map(Name.token) + bad.keys
         tokens.shuffle(using: &random)
-        let queue = try DatabaseQueue(path: relay.database)
-        try await queue.write { [tokens] db in
-            let insert = try db.cachedStatement(sql: "INSERT INTO push_queue (device_token, payload) VALUES (?, ?)")
-            for token in tokens { try insert.execute(arguments: [token, #"{"aps":{"alert":"hi"}}"#]) }
-        }
-        try queue.close()
+        try relay.queue(tokens)
         try await relay.drained(within: .seconds(200))
 
         let arrivals = try await sandbox.notifications()
@@ -60,9 +54,7 @@ struct FaultTests {
         for arrival in arrivals where arrival.answer == "accepted" { counts[arrival.token, default: 0] += 1 }
         let lost = (0..<Self.good).filter { counts[Name.token($0)] == nil }
         let duplicates = counts.values.reduce(0) { $0 + $1 - 1 }
-        let explained = relay.process.log()
-            .filter { $0.message == "connection went without an answer, repeating" }
-            .reduce(0) { $0 + (Int($1.fields["count"] ?? "1") ?? 1) }
+        let explained = relay.inDoubt
         print(
             "fault test: \(arrivals.count) arrivals, lost \(lost.count), duplicates \(duplicates), in doubt \(explained)"
         )

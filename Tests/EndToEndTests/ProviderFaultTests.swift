@@ -1,5 +1,4 @@
 import Foundation
-import GRDB
 import Testing
 
 @Suite("Everything goes wrong at once, over HTTP/2", .serialized)
@@ -72,12 +71,7 @@ struct ProviderFaultTests {
         let relay = try await RelayProcess.start(folder, configuration: configuration)
         var tokens = (0..<Self.good).map(Name.token) + bad.keys
         tokens.shuffle(using: &random)
-        let queue = try DatabaseQueue(path: relay.database)
-        try await queue.write { [tokens] db in
-            let insert = try db.cachedStatement(sql: "INSERT INTO push_queue (device_token, payload) VALUES (?, ?)")
-            for token in tokens { try insert.execute(arguments: [token, #"{"aps":{"alert":"hi"}}"#]) }
-        }
-        try queue.close()
+        try relay.queue(tokens)
         try await relay.drained(within: .seconds(400))
 
         let arrivals = try await sandbox.notifications()
@@ -89,9 +83,7 @@ struct ProviderFaultTests {
         }
         let lost = (0..<Self.good).filter { counts[Name.token($0)] == nil }
         let duplicates = counts.values.reduce(0) { $0 + $1 - 1 }
-        let explained = relay.process.log()
-            .filter { $0.message == "connection went without an answer, repeating" }
-            .reduce(0) { $0 + (Int($1.fields["count"] ?? "1") ?? 1) }
+        let explained = relay.inDoubt
         print(
             "HTTP/2 fault test: \(arrivals.count) arrivals, lost \(lost.count), duplicates \(duplicates), "
                 + "in doubt \(explained)")
@@ -185,19 +177,13 @@ struct ProviderFaultTests {
                 (fault as [String: any Sendable]).merging(["token": token, "times": 1_000_000]) { $1 },
                 protocol: "http2")
         }
-        func insert(_ tokens: [String]) throws {
-            for token in tokens {
-                _ = try relay.query(
-                    "INSERT INTO push_queue (device_token, payload) VALUES (?, ?)", [token, #"{"aps":{"alert":"hi"}}"#])
-            }
-        }
         // The bad ones first, and again in between.
         let good = 300
         var sent: [Duration] = []
         for round in 0..<good / 30 {
-            if round.isMultiple(of: 3) { try insert(bad) }
+            if round.isMultiple(of: 3) { try relay.queue(bad) }
             let start = ContinuousClock.now
-            try insert((0..<30).map { Name.token(round * 30 + $0) })
+            try relay.queue((0..<30).map { Name.token(round * 30 + $0) })
             let last = Name.token(round * 30 + 29)
             try await eventually("the round has passed", within: .seconds(60), every: .milliseconds(50)) {
                 try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent' AND device_token = '\(last)'")

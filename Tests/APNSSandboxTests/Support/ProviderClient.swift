@@ -41,34 +41,15 @@ struct ProviderClient: Sendable {
         var isClean: Bool
     }
 
-    enum Identity {
-        case client
-        case none
-        case files(String)
-    }
-
     let channel: any Channel
     private let frames: NIOLoopBound<ProviderFrames>
     var authorization: String?
 
     static func connect(
-        to address: SandboxAddress, _ credentials: SandboxCredentials, _ identity: Identity = .none,
+        to address: SandboxAddress, _ credentials: SandboxCredentials, _ identity: ClientIdentity = .none,
         authorization: String? = nil, acknowledges: Bool = true
     ) async throws -> ProviderClient {
-        var tls = TLSConfiguration.makeClientConfiguration()
-        tls.trustRoots = .certificates(try NIOSSLCertificate.fromPEMFile(credentials.authorityFile))
-        tls.applicationProtocols = ["h2"]
-        let file: String? =
-            switch identity {
-            case .client: credentials.clientFile
-            case .none: nil
-            case .files(let file): file
-            }
-        if let file {
-            tls.certificateChain = try NIOSSLCertificate.fromPEMFile(file).map { .certificate($0) }
-            tls.privateKey = .privateKey(try NIOSSLPrivateKey(file: file, format: .pem))
-        }
-        let context = try NIOSSLContext(configuration: tls)
+        let context = try identity.context(credentials, protocols: ["h2"])
         let loop = MultiThreadedEventLoopGroup.singleton.next()
         let made = loop.makePromise(of: NIOLoopBound<ProviderFrames>.self)
         let connecting = ClientBootstrap(group: loop)

@@ -41,7 +41,7 @@ struct TestSandbox: Sendable {
         }
     }
 
-    func gateway(identity: TestTLSClient.Identity = .client) async throws -> TestTLSClient {
+    func gateway(identity: ClientIdentity = .client) async throws -> TestTLSClient {
         try await TestTLSClient.connect(to: addresses.binary, credentials, identity)
     }
 
@@ -71,7 +71,7 @@ struct TestSandbox: Sendable {
     }
 
     /// A connection with a client certificate.
-    func provider(certificate: ProviderClient.Identity) async throws -> ProviderClient {
+    func provider(certificate: ClientIdentity) async throws -> ProviderClient {
         try await ProviderClient.connect(to: addresses.http2, credentials, certificate)
     }
 

@@ -9,14 +9,6 @@ import Testing
 
 /// A TLS client of the gateway or the feedback service that collects what comes until the server is done.
 struct TestTLSClient: Sendable {
-    enum Identity {
-        case client
-        /// No certificate at all.
-        case none
-        /// A certificate that another authority issued.
-        case files(String)
-    }
-
     /// How a connection ended for the client.
     struct Ending: Sendable {
         var bytes: [UInt8]
@@ -33,21 +25,10 @@ struct TestTLSClient: Sendable {
 
     /// - Parameter stopsReading: as soon as TLS is up, before a test could say so.
     static func connect(
-        to address: SandboxAddress, _ credentials: SandboxCredentials, _ identity: Identity, stopsReading: Bool = false
+        to address: SandboxAddress, _ credentials: SandboxCredentials, _ identity: ClientIdentity,
+        stopsReading: Bool = false
     ) async throws -> TestTLSClient {
-        var tls = TLSConfiguration.makeClientConfiguration()
-        tls.trustRoots = .certificates(try NIOSSLCertificate.fromPEMFile(credentials.authorityFile))
-        let file: String? =
-            switch identity {
-            case .client: credentials.clientFile
-            case .none: nil
-            case .files(let file): file
-            }
-        if let file {
-            tls.certificateChain = try NIOSSLCertificate.fromPEMFile(file).map { .certificate($0) }
-            tls.privateKey = .privateKey(try NIOSSLPrivateKey(file: file, format: .pem))
-        }
-        let context = try NIOSSLContext(configuration: tls)
+        let context = try identity.context(credentials)
         let group = MultiThreadedEventLoopGroup.singleton
         let loop = group.next()
         let ending = loop.makePromise(of: Ending.self)
