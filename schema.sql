@@ -1,4 +1,4 @@
--- PushChat Relay: the database, version 2.
+-- PushChat Relay: the database, version 3.
 --
 -- Times are UTC, as text that SQLite's date functions read (2026-05-07 21:57:29.123), except where a column's comment says
 -- otherwise. The version stands in PRAGMA user_version; the relay upgrades an older file and refuses a newer one.
@@ -38,9 +38,57 @@ CREATE TABLE devices (
     time_deactivated TEXT,  -- since when the push service says the app is gone; NULL while active
     deactivated_reason TEXT,
     refusals INTEGER NOT NULL DEFAULT 0,  -- pushes that were refused for the token, since the last registration
+    user_reference TEXT,  -- whose it is, in the operator's own system
+    client_info TEXT,  -- what the app says of itself; not interpreted
+    server_info TEXT,  -- what the operator's server keeps about it; not interpreted
     UNIQUE (device_token, app),
     CHECK ((time_deactivated IS NULL) = (deactivated_reason IS NULL))
 ) STRICT;
+-- An app's devices, and a user's, in the order of registration.
+CREATE INDEX devices_app ON devices (app, device_id);
+CREATE INDEX devices_user ON devices (user_reference, device_id) WHERE user_reference IS NOT NULL;
+CREATE INDEX devices_inactive ON devices (device_id) WHERE time_deactivated IS NOT NULL;
+
+-- Words that group devices.
+CREATE TABLE device_tags (
+    tag TEXT NOT NULL,
+    device_id INTEGER NOT NULL REFERENCES devices (device_id) ON DELETE CASCADE,
+    PRIMARY KEY (tag, device_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX device_tags_device ON device_tags (device_id);
+
+-- What was sent to devices on request, kept for queue.retention after its last push.
+CREATE TABLE notifications (
+    notification_id INTEGER PRIMARY KEY AUTOINCREMENT,
+    audience TEXT NOT NULL CHECK (json_valid(audience)),  -- {"tokens":[…]}, {"users":[…]}, {"tags":[…]}, {"room":"…"}, {"all":true}
+    app TEXT,  -- only devices of this app; NULL for all
+    payload TEXT NOT NULL,  -- here once, not in each row of push_queue
+    push_type TEXT NOT NULL,
+    expires_at INTEGER,  -- as in push_queue, with 0 for a single attempt
+    priority INTEGER CHECK (priority IN (1, 5, 10)),
+    collapse_id TEXT,
+    not_before INTEGER,  -- UNIX milliseconds; NULL for at once
+    skip_unchanged INTEGER NOT NULL DEFAULT 0,  -- leave out devices whose last push had the same payload
+    idempotency_key TEXT UNIQUE,
+    devices INTEGER NOT NULL,  -- how many, as the answer to the request said
+    time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+    time_cancelled TEXT,
+    -- Work that is left: pushes to queue, or after a cancellation to take back. In steps, behind the answer, and after a
+    -- crash from where it stood: the audience's item `work_item`, from the device or member after `work_after` to
+    -- `work_until`.
+    work TEXT CHECK (work IN ('queue', 'cancel')),
+    work_item INTEGER NOT NULL DEFAULT 0,
+    work_after INTEGER NOT NULL DEFAULT 0,
+    work_until INTEGER NOT NULL DEFAULT 0,
+    -- Pushes by what became of them, kept up to date by triggers.
+    queued INTEGER NOT NULL DEFAULT 0,
+    skipped INTEGER NOT NULL DEFAULT 0,
+    sent INTEGER NOT NULL DEFAULT 0,
+    failed INTEGER NOT NULL DEFAULT 0,
+    expired INTEGER NOT NULL DEFAULT 0,
+    cancelled INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX notifications_work ON notifications (notification_id) WHERE work IS NOT NULL;
 
 -- What was said, kept for messages.retention.
 CREATE TABLE messages (
@@ -68,11 +116,11 @@ CREATE INDEX messages_fanout ON messages (message_id) WHERE fanout_after IS NOT 
 CREATE TABLE push_queue (
     message_id INTEGER PRIMARY KEY AUTOINCREMENT,  -- the push's own number, and the order of sending
     device_token TEXT NOT NULL,
-    payload ANY NOT NULL,  -- UTF-8 JSON, as text or blob
+    payload ANY NOT NULL,  -- UTF-8 JSON, as text or blob; empty where `notification` has it
     time_queued TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
     time_sent TEXT,  -- NULL until the gateway has taken it
     app TEXT NOT NULL DEFAULT 'default',
-    state TEXT NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'written', 'sent', 'failed', 'expired')),
+    state TEXT NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'written', 'sent', 'failed', 'expired', 'cancelled')),
     reason TEXT,  -- of a failure, in the gateway's own words; of the last one, while it is tried again
     chat_message INTEGER REFERENCES messages (message_id) ON DELETE SET NULL,  -- NULL if another program queued it
     expires_at INTEGER,  -- UNIX seconds after which it is not worth sending; NULL for never
@@ -84,12 +132,14 @@ CREATE TABLE push_queue (
     connection_epoch INTEGER,
     identifier INTEGER,
     time_written TEXT,
-    time_settled TEXT,  -- when it became sent, failed or expired
+    time_settled TEXT,  -- when it became sent, failed, expired or cancelled
     hint TEXT,  -- what a final reason may mean, for people
     push_type TEXT,  -- as Apple spells it; NULL: background if the payload only wakes the app, else alert
     collapse_id TEXT,  -- of pushes with the same, the device shows one
     apns_id TEXT,  -- what Apple knows the push by: a UUID, given before it is first written, kept over repeats
     refused INTEGER NOT NULL DEFAULT 0,  -- how often the gateway sent it back, or did not accept the credentials with it
+    notification INTEGER,  -- of which it is one push; NULL for the chat's and other programs'
+    device INTEGER,  -- the device it is for, where that was registered; stays when the device is gone
     CHECK (state <> 'written' OR (connection_epoch IS NOT NULL AND identifier IS NOT NULL)),
     CHECK ((state = 'sent') = (time_sent IS NOT NULL))
 ) STRICT;
@@ -102,6 +152,24 @@ CREATE INDEX push_queue_written ON push_queue (connection_epoch, identifier) WHE
 -- What retention may delete.
 CREATE INDEX push_queue_settled ON push_queue (time_settled) WHERE time_settled IS NOT NULL;
 CREATE INDEX push_queue_chat_message ON push_queue (chat_message) WHERE chat_message IS NOT NULL;
+-- A device gets a notification once: registered devices, and tokens that are not registered.
+CREATE UNIQUE INDEX push_queue_notification ON push_queue (notification, device)
+    WHERE notification IS NOT NULL AND device IS NOT NULL;
+CREATE UNIQUE INDEX push_queue_notification_token ON push_queue (notification, app, device_token)
+    WHERE notification IS NOT NULL AND device IS NULL;
+-- What a device got.
+CREATE INDEX push_queue_device ON push_queue (device, message_id) WHERE device IS NOT NULL;
+-- Counts what became of a notification's pushes.
+CREATE TRIGGER push_queue_counted AFTER UPDATE OF state ON push_queue
+WHEN new.notification IS NOT NULL AND old.state <> new.state
+BEGIN
+    UPDATE notifications SET
+        sent = sent + (new.state = 'sent') - (old.state = 'sent'),
+        failed = failed + (new.state = 'failed') - (old.state = 'failed'),
+        expired = expired + (new.state = 'expired') - (old.state = 'expired'),
+        cancelled = cancelled + (new.state = 'cancelled') - (old.state = 'cancelled')
+    WHERE notification_id = new.notification;
+END;
 
 -- What the feedback service reported; written down before it is acted on, because reading it clears it there.
 CREATE TABLE feedback (

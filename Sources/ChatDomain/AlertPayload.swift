@@ -112,7 +112,7 @@ package struct AlertPayload: Sendable, Hashable {
         }
     }
 
-    private static func escape(_ text: String, into document: inout String) {
+    static func escape(_ text: String, into document: inout String) {
         for scalar in text.unicodeScalars {
             if scalar.value >= 0x20 && scalar != "\"" && scalar != "\\" {
                 document.unicodeScalars.append(scalar)

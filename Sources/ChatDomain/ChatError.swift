@@ -13,8 +13,14 @@ package struct ChatError: Error, Sendable, CustomStringConvertible {
         case malformedRequest = "malformed_request"
         /// The udid has not joined a room.
         case notJoined = "not_joined"
-        /// An `Idempotency-Key` was used before, for another text.
+        /// What the address names does not exist.
+        case notFound = "not_found"
+        /// What the address names could be several things.
+        case ambiguous
+        /// An `Idempotency-Key` was used before, for something else.
         case idempotencyConflict = "idempotency_conflict"
+        /// The request must prove who sends it, and does not.
+        case unauthorized
         /// The request comes from where none may come.
         case forbidden
         case tooLarge = "too_large"
@@ -57,6 +63,14 @@ package struct ChatError: Error, Sendable, CustomStringConvertible {
 
     package static func notJoined(_ field: String = "udid") -> ChatError {
         ChatError(.notJoined, "This \(field) has not joined a room", field: field)
+    }
+
+    package static func notFound(_ what: String) -> ChatError {
+        ChatError(.notFound, "There is no such \(what)")
+    }
+
+    package static func unauthorized(_ reason: String) -> ChatError {
+        ChatError(.unauthorized, reason)
     }
 
     package static func unavailable(retryAfter: Duration = .seconds(2), cause: String) -> ChatError {

@@ -54,3 +54,94 @@ package struct DeviceToken: Sendable, Hashable, CustomStringConvertible {
     /// The first eight digits: enough for the log to tell devices apart, not enough to push to one.
     package var shortened: String { Hex.text(bytes.prefix(4)) + "…" }
 }
+
+/// Names a user in the operator's own system: an account's id, say. Not interpreted.
+package struct UserReference: Sendable, Hashable, CustomStringConvertible {
+    /// Bytes of UTF-8.
+    package static let longest = 255
+
+    package let text: String
+
+    package init(parsing text: String, field: String = "user_reference") throws(ChatError) {
+        self.text = try FieldText.checked(text, field: field, limit: Self.longest)
+    }
+
+    /// A reference that was checked before it was stored.
+    package init(stored text: String) {
+        self.text = text
+    }
+
+    package var description: String { text }
+}
+
+/// A word that groups devices, as the operator likes. Case counts.
+package struct Tag: Sendable, Hashable, Comparable, CustomStringConvertible {
+    /// Bytes of UTF-8.
+    package static let longest = 64
+    /// Tags of one device.
+    package static let most = 32
+
+    package let text: String
+
+    package init(parsing text: String, field: String = "tags") throws(ChatError) {
+        self.text = try FieldText.checked(text, field: field, limit: Self.longest)
+    }
+
+    /// A tag that was checked before it was stored.
+    package init(stored text: String) {
+        self.text = text
+    }
+
+    package static func < (left: Tag, right: Tag) -> Bool { left.text < right.text }
+
+    package var description: String { text }
+}
+
+/// A text about a device that is kept and given back: by the app (client info) or the operator's server (server info).
+package enum DeviceNote {
+    /// Bytes of UTF-8.
+    package static let longest = 4096
+
+    /// Line feeds, carriage returns and tabs may stand in it; an empty one is none.
+    package static func text(_ text: String, field: String) throws(ChatError) -> String? {
+        guard !FieldText.trimmed(text).isEmpty else { return nil }
+        return try FieldText.checked(text, field: field, limit: longest, allowing: [9, 10, 13])
+    }
+}
+
+/// A registered device of an app, and what is known of it.
+package struct Device: Sendable, Hashable {
+    /// The row of `devices`; grows with each device that is new.
+    package let id: Int64
+    package let token: DeviceToken
+    package let app: AppName
+    package let user: UserReference?
+    package let clientInfo: String?
+    package let serverInfo: String?
+    /// In alphabetical order.
+    package let tags: [Tag]
+    package let createdAt: Timestamp
+    /// The last registration, join or update, within ``DeviceRegistration/freshness``.
+    package let registeredAt: Timestamp
+    /// Since when nothing is sent to it, and why; nil while it is active.
+    package let deactivatedAt: Timestamp?
+    package let deactivatedReason: String?
+
+    package init(
+        id: Int64, token: DeviceToken, app: AppName, user: UserReference?, clientInfo: String?, serverInfo: String?,
+        tags: [Tag], createdAt: Timestamp, registeredAt: Timestamp, deactivatedAt: Timestamp?,
+        deactivatedReason: String?
+    ) {
+        self.id = id
+        self.token = token
+        self.app = app
+        self.user = user
+        self.clientInfo = clientInfo
+        self.serverInfo = serverInfo
+        self.tags = tags
+        self.createdAt = createdAt
+        self.registeredAt = registeredAt
+        self.deactivatedAt = deactivatedAt
+        self.deactivatedReason = deactivatedReason
+    }
+}

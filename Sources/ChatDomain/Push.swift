@@ -37,6 +37,11 @@ package struct Push: Sendable, Hashable {
     package static let alert = "alert"
     /// The type of a push that only wakes the app.
     package static let background = "background"
+    /// The types of Apple's provider API (apns-http2.md §2).
+    package static let types = [
+        alert, background, "location", "voip", "complication", "fileprovider", "mdm", "liveactivity", "pushtotalk",
+        "widgets", "controls",
+    ]
 }
 
 /// Where an entry of the queue stands; the column `state`.
@@ -51,6 +56,8 @@ package enum PushState: String, Sendable, Hashable, CaseIterable {
     case failed
     /// Its time ran out before it could be sent.
     case expired
+    /// Taken back before it was sent.
+    case cancelled
 }
 
 /// What the gateway said about one push.

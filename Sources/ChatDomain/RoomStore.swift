@@ -7,10 +7,12 @@ package struct JoinRequest: Sendable, Hashable {
     package var nickname: Nickname
     package var code: SecretCode
     package var client: ClientInfo
+    /// Whose session it is, where registration needs one: the user of the device from now on.
+    package var user: UserReference?
 
     package init(
         member: MemberID, app: AppName = .default, token: DeviceToken?, nickname: Nickname, code: SecretCode,
-        client: ClientInfo = ClientInfo()
+        client: ClientInfo = ClientInfo(), user: UserReference? = nil
     ) {
         self.member = member
         self.app = app
@@ -18,6 +20,7 @@ package struct JoinRequest: Sendable, Hashable {
         self.nickname = nickname
         self.code = code
         self.client = client
+        self.user = user
     }
 }
 
@@ -60,8 +63,11 @@ package protocol RoomStore: Sendable {
     /// Also succeeds when the member had not joined; says whether it had.
     @discardableResult
     func leave(_ member: MemberID) async throws(ChatError) -> Bool
-    /// The member's device has another token. Throws ``ChatError/Code/notJoined``.
-    func update(_ member: MemberID, token: DeviceToken, client: ClientInfo) async throws(ChatError)
+    /// The member's device has another token. With a `user`, whose session it is, the device is that user's from now on.
+    /// Throws ``ChatError/Code/notJoined``.
+    func update(
+        _ member: MemberID, token: DeviceToken, client: ClientInfo, user: UserReference?
+    ) async throws(ChatError)
     /// Writes the message and its pushes. Throws ``ChatError/Code/notJoined``.
     func post(_ request: PostRequest) async throws(ChatError) -> PostReceipt
     /// The room's messages after `since`, or all since the member joined. Throws ``ChatError/Code/notJoined``.

@@ -63,6 +63,28 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
         self.init(milliseconds: Int64(timegm(&broken)) * 1000 + Int64(fraction))
     }
 
+    /// 9999-12-31T23:59:59Z, the last that four digits of a year can say.
+    package static let latestSeconds: Int64 = 253_402_300_799
+
+    /// Reads RFC 3339: a fraction may be there, a zone must be.
+    package init?(rfc3339 text: String) {
+        let shape = #/(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:[Zz]|([+-])(\d\d):(\d\d))/#
+        guard let match = text.wholeMatch(of: shape)?.output,
+            let time = Timestamp(sqlText: "\(match.1) \(match.2).\(match.3 ?? "0")"),
+            // What the calendar does not have would have been carried over.
+            time.sqlText.hasPrefix("\(match.1) \(match.2)")
+        else { return nil }
+        guard let sign = match.4 else {
+            self = time
+            return
+        }
+        guard let hours = match.5.flatMap({ Int($0) }), let minutes = match.6.flatMap({ Int($0) }), hours < 24,
+            minutes < 60
+        else { return nil }
+        let offset = Duration.seconds((hours * 60 + minutes) * 60)
+        self = sign == "+" ? time - offset : time + offset
+    }
+
     private func text(separator: String, suffix: String) -> String {
         var clock = time_t(seconds)
         var broken = tm()

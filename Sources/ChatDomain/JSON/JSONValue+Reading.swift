@@ -1,0 +1,187 @@
+extension JSONValue {
+    /// Objects and arrays inside each other. More than any payload needs, and far from what would exhaust a stack.
+    package static let deepest = 32
+
+    /// Why a text is no JSON: what, and at which byte, from 1.
+    package struct Malformed: Error, Sendable, Hashable, CustomStringConvertible {
+        package let problem: String
+        package let byte: Int
+
+        package var description: String { "\(problem) at byte \(byte)" }
+    }
+
+    /// Reads one value and nothing after it. Strict, as the gateways are: a name twice in an object, a lone surrogate or
+    /// bytes that are no UTF-8 are errors.
+    package init(parsing bytes: some Collection<UInt8>) throws(Malformed) {
+        var reader = JSONReader(bytes)
+        self = try reader.document()
+    }
+
+    package init(parsing text: String) throws(Malformed) {
+        try self.init(parsing: Array(text.utf8))
+    }
+}
+
+private struct JSONReader {
+    private typealias Malformed = JSONValue.Malformed
+
+    private let bytes: [UInt8]
+    private var position = 0
+
+    init(_ bytes: some Collection<UInt8>) {
+        self.bytes = Array(bytes)
+    }
+
+    private var next: UInt8? { position < bytes.count ? bytes[position] : nil }
+
+    private func malformed(_ problem: String, at place: Int? = nil) -> Malformed {
+        Malformed(problem: problem, byte: (place ?? position) + 1)
+    }
+
+    mutating func document() throws(JSONValue.Malformed) -> JSONValue {
+        skipBlanks()
+        let value = try value(depth: 0)
+        skipBlanks()
+        guard next == nil else { throw malformed("something follows the value") }
+        return value
+    }
+
+    private mutating func skipBlanks() {
+        while let byte = next, byte == 0x20 || (0x09...0x0A).contains(byte) || byte == 0x0D { position += 1 }
+    }
+
+    private mutating func take(_ character: Unicode.Scalar) -> Bool {
+        guard next == UInt8(ascii: character) else { return false }
+        position += 1
+        return true
+    }
+
+    private mutating func value(depth: Int) throws(JSONValue.Malformed) -> JSONValue {
+        switch next {
+        case UInt8(ascii: "{"): return .object(try object(depth: depth + 1))
+        case UInt8(ascii: "["): return .array(try array(depth: depth + 1))
+        case UInt8(ascii: "\""): return .string(try string())
+        case UInt8(ascii: "-"), .some(UInt8(ascii: "0")...UInt8(ascii: "9")): return .number(try number())
+        case UInt8(ascii: "t"): return try literal("true", .bool(true))
+        case UInt8(ascii: "f"): return try literal("false", .bool(false))
+        case UInt8(ascii: "n"): return try literal("null", .null)
+        case nil: throw malformed("the text ends where a value should stand")
+        default: throw malformed("no value begins like this")
+        }
+    }
+
+    private mutating func literal(_ word: String, _ value: JSONValue) throws(JSONValue.Malformed) -> JSONValue {
+        guard bytes[position...].starts(with: word.utf8) else { throw malformed("no value begins like this") }
+        position += word.utf8.count
+        return value
+    }
+
+    private mutating func object(depth: Int) throws(JSONValue.Malformed) -> JSONObject {
+        guard depth <= JSONValue.deepest else { throw malformed("nested deeper than \(JSONValue.deepest)") }
+        position += 1
+        var object = JSONObject()
+        var names: Set<String> = []
+        skipBlanks()
+        if take("}") { return object }
+        while true {
+            skipBlanks()
+            let place = position
+            guard next == UInt8(ascii: "\"") else { throw malformed("a member's name, in quotes, should stand") }
+            let name = try string()
+            guard names.insert(name).inserted else { throw malformed("a member's name stands twice", at: place) }
+            skipBlanks()
+            guard take(":") else { throw malformed("a colon should stand") }
+            skipBlanks()
+            object.append(name, try value(depth: depth))
+            skipBlanks()
+            if take("}") { return object }
+            guard take(",") else { throw malformed("a comma or the object's end should stand") }
+        }
+    }
+
+    private mutating func array(depth: Int) throws(JSONValue.Malformed) -> [JSONValue] {
+        guard depth <= JSONValue.deepest else { throw malformed("nested deeper than \(JSONValue.deepest)") }
+        position += 1
+        var values: [JSONValue] = []
+        skipBlanks()
+        if take("]") { return values }
+        while true {
+            skipBlanks()
+            values.append(try value(depth: depth))
+            skipBlanks()
+            if take("]") { return values }
+            guard take(",") else { throw malformed("a comma or the array's end should stand") }
+        }
+    }
+
+    /// RFC 8259 §6: no leading zeros, digits on both sides of a point.
+    private mutating func number() throws(JSONValue.Malformed) -> String {
+        let start = position
+        _ = take("-")
+        if !take("0") { try digits() }
+        if take(".") { try digits() }
+        if take("e") || take("E") {
+            if !take("+") { _ = take("-") }
+            try digits()
+        }
+        return String(decoding: bytes[start..<position], as: UTF8.self)
+    }
+
+    private mutating func digits() throws(JSONValue.Malformed) {
+        let start = position
+        while let byte = next, (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) { position += 1 }
+        guard position > start else { throw malformed("a digit should stand") }
+    }
+
+    private mutating func string() throws(JSONValue.Malformed) -> String {
+        let start = position
+        position += 1
+        var text: [UInt8] = []
+        while let byte = next {
+            position += 1
+            switch byte {
+            case UInt8(ascii: "\""):
+                guard let string = String(validating: text, as: UTF8.self) else {
+                    throw malformed("a string is no UTF-8", at: start)
+                }
+                return string
+            case UInt8(ascii: "\\"): text.append(contentsOf: try escape())
+            case 0..<0x20: throw malformed("a control character stands in a string unescaped", at: position - 1)
+            default: text.append(byte)
+            }
+        }
+        throw malformed("a string does not end", at: start)
+    }
+
+    private mutating func escape() throws(JSONValue.Malformed) -> [UInt8] {
+        let place = position - 1
+        guard let byte = next else { throw malformed("a string does not end", at: place) }
+        position += 1
+        switch byte {
+        case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"): return [byte]
+        case UInt8(ascii: "b"): return [0x08]
+        case UInt8(ascii: "f"): return [0x0C]
+        case UInt8(ascii: "n"): return [0x0A]
+        case UInt8(ascii: "r"): return [0x0D]
+        case UInt8(ascii: "t"): return [0x09]
+        case UInt8(ascii: "u"):
+            var code = UInt32(try unit(place))
+            if (0xD800..<0xDC00).contains(code), take("\\"), take("u") {
+                let low = UInt32(try unit(place))
+                guard (0xDC00..<0xE000).contains(low) else { throw malformed("half of a surrogate pair", at: place) }
+                code = 0x10000 + (code - 0xD800) << 10 + (low - 0xDC00)
+            }
+            guard let scalar = Unicode.Scalar(code) else { throw malformed("half of a surrogate pair", at: place) }
+            return Array(String(Character(scalar)).utf8)
+        default: throw malformed("there is no such escape", at: place)
+        }
+    }
+
+    private mutating func unit(_ place: Int) throws(JSONValue.Malformed) -> UInt16 {
+        guard position + 4 <= bytes.count, let pair = Hex.bytes(bytes[position..<position + 4]) else {
+            throw malformed("four hexadecimal digits should follow \\u", at: place)
+        }
+        position += 4
+        return UInt16(pair[0]) << 8 | UInt16(pair[1])
+    }
+}

@@ -1,0 +1,88 @@
+/// A JSON value that is written again as it was read: members keep their order and numbers their digits (RFC 8259).
+package enum JSONValue: Sendable, Hashable {
+    case null
+    case bool(Bool)
+    /// As it was spelt.
+    case number(String)
+    case string(String)
+    case array([JSONValue])
+    case object(JSONObject)
+
+    package static func number(_ number: some BinaryInteger) -> JSONValue { .number(String(number)) }
+
+    /// The value of a whole number that fits; nil for everything else, `1.0` included.
+    package var integer: Int64? {
+        guard case .number(let digits) = self else { return nil }
+        return Int64(digits)
+    }
+
+    package var text: String? {
+        guard case .string(let text) = self else { return nil }
+        return text
+    }
+
+    package var object: JSONObject? {
+        guard case .object(let object) = self else { return nil }
+        return object
+    }
+
+    package var array: [JSONValue]? {
+        guard case .array(let values) = self else { return nil }
+        return values
+    }
+
+    /// What it is, for an error: `a string`.
+    package var kind: String {
+        switch self {
+        case .null: "null"
+        case .bool: "true or false"
+        case .number: "a number"
+        case .string: "a string"
+        case .array: "an array"
+        case .object: "an object"
+        }
+    }
+}
+
+/// The members of a JSON object, in order, no name twice.
+package struct JSONObject: Sendable, Hashable, ExpressibleByDictionaryLiteral {
+    package private(set) var members: [(name: String, value: JSONValue)] = []
+
+    package init() {}
+
+    /// Of members with the same name the last stands.
+    package init(dictionaryLiteral elements: (String, JSONValue)...) {
+        for (name, value) in elements { self[name] = value }
+    }
+
+    package var isEmpty: Bool { members.isEmpty }
+
+    package subscript(name: String) -> JSONValue? {
+        get { members.first { $0.name == name }?.value }
+        set {
+            let index = members.firstIndex { $0.name == name }
+            switch (index, newValue) {
+            case (let index?, let value?): members[index].value = value
+            case (let index?, nil): members.remove(at: index)
+            case (nil, let value?): members.append((name, value))
+            case (nil, nil): break
+            }
+        }
+    }
+
+    /// For a reader that has seen to it that the name is new.
+    mutating func append(_ name: String, _ value: JSONValue) {
+        members.append((name, value))
+    }
+
+    package static func == (left: JSONObject, right: JSONObject) -> Bool {
+        left.members.elementsEqual(right.members) { $0 == $1 }
+    }
+
+    package func hash(into hasher: inout Hasher) {
+        for (name, value) in members {
+            hasher.combine(name)
+            hasher.combine(value)
+        }
+    }
+}

@@ -1,0 +1,60 @@
+/// An app's part of the queue.
+package struct QueueDepth: Sendable, Hashable {
+    package let app: AppName
+    /// Can go now.
+    package var due: Int
+    /// Wait for their time.
+    package var delayed: Int
+    /// Handed to a connection, and not answered.
+    package var written: Int
+    /// When the oldest of those that can go was queued.
+    package var oldest: Timestamp?
+
+    package init(app: AppName, due: Int = 0, delayed: Int = 0, written: Int = 0, oldest: Timestamp? = nil) {
+        self.app = app
+        self.due = due
+        self.delayed = delayed
+        self.written = written
+        self.oldest = oldest
+    }
+}
+
+/// How much the store holds.
+package struct StoreTotals: Sendable, Hashable {
+    package var devices = 0
+    package var activeDevices = 0
+    package var members = 0
+    package var rooms = 0
+    package var messages = 0
+    package var notifications = 0
+
+    package init() {}
+}
+
+/// How often an app's pushes came to one end, for one reason.
+package struct OutcomeCount: Sendable, Hashable {
+    package let app: AppName
+    package let state: PushState
+    /// As the gateway spells it; nil for `sent`.
+    package let reason: String?
+    /// Since the process began.
+    package let total: Int
+    package let lastMinute: Int
+
+    package init(app: AppName, state: PushState, reason: String?, total: Int, lastMinute: Int) {
+        self.app = app
+        self.state = state
+        self.reason = reason
+        self.total = total
+        self.lastMinute = lastMinute
+    }
+}
+
+/// Says how the store and its queue are doing.
+package protocol RelayFigures: Sendable {
+    /// One for each app that has something in the queue.
+    func queueDepths() async throws(ChatError) -> [QueueDepth]
+    func totals() async throws(ChatError) -> StoreTotals
+    /// Counted in memory as verdicts come in.
+    func outcomes() -> [OutcomeCount]
+}
