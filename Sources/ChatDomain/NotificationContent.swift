@@ -46,7 +46,9 @@ package struct NotificationContent: Sendable, Hashable {
     // MARK: - The payload
 
     private static func document(_ fields: JSONObject) throws(ChatError) -> JSONObject {
-        let composed = ["alert", "badge", "sound", "category", "thread_id", "content_available", "mutable_content", "custom"]
+        let composed = [
+            "alert", "badge", "sound", "category", "thread_id", "content_available", "mutable_content", "custom",
+        ]
         if let raw = present(fields["payload"]) {
             if let other = composed.first(where: { present(fields[$0]) != nil }) {
                 throw .invalid("payload", "is the whole document: leave out \(other)")
@@ -60,7 +62,8 @@ package struct NotificationContent: Sendable, Hashable {
         if try flag(fields["content_available"], "content_available") { aps["content-available"] = .number(1) }
         guard !aps.isEmpty else {
             throw ChatError(
-                .missingField, "Missing content: give alert, badge, sound, content_available or payload", field: "alert")
+                .missingField, "Missing content: give alert, badge, sound, content_available or payload", field: "alert"
+            )
         }
         if try flag(fields["mutable_content"], "mutable_content") { aps["mutable-content"] = .number(1) }
         if let category = try text(fields["category"], "category") { aps["category"] = .string(category) }

@@ -58,3 +58,37 @@ package protocol RelayFigures: Sendable {
     /// Counted in memory as verdicts come in.
     func outcomes() -> [OutcomeCount]
 }
+
+/// An app as it is configured, and its way to Apple as it is now.
+package struct AppStatus: Sendable, Hashable {
+    package let app: AppName
+    /// `http2` or `binary`.
+    package let gateway: String
+    /// `host:port`; nil while there is nothing to log in with.
+    package let address: String?
+    /// The bundle id, as far as it is known.
+    package let topic: String?
+    /// Bytes of a payload that the gateway takes, and of types of pushes that may have more.
+    package let payloadLimit: Int
+    package let largerLimits: [String: Int]
+    /// Connections that are open and proved.
+    package let connections: Int
+    package let certificateExpiresAt: Timestamp?
+
+    package init(
+        app: AppName, gateway: String, address: String?, topic: String?, payloadLimit: Int,
+        largerLimits: [String: Int] = [:], connections: Int = 0, certificateExpiresAt: Timestamp? = nil
+    ) {
+        self.app = app
+        self.gateway = gateway
+        self.address = address
+        self.topic = topic
+        self.payloadLimit = payloadLimit
+        self.largerLimits = largerLimits
+        self.connections = connections
+        self.certificateExpiresAt = certificateExpiresAt
+    }
+
+    /// Bytes of a payload of a push of a type.
+    package func limit(of pushType: String) -> Int { largerLimits[pushType] ?? payloadLimit }
+}

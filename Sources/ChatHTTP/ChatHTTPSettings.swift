@@ -15,10 +15,13 @@ package struct ChatHTTPSettings: Sendable {
     /// Requests to the chat API in the name of one member; nil for any number.
     package var memberRate: RateLimit?
 
+    /// The bearer token of the provider API; nil if none is configured.
+    package var adminToken: String?
+
     package init(
         isDevelopment: Bool = false, refusesForeignPages: Bool = false, textLimit: Int = MessageText.defaultLimit,
         trustedProxies: [AddressRange] = [],
-        addressRate: RateLimit? = nil, memberRate: RateLimit? = nil
+        addressRate: RateLimit? = nil, memberRate: RateLimit? = nil, adminToken: String? = nil
     ) {
         self.isDevelopment = isDevelopment
         self.refusesForeignPages = refusesForeignPages
@@ -26,5 +29,6 @@ package struct ChatHTTPSettings: Sendable {
         self.trustedProxies = trustedProxies
         self.addressRate = addressRate
         self.memberRate = memberRate
+        self.adminToken = adminToken
     }
 }

@@ -44,12 +44,17 @@ package struct ChatServer: Service {
     /// - Parameters:
     ///   - settings: asked once per request.
     ///   - resolveApp: which app an `appid` names; nil if the request has none.
+    ///   - apps: the apps that are configured, with the state of their gateways.
+    ///   - sessions: tells whose session it is, where registration needs one; nil where anyone may register.
     ///   - readiness: what must work besides the database.
     ///   - onListening: told the port once requests are taken.
     package init(
-        configuration: ChatServerConfiguration, store: any RoomStore & DeviceStore,
+        configuration: ChatServerConfiguration,
+        store: any RoomStore & DeviceStore & NotificationStore & RelayFigures,
         settings: @escaping @Sendable () -> ChatHTTPSettings,
         resolveApp: @escaping @Sendable (String?) throws(ChatError) -> AppName,
+        apps: @escaping @Sendable () -> [AppStatus] = { [] },
+        sessions: @escaping @Sendable () -> (any SessionVerifier)? = { nil },
         readiness: @escaping @Sendable () async -> [ReadinessCheck] = { [] },
         clock: @escaping @Sendable () -> ContinuousClock.Instant = { .now },
         logger: Logger,

@@ -21,7 +21,9 @@ struct ErrorAnswer: Error, Sendable {
         status =
             switch error.code {
             case .unknownCommand, .missingField, .invalidField, .malformedRequest: .badRequest
-            case .notJoined: .notFound
+            case .notJoined, .notFound: .notFound
+            case .ambiguous: .conflict
+            case .unauthorized: .unauthorized
             case .forbidden: .forbidden
             case .idempotencyConflict: .unprocessableContent
             case .tooLarge: .contentTooLarge

@@ -2,7 +2,8 @@ package import ChatDomain
 import GRDB
 
 extension SQLiteStore: DeviceStore {
-    package func register(_ token: DeviceToken, app: AppName) async throws(ChatError) -> DeviceRegistration {
+    package func register(_ request: RegistrationRequest) async throws(ChatError) -> DeviceRegistration {
+        let (token, app) = (request.token, request.app)
         let text = token.description
         let earliest = (clock() - DeviceRegistration.freshness).sqlText
         let isFresh = try await read { db in

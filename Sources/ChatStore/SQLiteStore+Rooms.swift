@@ -43,7 +43,7 @@ extension SQLiteStore: RoomStore {
     }
 
     package func update(
-        _ member: MemberID, token: DeviceToken, client: ClientInfo
+        _ member: MemberID, token: DeviceToken, client: ClientInfo, user: UserReference?
     ) async throws(ChatError) {
         try await writer.perform { [clock] db in
             let now = clock().sqlText

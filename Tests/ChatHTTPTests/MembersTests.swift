@@ -61,7 +61,7 @@ struct MembersTests {
         let relay = Relay(ScriptedStore(update: {}))
         let answer = try await relay.form("cmd=update&udid=\(Sample.udid)&token=\(Sample.token)&os_version=5.0")
         #expect(answer.status == .ok)
-        #expect(try relay.store.calls == [.update(Sample.member, Sample.device, ClientInfo(osVersion: "5.0"))])
+        #expect(try relay.store.calls == [.update(Sample.member, Sample.device, ClientInfo(osVersion: "5.0"), nil)])
     }
 
     @Test("cmd is trimmed and compared exactly")

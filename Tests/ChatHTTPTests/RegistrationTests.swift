@@ -20,7 +20,7 @@ struct RegistrationTests {
             "/push_chat_service.php", "token=\(Sample.token)&appid=98Z3R5XU29.com.51work6.PushChat", to: relay)
         #expect(answer.status == .ok)
         #expect(answer.text == "OK\n")
-        #expect(try relay.store.calls == [.register(Sample.device, AppName("second"))])
+        #expect(try relay.store.calls == [.register(RegistrationRequest(token: Sample.device, app: AppName("second")))])
     }
 
     @Test(
@@ -35,7 +35,7 @@ struct RegistrationTests {
         #expect(answer.status == .ok)
         #expect(answer.text == #"{"ok":true}"#)
         #expect(answer.headers[.contentType] == "application/json")
-        #expect(try relay.store.calls == [.register(Sample.device, .default)])
+        #expect(try relay.store.calls == [.register(RegistrationRequest(token: Sample.device, app: .default))])
     }
 
     @Test(

@@ -119,7 +119,8 @@ struct QueueUpkeepTests {
         _ = try await bench.settle(1...1, .unregistered(since: joined, reason: "Unregistered"), connection: 2)
         #expect(try bench.fixture.value("SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL") == 1)
         #expect(try await bench.store.post(StoreFixture.post(1, "c")).queued == 0)
-        try await bench.store.update(StoreFixture.member(2), token: StoreFixture.token(2), client: ClientInfo())
+        try await bench.store.update(
+            StoreFixture.member(2), token: StoreFixture.token(2), client: ClientInfo(), user: nil)
         #expect(try await bench.store.post(StoreFixture.post(1, "d")).queued == 1)
     }
 

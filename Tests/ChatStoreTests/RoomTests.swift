@@ -32,7 +32,8 @@ struct RoomTests {
     func strangers() async throws {
         await #expect(throws: ChatError.self) { try await store.post(StoreFixture.post(9, "hi")) }
         await #expect(throws: ChatError.self) {
-            try await store.update(StoreFixture.member(9), token: StoreFixture.token(9), client: ClientInfo())
+            try await store.update(
+                StoreFixture.member(9), token: StoreFixture.token(9), client: ClientInfo(), user: nil)
         }
         await #expect(throws: ChatError.self) {
             try await store.messages(for: StoreFixture.member(9), since: nil, limit: 10)

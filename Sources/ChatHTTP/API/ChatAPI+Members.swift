@@ -39,7 +39,7 @@ extension ChatAPI {
         let client = try call.client()
         try rates.admit(member, limit: call.settings.memberRate)
         do throws(ChatError) {
-            try await store.update(member, token: token, client: client)
+            try await store.update(member, token: token, client: client, user: nil)
         } catch {
             throw call.spelt(error)
         }

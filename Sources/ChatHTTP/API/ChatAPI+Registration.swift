@@ -19,7 +19,7 @@ extension ChatAPI {
     private func register(_ call: Call) async throws(ChatError) -> Response {
         let token = try DeviceToken(parsing: call.form.required(.token))
         let app = try resolveApp(call.optional(.appID))
-        let result = try await store.register(token, app: app)
+        let result = try await store.register(RegistrationRequest(token: token, app: app))
         logger.info(
             "device registered",
             metadata: [

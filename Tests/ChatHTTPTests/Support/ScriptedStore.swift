@@ -3,14 +3,15 @@ import Synchronization
 import Testing
 
 /// A store that does what the test says, remembers what it was asked, and fails the test when asked anything else.
-final class ScriptedStore: RoomStore, DeviceStore {
+final class ScriptedStore: RoomStore, DeviceStore, NotificationStore, RelayFigures {
     enum Call: Equatable {
         case join(JoinRequest)
         case leave(MemberID)
-        case update(MemberID, DeviceToken, ClientInfo)
+        case update(MemberID, DeviceToken, ClientInfo, UserReference?)
         case post(PostRequest)
         case messages(MemberID, since: MessageID?, limit: Int)
-        case register(DeviceToken, AppName)
+        case register(RegistrationRequest)
+        case other
         case ping
     }
 
@@ -43,16 +44,44 @@ final class ScriptedStore: RoomStore, DeviceStore {
 
     func join(_ request: JoinRequest) async throws(ChatError) { try await run(.join(request), onJoin) }
     func leave(_ member: MemberID) async throws(ChatError) -> Bool { try await run(.leave(member), onLeave) }
-    func update(_ member: MemberID, token: DeviceToken, client: ClientInfo) async throws(ChatError) {
-        try await run(.update(member, token, client), onUpdate)
+    func update(
+        _ member: MemberID, token: DeviceToken, client: ClientInfo, user: UserReference?
+    ) async throws(ChatError) {
+        try await run(.update(member, token, client, user), onUpdate)
     }
     func post(_ request: PostRequest) async throws(ChatError) -> PostReceipt { try await run(.post(request), onPost) }
     func messages(for member: MemberID, since: MessageID?, limit: Int) async throws(ChatError) -> MessagePage {
         try await run(.messages(member, since: since, limit: limit), onMessages)
     }
-    func register(_ token: DeviceToken, app: AppName) async throws(ChatError) -> DeviceRegistration {
-        try await run(.register(token, app), onRegister)
+    func register(_ request: RegistrationRequest) async throws(ChatError) -> DeviceRegistration {
+        try await run(.register(request), onRegister)
     }
+    func unregister(_ token: DeviceToken, app: AppName?) async throws(ChatError) -> Bool {
+        try await run(.other, nil)
+    }
+    func edit(_ token: DeviceToken, app: AppName?, _ edit: DeviceEdit) async throws(ChatError) -> Device {
+        try await run(.other, nil)
+    }
+    func device(_ token: DeviceToken, app: AppName?) async throws(ChatError) -> Device { try await run(.other, nil) }
+    func devices(
+        _ filter: DeviceFilter, after cursor: Int64?, limit: Int
+    ) async throws(ChatError) -> Page<Device> { try await run(.other, nil) }
+    func deliveries(
+        to device: Int64, before cursor: Int64?, limit: Int
+    ) async throws(ChatError) -> Page<Delivery> { try await run(.other, nil) }
+    func send(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt {
+        try await run(.other, nil)
+    }
+    func notification(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
+        try await run(.other, nil)
+    }
+    func deliveries(
+        of notification: NotificationID, in state: PushState?, after cursor: Int64?, limit: Int
+    ) async throws(ChatError) -> Page<Delivery> { try await run(.other, nil) }
+    func cancel(_ id: NotificationID) async throws(ChatError) -> NotificationStatus { try await run(.other, nil) }
+    func queueDepths() async throws(ChatError) -> [QueueDepth] { try await run(.other, nil) }
+    func totals() async throws(ChatError) -> StoreTotals { try await run(.other, nil) }
+    func outcomes() -> [OutcomeCount] { [] }
     func ping() async throws(ChatError) { try await run(.ping, onPing) }
 
     private func run<Value>(_ call: Call, _ answer: Answer<Value>?) async throws(ChatError) -> Value {
