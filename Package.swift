@@ -31,6 +31,7 @@ let package = Package(
         .package(url: "https://github.com/jpsim/Yams", from: "6.2.0"),
         .package(url: "https://github.com/swift-server/async-http-client", from: "1.37.0"),
         .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
+        .package(url: "https://github.com/vapor/jwt-kit", from: "5.7.0"),
     ],
     targets: [
         // Form post -> domain command -> answer. Knows HTTP and the domain, nothing of SQLite or Apple.
@@ -55,6 +56,11 @@ let package = Package(
             swiftSettings: strict),
         // What is valid, who receives, what a push and its outcome are; the ports to everything else.
         .target(name: "ChatDomain", swiftSettings: strict),
+        // Bearer tokens of the operator's own system -> whose session it is.
+        .target(
+            name: "ChatSession",
+            dependencies: ["ChatDomain", .product(name: "JWTKit", package: "jwt-kit")],
+            swiftSettings: strict),
         // SQLite: members, devices, messages and the durable queue, written in one transaction.
         .target(
             name: "ChatStore",
@@ -120,7 +126,8 @@ let package = Package(
         .executableTarget(
             name: "pushchat",
             dependencies: [
-                "ChatHTTP", "ChatDomain", "ChatStore", "ChatDispatch", "APNSGateway", "APNSWire", "APNSSandbox",
+                "ChatHTTP", "ChatDomain", "ChatSession", "ChatStore", "ChatDispatch", "APNSGateway", "APNSWire",
+                "APNSSandbox",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
@@ -148,6 +155,12 @@ let package = Package(
             ],
             swiftSettings: strict),
         .testTarget(name: "ChatDomainTests", dependencies: ["ChatDomain"], swiftSettings: strict),
+        .testTarget(
+            name: "ChatSessionTests",
+            dependencies: [
+                "ChatSession", "ChatDomain", .product(name: "JWTKit", package: "jwt-kit"),
+            ],
+            swiftSettings: strict),
         .testTarget(
             name: "ChatStoreTests",
             dependencies: [

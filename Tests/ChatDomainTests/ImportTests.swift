@@ -9,17 +9,19 @@ struct ImportTests {
         "ChatDomain": [],
         "APNSWire": [],
         "ChatHTTP": ["ChatDomain"],
+        "ChatSession": ["ChatDomain"],
         "ChatStore": ["ChatDomain"],
         "ChatDispatch": ["ChatDomain"],
         "APNSGateway": ["ChatDomain", "APNSWire"],
         "APNSSandbox": ["APNSWire"],
         "pushchat": [
-            "ChatDomain", "ChatHTTP", "ChatStore", "ChatDispatch", "APNSGateway", "APNSWire", "APNSSandbox",
+            "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatDispatch", "APNSGateway", "APNSWire",
+            "APNSSandbox",
         ],
     ]
     /// Packages that only one target may know.
     private static let confined: [String: Set<String>] = [
-        "GRDB": ["ChatStore"], "Yams": ["pushchat"], "ArgumentParser": ["pushchat"],
+        "GRDB": ["ChatStore"], "JWTKit": ["ChatSession"], "Yams": ["pushchat"], "ArgumentParser": ["pushchat"],
         "Hummingbird": ["ChatHTTP", "APNSSandbox"], "NIOSSL": ["APNSGateway", "APNSSandbox", "ChatHTTP"],
     ]
 

@@ -1,0 +1,98 @@
+import ChatDomain
+import JWTKit
+
+/// What a session's token says (RFC 7519 §4.1), in the types that the relay needs.
+struct SessionClaims: JWTPayload {
+    private enum CodingKeys: String, CodingKey {
+        case subject = "sub"
+        case expires = "exp"
+        case notBefore = "nbf"
+        case audience = "aud"
+        case issuer = "iss"
+    }
+
+    /// Whose session it is.
+    var subject: String?
+    /// UNIX seconds, perhaps with a fraction.
+    var expires: Double?
+    var notBefore: Double?
+    /// Nil if the token does not say.
+    var audience: [String]?
+    var issuer: String?
+
+    init(
+        subject: String? = nil, expires: Double? = nil, notBefore: Double? = nil, audience: [String]? = nil,
+        issuer: String? = nil
+    ) {
+        self.subject = subject
+        self.expires = expires
+        self.notBefore = notBefore
+        self.audience = audience
+        self.issuer = issuer
+    }
+
+    init(from decoder: any Decoder) throws {
+        let container = try decoder.container(keyedBy: CodingKeys.self)
+        // Some systems number their users and do not make texts of that.
+        if let number = try? container.decodeIfPresent(Int64.self, forKey: .subject) {
+            subject = String(number)
+        } else {
+            subject = try container.decodeIfPresent(String.self, forKey: .subject)
+        }
+        expires = try container.decodeIfPresent(Double.self, forKey: .expires)
+        notBefore = try container.decodeIfPresent(Double.self, forKey: .notBefore)
+        if let one = try? container.decodeIfPresent(String.self, forKey: .audience) {
+            audience = [one]
+        } else {
+            audience = try container.decodeIfPresent([String].self, forKey: .audience)
+        }
+        issuer = try container.decodeIfPresent(String.self, forKey: .issuer)
+    }
+
+    /// Nothing here: ``check(_:now:)`` does, with a clock and rules that are handed in.
+    func verify(using algorithm: some JWTAlgorithm) {}
+
+    /// Whose session the claims speak for, if they are good now.
+    func check(_ rules: SessionRules, now: Timestamp) throws(ChatError) -> UserReference {
+        guard let expires else { throw .unauthorized("The session token never expires: it needs the claim exp") }
+        let seconds = Double(now.milliseconds) / 1000
+        guard seconds < expires + SessionRules.leeway else { throw .unauthorized("The session token has expired") }
+        if let notBefore, seconds < notBefore - SessionRules.leeway {
+            throw .unauthorized("The session token is not valid yet")
+        }
+        if let wanted = rules.issuer, issuer != wanted {
+            throw .unauthorized("The session token is of another issuer")
+        }
+        // RFC 7519 §4.1.3: a token that names audiences is for nobody else.
+        if let audience, !(rules.audience.map(audience.contains) ?? false) {
+            throw .unauthorized("The session token is for another audience")
+        }
+        if rules.audience != nil, audience == nil {
+            throw .unauthorized("The session token names no audience")
+        }
+        guard let subject else {
+            throw .unauthorized("The session token names no user: it needs the claim sub")
+        }
+        do throws(ChatError) {
+            return try UserReference(parsing: subject, field: "sub")
+        } catch {
+            throw .unauthorized("The session token's user cannot be taken: \(error.message)")
+        }
+    }
+}
+
+/// For whom and by whom a token must be made.
+package struct SessionRules: Sendable, Hashable {
+    /// Seconds by which the clocks of the two systems may differ.
+    static let leeway = 60.0
+
+    /// The token's `aud` must name it; nil if tokens are to name no audience.
+    package var audience: String?
+    /// The token's `iss` must be it; nil for any.
+    package var issuer: String?
+
+    package init(audience: String? = nil, issuer: String? = nil) {
+        self.audience = audience
+        self.issuer = issuer
+    }
+}

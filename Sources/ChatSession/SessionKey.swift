@@ -1,0 +1,100 @@
+import ChatDomain
+import Foundation
+import JWTKit
+
+/// A key with the one algorithm that it is used with: what a token's header says of algorithms chooses among keys, and
+/// never what a key is used for.
+struct SessionKey: Sendable {
+    enum Algorithm: String, Sendable, CaseIterable {
+        case hs256 = "HS256"
+        case es256 = "ES256"
+        case rs256 = "RS256"
+    }
+
+    /// Bytes of a shared secret (RFC 7518 §3.2).
+    static let shortestSecret = 32
+
+    let id: String?
+    let algorithm: Algorithm
+    /// Holds this key only.
+    let collection: JWTKeyCollection
+
+    /// A key that sessions cannot be checked with, in a sentence for the operator.
+    struct Unusable: Error, Sendable, CustomStringConvertible {
+        let description: String
+    }
+
+    init(secret: [UInt8], id: String? = nil) async throws(Unusable) {
+        guard secret.count >= Self.shortestSecret else {
+            throw Unusable(
+                description:
+                    "a secret for HS256 must have at least \(Self.shortestSecret) bytes, this has \(secret.count)")
+        }
+        self.id = id
+        algorithm = .hs256
+        collection = JWTKeyCollection()
+        await collection.add(hmac: HMACKey(from: secret), digestAlgorithm: .sha256)
+    }
+
+    /// A public key, or a certificate, in PEM: on the curve P-256 for ES256, RSA for RS256.
+    init(pem: String) async throws(Unusable) {
+        let isCertificate = pem.contains("BEGIN CERTIFICATE")
+        if let key = isCertificate ? try? ES256PublicKey(certificate: pem) : try? ES256PublicKey(pem: pem) {
+            self = await SessionKey(key, id: nil)
+        } else if let key = isCertificate
+            ? try? Insecure.RSA.PublicKey(certificatePEM: pem) : try? Insecure.RSA.PublicKey(pem: pem)
+        {
+            self = await SessionKey(key, id: nil)
+        } else if pem.contains("PRIVATE KEY") {
+            throw Unusable(description: "a private key; give the public one, as `openssl pkey -pubout` prints it")
+        } else {
+            throw Unusable(
+                description: "neither a P-256 nor an RSA public key (2048 bits or more), nor a certificate with one")
+        }
+    }
+
+    /// One key of a JWKS (RFC 7517); nil if it is of a kind or for a use that sessions have nothing to do with.
+    init?(jwk: JSONObject) async throws(Unusable) {
+        let id = jwk["kid"]?.text
+        let name = id.map { "the key \($0)" } ?? "a key without kid"
+        guard jwk["use"]?.text ?? "sig" == "sig" else { return nil }
+        let algorithm = jwk["alg"]?.text
+        switch jwk["kty"]?.text {
+        case "oct" where algorithm ?? "HS256" == "HS256":
+            guard let secret = jwk["k"]?.text.flatMap(Self.bytes) else {
+                throw Unusable(description: "\(name) has no k in Base64URL")
+            }
+            try await self.init(secret: secret, id: id)
+        case "EC" where algorithm ?? "ES256" == "ES256" && jwk["crv"]?.text == "P-256":
+            guard let x = jwk["x"]?.text, let y = jwk["y"]?.text, let key = try? ES256PublicKey(parameters: (x, y))
+            else { throw Unusable(description: "\(name) is no point on P-256") }
+            await self.init(key, id: id)
+        case "RSA" where algorithm ?? "RS256" == "RS256":
+            guard let n = jwk["n"]?.text, let e = jwk["e"]?.text,
+                let key = try? Insecure.RSA.PublicKey(modulus: n, exponent: e)
+            else { throw Unusable(description: "\(name) is no RSA key of 2048 bits or more") }
+            await self.init(key, id: id)
+        default: return nil
+        }
+    }
+
+    private init(_ key: ES256PublicKey, id: String?) async {
+        self.id = id
+        algorithm = .es256
+        collection = JWTKeyCollection()
+        await collection.add(ecdsa: key)
+    }
+
+    private init(_ key: Insecure.RSA.PublicKey, id: String?) async {
+        self.id = id
+        algorithm = .rs256
+        collection = JWTKeyCollection()
+        await collection.add(rsa: key, digestAlgorithm: .sha256)
+    }
+
+    private static func bytes(base64URL text: String) -> [UInt8]? {
+        let plain = text.map { $0 == "-" ? "+" : $0 == "_" ? "/" : $0 }
+        let padding = String(repeating: "=", count: (4 - plain.count % 4) % 4)
+        return Data(base64Encoded: String(plain) + padding).map(Array.init)
+    }
+}

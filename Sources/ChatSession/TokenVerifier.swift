@@ -1,0 +1,94 @@
+package import ChatDomain
+import JWTKit
+
+/// Checks sessions' tokens: JSON Web Tokens that the operator's own system signs (RFC 7519), with HS256, ES256 or RS256.
+package struct TokenVerifier: SessionVerifier {
+    /// Bytes of a token.
+    static let longestToken = 8192
+    /// Keys in all.
+    static let mostKeys = 100
+
+    /// What tokens are signed with.
+    package enum Source: Sendable {
+        /// Shared with who signs.
+        case secret([UInt8])
+        /// A public key or a certificate.
+        case pem(String)
+        /// A set of public keys, JSON.
+        case keySet([UInt8])
+    }
+
+    /// Keys that tokens cannot be checked with, in a sentence for the operator.
+    package struct Unusable: Error, Sendable, CustomStringConvertible {
+        package let description: String
+    }
+
+    private let keys: [SessionKey]
+    private let rules: SessionRules
+    private let clock: TimeSource
+
+    package init(
+        _ source: Source, rules: SessionRules = SessionRules(), clock: @escaping TimeSource = Timestamp.now
+    ) async throws(Unusable) {
+        do throws(SessionKey.Unusable) {
+            switch source {
+            case .secret(let secret): keys = [try await SessionKey(secret: secret)]
+            case .pem(let pem): keys = [try await SessionKey(pem: pem)]
+            case .keySet(let json): keys = try await Self.keys(of: json)
+            }
+        } catch {
+            throw Unusable(description: error.description)
+        }
+        self.rules = rules
+        self.clock = clock
+    }
+
+    private static func keys(of json: [UInt8]) async throws(SessionKey.Unusable) -> [SessionKey] {
+        let set: JSONValue
+        do throws(JSONValue.Malformed) {
+            set = try JSONValue(parsing: json)
+        } catch {
+            throw SessionKey.Unusable(description: "no JSON: \(error)")
+        }
+        guard let members = set.object?["keys"]?.array else {
+            throw SessionKey.Unusable(description: "no JSON Web Key Set: it must be an object with an array named keys")
+        }
+        guard members.count <= mostKeys else {
+            throw SessionKey.Unusable(description: "a set of \(members.count) keys; there may be \(mostKeys)")
+        }
+        var keys: [SessionKey] = []
+        for case .object(let member) in members {
+            if let key = try await SessionKey(jwk: member) { keys.append(key) }
+        }
+        guard !keys.isEmpty else {
+            throw SessionKey.Unusable(description: "a key set without a key for HS256, ES256 or RS256")
+        }
+        return keys
+    }
+
+    package func user(of token: String) async throws(ChatError) -> UserReference {
+        guard token.utf8.count <= Self.longestToken else {
+            throw .unauthorized("The session token has more than \(Self.longestToken) bytes")
+        }
+        let header: JWTHeader
+        do {
+            header = try DefaultJWTParser().parse(Array(token.utf8), as: SessionClaims.self).header
+        } catch {
+            throw .unauthorized("The session token cannot be read: it must be a JSON Web Token")
+        }
+        // RFC 7515 §4.1.11: what is marked as critical and not understood voids the token.
+        guard header[dynamicMember: "crit"] == nil else { throw .unauthorized("The session token asks for extensions") }
+        let candidates = keys.filter { key in
+            key.algorithm.rawValue == header.alg && (header.kid == nil || key.id == nil || key.id == header.kid)
+        }
+        guard !candidates.isEmpty else {
+            let known = Set(keys.map(\.algorithm.rawValue)).sorted().joined(separator: " or ")
+            throw .unauthorized("The session token is not signed with a key of this relay (\(known))")
+        }
+        for key in candidates {
+            guard let claims = try? await key.collection.verify(token, as: SessionClaims.self) else { continue }
+            return try claims.check(rules, now: clock())
+        }
+        throw .unauthorized("The session token's signature is not right")
+    }
+}
