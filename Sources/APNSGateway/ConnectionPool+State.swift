@@ -16,6 +16,9 @@ struct Bell {
 }
 
 extension ConnectionPool {
+    /// Connections that are open, those that only wait for their last answers included.
+    var openConnections: Int { state.withLock { $0.members.count } }
+
     struct Member {
         let connection: Connection
         let isPermanent: Bool

@@ -27,18 +27,24 @@ package struct TokenVerifier: SessionVerifier {
     private let rules: SessionRules
     private let clock: TimeSource
 
+    /// - Parameter sources: a token that one of their keys signed is good.
+    /// - Throws: what is wrong with the first that is no good.
     package init(
-        _ source: Source, rules: SessionRules = SessionRules(), clock: @escaping TimeSource = Timestamp.now
+        _ sources: [Source], rules: SessionRules = SessionRules(), clock: @escaping TimeSource = Timestamp.now
     ) async throws(Unusable) {
-        do throws(SessionKey.Unusable) {
-            switch source {
-            case .secret(let secret): keys = [try await SessionKey(secret: secret)]
-            case .pem(let pem): keys = [try await SessionKey(pem: pem)]
-            case .keySet(let json): keys = try await Self.keys(of: json)
+        var keys: [SessionKey] = []
+        for source in sources {
+            do throws(SessionKey.Unusable) {
+                switch source {
+                case .secret(let secret): keys.append(try await SessionKey(secret: secret))
+                case .pem(let pem): keys.append(try await SessionKey(pem: pem))
+                case .keySet(let json): keys += try await Self.keys(of: json)
+                }
+            } catch {
+                throw Unusable(description: error.description)
             }
-        } catch {
-            throw Unusable(description: error.description)
         }
+        self.keys = keys
         self.rules = rules
         self.clock = clock
     }

@@ -52,7 +52,7 @@ struct TokenVerifierTests {
     static func verifier(
         _ source: TokenVerifier.Source, rules: SessionRules = SessionRules()
     ) async throws -> TokenVerifier {
-        try await TokenVerifier(source, rules: rules, clock: { now })
+        try await TokenVerifier([source], rules: rules, clock: { now })
     }
 
     static func reason(_ token: String, _ verifier: TokenVerifier) async -> String? {
@@ -189,6 +189,17 @@ struct TokenVerifierTests {
         #expect(await Self.reason(try await sign(secret, "s"), verifier) == nil)
     }
 
+    @Test("Of several sources any may have signed")
+    func several() async throws {
+        let signers = try await Signer.all()
+        let verifier = try await TokenVerifier(signers.map(\.source), clock: { Self.now })
+        for signer in signers {
+            #expect(
+                try await verifier.user(of: signer.sign(Self.claims(subject: signer.algorithm))).text
+                    == signer.algorithm)
+        }
+    }
+
     @Test(
         "Keys that are none are refused in words",
         arguments: [
@@ -199,7 +210,7 @@ struct TokenVerifierTests {
             (.keySet(Array(#"{"keys":[{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}]}"#.utf8)), "no point on P-256"),
         ])
     func unusable(source: TokenVerifier.Source, expected: String) async throws {
-        let error = await #expect(throws: TokenVerifier.Unusable.self) { try await TokenVerifier(source) }
+        let error = await #expect(throws: TokenVerifier.Unusable.self) { try await TokenVerifier([source]) }
         #expect(error?.description.contains(expected) == true, "\(error?.description ?? "none")")
     }
 }

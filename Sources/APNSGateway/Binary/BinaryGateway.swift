@@ -58,6 +58,9 @@ package final class BinaryGateway: PushGateway {
             mailbox: mailbox, clock: clock, logger: logger)
     }
 
+    /// Connections that are open now.
+    package var openConnections: Int { pool.openConnections }
+
     /// Connections from now on use another endpoint or other credentials; the open ones are drained and replaced.
     package func reconfigure(endpoint: GatewayEndpoint?) async {
         await pool.reconfigure(target: endpoint.map(Target.init))

@@ -33,7 +33,7 @@ package final class ProviderGateway: PushGateway {
         }
 
         /// Apple's own limits; where another is configured, it holds for all types.
-        fileprivate var largerLimits: [String: Int] {
+        package var largerLimits: [String: Int] {
             payloadLimit == PushType.alert.payloadLimit
                 ? [PushType.voip.rawValue: PushType.voip.payloadLimit] : [:]
         }
@@ -90,6 +90,9 @@ package final class ProviderGateway: PushGateway {
             epochs: epochs, mailbox: mailbox, clock: clock,
             hasProgressed: { [temper] in temper.hasProgressed(now: .now()) }, logger: logger)
     }
+
+    /// Connections that are open now.
+    package var openConnections: Int { pool.openConnections }
 
     /// Connections from now on have another target; the open ones finish what is in flight, then close.
     package func reconfigure(target: Target?) async {

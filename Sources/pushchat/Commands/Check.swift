@@ -1,6 +1,7 @@
 import APNSGateway
 import ArgumentParser
 import ChatHTTP
+import ChatSession
 import ChatStore
 import Foundation
 
@@ -43,6 +44,17 @@ struct Check: AsyncParsableCommand {
             report(.ok, "database", try DatabaseFile(path: configuration.database.path).inspect())
         } catch {
             report(.failed, "database", "\(error)")
+        }
+        if configuration.registration == .session {
+            do {
+                _ = try await TokenVerifier.configured(configuration)
+                report(.ok, "sessions", "tokens can be checked")
+            } catch {
+                report(.failed, "sessions", "\(error)")
+            }
+        }
+        if configuration.environment == .production, configuration.admin.token == nil {
+            report(.warning, "admin", "no admin.token: nobody may call /v1, and `pushchat send` cannot")
         }
         for app in configuration.apps {
             let subject = "app \(app.name)"

@@ -14,6 +14,8 @@ struct Configuration: Sendable {
     var http: HTTP
     var database = Database()
     var admin = Admin()
+    var registration = Registration.open
+    var session = Session()
     var push = Push()
     var messages = Retention(retention: .days(30))
     var queue = Retention(retention: .days(7))
@@ -52,6 +54,28 @@ struct Configuration: Sendable {
 
     struct Admin: Sendable, Equatable {
         var token: Secret?
+    }
+
+    /// Who may register devices and join rooms.
+    enum Registration: String, Sendable, CaseIterable {
+        /// Anyone.
+        case open
+        /// Who brings a token that the operator's own system has signed.
+        case session
+    }
+
+    /// How those tokens are checked: with any of the keys.
+    struct Session: Sendable, Equatable {
+        /// Shared, for HS256.
+        var secret: Secret?
+        /// PEM: a public key or certificate, for ES256 or RS256.
+        var key: String?
+        /// A JWKS file.
+        var keySet: String?
+        var audience: String?
+        var issuer: String?
+
+        var hasKeys: Bool { secret != nil || key != nil || keySet != nil }
     }
 
     struct Push: Sendable, Equatable {

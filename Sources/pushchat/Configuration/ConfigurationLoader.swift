@@ -223,6 +223,7 @@ extension ConfigurationLoader {
             report(
                 "http.key", "needs http.certificate beside it; set that, or remove the key", unless: "http.certificate")
         }
+        checkSession(configuration)
         if configuration.apps.count > SettingLimits.apps {
             let count = configuration.apps.count
             problems.append(.init(at: file, "apps has \(count) entries, but must have at most \(SettingLimits.apps)"))
@@ -241,6 +242,16 @@ extension ConfigurationLoader {
                 report(setting, of: app.name, message, unless: setting)
             }
         }
+    }
+
+    private mutating func checkSession(_ configuration: Configuration) {
+        let keys = ["session.secret", "session.key", "session.jwks"]
+        guard configuration.registration == .session, !configuration.session.hasKeys,
+            !keys.contains(where: { refused.contains(SettingKey(name: $0)) })
+        else { return }
+        report(
+            "registration", "is session, which needs session.secret, session.key or session.jwks; set one of them",
+            unless: "registration")
     }
 
     /// - Parameter cause: a setting that, if it was refused, has been reported as the reason.

@@ -55,6 +55,8 @@ enum SettingLimits {
     static let value = 4096
     /// Bytes of a file with a secret.
     static let secretFile = 4096
+    /// Bytes of a file with keys.
+    static let keyFile = 262_144
     /// Entries of a list, networks of proxies for example.
     static let list = 256
     /// Bytes of the configuration file.
@@ -101,15 +103,17 @@ extension SettingKind where Value: RawRepresentable & CaseIterable, Value.RawVal
 }
 
 extension SettingKind where Value == Secret {
-    /// - Parameter isAllowed: asked of each scalar, beside that there is one at all.
+    /// - Parameters:
+    ///   - isAllowed: asked of each scalar.
+    ///   - shortest: bytes.
     static func secret(
-        rule: String, isAllowed: @escaping @Sendable (Unicode.Scalar) -> Bool, mayBeEmpty: Bool = false
+        rule: String, isAllowed: @escaping @Sendable (Unicode.Scalar) -> Bool, shortest: Int = 1
     ) -> Self {
         Self(
             rule: rule,
             parse: { value, _ throws(BrokenRule) in
-                guard case .text(let text) = value, mayBeEmpty || !text.isEmpty,
-                    text.utf8.count <= SettingLimits.secretFile, text.unicodeScalars.allSatisfy(isAllowed)
+                guard case .text(let text) = value, (shortest...SettingLimits.secretFile).contains(text.utf8.count),
+                    text.unicodeScalars.allSatisfy(isAllowed)
                 else { throw BrokenRule(message: "has a value that is not shown here, but must be \(rule)") }
                 return Secret(text)
             }, text: { $0.text })

@@ -38,7 +38,26 @@ enum SettingsTable {
             "the SQLite file; made if it is not there"),
         Relay(
             "admin.token", \.admin.token, headerToken.optional(), isSecret: true,
-            "the bearer token of the admin calls, of which this version has none yet"),
+            "the bearer token of `/v1`; without it only this machine may call, in production nobody"),
+        Relay(
+            "registration", \.registration, .choice,
+            "who may register devices and join: `open` for anyone, `session` for who brings a token that your system signed"
+        ),
+        Relay(
+            "session.secret", \.session.secret, sharedSecret.optional(), isSecret: true,
+            "what those tokens are signed with (HS256); this or the next two, or several"),
+        Relay(
+            "session.key", \.session.key, SettingKind.file("a PEM file").optional(),
+            "the public key, or a certificate, of who signs them (ES256, RS256)"),
+        Relay(
+            "session.jwks", \.session.keySet, SettingKind.file("a JSON file").optional(),
+            "a JSON Web Key Set of who signs them (HS256, ES256, RS256)"),
+        Relay(
+            "session.audience", \.session.audience, claim(example: "pushchat").optional(),
+            "what a token's `aud` must name; without it a token must name nothing"),
+        Relay(
+            "session.issuer", \.session.issuer, claim(example: "https://example.com").optional(),
+            "what a token's `iss` must be; without it anything"),
         Relay(
             "push.sound", \.push.sound, soundName.optional(none: "none"),
             "a sound file in the app, or `default`, for chat messages"),
@@ -120,9 +139,20 @@ enum SettingsTable {
         rule: "printable ASCII without blanks, for example what `openssl rand -hex 32` prints",
         isAllowed: { (0x21...0x7E).contains($0.value) })
 
+    private static let sharedSecret = SettingKind.secret(
+        rule:
+            "at least 32 characters of printable ASCII without blanks, for example what `openssl rand -hex 32` prints",
+        isAllowed: { (0x21...0x7E).contains($0.value) }, shortest: 32)
+
+    private static func claim(example: String) -> SettingKind<String> {
+        .text(rule: "a text as it stands in the token, for example `\(example)`", limit: 255) {
+            $0.value >= 0x20 && $0.value != 0x7F
+        }
+    }
+
     private static let passphrase = SettingKind.secret(
         rule: "a text without control characters", isAllowed: { $0.value >= 0x20 && $0.value != 0x7F },
-        mayBeEmpty: true)
+        shortest: 0)
 
     /// At most so long that a payload of 256 bytes still has room for a text.
     private static let soundName = SettingKind.text(

@@ -3,6 +3,7 @@ import APNSWire
 import ChatDispatch
 import ChatDomain
 import ChatStore
+import Foundation
 import Logging
 import ServiceLifecycle
 import Synchronization
@@ -54,6 +55,25 @@ final class AppRuntime: Sendable {
             }
         if app.isRetired, credentials.push != nil { logger.warning("\(AppConfiguration.retirement)") }
         if credentials.push == nil { logger.warning("\(AppConfiguration.nothingToLogInWith)") }
+    }
+
+    /// How it is configured, and what its gateway is doing.
+    var status: AppStatus {
+        let app = configuration.withLock { $0 }
+        let credentials = credentials.withLock { $0 }
+        let (connections, largerLimits): (Int, [String: Int]) =
+            switch gateway {
+            case .binary(let gateway): (gateway.openConnections, [:])
+            case .http2(let gateway):
+                (gateway.openConnections, ProviderGateway.Options(payloadLimit: app.payloadLimit).largerLimits)
+            }
+        return AppStatus(
+            app: name, gateway: app.gateway.rawValue, address: credentials.push.map { "\($0.host):\($0.port)" },
+            topic: app.topic ?? credentials.certificate?.topic, payloadLimit: app.payloadLimit,
+            largerLimits: largerLimits, connections: connections,
+            certificateExpiresAt: credentials.certificate.map {
+                Timestamp(seconds: Int64($0.notAfter.timeIntervalSince1970))
+            })
     }
 
     private static func target(

@@ -2,6 +2,7 @@ import APNSGateway
 import ChatDispatch
 import ChatDomain
 import ChatHTTP
+import ChatSession
 import ChatStore
 import Foundation
 import Logging
@@ -85,7 +86,8 @@ struct RelayProcess: Sendable {
             apps.append(
                 AppRuntime(app, credentials: try AppCredentials(app), store: store, epochs: epochs, logger: logger))
         }
-        live.replace(configuration, topics: Self.topics(apps))
+        live.replace(
+            configuration, topics: Self.topics(apps), sessions: try await TokenVerifier.configured(configuration))
         let certificate = try configuration.http.tls.map {
             try ServerCertificate(certificate: $0.certificate, key: $0.key)
         }
@@ -93,7 +95,8 @@ struct RelayProcess: Sendable {
             configuration: ChatServerConfiguration(
                 host: configuration.http.host, port: configuration.http.port, certificate: certificate),
             store: store, settings: { live.httpSettings },
-            resolveApp: { appid throws(ChatError) in try live.apps.resolve(appid) }, logger: logger,
+            resolveApp: { appid throws(ChatError) in try live.apps.resolve(appid) },
+            apps: { [apps] in apps.map(\.status) }, sessions: { live.sessions }, logger: logger,
             onListening: { [configuration, onListening] port in
                 logger.info("listening", metadata: ["host": "\(configuration.http.host)", "port": "\(port)"])
                 onListening(port)
@@ -179,26 +182,32 @@ final class LiveConfiguration: Sendable {
         var http: ChatHTTPSettings
         var store: SQLiteStore.Settings
         var apps: AppDirectory
+        var sessions: (any SessionVerifier)?
     }
 
     private let values: Mutex<Values>
 
     init(_ configuration: Configuration) {
-        values = Mutex(Self.derive(configuration, topics: [:]))
+        values = Mutex(Self.derive(configuration, topics: [:], sessions: nil))
     }
 
     var current: Configuration { values.withLock { $0.configuration } }
     var httpSettings: ChatHTTPSettings { values.withLock { $0.http } }
     var storeSettings: SQLiteStore.Settings { values.withLock { $0.store } }
     var apps: AppDirectory { values.withLock { $0.apps } }
+    var sessions: (any SessionVerifier)? { values.withLock { $0.sessions } }
 
-    /// - Parameter topics: what the apps' certificates name.
-    func replace(_ configuration: Configuration, topics: [AppName: String]) {
-        let new = Self.derive(configuration, topics: topics)
+    /// - Parameters:
+    ///   - topics: what the apps' certificates name.
+    ///   - sessions: nil where anyone may register.
+    func replace(_ configuration: Configuration, topics: [AppName: String], sessions: (any SessionVerifier)?) {
+        let new = Self.derive(configuration, topics: topics, sessions: sessions)
         values.withLock { $0 = new }
     }
 
-    private static func derive(_ configuration: Configuration, topics: [AppName: String]) -> Values {
+    private static func derive(
+        _ configuration: Configuration, topics: [AppName: String], sessions: (any SessionVerifier)?
+    ) -> Values {
         let sound = configuration.push.sound
         let payloads = Dictionary(
             uniqueKeysWithValues: configuration.apps.map { app in
@@ -220,10 +229,10 @@ final class LiveConfiguration: Sendable {
                 },
                 memberRate: configuration.http.ratePerMember.flatMap {
                     RateLimit(perSecond: $0.perSecond, burst: $0.burst)
-                }),
+                }, adminToken: configuration.admin.token?.text),
             store: SQLiteStore.Settings(
                 payload: { payloads[$0] ?? smallest },
                 expiration: configuration.push.expiration, defaultApp: configuration.defaultApp),
-            apps: AppDirectory(configuration, topics: topics))
+            apps: AppDirectory(configuration, topics: topics), sessions: sessions)
     }
 }

@@ -1,5 +1,6 @@
 import APNSGateway
 import ChatHTTP
+import ChatSession
 import Logging
 import ServiceLifecycle
 import UnixSignals
@@ -34,6 +35,7 @@ struct Reloader: Service {
                 guard let configuration = new.app(app.name) else { continue }
                 credentials.append((app, configuration, try AppCredentials(configuration)))
             }
+            let sessions = try await TokenVerifier.configured(new)
             try certificate?.reload()
             let changes = running.changes(to: wanted)
             log.set(level: new.log.level, format: new.log.format)
@@ -43,7 +45,7 @@ struct Reloader: Service {
                     group.addTask { await app.reconfigure(configuration, credentials: credentials) }
                 }
             }
-            live.replace(new, topics: RelayProcess.topics(apps))
+            live.replace(new, topics: RelayProcess.topics(apps), sessions: sessions)
             logger.notice(
                 "configuration read anew", metadata: ["changes": "\(changes.map(\.setting).joined(separator: " "))"])
             let waiting = changes.filter(\.needsRestart).map(\.setting)

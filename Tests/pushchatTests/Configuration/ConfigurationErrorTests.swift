@@ -184,6 +184,7 @@ import Testing
         "Settings that do not go together are refused",
         arguments: [
             ("http: {key: a.pem}", "pushchat.yaml:1:13: http.key needs http.certificate beside it"),
+            ("registration: session", "pushchat.yaml:1:15: registration is session, which needs session.secret"),
             ("apps: {a: {certificate_key: a.pem}}", "pushchat.yaml:1:29: apps.a.certificate_key needs certificate"),
         ])
     func together(yaml: String, expected: String) throws {

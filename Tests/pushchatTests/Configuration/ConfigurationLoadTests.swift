@@ -88,6 +88,13 @@ import Testing
               sound: beep.caf
               text_limit: 4000
               expiration: 1 day
+            registration: session
+            session:
+              secret: 0123456789abcdef0123456789abcdef
+              key: app.key
+              jwks: app.key
+              audience: pushchat
+              issuer: https://example.com
             messages: {retention: 2 weeks}
             queue: {retention: 36h}
             log: {format: json, level: debug}
@@ -123,6 +130,12 @@ import Testing
         #expect(configuration.database.path == folder.path + "/data/chat.db")
         #expect(configuration.admin.token == Secret("12345678"))
         #expect(configuration.push == .init(sound: "beep.caf", textLimit: 4000, expiration: .seconds(86_400)))
+        #expect(configuration.registration == .session)
+        #expect(
+            configuration.session
+                == .init(
+                    secret: Secret("0123456789abcdef0123456789abcdef"), key: folder.path + "/app.key",
+                    keySet: folder.path + "/app.key", audience: "pushchat", issuer: "https://example.com"))
         #expect(configuration.messages.retention == .seconds(14 * 86_400))
         #expect(configuration.queue.retention == .seconds(36 * 3600))
         #expect(configuration.log == .init(format: .json, level: .debug))

@@ -17,7 +17,9 @@ import Testing
             "admin.token": "abc", "push.sound": "none", "push.expiration": "none", "log.format": "json",
             "log.level": "error", "gateway": "binary", "topic": "a.b", "host": "h", "feedback_host": "f",
             "feedback_interval": "off", "passphrase": "abc", "key_id": "A1", "team_id": "B2", "settle": "2s",
-            "answer_timeout": "5s",
+            "answer_timeout": "5s", "registration": "session",
+            "session.secret": "0123456789012345678901234567890123456789", "session.audience": "a",
+            "session.issuer": "b",
             "command": "1", "connections": "3", "payload_limit": "256", "push.text_limit": "200",
             "messages.retention": "1h", "queue.retention": "1h",
         ]
