@@ -2,6 +2,7 @@ import AsyncHTTPClient
 import Foundation
 import GRDB
 import NIOCore
+import NIOHTTP1
 
 /// A sandbox of the built executable, and its control API.
 struct SandboxProcess: Sendable {
@@ -153,6 +154,30 @@ struct RelayProcess: Sendable {
         let body = fields.map { "\($0.key)=\(HTTP.escaped($0.value))" }.joined(separator: "&")
         return try await HTTP.post(
             api, body: Data(body.utf8), headers: [("Content-Type", "application/x-www-form-urlencoded")] + headers)
+    }
+
+    /// A call to the provider API, as the machine's own user.
+    func admin(_ method: String, _ path: String, _ json: String? = nil, headers: [(String, String)] = []) async throws
+        -> (Int, String)
+    {
+        var request = HTTPClientRequest(url: "http://127.0.0.1:\(port)\(path)")
+        request.method = HTTPMethod(rawValue: method)
+        for (name, value) in headers { request.headers.add(name: name, value: value) }
+        if let json {
+            request.headers.add(name: "Content-Type", value: "application/json")
+            request.body = .bytes(ByteBuffer(string: json))
+        }
+        let response = try await HTTP.client.execute(request, timeout: .seconds(20))
+        let answer = try await response.body.collect(upTo: 8 << 20)
+        return (Int(response.status.code), String(buffer: answer))
+    }
+
+    /// Registers devices with the tokens of ``Name``, from 1, as another program does: in one transaction.
+    func register(_ count: Int) throws {
+        try open().write { db in
+            let insert = try db.cachedStatement(sql: "INSERT INTO devices (app, device_token) VALUES ('default', ?)")
+            for number in 1...count { try insert.execute(arguments: [Name.token(number)]) }
+        }
     }
 
     /// Another program's look into the database.

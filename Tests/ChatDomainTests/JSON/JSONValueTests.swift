@@ -1,0 +1,71 @@
+import ChatDomain
+import Foundation
+import Testing
+
+@Suite("JSON values")
+struct JSONValueTests {
+    @Test(
+        "What is read is written again: members in order, numbers with their digits, strings with the fewest escapes",
+        arguments: [
+            ("null", "null"), (" true ", "true"), ("[1, 2.50, -0, 1e400]", "[1,2.50,-0,1e400]"),
+            (#"{"b":1,"a":{"z":[],"y":{}}}"#, #"{"b":1,"a":{"z":[],"y":{}}}"#),
+            (#""\u65b0\u5e74\/\u00e9\ud83d\ude00""#, #""新年/é😀""#),
+            (#""\b\f\n\r\t\"\\\u0001\u007f""#, "\"\\b\\f\\n\\r\\t\\\"\\\\\\u0001\u{7F}\""),
+            ("12345678901234567890123456789", "12345678901234567890123456789"), ("\t\r\n{ }\n", "{}"),
+        ])
+    func roundTrip(text: String, expected: String) throws {
+        let value = try JSONValue(parsing: text)
+        #expect(value.description == expected)
+        #expect(try JSONValue(parsing: value.description) == value)
+        #expect(try JSONValue(parsing: value.indented) == value)
+    }
+
+    @Test(
+        "What is no JSON is refused, with the place",
+        arguments: [
+            ("", 1), (" ", 2), ("{", 2), ("[1,]", 4), (#"{"a":1,}"#, 8), (#"{"a" 1}"#, 6), ("01", 2), ("1.", 3),
+            (".5", 1), ("+1", 1), ("1e", 3), ("-", 2), ("nul", 1), ("'a'", 1), ("\"a", 1), ("\"\n\"", 2),
+            (#""\x""#, 2), (#""\u12g4""#, 2), (#""\ud800""#, 2), (#""\udc00""#, 2), (#""\ud800\u0041""#, 2),
+            ("1 2", 3), ("{}}", 3), (#"{"a":1,"a":2}"#, 8), ("NaN", 1), ("/* */1", 1), ("\u{FEFF}1", 1),
+        ])
+    func malformed(text: String, byte: Int) {
+        let error = #expect(throws: JSONValue.Malformed.self) { try JSONValue(parsing: text) }
+        #expect(error?.byte == byte, "\(error?.description ?? "accepted")")
+    }
+
+    @Test("Bytes that are no UTF-8 are refused", arguments: [[0xFF], [0xC3], [0xED, 0xA0, 0x80], [0xC0, 0x80]])
+    func noUTF8(bytes: [UInt8]) {
+        let text = [UInt8(ascii: "\"")] + bytes + [UInt8(ascii: "\"")]
+        #expect(throws: JSONValue.Malformed.self) { try JSONValue(parsing: text) }
+    }
+
+    @Test("Nesting has an end, far before the stack has")
+    func deep() throws {
+        func nested(_ depth: Int) -> String {
+            String(repeating: "[", count: depth) + String(repeating: "]", count: depth)
+        }
+        _ = try JSONValue(parsing: nested(JSONValue.deepest))
+        #expect(throws: JSONValue.Malformed.self) { try JSONValue(parsing: nested(JSONValue.deepest + 1)) }
+        #expect(throws: JSONValue.Malformed.self) { try JSONValue(parsing: nested(100_000)) }
+        #expect(throws: JSONValue.Malformed.self) {
+            try JSONValue(parsing: String(repeating: #"{"a":"#, count: 100_000))
+        }
+    }
+
+    @Test("Foundation reads what is written")
+    func independent() throws {
+        let text = String(String.UnicodeScalarView((0..<0x300).compactMap(Unicode.Scalar.init))) + "\u{2028}😀"
+        let written = JSONValue.object(["a\"b": .string(text), "n": .number("1.5")]).description
+        let object = try JSONSerialization.jsonObject(with: Data(written.utf8)) as? [String: Any]
+        #expect(object?["a\"b"] as? String == text)
+        #expect(object?["n"] as? Double == 1.5)
+    }
+
+    @Test("Whole numbers are whole numbers only")
+    func integers() throws {
+        #expect(try JSONValue(parsing: "9223372036854775807").integer == .max)
+        for text in ["1.0", "1e3", "9223372036854775808", "\"1\"", "true"] {
+            #expect(try JSONValue(parsing: text).integer == nil)
+        }
+    }
+}

@@ -1,0 +1,36 @@
+import ChatDomain
+import Testing
+
+@Suite("Times as text")
+struct TimestampTests {
+    @Test(
+        "RFC 3339 is read",
+        arguments: [
+            ("2026-05-07T21:57:29Z", 1_778_191_049_000), ("2026-05-07t21:57:29.123z", 1_778_191_049_123),
+            ("2026-05-07T23:57:29.123456789+02:00", 1_778_191_049_123),
+            ("2026-05-07 16:27:29-05:30", 1_778_191_049_000),
+            ("1970-01-01T00:00:00Z", 0), ("1969-12-31T23:59:59Z", -1000),
+        ])
+    func read(text: String, milliseconds: Int64) {
+        #expect(Timestamp(rfc3339: text)?.milliseconds == milliseconds)
+    }
+
+    @Test(
+        "What is not RFC 3339, or not in the calendar, is refused",
+        arguments: [
+            "", "2026-05-07", "2026-05-07T21:57:29", "2026-02-30T00:00:00Z", "2026-13-01T00:00:00Z",
+            "2026-05-07T25:00:00Z", "2026-05-07T21:57Z", "26-05-07T21:57:29Z", "2026-05-07T21:57:29+25:00",
+            "2026-05-07T21:57:29Z ", "x",
+        ])
+    func refused(text: String) {
+        #expect(Timestamp(rfc3339: text) == nil)
+    }
+
+    @Test("What is written is read again")
+    func roundTrip() {
+        for milliseconds in [0, 1, 999, 1_778_191_049_123, 253_402_300_799_999] as [Int64] {
+            let time = Timestamp(milliseconds: milliseconds)
+            #expect(Timestamp(rfc3339: time.rfc3339) == time)
+        }
+    }
+}

@@ -1,0 +1,71 @@
+import Foundation
+import GRDB
+import Testing
+
+@Suite("A notification to everyone", .serialized)
+struct SendToAllTests {
+    private static let devices = 100_000
+
+    @Test(
+        "100,000 devices, killed twice on the way: each has it, repeats only where an answer was outstanding at a kill",
+        .timeLimit(.minutes(5)))
+    func killed() async throws {
+        let folder = try Folder()
+        let sandbox = try await SandboxProcess.start(folder)
+        // The binary gateway: a debug build's HTTP/2 would take minutes.
+        let configuration = try await sandbox.relayConfiguration(gateway: "binary")
+        var relay = try await RelayProcess.start(folder, configuration: configuration)
+        try relay.register(Self.devices)
+
+        let started = ContinuousClock.now
+        let (status, answer) = try await relay.admin(
+            "POST", "/v1/notifications", #"{"to":{"all":true},"alert":"to everyone"}"#)
+        let answered = ContinuousClock.now - started
+        #expect(status == 202, "\(answer)")
+        let receipt = try JSONDecoder().decode(Receipt.self, from: Data(answer.utf8))
+        #expect(receipt.devices == Self.devices)
+        // A step's work and a count, not a hundred thousand rows'. Generous, for a busy machine.
+        #expect(answered < .seconds(5))
+
+        // Once while the pushes are still being queued, and once while they go out.
+        var outstanding: Set<String> = []
+        var queuedAtKills: [Int] = []
+        for quota in [1, Self.devices / 2] {
+            try await eventually("\(quota) pushes were taken", within: .seconds(120)) {
+                try relay.count("SELECT sent FROM notifications") >= quota
+            }
+            relay.process.kill(SIGKILL)
+            try await relay.process.ended()
+            queuedAtKills.append(try relay.count("SELECT queued FROM notifications"))
+            for row in try relay.query("SELECT device_token FROM push_queue WHERE state = 'written'") {
+                outstanding.insert(row[0])
+            }
+            relay = try await RelayProcess.start(folder, configuration: configuration)
+        }
+        try await eventually("all are queued and settled", within: .seconds(180), every: .milliseconds(200)) {
+            try relay.count("SELECT count(*) FROM notifications WHERE work IS NULL AND queued = sent") == 1
+        }
+
+        let arrivals = try await sandbox.notifications().filter { $0.answer == "accepted" }
+        var counts: [String: Int] = [:]
+        for arrival in arrivals { counts[arrival.token, default: 0] += 1 }
+        let repeated = counts.filter { $0.value > 1 }.keys
+        print(
+            "send to all: answered in \(answered), queued at the kills \(queuedAtKills), \(arrivals.count) arrivals at "
+                + "\(counts.count) devices, repeated \(repeated.count) of \(outstanding.count) outstanding at the kills")
+        #expect(counts.count == Self.devices)
+        let unfounded = repeated.filter { !outstanding.contains($0) }
+        #expect(unfounded.isEmpty)
+        for figure in ["count(*)", "count(DISTINCT device)", "sum(state = 'sent')"] {
+            #expect(try relay.count("SELECT \(figure) FROM push_queue") == Self.devices, "\(figure)")
+        }
+
+        let page = try await relay.admin("GET", "/v1/notifications/\(receipt.id)?limit=1")
+        #expect(page.1.contains(#""state":"done""#) && page.1.contains(#""sent":100000"#), "\(page.1)")
+    }
+
+    private struct Receipt: Decodable {
+        let id: Int
+        let devices: Int
+    }
+}
