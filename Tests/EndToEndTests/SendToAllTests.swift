@@ -52,7 +52,8 @@ struct SendToAllTests {
         let repeated = counts.filter { $0.value > 1 }.keys
         print(
             "send to all: answered in \(answered), queued at the kills \(queuedAtKills), \(arrivals.count) arrivals at "
-                + "\(counts.count) devices, repeated \(repeated.count) of \(outstanding.count) outstanding at the kills")
+                + "\(counts.count) devices, repeated \(repeated.count) of \(outstanding.count) outstanding at the kills"
+        )
         #expect(counts.count == Self.devices)
         let unfounded = repeated.filter { !outstanding.contains($0) }
         #expect(unfounded.isEmpty)
