@@ -3,7 +3,7 @@ import ArgumentParser
 /// The executable: a chat relay, and a sandbox that plays Apple's push service.
 @main
 struct Pushchat: AsyncParsableCommand {
-    static let version = "0.2.0"
+    static let version = "0.3.0"
 
     static let configuration = CommandConfiguration(
         commandName: "pushchat",

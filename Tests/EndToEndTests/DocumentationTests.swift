@@ -35,17 +35,7 @@ struct DocumentationTests {
     func tour() async throws {
         let page = try Page("README.md")
         let folder = try Folder()
-        let process = try Running(
-            [
-                "dev", "--port", "0", "--binary-port", "0", "--feedback-port", "0", "--http2-port", "0",
-                "--control-port",
-                "0",
-            ], in: folder,
-            name: "dev")
-        let ports = try await Ports(
-            relay: process.field("port", of: "listening"), control: process.field("control", of: "Sandbox started"),
-            binary: process.field("binary", of: "Sandbox started"),
-            feedback: process.field("feedback", of: "Sandbox started"))
+        let (process, ports) = try await dev(in: folder)
 
         let banner = try #require(page.blocks(of: "banner").first)
         try await eventually("the banner is printed") {
@@ -76,6 +66,15 @@ struct DocumentationTests {
         try await run(try Page("docs/sandbox.md").blocks(of: "sandbox"), in: folder, ports)
     }
 
+    @Test("The provider API's examples work as printed", .timeLimit(.minutes(2)))
+    func api() async throws {
+        let folder = try Folder()
+        let (process, ports) = try await dev(in: folder)
+        try await run(try Page("docs/api.md").blocks(of: "api"), in: folder, ports)
+        process.kill(SIGTERM)
+        #expect(try await process.ended() == 0)
+    }
+
     @Test("The queries of the database page run", .timeLimit(.minutes(1)))
     func queries() async throws {
         let folder = try Folder()
@@ -86,6 +85,21 @@ struct DocumentationTests {
         for sql in blocks {
             try await tool("sqlite3", ["-bail", "-cmd", ".timeout 5000", relay.database, sql])
         }
+    }
+
+    /// Relay and sandbox, on ports of the system's choice.
+    private func dev(in folder: Folder) async throws -> (Running, Ports) {
+        let process = try Running(
+            [
+                "dev", "--port", "0", "--binary-port", "0", "--feedback-port", "0", "--http2-port", "0",
+                "--control-port", "0",
+            ], in: folder, name: "dev")
+        let ports = try await Ports(
+            relay: process.field("port", of: "listening"), control: process.field("control", of: "Sandbox started"),
+            binary: process.field("binary", of: "Sandbox started"),
+            feedback: process.field("feedback", of: "Sandbox started"),
+            http2: process.field("http2", of: "Sandbox started"))
+        return (process, ports)
     }
 
     /// Runs the blocks one after another; each must print what the page says that it prints, but for times.
