@@ -44,10 +44,10 @@ CREATE TABLE devices (
     UNIQUE (device_token, app),
     CHECK ((time_deactivated IS NULL) = (deactivated_reason IS NULL))
 ) STRICT;
--- An app's devices, and a user's, in the order of registration.
+-- An app's devices, and a user's, in the order of registration. With what it takes to count them.
 CREATE INDEX devices_app ON devices (app, device_id);
-CREATE INDEX devices_user ON devices (user_reference, device_id) WHERE user_reference IS NOT NULL;
-CREATE INDEX devices_inactive ON devices (device_id) WHERE time_deactivated IS NOT NULL;
+CREATE INDEX devices_user ON devices (user_reference, device_id, app, time_deactivated) WHERE user_reference IS NOT NULL;
+CREATE INDEX devices_inactive ON devices (device_id, app, time_deactivated) WHERE time_deactivated IS NOT NULL;
 
 -- Words that group devices.
 CREATE TABLE device_tags (
@@ -60,11 +60,9 @@ CREATE INDEX device_tags_device ON device_tags (device_id);
 -- What was sent to devices on request, kept for queue.retention after its last push.
 CREATE TABLE notifications (
     notification_id INTEGER PRIMARY KEY AUTOINCREMENT,
-    audience TEXT NOT NULL CHECK (json_valid(audience)),  -- {"tokens":[…]}, {"users":[…]}, {"tags":[…]}, {"room":"…"}, {"all":true}
     app TEXT,  -- only devices of this app; NULL for all
-    payload TEXT NOT NULL,  -- here once, not in each row of push_queue
     push_type TEXT NOT NULL,
-    expires_at INTEGER,  -- as in push_queue, with 0 for a single attempt
+    expires_at INTEGER,  -- as in push_queue
     priority INTEGER CHECK (priority IN (1, 5, 10)),
     collapse_id TEXT,
     not_before INTEGER,  -- UNIX milliseconds; NULL for at once
@@ -74,21 +72,28 @@ CREATE TABLE notifications (
     time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
     time_cancelled TEXT,
     -- Work that is left: pushes to queue, or after a cancellation to take back. In steps, behind the answer, and after a
-    -- crash from where it stood: the audience's item `work_item`, from the device or member after `work_after` to
+    -- crash from where it stood: the audience's item `work_item`, from the device, member or push after `work_after` to
     -- `work_until`.
     work TEXT CHECK (work IN ('queue', 'cancel')),
     work_item INTEGER NOT NULL DEFAULT 0,
     work_after INTEGER NOT NULL DEFAULT 0,
     work_until INTEGER NOT NULL DEFAULT 0,
-    -- Pushes by what became of them, kept up to date by triggers.
+    payload TEXT NOT NULL,  -- here once, not in each row of push_queue
+    audience TEXT NOT NULL CHECK (json_valid(audience))  -- {"tokens":[…]}, {"users":[…]}, {"tags":[…]}, {"room":"…"}, {"all":true}
+) STRICT;
+CREATE INDEX notifications_work ON notifications (notification_id) WHERE work IS NOT NULL;
+
+-- A notification's pushes by what became of them, kept up to date by triggers; apart, because a notification's own row may
+-- be long and this one changes with each push.
+CREATE TABLE notification_counts (
+    notification_id INTEGER PRIMARY KEY REFERENCES notifications (notification_id) ON DELETE CASCADE,
     queued INTEGER NOT NULL DEFAULT 0,
-    skipped INTEGER NOT NULL DEFAULT 0,
+    skipped INTEGER NOT NULL DEFAULT 0,  -- devices that skip_unchanged left out
     sent INTEGER NOT NULL DEFAULT 0,
     failed INTEGER NOT NULL DEFAULT 0,
     expired INTEGER NOT NULL DEFAULT 0,
     cancelled INTEGER NOT NULL DEFAULT 0
 ) STRICT;
-CREATE INDEX notifications_work ON notifications (notification_id) WHERE work IS NOT NULL;
 
 -- What was said, kept for messages.retention.
 CREATE TABLE messages (
@@ -123,7 +128,7 @@ CREATE TABLE push_queue (
     state TEXT NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'written', 'sent', 'failed', 'expired', 'cancelled')),
     reason TEXT,  -- of a failure, in the gateway's own words; of the last one, while it is tried again
     chat_message INTEGER REFERENCES messages (message_id) ON DELETE SET NULL,  -- NULL if another program queued it
-    expires_at INTEGER,  -- UNIX seconds after which it is not worth sending; NULL for never
+    expires_at INTEGER,  -- UNIX seconds after which it is not worth sending; NULL for never; 0: the gateway tries once
     priority INTEGER CHECK (priority IN (1, 5, 10)),
     not_before INTEGER,  -- UNIX milliseconds; NULL for now
     attempts INTEGER NOT NULL DEFAULT 0,  -- how often it was handed to a connection that did not give it back unread
@@ -143,10 +148,11 @@ CREATE TABLE push_queue (
     CHECK (state <> 'written' OR (connection_epoch IS NOT NULL AND identifier IS NOT NULL)),
     CHECK ((state = 'sent') = (time_sent IS NOT NULL))
 ) STRICT;
--- What can go now, in order, what has made trouble behind the rest; what waits for its time.
-CREATE INDEX push_queue_due ON push_queue (app, (unanswered > 0 OR refused > 0), message_id)
+-- What can go now, in order, what has made trouble behind the rest; what waits for its time. With what it takes to count
+-- them.
+CREATE INDEX push_queue_due ON push_queue (app, (unanswered > 0 OR refused > 0), message_id, state, not_before)
     WHERE state = 'pending' AND not_before IS NULL;
-CREATE INDEX push_queue_waiting ON push_queue (app, not_before) WHERE state = 'pending' AND not_before IS NOT NULL;
+CREATE INDEX push_queue_waiting ON push_queue (app, not_before, state) WHERE state = 'pending' AND not_before IS NOT NULL;
 -- What a connection has in flight.
 CREATE INDEX push_queue_written ON push_queue (connection_epoch, identifier) WHERE state = 'written';
 -- What retention may delete.
@@ -157,18 +163,25 @@ CREATE UNIQUE INDEX push_queue_notification ON push_queue (notification, device)
     WHERE notification IS NOT NULL AND device IS NOT NULL;
 CREATE UNIQUE INDEX push_queue_notification_token ON push_queue (notification, app, device_token)
     WHERE notification IS NOT NULL AND device IS NULL;
--- What a device got.
+-- A notification's pushes, and a device's, in order.
+CREATE INDEX push_queue_of_notification ON push_queue (notification, message_id) WHERE notification IS NOT NULL;
 CREATE INDEX push_queue_device ON push_queue (device, message_id) WHERE device IS NOT NULL;
--- Counts what became of a notification's pushes.
+-- Count what became of a notification's pushes.
 CREATE TRIGGER push_queue_counted AFTER UPDATE OF state ON push_queue
 WHEN new.notification IS NOT NULL AND old.state <> new.state
+    AND (new.state NOT IN ('pending', 'written') OR old.state NOT IN ('pending', 'written'))
 BEGIN
-    UPDATE notifications SET
+    UPDATE notification_counts SET
         sent = sent + (new.state = 'sent') - (old.state = 'sent'),
         failed = failed + (new.state = 'failed') - (old.state = 'failed'),
         expired = expired + (new.state = 'expired') - (old.state = 'expired'),
         cancelled = cancelled + (new.state = 'cancelled') - (old.state = 'cancelled')
     WHERE notification_id = new.notification;
+END;
+CREATE TRIGGER push_queue_deleted AFTER DELETE ON push_queue
+WHEN old.notification IS NOT NULL AND old.state IN ('pending', 'written')
+BEGIN
+    UPDATE notification_counts SET queued = queued - 1 WHERE notification_id = old.notification;
 END;
 
 -- What the feedback service reported; written down before it is acted on, because reading it clears it there.

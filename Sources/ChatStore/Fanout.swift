@@ -1,4 +1,4 @@
-package import ChatDomain
+import ChatDomain
 import GRDB
 
 /// A message on its way into the queue: one row for each other member of the room that has a device.
@@ -61,8 +61,8 @@ struct Fanout: Sendable {
         for (app, payload) in entries.payloads {
             try db.cachedStatement(
                 sql: """
-                    INSERT INTO push_queue (device_token, payload, time_queued, app, chat_message, expires_at)
-                    SELECT u.device_token, ?, ?, u.app, ?, ?
+                    INSERT INTO push_queue (device_token, payload, time_queued, app, chat_message, expires_at, device)
+                    SELECT u.device_token, ?, ?, u.app, ?, ?, d.device_id
                     FROM active_users u
                     LEFT JOIN devices d ON d.device_token = u.device_token AND d.app = u.app
                     WHERE u.secret_code = ? AND u.member_id > ? AND u.member_id <= ? AND u.app = ?
@@ -96,49 +96,5 @@ struct Fanout: Sendable {
             Fanout(
                 message: message, code: $0[0], sender: $0[1], nickname: $0[2], text: $0[3], after: $0[4], until: $0[5])
         }
-    }
-}
-
-extension SQLiteStore {
-    /// Does the remaining steps of a message's fan-out, one transaction each, unless that is under way. When one fails (the
-    /// disk is full, say), ``resumeFanouts()`` takes it up again.
-    func continueFanout(of message: MessageID) {
-        guard fanouts.withLock({ $0.insert(message).inserted }) else { return }
-        nextFanoutStep(of: message)
-    }
-
-    private func nextFanoutStep(of message: MessageID) {
-        let accepted = writer.enqueue { [self] db in
-            guard let fanout = try Fanout.unfinished(message, db) else { return { self.endFanout(of: message) } }
-            let settings = settings()
-            let entries = try fanout.nextEntries(settings, db)
-            let queued = try fanout.insert(entries, now: clock(), settings, db)
-            return { [self] in
-                if queued > 0 { announceArrivals() }
-                if entries.hasMore { nextFanoutStep(of: message) } else { endFanout(of: message) }
-            }
-        } onFailure: { [self] error in
-            endFanout(of: message)
-            logger.error(
-                "fan-out of a message was interrupted and goes on later",
-                metadata: ["message": "\(message)", "error": "\(error)"])
-        }
-        if !accepted { endFanout(of: message) }
-    }
-
-    private func endFanout(of message: MessageID) {
-        fanouts.withLock { _ = $0.remove(message) }
-    }
-
-    /// Takes up what a crash or a full disk interrupted.
-    package func resumeFanouts() async throws(ChatError) {
-        let open = try await read { db in
-            try Int64.fetchAll(
-                db.cachedStatement(
-                    sql: """
-                        SELECT message_id FROM messages WHERE fanout_after IS NOT NULL ORDER BY message_id LIMIT 100
-                        """))
-        }
-        for message in open { continueFanout(of: message) }
     }
 }

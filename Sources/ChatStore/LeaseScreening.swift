@@ -10,6 +10,8 @@ import GRDB
 struct LeaseScreening {
     /// The reason that recovery gives an entry until its next attempt.
     static let recovered = "RelayRestarted"
+    /// The reason of an entry whose device is inactive.
+    static let inactive = "DeviceInactive"
     /// Silent losses before an entry is probed instead of simply repeated: one lost connection is everyday.
     static let suspicion = 2
     /// Entries in a probe, by the number of silent losses.
@@ -63,8 +65,9 @@ struct LeaseScreening {
 
     /// Columns: message_id, device_token, payload, expires_at, priority, unanswered, is ours, is deactivated, is recovered,
     /// push_type, collapse_id, apns_id.
+    /// - Parameter notification: of which the row is one push.
     /// - Returns: whether to go on with the next row.
-    mutating func take(_ row: Row) -> Bool {
+    mutating func take(_ row: Row, of notification: LeasedNotification? = nil) -> Bool {
         let entry: Int64 = row[0]
         let kind = Kind(unanswered: row[5], isRecovered: row[8])
         if pushes.isEmpty {
@@ -78,18 +81,23 @@ struct LeaseScreening {
         }
         room = min(room, kind.size)
         guard pushes.count < room else { return false }
-        if let expires = row[3] as Int64?, expires <= now.seconds {
+        if notification?.isCancelled == true {
+            refused.append(.init(entry: entry, state: .cancelled, reason: LeftWork.cancelled))
+            return true
+        }
+        // 0 is no time: the gateway is to try once and to store nothing.
+        if let expires = row[3] as Int64?, expires != 0, expires <= now.seconds {
             refused.append(.init(entry: entry, state: .expired, reason: "Expired"))
             return true
         }
         if row[7] as Bool {
-            refused.append(.init(entry: entry, state: .failed, reason: "DeviceInactive"))
+            refused.append(.init(entry: entry, state: .failed, reason: Self.inactive))
             return true
         }
         do throws(PushRow.Poison) {
             let push = PushRow(
-                entry: entry, token: row[1], payload: row[2], expiration: row[3], priority: row[4], isOurs: row[6],
-                type: row[9], collapseID: row[10], id: row[11])
+                entry: entry, token: row[1], payload: row[2], notificationPayload: notification?.payload,
+                expiration: row[3], priority: row[4], isOurs: row[6], type: row[9], collapseID: row[10], id: row[11])
             pushes.append(try push.checked(for: slot, identifier: slot.firstIdentifier + UInt32(pushes.count)))
         } catch {
             refused.append(.init(entry: entry, state: .failed, reason: error.name(for: slot)))

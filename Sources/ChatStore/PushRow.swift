@@ -7,8 +7,10 @@ import GRDB
 struct PushRow {
     let entry: Int64
     let token: DatabaseValue
-    /// Text or a blob.
+    /// Text or a blob; unused where the notification has it.
     let payload: DatabaseValue
+    /// The payload of the notification of which it is one push: known to be good JSON.
+    let notificationPayload: [UInt8]?
     let expiration: Int64?
     let priority: Int64?
     /// Whether the chat made it: then its payload is known to be good, and shows something.
@@ -45,13 +47,9 @@ struct PushRow {
             throw .token
         }
         let bytes: [UInt8]
-        switch payload.storage {
-        case .string(let text): bytes = Array(text.utf8)
-        case .blob(let data): bytes = Array(data)
-        default: throw .noJSON
-        }
+        if let notificationPayload { bytes = notificationPayload } else { bytes = try ownPayload() }
         guard !bytes.isEmpty else { throw .missingPayload }
-        let object = isOurs ? nil : try Self.object(bytes)
+        let object = isOurs || notificationPayload != nil ? nil : try Self.object(bytes)
         let type = self.type ?? object.map(Self.type) ?? Push.alert
         guard bytes.count <= slot.largerLimits[type] ?? slot.payloadLimit else { throw .payloadSize }
         if slot.namesPushes { try checkHeaders(type: type) }
@@ -59,6 +57,14 @@ struct PushRow {
             entry: entry, identifier: identifier, token: token, payload: bytes, expiration: expiration,
             priority: priority.flatMap(UInt8.init(exactly:)),
             id: slot.namesPushes ? (id ?? UUID().uuidString).lowercased() : nil, type: type, collapseID: collapseID)
+    }
+
+    private func ownPayload() throws(Poison) -> [UInt8] {
+        switch payload.storage {
+        case .string(let text): Array(text.utf8)
+        case .blob(let data): Array(data)
+        default: throw .noJSON
+        }
     }
 
     /// What only a gateway that takes these things reads.

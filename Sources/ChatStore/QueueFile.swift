@@ -1,6 +1,10 @@
 package import ChatDomain
+import Foundation
+import GRDB
 
 /// The queue in a database file, for the command line: beside a running relay, which notices what is changed, or without one.
+///
+/// What matches is looked for without a lock, and changed in steps, so that a relay beside it never waits long.
 package struct QueueFile: Sendable {
     /// Which entries; nil for any.
     package struct Filter: Sendable, Hashable {
@@ -36,32 +40,216 @@ package struct QueueFile: Sendable {
         package let collapseID: String?
     }
 
+    /// Entries that one transaction changes.
+    static let step = 1000
+    /// Seconds that it waits for others' writes.
+    private static let busyTimeout: TimeInterval = 10
+
+    let queue: DatabaseQueue
+    private let clock: TimeSource
+
     /// Opens a file that exists and has this version's schema; never makes or upgrades one.
     /// - Throws: ``DatabaseFile/Unusable``.
     package init(path: String) throws {
-        throw DatabaseFile.Unusable(description: "not yet")
+        try self.init(path: path, clock: Timestamp.now)
+    }
+
+    init(path: String, clock: @escaping TimeSource) throws {
+        self.queue = try Self.open(path)
+        self.clock = clock
+        let found: Int
+        do {
+            found = try queue.read { try Int.fetchOne($0, sql: "PRAGMA user_version") ?? 0 }
+        } catch {
+            throw DatabaseFile.Unusable(description: "\(path) cannot be read as a database: \(error)")
+        }
+        let known = Schema.current.version
+        guard found <= known else {
+            throw DatabaseFile.Unusable(
+                description: "\(path) has schema version \(found), newer than this pushchat knows; run the newer one")
+        }
+        guard found == known else {
+            throw DatabaseFile.Unusable(
+                description: "\(path) has schema version \(found); start pushchat serve once, which upgrades it")
+        }
+    }
+
+    /// A connection to a file of ours of any version.
+    static func open(_ path: String) throws -> DatabaseQueue {
+        guard access(path, F_OK) == 0 else {
+            throw DatabaseFile.Unusable(description: "\(path) does not exist; name the file with database.path")
+        }
+        var configuration = GRDB.Configuration()
+        configuration.label = "pushchat queue"
+        configuration.busyMode = .timeout(busyTimeout)
+        configuration.prepareDatabase { db in try db.execute(sql: "PRAGMA temp_store = MEMORY") }
+        let queue: DatabaseQueue
+        let identifier: Int?
+        do {
+            queue = try DatabaseQueue(path: path, configuration: configuration)
+            identifier = try queue.read { try Int.fetchOne($0, sql: "PRAGMA application_id") }
+        } catch {
+            throw DatabaseFile.Unusable(description: "\(path) cannot be opened as a database: \(error)")
+        }
+        guard identifier == Schema.applicationID else {
+            throw DatabaseFile.Unusable(description: "\(path) is a database of another program")
+        }
+        return queue
     }
 
     /// In the order of the queue, those after `cursor`.
     package func entries(_ filter: Filter, after cursor: Int64?, limit: Int) throws -> Page<Delivery> {
-        Page(items: [], next: nil)
+        try queue.read { db in
+            let rows = try Row.fetchAll(
+                db,
+                sql: """
+                    SELECT \(DeliveryRow.columns) FROM push_queue q WHERE q.message_id > :after AND \(filter.condition)
+                    ORDER BY q.message_id LIMIT :limit
+                    """,
+                arguments: filter.arguments + ["after": cursor ?? 0, "limit": limit + 1])
+            let items = rows.prefix(limit).map(DeliveryRow.delivery)
+            return Page(items: items, next: rows.count > limit ? items.last?.entry : nil)
+        }
     }
 
-    package func entry(_ id: Int64) throws -> Entry? { nil }
+    package func entry(_ id: Int64) throws -> Entry? {
+        try queue.read { db in
+            let row = try Row.fetchOne(
+                db,
+                sql: """
+                    SELECT \(DeliveryRow.columns), CAST(coalesce(n.payload, q.payload) AS BLOB), q.push_type, q.expires_at,
+                        q.priority, q.collapse_id
+                    FROM push_queue q LEFT JOIN notifications n ON n.notification_id = q.notification
+                    WHERE q.message_id = ?
+                    """, arguments: [id])
+            return row.map { row in
+                Entry(
+                    delivery: DeliveryRow.delivery(row),
+                    payload: String(decoding: (row[14] as Data?) ?? Data(), as: UTF8.self), pushType: row[15],
+                    expiration: row[16], priority: (row[17] as Int64?).map { UInt8(clamping: $0) }, collapseID: row[18])
+            }
+        }
+    }
 
     /// Makes failed, expired and cancelled entries pending again, at once and with attempts from zero; also lets pending ones
     /// that wait for a repeat go now. In steps; `progress` is told how many so far.
-    package func retry(_ selection: Selection, progress: (Int) -> Void) throws -> Int { 0 }
+    ///
+    /// An expired one has no time any more after which it is not worth sending. Those of a notification that was cancelled
+    /// stay cancelled, also where they are named: whoever wants it after all sends it again.
+    package func retry(_ selection: Selection, progress: (Int) -> Void) throws -> Int {
+        try change(
+            selection,
+            where: """
+                (q.state IN ('failed', 'expired', 'cancelled')
+                    OR (q.state = 'pending' AND q.not_before IS NOT NULL AND q.attempts > 0))
+                AND NOT EXISTS (SELECT 1 FROM notifications n
+                    WHERE n.notification_id = q.notification AND n.time_cancelled IS NOT NULL)
+                """,
+            """
+            UPDATE push_queue AS q SET state = 'pending', attempts = 0, unanswered = 0, refused = 0, not_before = NULL,
+                time_settled = NULL, hint = NULL, connection_epoch = NULL, identifier = NULL,
+                expires_at = CASE WHEN expires_at <> 0 AND expires_at <= :seconds THEN NULL ELSE expires_at END
+            """, ["seconds": clock().seconds], progress)
+    }
 
     /// Takes back pending entries.
-    package func cancel(_ selection: Selection, progress: (Int) -> Void) throws -> Int { 0 }
+    package func cancel(_ selection: Selection, progress: (Int) -> Void) throws -> Int {
+        try change(
+            selection, where: "q.state = 'pending'",
+            "UPDATE push_queue AS q SET state = 'cancelled', reason = :reason, time_settled = :now",
+            ["reason": LeftWork.cancelled, "now": clock().sqlText], progress)
+    }
 
     /// Deletes entries that are settled (sent, failed, expired, cancelled), those settled longer ago than `age`.
-    package func purge(_ selection: Selection, olderThan age: Duration?, progress: (Int) -> Void) throws -> Int { 0 }
+    ///
+    /// Not those of a notification that is still being queued: they keep it from going to a device twice.
+    package func purge(_ selection: Selection, olderThan age: Duration?, progress: (Int) -> Void) throws -> Int {
+        let now = clock()
+        return try change(
+            selection,
+            where: """
+                q.state IN ('sent', 'failed', 'expired', 'cancelled')
+                AND (:before IS NULL OR q.time_settled < :before)
+                AND NOT EXISTS (SELECT 1 FROM notifications n
+                    WHERE n.notification_id = q.notification AND n.work = 'queue')
+                """, "DELETE FROM push_queue AS q", ["before": age.map { (now - $0).sqlText }], progress)
+    }
 
-    /// A consistent copy of a database while a relay uses it, mode 0600. Never overwrites a file: it is written beside and then
-    /// linked to its name.
-    package static func backup(
-        _ path: String, to file: String, progress: (_ done: Int, _ total: Int) -> Void
-    ) throws {}
+    /// Finds entries beside the relay's writes, and changes them a step at a time, where they still are what was found.
+    private func change(
+        _ selection: Selection, where condition: String, _ statement: String, _ arguments: StatementArguments,
+        _ progress: (Int) -> Void
+    ) throws -> Int {
+        var changed = 0
+        func change(_ entries: [Int64]) throws {
+            changed += try queue.inDatabase { db in
+                var count = 0
+                try db.inTransaction(.immediate) {
+                    try db.cachedStatement(
+                        sql:
+                            "\(statement) WHERE q.message_id IN (SELECT value FROM json_each(:entries)) AND (\(condition))"
+                    ).execute(arguments: arguments + ["entries": Self.json(entries)])
+                    count = db.changesCount
+                    return .commit
+                }
+                return count
+            }
+            progress(changed)
+        }
+        switch selection {
+        case .entries(let entries):
+            for start in stride(from: 0, to: entries.count, by: Self.step) {
+                try change(Array(entries[start..<min(start + Self.step, entries.count)]))
+            }
+        case .matching(let filter):
+            // What is queued meanwhile is not meant.
+            let last = try queue.read { try Int64.fetchOne($0, sql: "SELECT max(message_id) FROM push_queue") } ?? 0
+            var after: Int64 = 0
+            while true {
+                let found = try queue.read { [after] db in
+                    try Int64.fetchAll(
+                        db.cachedStatement(
+                            sql: """
+                                SELECT q.message_id FROM push_queue q
+                                WHERE q.message_id > :after AND q.message_id <= :last AND \(filter.condition)
+                                    AND (\(condition))
+                                ORDER BY q.message_id LIMIT :limit
+                                """),
+                        arguments: arguments + filter.arguments + ["after": after, "last": last, "limit": Self.step])
+                }
+                guard let end = found.last else { break }
+                try change(found)
+                after = end
+            }
+        }
+        return changed
+    }
+
+    private static func json(_ entries: [Int64]) -> String {
+        "[" + entries.map(String.init).joined(separator: ",") + "]"
+    }
+}
+
+extension QueueFile.Filter {
+    /// Always in the order of the queue, so that no page has to sort: through a notification's own index, or along the rows
+    /// (the unary plus keeps the indexes of states and apps out of it).
+    fileprivate var condition: String {
+        var terms = ["TRUE"]
+        if notification != nil { terms.append("q.notification = :notification") }
+        if app != nil { terms.append("+q.app = :app") }
+        if states != nil { terms.append("+q.state IN (SELECT value FROM json_each(:states))") }
+        if token != nil {
+            terms.append("lower(replace(replace(replace(q.device_token, ' ', ''), '<', ''), '>', '')) = :token")
+        }
+        return terms.joined(separator: " AND ")
+    }
+
+    fileprivate var arguments: StatementArguments {
+        [
+            "notification": notification, "app": app?.text, "token": token?.description,
+            "states": states.map { states in
+                JSONValue.array(states.map { .string($0.rawValue) }).description
+            },
+        ]
+    }
 }

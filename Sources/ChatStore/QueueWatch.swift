@@ -43,9 +43,7 @@ extension SQLiteStore {
     /// Apps that have entries to send.
     package func appsWithEntries() async throws(ChatError) -> [AppName] {
         try await read { db in
-            try String.fetchAll(
-                db, sql: "SELECT DISTINCT app FROM push_queue WHERE state = 'pending' AND not_before IS NULL"
-            ).map(AppName.init)
+            try Self.apps(where: "state = 'pending' AND not_before IS NULL", db).map(AppName.init)
         }
     }
 
@@ -66,7 +64,7 @@ extension SQLiteStore {
             if round.isMultiple(of: Self.safetyNet) {
                 announceArrivals()
                 do throws(ChatError) {
-                    try await resumeFanouts()
+                    try await resumeWork()
                 } catch  where !Task.isCancelled {
                     logger.warning("unfinished fan-outs could not be read", metadata: ["error": "\(error)"])
                 } catch {}

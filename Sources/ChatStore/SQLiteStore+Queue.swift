@@ -9,7 +9,7 @@ extension SQLiteStore: PushQueue {
     /// What has made trouble goes behind the rest, so that it holds nothing up; but it has its turn after each lease of the
     /// rest, so that a queue that is never empty does not keep it for ever.
     package func lease(app: AppName, for slot: ConnectionSlot) async throws(ChatError) -> Lease {
-        try await writer.perform { [self] db in
+        let (lease, refused) = try await writer.perform { [self] db in
             let now = clock()
             try promote(app: app, now: now, db)
             var screening = LeaseScreening(slot: slot, now: now)
@@ -26,8 +26,10 @@ extension SQLiteStore: PushQueue {
             if !screening.lease.needsFreshConnection {
                 turns.withLock { if isNext { $0.insert(app) } else { $0.remove(app) } }
             }
-            return screening.lease
+            return (screening.lease, screening.refused)
         }
+        count(refused.map { Ending(app: app, state: $0.state, reason: $0.reason) })
+        return lease
     }
 
     /// As the index push_queue_due has it.
@@ -50,7 +52,7 @@ extension SQLiteStore: PushQueue {
                 sql: """
                     SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.unanswered,
                         q.chat_message IS NOT NULL, d.time_deactivated IS NOT NULL, q.reason IS ?,
-                        q.push_type, q.collapse_id, q.apns_id
+                        q.push_type, q.collapse_id, q.apns_id, q.notification
                     FROM push_queue q
                     LEFT JOIN devices d ON d.app = q.app
                         -- Another program may have written the token as Apple prints it.
@@ -58,7 +60,16 @@ extension SQLiteStore: PushQueue {
                     WHERE q.app = ? AND q.state = 'pending' AND q.not_before IS NULL AND \(condition)
                     ORDER BY \(order) LIMIT ?
                     """), arguments: [LeaseScreening.recovered, app.text, screening.slot.room])
-        while let row = try rows.next(), screening.take(row) {}
+        // Many rows of a lease are of the same few notifications.
+        var notifications: [NotificationID: LeasedNotification] = [:]
+        while let row = try rows.next() {
+            var notification: LeasedNotification?
+            if let id = row[12] as NotificationID? {
+                notification = try notifications[id] ?? LeasedNotification.find(id, db)
+                notifications[id] = notification
+            }
+            guard screening.take(row, of: notification) else { break }
+        }
     }
 
     /// Makes entries due whose time has come. An entry that waits for a repeat is also due when the wait is longer than

@@ -6,6 +6,7 @@ package struct RetentionResult: Sendable, Hashable {
     package var messages = 0
     package var pushes = 0
     package var feedback = 0
+    package var notifications = 0
 }
 
 extension SQLiteStore {
@@ -16,8 +17,8 @@ extension SQLiteStore {
     /// Messages that one transaction deletes: each may have a large room's pushes, which then forget it.
     private static let messageStep = 10
 
-    /// Deletes messages older than `messages`, and pushes and feedback that were settled longer ago than `queue`.
-    /// What is not settled stays, however old.
+    /// Deletes messages older than `messages`, pushes and feedback that were settled longer ago than `queue`, and
+    /// notifications older than that of which no push is left. What is not settled stays, however old.
     package func applyRetention(messages: Duration, queue: Duration) async throws(ChatError) -> RetentionResult {
         let now = clock()
         let oldest = (now - messages).sqlText
@@ -45,7 +46,36 @@ extension SQLiteStore {
                 SELECT feedback_id FROM (SELECT * FROM feedback ORDER BY feedback_id LIMIT \(Self.retentionWindow))
                 WHERE result IS NOT NULL AND time_received < ?2 LIMIT ?1)
             """, before: settled)
+        result.notifications = try await deleteNotifications(before: settled)
         return result
+    }
+
+    /// Ids grow with time, so it ends at the first that is not old; of the old, those with pushes stay in the way and are
+    /// passed.
+    private func deleteNotifications(before time: String) async throws(ChatError) -> Int {
+        var (deleted, after): (Int, Int64) = (0, 0)
+        while true {
+            let (count, last) = try await writer.perform { [after] db in
+                let candidates = try Row.fetchAll(
+                    db.cachedStatement(
+                        sql: """
+                            SELECT notification_id, time_created < ?,
+                                work IS NULL AND NOT EXISTS (
+                                    SELECT 1 FROM push_queue q WHERE q.notification = n.notification_id)
+                            FROM notifications n WHERE notification_id > ? ORDER BY notification_id LIMIT ?
+                            """), arguments: [time, after, Self.retentionStep])
+                let old = candidates.prefix { $0[1] }
+                let ended = old.filter { $0[2] }
+                for row in ended {
+                    try db.cachedStatement(sql: "DELETE FROM notifications WHERE notification_id = ?")
+                        .execute(arguments: [row[0] as Int64])
+                }
+                return (ended.count, old.count < Self.retentionStep ? nil : old.last?[0] as Int64?)
+            }
+            deleted += count
+            guard let last else { return deleted }
+            after = last
+        }
     }
 
     private func deleteInSteps(of step: Int, _ sql: String, before time: String) async throws(ChatError) -> Int {

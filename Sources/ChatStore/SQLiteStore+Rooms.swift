@@ -6,7 +6,8 @@ extension SQLiteStore: RoomStore {
         try await writer.perform { [clock] db in
             let now = clock().sqlText
             try Self.requireRoom(in: request.code, for: request.member, db)
-            let token = try Self.register(request.token, of: request.member, app: request.app, now: now, db)
+            let token = try Self.register(
+                request.token, of: request.member, app: request.app, user: request.user, now: now, db)
             let client = request.client
             // The same room again: the member stays who it is, with its place and its history.
             try db.cachedStatement(
@@ -50,7 +51,7 @@ extension SQLiteStore: RoomStore {
             let app = try String.fetchOne(
                 db.cachedStatement(sql: "SELECT app FROM active_users WHERE udid = ?"), arguments: [member.text])
             guard let app else { throw ChatError.notJoined() }
-            let text = try Self.register(token, of: member, app: AppName(app), now: now, db)
+            let text = try Self.register(token, of: member, app: AppName(app), user: user, now: now, db)
             try db.cachedStatement(
                 sql: """
                     UPDATE active_users SET device_token = ?, ip_address = coalesce(?, ip_address),
@@ -67,7 +68,7 @@ extension SQLiteStore: RoomStore {
     package func post(_ request: PostRequest) async throws(ChatError) -> PostReceipt {
         let (receipt, hasMore) = try await writer.perform { [self] db in try insert(request, db) }
         if receipt.queued > 0 { announceArrivals() }
-        if hasMore { continueFanout(of: receipt.message) }
+        if hasMore { continueWork(.message(receipt.message)) }
         return receipt
     }
 
@@ -125,7 +126,7 @@ extension SQLiteStore: RoomStore {
     /// A token is one installed app, and that has one user: other members who had it (the app's earlier user, or its
     /// earlier udid) keep their room and lose the token.
     private static func register(
-        _ token: DeviceToken?, of member: MemberID, app: AppName, now: String, _ db: Database
+        _ token: DeviceToken?, of member: MemberID, app: AppName, user: UserReference?, now: String, _ db: Database
     ) throws -> String {
         guard let text = token?.description else { return "0" }
         try db.cachedStatement(
@@ -135,6 +136,14 @@ extension SQLiteStore: RoomStore {
                 """
         ).execute(arguments: [text, app.text, member.text])
         try setRegistered(text, app: app, now: now, db)
+        if let user {
+            try db.cachedStatement(
+                sql: """
+                    UPDATE devices SET user_reference = ?1
+                    WHERE device_token = ?2 AND app = ?3 AND user_reference IS NOT ?1
+                    """
+            ).execute(arguments: [user.text, text, app.text])
+        }
         return text
     }
 

@@ -4,10 +4,13 @@ import GRDB
 extension SQLiteStore {
     package func settle(_ verdicts: [Verdict]) async throws(ChatError) -> [Settlement] {
         guard !verdicts.isEmpty else { return [] }
-        let settlements = try await writer.perform { [self] db in
+        let (settlements, endings) = try await writer.perform { [self] db in
             let now = clock()
-            return try verdicts.map { try settle($0, now: now, db) }
+            var endings: [Ending] = []
+            let settlements = try verdicts.map { try settle($0, now: now, &endings, db) }
+            return (settlements, endings)
         }
+        count(endings)
         if settlements.contains(where: { $0.state == .pending && $0.count > 0 }) { announceArrivals() }
         return settlements
     }
@@ -30,33 +33,55 @@ extension SQLiteStore {
         ])
     }
 
-    private func settle(_ verdict: Verdict, now: Timestamp, _ db: Database) throws -> Settlement {
+    private func settle(
+        _ verdict: Verdict, now: Timestamp, _ endings: inout [Ending], _ db: Database
+    ) throws -> Settlement {
         if verdict.overrulesSilence { try recall(verdict, now: now, db) }
         let key: StatementArguments = [
             verdict.connection.number, Int64(verdict.identifiers.lowerBound), Int64(verdict.identifiers.upperBound),
         ]
         func change(_ assignments: String, _ arguments: StatementArguments) throws -> [Row] {
-            let sql = "UPDATE push_queue SET \(assignments) WHERE \(Self.named)"
-            guard verdict.identifiers.count == 1 else {
-                try db.cachedStatement(sql: sql).execute(arguments: arguments + key)
-                return []
-            }
-            return try Row.fetchAll(
-                db.cachedStatement(sql: sql + " RETURNING message_id, device_token, state, app"),
-                arguments: arguments + key)
+            try Row.fetchAll(
+                db.cachedStatement(
+                    sql: """
+                        UPDATE push_queue SET \(assignments) WHERE \(Self.named)
+                        RETURNING message_id, device_token, state, app, reason
+                        """), arguments: arguments + key)
+        }
+        /// The usual outcomes of many at once, which all become the same.
+        func changeAll(_ assignments: String, _ arguments: StatementArguments, _ state: PushState) throws -> Settlement
+        {
+            let app = try String.fetchOne(
+                db.cachedStatement(sql: "SELECT app FROM push_queue WHERE \(Self.named) LIMIT 1"), arguments: key)
+            guard let app else { return Settlement(verdict: verdict, count: 0, entry: nil, token: nil, state: state) }
+            try db.cachedStatement(sql: "UPDATE push_queue SET \(assignments) WHERE \(Self.named)")
+                .execute(arguments: arguments + key)
+            let count = db.changesCount
+            endings.append(Ending(app: AppName(app), state: state, reason: nil, count: count))
+            return Settlement(verdict: verdict, count: count, entry: nil, token: nil, state: state)
         }
         func settlement(_ rows: [Row], _ state: PushState) -> Settlement {
-            let count = verdict.identifiers.count == 1 ? rows.count : db.changesCount
+            for row in rows {
+                guard let state = PushState(rawValue: row[2]) else { continue }
+                endings.append(Ending(app: AppName(row[3]), state: state, reason: row[4]))
+            }
+            let only = verdict.identifiers.count == 1 ? rows.first : nil
             return Settlement(
-                verdict: verdict, count: count, entry: rows.first?[0],
-                token: rows.first.flatMap { try? DeviceToken(parsing: $0[1]) },
-                state: rows.first.flatMap { PushState(rawValue: $0[2]) } ?? state)
+                verdict: verdict, count: rows.count, entry: only?[0],
+                token: only.flatMap { try? DeviceToken(parsing: $0[1]) },
+                state: only.flatMap { PushState(rawValue: $0[2]) } ?? state)
+        }
+        func changeAlike(_ assignments: String, _ arguments: StatementArguments, _ state: PushState) throws
+            -> Settlement
+        {
+            guard verdict.identifiers.count == 1 else { return try changeAll(assignments, arguments, state) }
+            return settlement(try change(assignments, arguments), state)
         }
         let time = now.sqlText
         switch verdict.outcome {
         case .accepted:
-            return settlement(
-                try change("state = 'sent', reason = NULL, time_sent = ?, time_settled = ?", [time, time]), .sent)
+            return try changeAlike(
+                "state = 'sent', reason = NULL, time_sent = ?, time_settled = ?", [time, time], .sent)
         case .rejected(let reason, let hint):
             let rows = try change("state = 'failed', reason = ?, hint = ?, time_settled = ?", [reason, hint, time])
             let result = settlement(rows, .failed)
@@ -76,7 +101,7 @@ extension SQLiteStore {
                 try change("state = 'failed', reason = ?, time_settled = ?", [reason, time]), .failed)
         case .notProcessed:
             // That was no attempt.
-            return settlement(try change("state = 'pending', attempts = attempts - 1", []), .pending)
+            return try changeAlike("state = 'pending', attempts = attempts - 1", [], .pending)
         case .unanswered(let reason):
             return settlement(
                 try change(
@@ -89,7 +114,7 @@ extension SQLiteStore {
             return settlement(
                 try change(Self.suspicion("refused", spared: 3, limit: 30), [reason, time, now.milliseconds]), .pending)
         case .retry(let reason):
-            return try retry(verdict, reason: reason, key: key, now: now, db)
+            return try retry(verdict, reason: reason, key: key, now: now, &endings, db)
         }
     }
 
@@ -142,18 +167,20 @@ extension SQLiteStore {
 
     /// Each entry by the number of its own attempts.
     private func retry(
-        _ verdict: Verdict, reason: String, key: StatementArguments, now: Timestamp, _ db: Database
+        _ verdict: Verdict, reason: String, key: StatementArguments, now: Timestamp, _ endings: inout [Ending],
+        _ db: Database
     ) throws -> Settlement {
         let policy = settings().retry
         let rows = try Row.fetchAll(
             db.cachedStatement(
-                sql: "SELECT message_id, device_token, attempts - unanswered FROM push_queue WHERE \(Self.named)"),
+                sql: "SELECT message_id, device_token, attempts - unanswered, app FROM push_queue WHERE \(Self.named)"),
             arguments: key)
         var state = PushState.pending
         for row in rows {
             // An attempt that nobody answered says nothing about the push.
             let delay = policy.delay(afterAttempts: row[2])
             state = delay == nil ? .failed : .pending
+            endings.append(Ending(app: AppName(row[3]), state: state, reason: reason))
             try db.cachedStatement(
                 sql: """
                     UPDATE push_queue SET state = ?, reason = ?, not_before = ?, time_settled = ? WHERE message_id = ?

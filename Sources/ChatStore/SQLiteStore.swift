@@ -34,8 +34,10 @@ package final class SQLiteStore: Sendable {
     let settings: @Sendable () -> Settings
     let clock: TimeSource
     let logger: Logger
-    /// Messages whose fan-out is under way.
-    let fanouts = Mutex<Set<MessageID>>([])
+    /// What is done in steps and under way.
+    let works = Mutex<Set<LeftWork>>([])
+    /// What became of pushes since the process began.
+    let tally = Mutex(OutcomeTally())
     /// Apps whose next lease is for entries that have made trouble.
     let turns = Mutex<Set<AppName>>([])
     private let subscribers = Mutex<[Int: AsyncStream<Void>.Continuation]>([:])

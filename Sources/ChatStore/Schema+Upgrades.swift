@@ -3,7 +3,7 @@ extension Schema {
     ///
     /// Tables are changed in place and never made anew, because views, triggers, indexes and columns of their users are to
     /// stay.
-    static let releasedUpgrades: [Int: String] = [1: version2]
+    static let releasedUpgrades: [Int: String] = [1: version2, 2: version3]
 
     /// The HTTP/2 provider API: `apns_id` and the like, priority 1, and the provider tokens.
     ///
@@ -30,5 +30,86 @@ extension Schema {
             time_issued TEXT NOT NULL,
             PRIMARY KEY (team_id, key_id, key_fingerprint)
         ) STRICT, WITHOUT ROWID;
+        """
+
+    /// Devices with users, tags and notes, and notifications to them.
+    ///
+    /// Pushes that are there already keep no device: a device's history begins with the upgrade.
+    private static let version3 = """
+        ALTER TABLE devices ADD COLUMN user_reference TEXT;
+        ALTER TABLE devices ADD COLUMN client_info TEXT;
+        ALTER TABLE devices ADD COLUMN server_info TEXT;
+        ALTER TABLE push_queue ADD COLUMN notification INTEGER;
+        ALTER TABLE push_queue ADD COLUMN device INTEGER;
+        PRAGMA writable_schema = ON;
+        UPDATE sqlite_schema SET sql = replace(sql, '''failed'', ''expired'')', '''failed'', ''expired'', ''cancelled'')')
+        WHERE type = 'table' AND name = 'push_queue';
+        PRAGMA writable_schema = RESET;
+        CREATE INDEX devices_app ON devices (app, device_id);
+        CREATE INDEX devices_user ON devices (user_reference, device_id, app, time_deactivated) WHERE user_reference IS NOT NULL;
+        CREATE INDEX devices_inactive ON devices (device_id, app, time_deactivated) WHERE time_deactivated IS NOT NULL;
+        CREATE TABLE device_tags (
+            tag TEXT NOT NULL,
+            device_id INTEGER NOT NULL REFERENCES devices (device_id) ON DELETE CASCADE,
+            PRIMARY KEY (tag, device_id)
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX device_tags_device ON device_tags (device_id);
+        CREATE TABLE notifications (
+            notification_id INTEGER PRIMARY KEY AUTOINCREMENT,
+            app TEXT,
+            push_type TEXT NOT NULL,
+            expires_at INTEGER,
+            priority INTEGER CHECK (priority IN (1, 5, 10)),
+            collapse_id TEXT,
+            not_before INTEGER,
+            skip_unchanged INTEGER NOT NULL DEFAULT 0,
+            idempotency_key TEXT UNIQUE,
+            devices INTEGER NOT NULL,
+            time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+            time_cancelled TEXT,
+            work TEXT CHECK (work IN ('queue', 'cancel')),
+            work_item INTEGER NOT NULL DEFAULT 0,
+            work_after INTEGER NOT NULL DEFAULT 0,
+            work_until INTEGER NOT NULL DEFAULT 0,
+            payload TEXT NOT NULL,
+            audience TEXT NOT NULL CHECK (json_valid(audience))
+        ) STRICT;
+        CREATE INDEX notifications_work ON notifications (notification_id) WHERE work IS NOT NULL;
+        CREATE TABLE notification_counts (
+            notification_id INTEGER PRIMARY KEY REFERENCES notifications (notification_id) ON DELETE CASCADE,
+            queued INTEGER NOT NULL DEFAULT 0,
+            skipped INTEGER NOT NULL DEFAULT 0,
+            sent INTEGER NOT NULL DEFAULT 0,
+            failed INTEGER NOT NULL DEFAULT 0,
+            expired INTEGER NOT NULL DEFAULT 0,
+            cancelled INTEGER NOT NULL DEFAULT 0
+        ) STRICT;
+        DROP INDEX push_queue_due;
+        DROP INDEX push_queue_waiting;
+        CREATE INDEX push_queue_due ON push_queue (app, (unanswered > 0 OR refused > 0), message_id, state, not_before)
+            WHERE state = 'pending' AND not_before IS NULL;
+        CREATE INDEX push_queue_waiting ON push_queue (app, not_before, state) WHERE state = 'pending' AND not_before IS NOT NULL;
+        CREATE UNIQUE INDEX push_queue_notification ON push_queue (notification, device)
+            WHERE notification IS NOT NULL AND device IS NOT NULL;
+        CREATE UNIQUE INDEX push_queue_notification_token ON push_queue (notification, app, device_token)
+            WHERE notification IS NOT NULL AND device IS NULL;
+        CREATE INDEX push_queue_of_notification ON push_queue (notification, message_id) WHERE notification IS NOT NULL;
+        CREATE INDEX push_queue_device ON push_queue (device, message_id) WHERE device IS NOT NULL;
+        CREATE TRIGGER push_queue_counted AFTER UPDATE OF state ON push_queue
+        WHEN new.notification IS NOT NULL AND old.state <> new.state
+            AND (new.state NOT IN ('pending', 'written') OR old.state NOT IN ('pending', 'written'))
+        BEGIN
+            UPDATE notification_counts SET
+                sent = sent + (new.state = 'sent') - (old.state = 'sent'),
+                failed = failed + (new.state = 'failed') - (old.state = 'failed'),
+                expired = expired + (new.state = 'expired') - (old.state = 'expired'),
+                cancelled = cancelled + (new.state = 'cancelled') - (old.state = 'cancelled')
+            WHERE notification_id = new.notification;
+        END;
+        CREATE TRIGGER push_queue_deleted AFTER DELETE ON push_queue
+        WHEN old.notification IS NOT NULL AND old.state IN ('pending', 'written')
+        BEGIN
+            UPDATE notification_counts SET queued = queued - 1 WHERE notification_id = old.notification;
+        END;
         """
 }

@@ -126,7 +126,7 @@ struct RoomTests {
         // As the file looks when the process ended after a step that reached member 4.
         _ = try fixture.query("DELETE FROM push_queue WHERE message_id > 3")
         _ = try fixture.query("UPDATE messages SET fanout_after = 4, fanout_until = 10")
-        try await store.resumeFanouts()
+        try await store.resumeWork()
         while try fixture.value("SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL") > 0 {
             try await store.ping()
         }
