@@ -88,7 +88,7 @@ struct NotificationContentTests {
         #expect(try Self.content(#"{"alert":"a","expiration":1780000060}"#).expiration == 1_780_000_060)
         #expect(try Self.content(#"{"alert":"a","expiration":0}"#).expiration == 0)
         #expect(
-            try Self.content(#"{"alert":"a","expiration":"2026-05-28T22:26:40+02:00"}"#).expiration == 1_780_000_000)
+            try Self.content(#"{"alert":"a","expiration":"2026-05-28T22:26:41+02:00"}"#).expiration == 1_780_000_001)
         #expect(
             try Self.content(#"{"alert":"a","not_before":1780000060}"#).notBefore == Timestamp(seconds: 1_780_000_060))
         #expect(try Self.content(#"{"alert":"a","not_before":1779999999}"#).notBefore == nil)
