@@ -54,7 +54,8 @@ struct AnswerMiddleware: RouterMiddleware {
                     LogKeys.status: "\(answer.status.code)", LogKeys.reason: "\(answer.message)",
                 ])
         }
-        return answer.response(asJSON: Answers.wantsJSON(request.headers))
+        if AdminGuard.guards(request.uri.path) { return answer.response(.problem) }
+        return answer.response(Answers.wantsJSON(request.headers) ? .json : .text)
     }
 
     /// Without the query, in which a client might have put anything.

@@ -1,3 +1,4 @@
+import ChatDomain
 import HTTPTypes
 import Hummingbird
 import NIOCore
@@ -34,6 +35,24 @@ enum Answers {
         -> Response
     {
         response(json.buffer, type: "application/json", status: status, headers: headers)
+    }
+
+    static func problem(_ json: JSONText, status: HTTPResponse.Status, headers: HTTPFields) -> Response {
+        response(json.buffer, type: "application/problem+json", status: status, headers: headers)
+    }
+
+    static func json(_ value: JSONValue, status: HTTPResponse.Status = .ok, headers: HTTPFields = [:]) -> Response {
+        var headers = headers
+        headers.append(notStored)
+        return response(
+            ByteBuffer(string: value.description), type: "application/json", status: status, headers: headers)
+    }
+
+    /// Figures for Prometheus, in its text format.
+    static func metrics(_ text: String) -> Response {
+        response(
+            ByteBuffer(string: text), type: "text/plain; version=0.0.4; charset=utf-8", status: .ok,
+            headers: [.cacheControl: "no-store"])
     }
 
     static func html(_ page: ByteBuffer, status: HTTPResponse.Status = .ok) -> Response {

@@ -47,6 +47,8 @@ package struct ChatServer: Service {
     ///   - apps: the apps that are configured, with the state of their gateways.
     ///   - sessions: tells whose session it is, where registration needs one; nil where anyone may register.
     ///   - readiness: what must work besides the database.
+    ///   - clock: for rates.
+    ///   - time: for what callers and the database are told.
     ///   - onListening: told the port once requests are taken.
     package init(
         configuration: ChatServerConfiguration,
@@ -57,6 +59,7 @@ package struct ChatServer: Service {
         sessions: @escaping @Sendable () -> (any SessionVerifier)? = { nil },
         readiness: @escaping @Sendable () async -> [ReadinessCheck] = { [] },
         clock: @escaping @Sendable () -> ContinuousClock.Instant = { .now },
+        time: @escaping TimeSource = Timestamp.now, version: String = "",
         logger: Logger,
         onListening: @escaping @Sendable (_ port: Int) -> Void = { _ in }
     ) {
@@ -67,10 +70,15 @@ package struct ChatServer: Service {
         let health = Health(store: store, furtherChecks: readiness, logger: logger)
         responder = Routes.build(
             api: ChatAPI(
-                store: store, settings: settings, resolveApp: resolveApp, rates: RateGate(now: clock), logger: logger),
+                store: store, settings: settings, resolveApp: resolveApp, sessions: sessions,
+                rates: RateGate(now: clock), logger: logger),
+            provider: ProviderAPI(
+                store: store, resolveApp: resolveApp, apps: apps, clock: time, version: version, started: time(),
+                logger: logger),
             pages: Pages(settings: settings, health: health), health: health,
             answers: AnswerMiddleware(logger: logger),
-            guarding: ForeignPageGuard(settings: settings))
+            guarding: ForeignPageGuard(settings: settings),
+            administrators: AdminGuard(settings: settings, logger: logger))
     }
 
     package func run() async throws {

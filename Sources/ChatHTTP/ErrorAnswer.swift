@@ -64,9 +64,16 @@ struct ErrorAnswer: Error, Sendable {
         return answer
     }
 
-    /// The answer, as text or as JSON. The text also stands in `X-Error-Description`, where the tutorial's client
+    /// The forms in which an error is answered.
+    enum Form: Sendable {
+        case text, json
+        /// RFC 9457.
+        case problem
+    }
+
+    /// The answer in one of the forms. The text also stands in `X-Error-Description`, where the tutorial's client
     /// and its readers look for it.
-    func response(asJSON: Bool) -> Response {
+    func response(_ form: Form) -> Response {
         let line = HeaderText.sanitized(message, limit: 1000)
         var headers = HTTPFields()
         headers.reserveCapacity(8)
@@ -76,7 +83,20 @@ struct ErrorAnswer: Error, Sendable {
         if let retryAfter {
             headers.append(HTTPField(name: .retryAfter, value: String(Self.wholeSeconds(retryAfter))))
         }
-        guard asJSON else { return Answers.text(message + "\n", status: status, headers: headers) }
+        if status == .unauthorized {
+            headers.append(
+                HTTPField(
+                    name: .wwwAuthenticate,
+                    value: #"Bearer error="invalid_token", error_description="\#(line.filter { $0 != "\"" })""#))
+        }
+        switch form {
+        case .text: return Answers.text(message + "\n", status: status, headers: headers)
+        case .json: return Answers.json(json, status: status, headers: headers)
+        case .problem: return Answers.problem(problem, status: status, headers: headers)
+        }
+    }
+
+    private var json: JSONText {
         var json = JSONText()
         json.raw(#"{"error":{"code":"#)
         json.string(code)
@@ -87,7 +107,23 @@ struct ErrorAnswer: Error, Sendable {
             json.string(field)
         }
         json.raw("}}")
-        return Answers.json(json, status: status, headers: headers)
+        return json
+    }
+
+    private var problem: JSONText {
+        var json = JSONText()
+        json.raw(#"{"type":"about:blank","title":"#)
+        json.string(status.reasonPhrase)
+        json.raw(#","status":\#(status.code),"detail":"#)
+        json.string(message)
+        json.raw(#","code":"#)
+        json.string(code)
+        if let field {
+            json.raw(#","field":"#)
+            json.string(field)
+        }
+        json.raw("}")
+        return json
     }
 
     /// Rounded up, at least 1: a client that waits so long does not come too early.

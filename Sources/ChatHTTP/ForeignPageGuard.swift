@@ -18,9 +18,13 @@ struct ForeignPageGuard: RouterMiddleware {
     func handle(
         _ request: Request, context: ChatContext, next: (Request, ChatContext) async throws -> Response
     ) async throws -> Response {
-        guard settings().refusesForeignPages else { return try await next(request, context) }
+        if settings().refusesForeignPages { try Self.check(request) }
+        return try await next(request, context)
+    }
+
+    static func check(_ request: Request) throws(ChatError) {
         let host = request.head.authority ?? ""
-        guard Self.isLocal(host) else {
+        guard isLocal(host) else {
             throw ChatError(.forbidden, "Host: this relay answers only to local names and addresses", field: "Host")
         }
         for origin in request.headers[values: .origin] {
@@ -29,7 +33,6 @@ struct ForeignPageGuard: RouterMiddleware {
                 throw ChatError(.forbidden, "Origin: pages of other sites may not call this relay", field: "Origin")
             }
         }
-        return try await next(request, context)
     }
 
     /// Whether a `Host` header names something local. None at all does: browsers always

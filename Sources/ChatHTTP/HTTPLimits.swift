@@ -2,7 +2,13 @@
 package enum HTTPLimits {
     /// Bytes of a body, after decompression. Far above the largest valid form (a 4,000-byte text, every byte escaped).
     package static let body = 64 * 1024
-    /// Bytes of a refused body that are still read, so that the client sees the answer; more closes the connection.
+    /// Bytes of a body of the provider API: a thousand tokens of the greatest length.
+    package static let providerBody = 512 * 1024
+    /// Devices or pushes in one answer of the provider API, and how many when the client does not say.
+    package static let page = 1...500
+    package static let defaultPage = 100
+    /// Bytes of a refused body that are still read beyond the largest limit, so that the client sees the answer; more
+    /// closes the connection.
     package static let discardedBody = 1024 * 1024
     /// Fields of a form, known or not, and parts of a multipart body.
     package static let fields = 64
@@ -38,4 +44,9 @@ package enum HTTPLimits {
     package static let headerFields = 100
     /// Connections that wait to be accepted.
     package static let backlog = 1024
+
+    /// Bytes of a body that a request to a path may have.
+    static func body(of path: String?) -> Int {
+        path?.hasPrefix("/v1/") == true ? providerBody : body
+    }
 }

@@ -10,6 +10,8 @@ enum LogKeys {
     static let token = "token"
     static let app = "app"
     static let message = "message_id"
+    static let notification = "notification"
+    static let devices = "devices"
     /// Pushes that were queued before the answer.
     static let queued = "queued"
     /// Whether an `Idempotency-Key` was seen before, or a member had joined before it left.

@@ -131,14 +131,14 @@ struct ReadProgress {
         }
         // A body that will be refused is not asked for: the client sees the answer instead.
         let declared = head.headerFields.first(.contentLength).flatMap { Int($0) }
-        return (declared ?? 0) > HTTPLimits.body ? .pass : .passAndContinue
+        return (declared ?? 0) > HTTPLimits.body(of: head.path) ? .pass : .passAndContinue
     }
 
     /// Bytes past the limit of a body are read and dropped for a while, so that a client that does not listen while
     /// it sends gets to see why it was refused.
     mutating func read(_ count: Int) -> Action {
         bytes += count
-        return bytes > HTTPLimits.body + HTTPLimits.discardedBody ? .close : .pass
+        return bytes > HTTPLimits.providerBody + HTTPLimits.discardedBody ? .close : .pass
     }
 
     mutating func ended() -> Action {

@@ -5,17 +5,33 @@ import Hummingbird
 struct Routes {
     private let router = Router(context: ChatContext.self)
 
-    static func build(api: ChatAPI, pages: Pages, health: Health, answers: AnswerMiddleware, guarding: ForeignPageGuard)
-        -> RouterResponder<ChatContext>
-    {
+    static func build(
+        api: ChatAPI, provider: ProviderAPI, pages: Pages, health: Health, answers: AnswerMiddleware,
+        guarding: ForeignPageGuard, administrators: AdminGuard
+    ) -> RouterResponder<ChatContext> {
         let routes = Routes()
         routes.router.add(middleware: answers)
         routes.router.add(middleware: guarding)
+        routes.router.add(middleware: administrators)
 
         routes.post("/api.php", api.answer)
         routes.post("/api", api.answer)
         routes.post("/push_chat_service.php", api.register)
         routes.post("/admin/apns_devices.json", api.registerAsJSON)
+
+        routes.add(
+            "/v1/devices/{token}",
+            [
+                .put: provider.register, .get: provider.device, .patch: provider.edit,
+                .delete: provider.unregister,
+            ])
+        routes.add("/v1/devices", [.get: provider.devices])
+        routes.add("/v1/notifications", [.post: provider.send])
+        routes.add("/v1/notifications/{id}", [.get: provider.notification, .delete: provider.cancel])
+        routes.add("/v1/queue", [.get: provider.queue])
+        routes.add("/v1/stats", [.get: provider.stats])
+        routes.add("/v1/openapi.json", [.get: provider.description])
+        routes.add("/metrics", [.get: provider.metrics])
 
         routes.get("/", pages.start)
         routes.get("/style.css", pages.stylesheet)
@@ -34,24 +50,27 @@ struct Routes {
     private typealias Handler = @Sendable (Request, ChatContext) async throws -> Response
 
     private func get(_ path: String, _ handler: @escaping Handler) {
-        add(path, allow: "GET, HEAD", [.get, .head], handler)
+        add(path, [.get: handler])
     }
 
     private func post(_ path: String, _ handler: @escaping Handler) {
-        add(path, allow: "POST", [.post], handler)
+        add(path, [.post: handler])
     }
 
-    /// The router knows paths and methods as one; a known path with another method has its own answer, 405.
-    private func add(_ path: String, allow: String, _ methods: [HTTPRequest.Method], _ handler: @escaping Handler) {
-        let all: [HTTPRequest.Method] = [.get, .head, .post, .put, .delete, .patch, .options, .trace, .connect]
-        for method in all {
-            if methods.contains(method) {
-                router.on(RouterPath(path), method: method, use: handler)
-            } else {
-                router.on(RouterPath(path), method: method) { _, _ -> Response in
-                    throw ErrorAnswer.methodNotAllowed(allow: allow)
-                }
+    /// The router knows paths and methods as one; a known path with another method has its own answer, 405. What answers GET
+    /// answers HEAD.
+    private func add(_ path: String, _ handlers: [HTTPRequest.Method: Handler]) {
+        let handlers = handlers.merging(handlers[.get].map { [.head: $0] } ?? [:]) { own, _ in own }
+        let allow = Self.methods.filter { handlers[$0] != nil }.map(\.rawValue).joined(separator: ", ")
+        for method in Self.methods {
+            router.on(RouterPath(path), method: method) { request, context -> Response in
+                guard let handler = handlers[method] else { throw ErrorAnswer.methodNotAllowed(allow: allow) }
+                return try await handler(request, context)
             }
         }
     }
+
+    private static let methods: [HTTPRequest.Method] = [
+        .get, .head, .post, .put, .delete, .patch, .options, .trace, .connect,
+    ]
 }

@@ -15,8 +15,10 @@ extension ChatAPI {
         let app = try resolveApp(call.optional(.appID))
         let client = try call.client()
         try rates.admit(member, limit: call.settings.memberRate)
+        let user = try await user(call)
         try await store.join(
-            JoinRequest(member: member, app: app, token: device, nickname: nickname, code: code, client: client))
+            JoinRequest(
+                member: member, app: app, token: device, nickname: nickname, code: code, client: client, user: user))
         logger.info(
             "member joined",
             metadata: call.metadata(member).merging(
@@ -38,8 +40,9 @@ extension ChatAPI {
         let token = try DeviceToken(parsing: call.form.required(.token))
         let client = try call.client()
         try rates.admit(member, limit: call.settings.memberRate)
+        let user = try await user(call)
         do throws(ChatError) {
-            try await store.update(member, token: token, client: client, user: nil)
+            try await store.update(member, token: token, client: client, user: user)
         } catch {
             throw call.spelt(error)
         }

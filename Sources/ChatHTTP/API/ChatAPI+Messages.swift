@@ -8,7 +8,7 @@ extension ChatAPI {
     func post(_ call: Call) async throws(ChatError) -> Response {
         let member = try call.member()
         let text = try MessageText(parsing: call.form.required(.text), limit: call.settings.textLimit)
-        let key = try Self.idempotencyKey(call.headers)
+        let key = try IdempotencyKey.text(call.headers)
         let client = try call.client()
         try rates.admit(member, limit: call.settings.memberRate)
         let receipt: PostReceipt
@@ -80,16 +80,5 @@ extension ChatAPI {
             let number = Int64(digits), isValid(number)
         else { throw .invalid(field.rawValue, rule) }
         return number
-    }
-
-    private static func idempotencyKey(_ headers: HTTPFields) throws(ChatError) -> String? {
-        guard let key = headers.first(.idempotencyKey) else { return nil }
-        guard (1...HTTPLimits.idempotencyKey).contains(key.utf8.count),
-            key.utf8.allSatisfy({ (0x20...0x7E).contains($0) })
-        else {
-            throw .invalid(
-                "Idempotency-Key", "must be 1 to \(HTTPLimits.idempotencyKey) printable ASCII characters")
-        }
-        return key
     }
 }

@@ -3,7 +3,8 @@ import Hummingbird
 import Logging
 
 /// Registration of a device without a room, as the clients of two other tutorials do it: `POST /push_chat_service.php`
-/// with `token` and `appid`, and `POST /admin/apns_devices.json` with `token`.
+/// with `token` and `appid`, and `POST /admin/apns_devices.json` with `token`; both also take `client_info`, and undo it with
+/// `cmd=unregister`.
 extension ChatAPI {
     func register(_ request: Request, _ context: ChatContext) async throws -> Response {
         try await register(read(request, context))
@@ -16,16 +17,44 @@ extension ChatAPI {
         return try await register(call)
     }
 
+    private enum Command: String, CaseIterable {
+        case register, unregister
+    }
+
     private func register(_ call: Call) async throws(ChatError) -> Response {
+        let command = try Self.command(call)
         let token = try DeviceToken(parsing: call.form.required(.token))
         let app = try resolveApp(call.optional(.appID))
-        let result = try await store.register(RegistrationRequest(token: token, app: app))
+        let note: DeviceEdit.Change<String> =
+            switch try call.form.text(.clientInfo) {
+            case nil: .keep
+            case let text?: try DeviceNote.text(text, field: FormField.clientInfo.rawValue).map { .set($0) } ?? .remove
+            }
+        let user = try await user(call)
+        let result: String
+        switch command {
+        case .register:
+            let edit = DeviceEdit(user: user.map { .set($0) } ?? .keep, clientInfo: note)
+            result = try await store.register(RegistrationRequest(token: token, app: app, edit: edit)).rawValue
+        case .unregister:
+            result = try await store.unregister(token, app: app) ? "unregistered" : "unknown"
+        }
         logger.info(
-            "device registered",
+            command == .register ? "device registered" : "device unregistered",
             metadata: [
                 LogKeys.requestID: "\(call.requestID)", LogKeys.address: "\(call.address?.description ?? "unknown")",
-                LogKeys.token: "\(token.shortened)", LogKeys.app: "\(app)", LogKeys.result: "\(result.rawValue)",
+                LogKeys.token: "\(token.shortened)", LogKeys.app: "\(app)", LogKeys.result: "\(result)",
             ])
         return Answers.ok(asJSON: call.wantsJSON)
+    }
+
+    /// To register, unless the request says otherwise.
+    private static func command(_ call: Call) throws(ChatError) -> Command {
+        guard let text = try call.optional(.cmd) else { return .register }
+        guard let command = Command(rawValue: text) else {
+            throw ChatError(
+                .unknownCommand, "Unknown command: cmd must be one of register, unregister", field: "cmd")
+        }
+        return command
     }
 }

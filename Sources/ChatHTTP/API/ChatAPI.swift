@@ -9,6 +9,8 @@ struct ChatAPI: Sendable {
     let settings: @Sendable () -> ChatHTTPSettings
     /// Which app an `appid` (nil if absent) names. Throws what the user reads if it names none.
     let resolveApp: @Sendable (String?) throws(ChatError) -> AppName
+    /// Tells whose session it is; nil where anyone may register.
+    let sessions: @Sendable () -> (any SessionVerifier)?
     let rates: RateGate
     let logger: Logger
 
@@ -41,6 +43,15 @@ struct ChatAPI: Sendable {
         return Call(
             form: try await RequestForm.read(request), settings: settings, address: address, headers: request.headers,
             requestID: context.requestID, wantsJSON: Answers.wantsJSON(request.headers))
+    }
+
+    /// Whose session a registration belongs to; nil where it needs none.
+    func user(_ call: Call) async throws(ChatError) -> UserReference? {
+        guard let sessions = sessions() else { return nil }
+        guard let token = BearerToken.text(call.headers) else {
+            throw .unauthorized("Registration needs a session token: send Authorization: Bearer")
+        }
+        return try await sessions.user(of: token)
     }
 
     private func answer(_ call: Call) async throws(ChatError) -> Response {

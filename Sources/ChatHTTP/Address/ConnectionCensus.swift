@@ -15,10 +15,8 @@ final class ConnectionCensus: Sendable {
 
     /// Whether an address is one of many: not this machine, and not a proxy that speaks for many.
     func counts(_ address: IPAddress) -> Bool {
-        !Self.loopback.contains { $0.contains(address) } && !trustedProxies().contains { $0.contains(address) }
+        !address.isLoopback && !trustedProxies().contains { $0.contains(address) }
     }
-
-    private static let loopback = ["127.0.0.0/8", "::1"].compactMap { AddressRange($0) }
 
     /// Counts a connection; false, and not counted, when there are too many.
     func enter(_ address: IPAddress) -> Bool {

@@ -51,6 +51,11 @@ package struct IPAddress: Sendable, Hashable, CustomStringConvertible {
         self.init(bits: withUnsafeBytes(of: v6) { UInt128(bigEndian: $0.loadUnaligned(as: UInt128.self)) })
     }
 
+    /// The machine itself: 127.0.0.0/8 or ::1.
+    var isLoopback: Bool {
+        isV4 ? UInt32(truncatingIfNeeded: bits) >> 24 == 127 : bits == 1
+    }
+
     package var description: String {
         if isV4 {
             let low = UInt32(truncatingIfNeeded: bits)

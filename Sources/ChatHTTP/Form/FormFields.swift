@@ -9,6 +9,7 @@ enum FormField: String, Sendable, CaseIterable {
     case appVersion = "app_version"
     case osVersion = "os_version"
     case deviceModel = "device_model"
+    case clientInfo = "client_info"
 
     private static let spellings = allCases.map { (field: $0, bytes: Array($0.rawValue.utf8)) }
 
@@ -97,6 +98,7 @@ extension FormField {
         case .appVersion: 10
         case .osVersion: 11
         case .deviceModel: 12
+        case .clientInfo: 13
         }
     }
 }

@@ -96,7 +96,8 @@ struct RelayProcess: Sendable {
                 host: configuration.http.host, port: configuration.http.port, certificate: certificate),
             store: store, settings: { live.httpSettings },
             resolveApp: { appid throws(ChatError) in try live.apps.resolve(appid) },
-            apps: { [apps] in apps.map(\.status) }, sessions: { live.sessions }, logger: logger,
+            apps: { [apps] in apps.map(\.status) }, sessions: { live.sessions }, version: Pushchat.version,
+            logger: logger,
             onListening: { [configuration, onListening] port in
                 logger.info("listening", metadata: ["host": "\(configuration.http.host)", "port": "\(port)"])
                 onListening(port)

@@ -1,0 +1,39 @@
+import ChatDomain
+import Hummingbird
+import Logging
+
+/// What the operator's own programs call: `/v1` and `/metrics`. Who may is the ``AdminGuard``'s affair.
+struct ProviderAPI: Sendable {
+    let store: any DeviceStore & NotificationStore & RelayFigures
+    /// Which app a name or topic means. Throws what the user reads if it means none.
+    let resolveApp: @Sendable (String?) throws(ChatError) -> AppName
+    /// The apps that are configured.
+    let apps: @Sendable () -> [AppStatus]
+    let clock: TimeSource
+    let version: String
+    let started: Timestamp
+    let logger: Logger
+
+    /// The app that a request names; nil if it names none.
+    func app(_ name: String?) throws(ChatError) -> AppName? {
+        guard let name else { return nil }
+        do throws(ChatError) {
+            guard !name.isEmpty else { throw ChatError.invalid("app", "must not be empty") }
+            return try resolveApp(name)
+        } catch {
+            throw .invalid("app", "names no app of this relay")
+        }
+    }
+
+    /// The device that the path names, in any form in which tokens are printed.
+    static func token(_ context: ChatContext) throws -> DeviceToken {
+        let text = try context.parameters.require("token")
+        return try DeviceToken(parsing: text.removingPercentEncoding ?? text)
+    }
+
+    /// The document that describes these calls.
+    func description(_ request: Request, _ context: ChatContext) throws -> Response {
+        _ = try ProviderQuery(request, names: [])
+        return Answers.openAPI
+    }
+}
