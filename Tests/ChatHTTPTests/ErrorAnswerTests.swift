@@ -12,7 +12,8 @@ struct ErrorAnswerTests {
             (.unknownCommand, 400), (.missingField, 400), (.invalidField, 400), (.malformedRequest, 400),
             (.notJoined, 404), (.forbidden, 403), (.tooLarge, 413), (.unsupportedMediaType, 415),
             (.idempotencyConflict, 422),
-            (.tooManyRequests, 429), (.internalError, 500), (.unavailable, 503),
+            (.notFound, 404), (.ambiguous, 409), (.unauthorized, 401), (.tooManyRequests, 429), (.internalError, 500),
+            (.unavailable, 503),
         ] as [(ChatError.Code, Int)])
     func statuses(code: ChatError.Code, status: Int) async throws {
         let relay = Relay(
@@ -26,7 +27,7 @@ struct ErrorAnswerTests {
 
     @Test("The table above has every code")
     func complete() {
-        #expect(ChatError.Code.allCases.count == 12)
+        #expect(ChatError.Code.allCases.count == 15)
     }
 
     @Test("What went wrong inside is for the log only; the answer says just that it did")
@@ -73,7 +74,7 @@ struct ErrorAnswerTests {
 
     @Test("An error's header is one line of ASCII, whatever the error says")
     func headerIsASCII() {
-        let response = ErrorAnswer(ChatError(.invalidField, "näme\r\nSet-Cookie: x\u{0}😀")).response(asJSON: false)
+        let response = ErrorAnswer(ChatError(.invalidField, "näme\r\nSet-Cookie: x\u{0}😀")).response(.text)
         #expect(response.headers[.errorDescription] == "n?me??Set-Cookie: x??")
     }
 

@@ -55,6 +55,40 @@ struct RegistrationTests {
         #expect(relay.store.calls.isEmpty)
     }
 
+    @Test("A text of its own is kept with the device; absent, what is known stays; empty, it goes")
+    func clientInfo() async throws {
+        for (field, change) in [
+            ("", DeviceEdit.Change<String>.keep), ("&client_info=iPod%0Abadges", .set("iPod\nbadges")),
+            ("&client_info=", .remove),
+        ] {
+            let relay = Relay(ScriptedStore(register: { .created }))
+            _ = try await post("/push_chat_service.php", "token=\(Sample.token)\(field)", to: relay)
+            #expect(
+                try relay.store.calls == [
+                    .register(
+                        RegistrationRequest(
+                            token: Sample.device, app: .default, edit: DeviceEdit(clientInfo: change)))
+                ])
+        }
+        let relay = Relay(ScriptedStore())
+        let long = "token=\(Sample.token)&client_info=" + String(repeating: "x", count: 4097)
+        #expect(try await post("/push_chat_service.php", long, to: relay).text.hasPrefix("Invalid client_info"))
+    }
+
+    @Test("A device unregisters, and again is no error; another command is one")
+    func unregister() async throws {
+        for isKnown in [true, false] {
+            let relay = Relay(ScriptedStore(provider: Provider(unregister: { isKnown })))
+            let answer = try await post("/admin/apns_devices.json", "token=\(Sample.token)&cmd=unregister", to: relay)
+            #expect(answer.text == #"{"ok":true}"#)
+            #expect(try relay.store.calls == [.unregister(Sample.device, .default)])
+        }
+        let relay = Relay(ScriptedStore())
+        let answer = try await post("/push_chat_service.php", "token=\(Sample.token)&cmd=delete", to: relay)
+        #expect(answer.status == .badRequest)
+        #expect(relay.store.calls.isEmpty)
+    }
+
     @Test("Only POST, and a store that cannot write now is a 503")
     func others() async throws {
         let busy = Relay(ScriptedStore(register: { () throws(ChatError) in throw ChatError(.unavailable, "full") }))

@@ -279,6 +279,6 @@ struct ReadGuardTests {
             #expect(progress.ended() == .pass)
         }
         _ = progress.began(head)
-        #expect(progress.read(HTTPLimits.body + HTTPLimits.discardedBody + 1) == .close)
+        #expect(progress.read(HTTPLimits.providerBody + HTTPLimits.discardedBody + 1) == .close)
     }
 }

@@ -18,6 +18,7 @@ enum Sample {
     static var device: DeviceToken { get throws { try DeviceToken(parsing: token) } }
     static let message = "cmd=message&udid=\(udid)&text=Hello"
     static let leave = "cmd=leave&udid=\(udid)"
+    static let time = Timestamp(seconds: 1_780_000_000)
     static let receipt: ScriptedStore.Answer<PostReceipt> = { PostReceipt(message: 7, isRepeat: false, queued: 2) }
 }
 
@@ -29,6 +30,8 @@ struct Relay: Sendable {
     var certificate: ServerCertificate?
     var checks: [ReadinessCheck] = []
     var now: @Sendable () -> ContinuousClock.Instant = { .now }
+    var apps: [AppStatus] = [AppStatus(app: .default, gateway: "http2", address: nil, topic: nil, payloadLimit: 4096)]
+    var sessions: (any SessionVerifier)?
 
     init(_ store: ScriptedStore = ScriptedStore(), settings: ChatHTTPSettings = ChatHTTPSettings()) {
         self.store = store
@@ -45,7 +48,8 @@ struct Relay: Sendable {
                 case "98Z3R5XU29.com.51work6.PushChat": return AppName("second")
                 default: throw .invalid("appid", "names no app of this server")
                 }
-            }, readiness: { [checks] in checks }, clock: now, logger: log.logger, onListening: onListening)
+            }, apps: { [apps] in apps }, sessions: { [sessions] in sessions }, readiness: { [checks] in checks },
+            clock: now, time: { Sample.time }, version: "1.2.3", logger: log.logger, onListening: onListening)
     }
 
     /// One request, without a socket.

@@ -11,7 +11,17 @@ final class ScriptedStore: RoomStore, DeviceStore, NotificationStore, RelayFigur
         case post(PostRequest)
         case messages(MemberID, since: MessageID?, limit: Int)
         case register(RegistrationRequest)
-        case other
+        case unregister(DeviceToken, AppName?)
+        case edit(DeviceToken, AppName?, DeviceEdit)
+        case device(DeviceToken, AppName?)
+        case devices(DeviceFilter, after: Int64?, limit: Int)
+        case history(Int64, before: Int64?, limit: Int)
+        case send(NotificationRequest)
+        case notification(NotificationID)
+        case deliveries(NotificationID, PushState?, after: Int64?, limit: Int)
+        case cancel(NotificationID)
+        case depths
+        case totals
         case ping
     }
 
@@ -25,12 +35,14 @@ final class ScriptedStore: RoomStore, DeviceStore, NotificationStore, RelayFigur
     private let onMessages: Answer<MessagePage>?
     private let onRegister: Answer<DeviceRegistration>?
     private let onPing: Answer<Void>?
+    private let provider: Provider
 
     init(
         join: Answer<Void>? = nil, leave: Answer<Bool>? = nil, update: Answer<Void>? = nil,
         post: Answer<PostReceipt>? = nil, messages: Answer<MessagePage>? = nil,
-        register: Answer<DeviceRegistration>? = nil, ping: Answer<Void>? = nil
+        register: Answer<DeviceRegistration>? = nil, ping: Answer<Void>? = nil, provider: Provider = Provider()
     ) {
+        self.provider = provider
         onJoin = join
         onLeave = leave
         onUpdate = update
@@ -57,31 +69,41 @@ final class ScriptedStore: RoomStore, DeviceStore, NotificationStore, RelayFigur
         try await run(.register(request), onRegister)
     }
     func unregister(_ token: DeviceToken, app: AppName?) async throws(ChatError) -> Bool {
-        try await run(.other, nil)
+        try await run(.unregister(token, app), provider.unregister)
     }
     func edit(_ token: DeviceToken, app: AppName?, _ edit: DeviceEdit) async throws(ChatError) -> Device {
-        try await run(.other, nil)
+        try await run(.edit(token, app, edit), provider.edit)
     }
-    func device(_ token: DeviceToken, app: AppName?) async throws(ChatError) -> Device { try await run(.other, nil) }
+    func device(_ token: DeviceToken, app: AppName?) async throws(ChatError) -> Device {
+        try await run(.device(token, app), provider.device)
+    }
     func devices(
         _ filter: DeviceFilter, after cursor: Int64?, limit: Int
-    ) async throws(ChatError) -> Page<Device> { try await run(.other, nil) }
+    ) async throws(ChatError) -> Page<Device> {
+        try await run(.devices(filter, after: cursor, limit: limit), provider.devices)
+    }
     func deliveries(
         to device: Int64, before cursor: Int64?, limit: Int
-    ) async throws(ChatError) -> Page<Delivery> { try await run(.other, nil) }
+    ) async throws(ChatError) -> Page<Delivery> {
+        try await run(.history(device, before: cursor, limit: limit), provider.deliveries)
+    }
     func send(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt {
-        try await run(.other, nil)
+        try await run(.send(request), provider.send)
     }
     func notification(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
-        try await run(.other, nil)
+        try await run(.notification(id), provider.notification)
     }
     func deliveries(
         of notification: NotificationID, in state: PushState?, after cursor: Int64?, limit: Int
-    ) async throws(ChatError) -> Page<Delivery> { try await run(.other, nil) }
-    func cancel(_ id: NotificationID) async throws(ChatError) -> NotificationStatus { try await run(.other, nil) }
-    func queueDepths() async throws(ChatError) -> [QueueDepth] { try await run(.other, nil) }
-    func totals() async throws(ChatError) -> StoreTotals { try await run(.other, nil) }
-    func outcomes() -> [OutcomeCount] { [] }
+    ) async throws(ChatError) -> Page<Delivery> {
+        try await run(.deliveries(notification, state, after: cursor, limit: limit), provider.deliveries)
+    }
+    func cancel(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
+        try await run(.cancel(id), provider.cancel)
+    }
+    func queueDepths() async throws(ChatError) -> [QueueDepth] { try await run(.depths, provider.depths) }
+    func totals() async throws(ChatError) -> StoreTotals { try await run(.totals, provider.totals) }
+    func outcomes() -> [OutcomeCount] { provider.outcomes }
     func ping() async throws(ChatError) { try await run(.ping, onPing) }
 
     private func run<Value>(_ call: Call, _ answer: Answer<Value>?) async throws(ChatError) -> Value {
@@ -92,4 +114,19 @@ final class ScriptedStore: RoomStore, DeviceStore, NotificationStore, RelayFigur
         }
         return try await answer()
     }
+}
+
+/// The scripted answers to the provider API's calls.
+struct Provider: Sendable {
+    var unregister: ScriptedStore.Answer<Bool>?
+    var edit: ScriptedStore.Answer<Device>?
+    var device: ScriptedStore.Answer<Device>?
+    var devices: ScriptedStore.Answer<Page<Device>>?
+    var deliveries: ScriptedStore.Answer<Page<Delivery>>?
+    var send: ScriptedStore.Answer<NotificationReceipt>?
+    var notification: ScriptedStore.Answer<NotificationStatus>?
+    var cancel: ScriptedStore.Answer<NotificationStatus>?
+    var depths: ScriptedStore.Answer<[QueueDepth]>?
+    var totals: ScriptedStore.Answer<StoreTotals>?
+    var outcomes: [OutcomeCount] = []
 }

@@ -1,0 +1,91 @@
+import ChatDomain
+import HTTPTypes
+import HummingbirdTesting
+import Testing
+
+@testable import ChatHTTP
+
+@Suite("Who may call the provider API")
+struct AdminGuardTests {
+    private static let answers = Provider(depths: { [] }, totals: { StoreTotals() })
+
+    /// The relay behind a real socket, because loopback is what counts.
+    private static func status(
+        _ settings: ChatHTTPSettings, _ headers: [(String, String)] = [], path: String = "/v1/queue"
+    ) async throws -> (Int, String) {
+        let relay = Relay(ScriptedStore(provider: answers), settings: settings)
+        return try await relay.listening { port in
+            var lines = headers
+            if !lines.contains(where: { $0.0 == "Host" }) { lines.append(("Host", "127.0.0.1")) }
+            let request = "GET \(path) HTTP/1.1\r\n" + lines.map { "\($0.0): \($0.1)\r\n" }.joined() + "\r\n"
+            return try await RawConnection.open(port: port) { connection in
+                try await connection.write(request)
+                let answer = try await connection.answer()
+                return (answer.status, "\(answer.headers) \(answer.body)")
+            }
+        }
+    }
+
+    private static let development = ChatHTTPSettings(isDevelopment: true)
+    private static let production = ChatHTTPSettings(isDevelopment: false)
+
+    @Test("Without a token: this machine in development, nobody in production", arguments: ["/v1/queue", "/metrics"])
+    func open(path: String) async throws {
+        #expect(try await Self.status(Self.development, path: path).0 == 200)
+        let (status, text) = try await Self.status(Self.production, path: path)
+        #expect(status == 403)
+        #expect(text.contains("set admin.token"))
+        #expect(text.contains("application/problem+json"))
+    }
+
+    @Test(
+        "Without a token, what came through a proxy or for a page of another site is refused",
+        arguments: [
+            ("X-Forwarded-For", "192.0.2.1"), ("Forwarded", "for=127.0.0.1"), ("Origin", "https://example.com"),
+            ("Origin", "null"), ("Host", "example.com"), ("Host", "rebound.example.com:44447"),
+        ])
+    func foreign(name: String, value: String) async throws {
+        #expect(try await Self.status(Self.development, [(name, value)]).0 == 403)
+    }
+
+    @Test(
+        "With a token, only who brings it",
+        arguments: [
+            (nil, 401), ("Bearer geheim", 200), ("bearer geheim", 200), ("Bearer  geheim", 200),
+            ("Bearer geheim2", 401),
+            ("Bearer gehei", 401), ("Bearer ", 401), ("Bearer", 401), ("Basic geheim", 401), ("geheim", 401),
+            ("Bearer GEHEIM", 401), ("Bearer geheimgeheim", 401),
+        ] as [(String?, Int)])
+    func token(header: String?, expected: Int) async throws {
+        for isDevelopment in [true, false] {
+            let settings = ChatHTTPSettings(isDevelopment: isDevelopment, adminToken: "geheim")
+            let headers = header.map { [("Authorization", $0)] } ?? []
+            let (status, text) = try await Self.status(settings, headers)
+            #expect(status == expected)
+            #expect((status == 401) == text.contains("\"www-authenticate\": \"Bearer"))
+        }
+    }
+
+    @Test("The addresses of the apps are not guarded")
+    func others() async throws {
+        for path in ["/healthz", "/", "/v10"] {
+            #expect(try await Self.status(Self.production, path: path).0 != 403)
+        }
+        let relay = Relay(ScriptedStore(register: { .created }), settings: Self.production)
+        let answer = try await relay.send(
+            .post, "/admin/apns_devices.json", headers: [.contentType: "application/x-www-form-urlencoded"],
+            body: Array("token=\(Sample.token)".utf8))
+        #expect(answer.status == .ok)
+    }
+
+    @Test("The comparison looks at every byte")
+    func comparison() {
+        for (given, wanted, expected) in [
+            ("", "", false), ("a", "", false), ("", "a", false), ("a", "a", true), ("ab", "a", false),
+            ("aa", "a", false),
+            ("b", "a", false), ("geheim", "geheim", true), ("geheiN", "geheim", false),
+        ] {
+            #expect(BearerToken.isSame(given, wanted) == expected, "\(given) \(wanted)")
+        }
+    }
+}

@@ -1,0 +1,433 @@
+import ChatDomain
+import Foundation
+import HTTPTypes
+import HummingbirdTesting
+import Testing
+
+@testable import ChatHTTP
+
+/// Values of the provider API's tests.
+enum Given {
+    static var device: Device {
+        get throws {
+            Device(
+                id: 7, token: try Sample.device, app: .default, user: UserReference(stored: "alice"),
+                clientInfo: "iPhone", serverInfo: nil, tags: [Tag(stored: "beta"), Tag(stored: "news")],
+                createdAt: Timestamp(seconds: 1), registeredAt: Timestamp(seconds: 2), deactivatedAt: nil,
+                deactivatedReason: nil)
+        }
+    }
+    static let delivery = Delivery(
+        entry: 17, notification: 5, message: nil, token: Sample.token, app: .default, state: .failed,
+        reason: "BadDeviceToken", hint: "wrong environment?", attempts: 1, queuedAt: Timestamp(seconds: 3),
+        notBefore: nil, writtenAt: Timestamp(seconds: 4), settledAt: Timestamp(seconds: 5), apnsID: "id")
+    static let notification = NotificationStatus(
+        id: 5,
+        request: NotificationRequest(
+            audience: .tags([Tag(stored: "news")]), payload: #"{"aps":{"badge":1}}"#, expiration: 0, priority: 5),
+        createdAt: Timestamp(seconds: 3), cancelledAt: nil, state: .done, counts: [.failed: 1, .sent: 2], skipped: 4,
+        devices: 3)
+    static let provider = Provider(
+        unregister: { true }, edit: { () throws(ChatError) in try Self.checked { try device } },
+        device: { () throws(ChatError) in try Self.checked { try device } },
+        devices: { () throws(ChatError) in Page(items: [try Self.checked { try device }], next: 7) },
+        deliveries: { Page(items: [delivery], next: 17) },
+        send: { NotificationReceipt(id: 5, devices: 3, isRepeat: false) }, notification: { notification },
+        cancel: { notification },
+        depths: {
+            [
+                QueueDepth(app: .default, due: 1, delayed: 2, written: 3, oldest: Sample.time - .seconds(10)),
+                QueueDepth(app: AppName("gone"), due: 4),
+            ]
+        },
+        totals: { StoreTotals() },
+        outcomes: [
+            OutcomeCount(app: .default, state: .failed, reason: "a\"b\\c\nd", total: 9, lastMinute: 1)
+        ])
+
+    private static func checked<Value>(_ body: () throws -> Value) throws(ChatError) -> Value {
+        do { return try body() } catch { throw ChatError(.internalError, "\(error)") }
+    }
+}
+
+@Suite("The provider API")
+struct ProviderTests {
+    private static let settings = ChatHTTPSettings(adminToken: "t")
+
+    static func call(
+        _ method: HTTPRequest.Method, _ path: String, _ json: String? = nil, headers: HTTPFields = [:],
+        to relay: Relay
+    ) async throws -> TestResponse {
+        var relay = relay
+        relay.settings.adminToken = "t"
+        var headers = headers
+        headers[.authorization] = "Bearer t"
+        if json != nil, headers[.contentType] == nil { headers[.contentType] = "application/json" }
+        return try await relay.send(method, path, headers: headers, body: json.map { Array($0.utf8) })
+    }
+
+    private static func scripted(_ register: DeviceRegistration = .created) -> Relay {
+        Relay(ScriptedStore(register: { register }, provider: Given.provider))
+    }
+
+    private static let device = "/v1/devices/\(Sample.token)"
+
+    @Test("PUT registers; what is absent stays, null removes")
+    func put() async throws {
+        for (json, edit, app) in [
+            (nil, DeviceEdit(), AppName.default), ("{}", DeviceEdit(), .default),
+            (
+                #"{"app":"98Z3R5XU29.com.51work6.PushChat","user_reference":"alice","client_info":"x","tags":["b","a","b"]}"#,
+                DeviceEdit(
+                    user: .set(UserReference(stored: "alice")), clientInfo: .set("x"),
+                    tags: [Tag(stored: "a"), Tag(stored: "b")]), AppName("second")
+            ),
+            (
+                #"{"user_reference":null,"client_info":" ","tags":null}"#,
+                DeviceEdit(user: .remove, clientInfo: .remove, tags: []), .default
+            ),
+        ] as [(String?, DeviceEdit, AppName)] {
+            let relay = Self.scripted()
+            let answer = try await Self.call(.put, Self.device, json, to: relay)
+            #expect(answer.status == .created, "\(answer.text)")
+            #expect(
+                try relay.store.calls == [.register(RegistrationRequest(token: Sample.device, app: app, edit: edit))])
+            #expect(answer.text == #"{"token":"\#(Sample.token)","app":"\#(app)","result":"created"}"#)
+        }
+        #expect(try await Self.call(.put, Self.device, to: Self.scripted(.unchanged)).status == .ok)
+    }
+
+    @Test("A token in the path may be written as Apple prints it")
+    func printedToken() async throws {
+        let relay = Self.scripted()
+        let path = "/v1/devices/%3C740F4707%20bebcf74f%209b7c25d48e3358945f6aa01da5ddb387462c7eaf61bb78ad%3E"
+        #expect(try await Self.call(.delete, path, to: relay).status == .noContent)
+        #expect(try relay.store.calls == [.unregister(Sample.device, nil)])
+    }
+
+    @Test("Devices: list, one with history, edit, delete")
+    func devices() async throws {
+        let relay = Self.scripted()
+        let list = try await Self.call(
+            .get, "/v1/devices?user_reference=al%20ice&tag=news&active=false&limit=5&cursor=3", to: relay)
+        #expect(list.status == .ok)
+        let filter = DeviceFilter(
+            user: UserReference(stored: "al ice"), tag: Tag(stored: "news"), isActive: false)
+        let json = #"""
+            {"token":"\#(Sample.token)","app":"default","active":true,"user_reference":"alice","client_info":"iPhone",
+            "server_info":null,"tags":["beta","news"],"created_at":"1970-01-01T00:00:01.000Z",
+            "registered_at":"1970-01-01T00:00:02.000Z","deactivated_at":null,"deactivated_reason":null
+            """#.replacing("\n", with: "")
+        #expect(list.text == #"{"devices":[\#(json)}],"next":7}"#)
+        let delivery = #"""
+            {"id":17,"notification":5,"message":null,"token":"\#(Sample.token)","app":"default","state":"failed",
+            "reason":"BadDeviceToken","hint":"wrong environment?","attempts":1,"queued_at":"1970-01-01T00:00:03.000Z",
+            "not_before":null,"written_at":"1970-01-01T00:00:04.000Z","settled_at":"1970-01-01T00:00:05.000Z","apns_id":"id"}
+            """#.replacing("\n", with: "")
+        let one = try await Self.call(.get, Self.device + "?app=98Z3R5XU29.com.51work6.PushChat&cursor=9", to: relay)
+        #expect(one.text == #"\#(json),"deliveries":[\#(delivery)],"next":17}"#)
+        let edited = try await Self.call(.patch, Self.device, #"{"server_info":"s","tags":[]}"#, to: relay)
+        #expect(edited.text == json + "}")
+        #expect(try await Self.call(.delete, Self.device, to: relay).status == .noContent)
+        #expect(
+            try relay.store.calls == [
+                .devices(filter, after: 3, limit: 5), .device(Sample.device, AppName("second")),
+                .history(7, before: 9, limit: 100),
+                .edit(Sample.device, nil, DeviceEdit(serverInfo: .set("s"), tags: [])),
+                .unregister(Sample.device, nil),
+            ])
+    }
+
+    @Test("A notification: the payload is made, the answer says where its record is")
+    func send() async throws {
+        let relay = Self.scripted()
+        let answer = try await Self.call(
+            .post, "/v1/notifications",
+            #"{"to":{"tokens":["\#(Sample.token)"]},"alert":"Hi","badge":2,"expiration":0,"not_before":1780000060,"skip_unchanged":true}"#,
+            headers: [.idempotencyKey: "k"], to: relay)
+        #expect(answer.status == .accepted)
+        #expect(answer.text == #"{"id":5,"devices":3}"#)
+        #expect(answer.headers[.location] == "/v1/notifications/5")
+        #expect(
+            try relay.store.calls == [
+                .send(
+                    NotificationRequest(
+                        audience: .tokens([Sample.device]), payload: #"{"aps":{"alert":"Hi","badge":2}}"#,
+                        expiration: 0,
+                        notBefore: Timestamp(seconds: 1_780_000_060), skipsUnchanged: true, idempotencyKey: "k"))
+            ])
+    }
+
+    @Test(
+        "Audiences",
+        arguments: [
+            (#"{"users":["a","b"]}"#, Audience.users([UserReference(stored: "a"), UserReference(stored: "b")])),
+            (#"{"tags":["x"]}"#, .tags([Tag(stored: "x")])),
+            (#"{"room":" kitchen "}"#, .room(SecretCode(stored: "kitchen"))),
+            (#"{"all":true}"#, .all),
+        ])
+    func audience(json: String, expected: Audience) async throws {
+        let relay = Self.scripted()
+        _ = try await Self.call(.post, "/v1/notifications", #"{"to":\#(json),"badge":1}"#, to: relay)
+        #expect(relay.store.calls == [.send(NotificationRequest(audience: expected, payload: #"{"aps":{"badge":1}}"#))])
+    }
+
+    @Test("A notification's record, and its cancelling")
+    func record() async throws {
+        let relay = Self.scripted()
+        let answer = try await Self.call(.get, "/v1/notifications/5?state=failed&limit=1", to: relay)
+        let json = #"""
+            {"id":5,"state":"done","created_at":"1970-01-01T00:00:03.000Z","cancelled_at":null,"to":{"tags":["news"]},
+            "app":null,"payload":{"aps":{"badge":1}},"push_type":"alert","expiration":0,"priority":5,"collapse_id":null,
+            "not_before":null,"skip_unchanged":false,"devices":3,"counts":{"pending":0,"written":0,"sent":2,"failed":1,
+            "expired":0,"cancelled":0,"skipped":4}
+            """#.replacing("\n", with: "")
+        #expect(answer.text.hasPrefix(json + #","deliveries":[{"id":17,"#))
+        #expect(try await Self.call(.delete, "/v1/notifications/5", to: relay).text == json + "}")
+        #expect(relay.store.calls == [.notification(5), .deliveries(5, .failed, after: nil, limit: 1), .cancel(5)])
+    }
+
+    @Test("Figures, as JSON and for Prometheus")
+    func figures() async throws {
+        let queue = try await Self.call(.get, "/v1/queue", to: Self.scripted())
+        #expect(
+            queue.text
+                == #"""
+                {"depth":10,"oldest_age_seconds":10.0,"apps":[{"app":"default","gateway":"http2","due":1,"delayed":2,
+                "written":3,"oldest_queued_at":"2026-05-28T20:26:30.000Z","oldest_age_seconds":10.0},{"app":"gone",
+                "gateway":null,"due":4,"delayed":0,"written":0,"oldest_queued_at":null,"oldest_age_seconds":null}]}
+                """#.replacing("\n", with: ""))
+        let stats = try await Self.call(.get, "/v1/stats", to: Self.scripted())
+        #expect(
+            stats.text.contains(#""outcomes":[{"state":"failed","reason":"a\"b\\c\nd","total":9,"last_minute":1}]"#))
+        let metrics = try await Self.call(.get, "/metrics", to: Self.scripted())
+        #expect(metrics.headers[.contentType] == "text/plain; version=0.0.4; charset=utf-8")
+        for line in [
+            #"pushchat_pushes_total{app="default",state="failed",reason="a\"b\\c\nd"} 9"#,
+            #"pushchat_queue_entries{app="gone",state="due"} 4"#, #"pushchat_queue_oldest_seconds{app="default"} 10.0"#,
+            #"pushchat_gateway_connections{app="default",gateway="http2"} 0"#, "pushchat_members 0",
+            "# TYPE pushchat_pushes_total counter",
+        ] {
+            #expect(metrics.text.split(separator: "\n").contains(line[...]), "\(line)")
+        }
+    }
+
+    @Test(
+        "What breaks a rule is named, and nothing is done",
+        arguments: [
+            ("PUT", device, "[]", nil), ("PUT", device, "{", nil), ("PUT", device, #"{"tag":1}"#, "tag"),
+            ("PUT", device, #"{"app":""}"#, "app"), ("PUT", device, #"{"app":"x"}"#, "app"),
+            ("PUT", device, #"{"user_reference":1}"#, "user_reference"),
+            ("PUT", device, #"{"user_reference":""}"#, "user_reference"),
+            ("PUT", device, #"{"user_reference":"\#(String(repeating: "é", count: 128))"}"#, "user_reference"),
+            ("PUT", device, #"{"client_info":"\#(String(repeating: "x", count: 4097))"}"#, "client_info"),
+            ("PUT", device, #"{"tags":"a"}"#, "tags"), ("PUT", device, #"{"tags":["a",1]}"#, "tags[1]"),
+            ("PUT", device, #"{"tags":[\#((0...32).map { "\"\($0)\"" }.joined(separator: ","))]}"#, "tags"),
+            ("PUT", "/v1/devices/xyz", "{}", "token"), ("PUT", device + "?x=1", "{}", "x"),
+            ("PUT", device + "?app=98Z3R5XU29.com.51work6.PushChat", #"{"app":"x"}"#, "app"),
+            ("PATCH", device, "{}", "server_info"), ("PATCH", device, #"{"user_reference":"a"}"#, "user_reference"),
+            ("GET", "/v1/devices?limit=0", nil, "limit"), ("GET", "/v1/devices?limit=501", nil, "limit"),
+            ("GET", "/v1/devices?limit=", nil, "limit"), ("GET", "/v1/devices?limit=1&limit=2", nil, "limit"),
+            ("GET", "/v1/devices?cursor=-1", nil, "cursor"), ("GET", "/v1/devices?active=yes", nil, "active"),
+            ("GET", "/v1/devices?app=no", nil, "app"), ("GET", "/v1/devices?tag=", nil, "tag"),
+            ("GET", "/v1/devices?user=a", nil, "user"), ("GET", "/v1/notifications/x", nil, "id"),
+            ("GET", "/v1/notifications/99999999999999999999", nil, "id"),
+            ("GET", "/v1/notifications/5?state=gone", nil, "state"), ("GET", "/v1/queue?x", nil, "x"),
+            ("POST", "/v1/notifications", #"{"alert":"a"}"#, "to"),
+            ("POST", "/v1/notifications", #"{"to":"all","alert":"a"}"#, "to"),
+            ("POST", "/v1/notifications", #"{"to":{},"alert":"a"}"#, "to"),
+            ("POST", "/v1/notifications", #"{"to":{"all":true,"room":"x"},"alert":"a"}"#, "to"),
+            ("POST", "/v1/notifications", #"{"to":{"all":false},"alert":"a"}"#, "to.all"),
+            ("POST", "/v1/notifications", #"{"to":{"everyone":true},"alert":"a"}"#, "to.everyone"),
+            ("POST", "/v1/notifications", #"{"to":{"tokens":[]},"alert":"a"}"#, "to.tokens"),
+            ("POST", "/v1/notifications", #"{"to":{"tokens":["x"]},"alert":"a"}"#, "to.tokens[0]"),
+            ("POST", "/v1/notifications", #"{"to":{"room":""},"alert":"a"}"#, "to.room"),
+            (
+                "POST", "/v1/notifications",
+                #"{"to":{"tags":[\#((0...20).map { "\"\($0)\"" }.joined(separator: ","))]},"alert":"a"}"#, "to.tags"
+            ),
+            ("POST", "/v1/notifications", #"{"to":{"all":true}}"#, "alert"),
+            ("POST", "/v1/notifications", #"{"to":{"all":true},"alert":"a","skip_unchanged":1}"#, "skip_unchanged"),
+            (
+                "POST", "/v1/notifications", #"{"to":{"all":true},"alert":"\#(String(repeating: "x", count: 4077))"}"#,
+                "payload"
+            ),
+        ] as [(String, String, String?, String?)])
+    func refused(method: String, path: String, json: String?, field: String?) async throws {
+        let relay = Relay(ScriptedStore())
+        let answer = try await Self.call(try #require(HTTPRequest.Method(method)), path, json, to: relay)
+        #expect(answer.status == .badRequest, "\(answer.text)")
+        #expect(answer.headers[.contentType] == "application/problem+json")
+        let problem = try #require(try JSONValue(parsing: answer.text).object)
+        #expect(problem["status"] == .number(400))
+        #expect(problem["field"]?.text == field, "\(answer.text)")
+        #expect(relay.store.calls.isEmpty)
+    }
+
+    @Test("A payload may be larger for a type that may have more, and for the app that is named")
+    func sizes() async throws {
+        var relay = Self.scripted()
+        relay.apps = [
+            AppStatus(
+                app: .default, gateway: "http2", address: nil, topic: nil, payloadLimit: 4096,
+                largerLimits: ["voip": 5120]),
+            AppStatus(app: AppName("second"), gateway: "binary", address: nil, topic: nil, payloadLimit: 256),
+        ]
+        func status(_ size: Int, _ more: String) async throws -> Int {
+            let text = String(repeating: "x", count: size - #"{"aps":{"alert":""}}"#.utf8.count)
+            return try await Self.call(
+                .post, "/v1/notifications", #"{"to":{"all":true},"alert":"\#(text)"\#(more)}"#, to: relay
+            ).status.code
+        }
+        let second = #","app":"98Z3R5XU29.com.51work6.PushChat""#
+        #expect(try await status(256, "") == 202)
+        #expect(try await status(257, "") == 400)
+        #expect(try await status(257, second) == 400)
+        relay.apps.removeLast()
+        #expect(try await status(4096, "") == 202)
+        #expect(try await status(4097, "") == 400)
+        #expect(try await status(5120, #","push_type":"voip""#) == 202)
+        #expect(try await status(5121, #","push_type":"voip""#) == 400)
+    }
+
+    @Test("Other content types, other methods, other addresses, and bodies beyond the limit")
+    func others() async throws {
+        let relay = Relay(ScriptedStore())
+        let form = try await Self.call(
+            .post, "/v1/notifications", "to=all", headers: [.contentType: "text/plain"], to: relay)
+        #expect(form.status == .unsupportedMediaType)
+        let method = try await Self.call(.put, "/v1/notifications", "{}", to: relay)
+        #expect(method.status == .methodNotAllowed)
+        #expect(method.headers[.allow] == "POST")
+        #expect(try await Self.call(.get, "/v1/nothing", to: relay).status == .notFound)
+        let large = #"{"to":"\#(String(repeating: "x", count: HTTPLimits.providerBody))"}"#
+        let answer = try await Self.call(.post, "/v1/notifications", large, to: relay)
+        #expect(answer.status == .contentTooLarge)
+        for answer in [form, method, answer] { #expect(answer.headers[.contentType] == "application/problem+json") }
+    }
+
+    @Test("A thousand of the longest tokens fit into one request")
+    func largest() async throws {
+        let tokens = (0..<1000).map { number in "\"" + String(repeating: "a", count: 196) + String(1000 + number) + "\""
+        }
+        let answer = try await Self.call(
+            .post, "/v1/notifications", #"{"to":{"tokens":[\#(tokens.joined(separator: ", "))]},"badge":1}"#,
+            to: Self.scripted())
+        #expect(answer.status == .accepted, "\(answer.text)")
+    }
+
+    @Test("The store's errors")
+    func errors() async throws {
+        for (code, status) in [
+            (ChatError.Code.notFound, 404), (.ambiguous, 409), (.unavailable, 503), (.idempotencyConflict, 422),
+            (.internalError, 500),
+        ] {
+            var provider = Provider()
+            provider.device = { () throws(ChatError) in throw ChatError(code, "why", retryAfter: .seconds(2)) }
+            let answer = try await Self.call(.get, Self.device, to: Relay(ScriptedStore(provider: provider)))
+            #expect(answer.status.code == status)
+            #expect(try JSONValue(parsing: answer.text).object?["code"]?.text == code.rawValue)
+        }
+    }
+
+    @Test("The description names each address and method, and nothing else")
+    func description() async throws {
+        let answer = try await Self.call(.get, "/v1/openapi.json", to: Relay(ScriptedStore()))
+        let document = try #require(try JSONValue(parsing: answer.text).object)
+        let paths = try #require(document["paths"]?.object)
+        let expected = [
+            "/metrics": "get", "/v1/devices": "get", "/v1/devices/{token}": "delete get patch put",
+            "/v1/notifications": "post", "/v1/notifications/{id}": "delete get", "/v1/openapi.json": "get",
+            "/v1/queue": "get", "/v1/stats": "get",
+        ]
+        #expect(Set(paths.members.map(\.name)) == Set(expected.keys))
+        for (path, methods) in expected {
+            let described = paths[path]?.object?.members.map(\.name).filter { $0 != "parameters" }.sorted()
+            #expect(described?.joined(separator: " ") == methods)
+            // And the server knows just these: any other method is refused, and by name.
+            let real = path.replacing("{token}", with: Sample.token).replacing("{id}", with: "5")
+            let refused = try await Self.call(.options, real, to: Relay(ScriptedStore()))
+            let allow = refused.headers[.allow]?.lowercased().split(separator: ", ").filter { $0 != "head" }.sorted()
+            #expect(allow?.joined(separator: " ") == methods, "\(path)")
+        }
+    }
+}
+
+/// Knows one token.
+private struct OneSession: SessionVerifier {
+    func user(of token: String) async throws(ChatError) -> UserReference {
+        guard token == "good" else { throw .unauthorized("The session token has expired") }
+        return UserReference(stored: "alice")
+    }
+}
+
+@Suite("Registration with sessions")
+struct SessionRegistrationTests {
+    private static func relay() -> Relay {
+        var relay = Relay(
+            ScriptedStore(join: {}, update: {}, register: { .created }, provider: Provider(unregister: { true })))
+        relay.sessions = OneSession()
+        return relay
+    }
+
+    private static let calls = [
+        ("/api.php", "cmd=join&udid=\(Sample.udid)&token=\(Sample.token)&name=A&code=c"),
+        ("/api.php", "cmd=update&udid=\(Sample.udid)&token=\(Sample.token)"),
+        ("/push_chat_service.php", "token=\(Sample.token)"), ("/admin/apns_devices.json", "token=\(Sample.token)"),
+        ("/push_chat_service.php", "token=\(Sample.token)&cmd=unregister"),
+    ]
+
+    @Test("Without a good token: 401 with the reason, and nothing is done", arguments: calls)
+    func refused(path: String, form: String) async throws {
+        for (header, reason) in [
+            (nil, "needs a session token"), ("Bearer bad", "has expired"), ("Basic good", "needs a session token"),
+        ] as [(String?, String)] {
+            let relay = Self.relay()
+            var headers: HTTPFields = [.contentType: "application/x-www-form-urlencoded"]
+            headers[.authorization] = header
+            let answer = try await relay.send(.post, path, headers: headers, body: Array(form.utf8))
+            #expect(answer.status == .unauthorized)
+            #expect(answer.header("X-Error-Description")?.contains(reason) == true)
+            #expect(answer.headers[.wwwAuthenticate]?.hasPrefix("Bearer ") == true)
+            #expect(relay.store.calls.isEmpty)
+        }
+    }
+
+    @Test("With one, its user goes with the registration")
+    func accepted() async throws {
+        let relay = Self.relay()
+        for (path, form) in Self.calls {
+            let answer = try await relay.send(
+                .post, path,
+                headers: [.contentType: "application/x-www-form-urlencoded", .authorization: "Bearer good"],
+                body: Array(form.utf8))
+            #expect(answer.status == .ok, "\(answer.text)")
+        }
+        let (member, device, alice) = (try Sample.member, try Sample.device, UserReference(stored: "alice"))
+        let registration = RegistrationRequest(token: device, app: .default, edit: DeviceEdit(user: .set(alice)))
+        #expect(
+            relay.store.calls == [
+                .join(
+                    JoinRequest(
+                        member: member, token: device, nickname: Nickname(stored: "A"), code: SecretCode(stored: "c"),
+                        user: alice)),
+                .update(member, device, ClientInfo(), alice), .register(registration), .register(registration),
+                .unregister(device, .default),
+            ])
+    }
+
+    @Test("A member who is in needs no token to speak and to leave")
+    func others() async throws {
+        var relay = Relay(ScriptedStore(leave: { true }, post: Sample.receipt))
+        relay.sessions = OneSession()
+        #expect(try await relay.form(Sample.message).status == .ok)
+        #expect(try await relay.form(Sample.leave).status == .ok)
+    }
+
+    @Test("Where anyone may register, an Authorization header says nothing")
+    func open() async throws {
+        let relay = Relay(ScriptedStore(join: {}))
+        let answer = try await relay.form(Self.calls[0].1, headers: [.authorization: "Bearer bad"])
+        #expect(answer.status == .ok)
+    }
+}
