@@ -52,7 +52,8 @@ extension SQLiteStore: PushQueue {
                 sql: """
                     SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.unanswered,
                         q.chat_message IS NOT NULL, d.time_deactivated IS NOT NULL, q.reason IS ?,
-                        q.push_type, q.collapse_id, q.apns_id, q.notification
+                        q.push_type, q.collapse_id, q.apns_id, q.notification,
+                        CASE WHEN q.device IS NULL AND q.notification IS NULL THEN d.device_id END
                     FROM push_queue q
                     LEFT JOIN devices d ON d.app = q.app
                         -- Another program may have written the token as Apple prints it.
@@ -106,6 +107,10 @@ extension SQLiteStore: PushQueue {
                 screening.slot.connection.number, Int64(push.identifier), text, push.token.description, push.id,
                 push.entry,
             ])
+        }
+        for (entry, device) in screening.recognized {
+            try db.cachedStatement(sql: "UPDATE push_queue SET device = ? WHERE message_id = ?")
+                .execute(arguments: [device, entry])
         }
         let refused = try db.cachedStatement(
             sql: "UPDATE push_queue SET state = ?, reason = ?, time_settled = ? WHERE message_id = ?")

@@ -199,5 +199,13 @@ struct DeviceRegistryTests {
         #expect(history.map(\.message) == [nil, 1, nil])
         #expect(history[2].notification == id)
         #expect(history.allSatisfy { $0.state == .pending && $0.queuedAt == bench.now })
+        // What another program queues has a device from its first attempt on.
+        _ = try bench.fixture.query(
+            "INSERT INTO push_queue (device_token, payload) VALUES (upper(?), '{\"aps\":{}}')",
+            [StoreFixture.token(2).description])
+        _ = try await bench.store.lease(app: .default, for: StoreFixture.slot())
+        let page = try await bench.store.deliveries(to: device, before: nil, limit: 1)
+        #expect(page.items.map(\.state) == [.written])
+        #expect(page.items.map(\.entry) == [6])
     }
 }

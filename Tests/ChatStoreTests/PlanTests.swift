@@ -26,7 +26,10 @@ struct PlanTests {
             (DeviceFilter(app: .default, isActive: false), ["devices_inactive (device_id>?)"]),
         ].map { (SQLiteStore.candidates($0.0), $0.1) } + [
             (SQLiteStore.nextDueSQL, ["push_queue_waiting (app=? AND <expr>=?"]),
-            (SQLiteStore.promotionSQL("<="), ["push_queue_waiting (app=? AND <expr>=? AND not_before>? AND not_before<?)"]),
+            (
+                SQLiteStore.promotionSQL("<="),
+                ["push_queue_waiting (app=? AND <expr>=? AND not_before>? AND not_before<?)"]
+            ),
             (SQLiteStore.promotionSQL(">"), ["push_queue_waiting (app=? AND <expr>=? AND not_before>?)"]),
             (SQLiteStore.historySQL, ["push_queue_device (device=? AND message_id<?)"]),
             (SQLiteStore.deliveriesSQL, ["push_queue_of_notification (notification=? AND message_id>?)"]),
