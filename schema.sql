@@ -148,11 +148,12 @@ CREATE TABLE push_queue (
     CHECK (state <> 'written' OR (connection_epoch IS NOT NULL AND identifier IS NOT NULL)),
     CHECK ((state = 'sent') = (time_sent IS NOT NULL))
 ) STRICT;
--- What can go now, in order, what has made trouble behind the rest; what waits for its time. With what it takes to count
--- them.
+-- What can go now, in order, what has made trouble behind the rest; what waits for its time, the scheduled apart from the
+-- repeats. With what it takes to count them.
 CREATE INDEX push_queue_due ON push_queue (app, (unanswered > 0 OR refused > 0), message_id, state, not_before)
     WHERE state = 'pending' AND not_before IS NULL;
-CREATE INDEX push_queue_waiting ON push_queue (app, not_before, state) WHERE state = 'pending' AND not_before IS NOT NULL;
+CREATE INDEX push_queue_waiting ON push_queue (app, (attempts > 0), not_before, state)
+    WHERE state = 'pending' AND not_before IS NOT NULL;
 -- What a connection has in flight.
 CREATE INDEX push_queue_written ON push_queue (connection_epoch, identifier) WHERE state = 'written';
 -- What retention may delete.

@@ -82,7 +82,8 @@ enum AudienceItem: Sendable, Hashable {
         switch self {
         case .token: (":item", "coalesce(d.app, :app, :defaultApp)", "d.device_id")
         case .room: ("u.device_token", "u.app", "u.member_id")
-        case .user, .tag, .all: ("d.device_token", "d.app", "d.device_id")
+        case .tag: ("d.device_token", "d.app", "t.device_id")
+        case .user, .all: ("d.device_token", "d.app", "d.device_id")
         }
     }
 

@@ -9,9 +9,13 @@ struct DeviceRow {
     let user: String?
     let clientInfo: String?
     let serverInfo: String?
+    /// Empty where they were not asked for.
     let tags: Set<String>
 
-    static func find(_ token: String, app: AppName, freshAfter earliest: String, _ db: Database) throws -> DeviceRow? {
+    /// - Parameter edit: which is to be compared with it: tags are read only where it has some.
+    static func find(
+        _ token: String, app: AppName, freshAfter earliest: String = "", for edit: DeviceEdit, _ db: Database
+    ) throws -> DeviceRow? {
         let row = try Row.fetchOne(
             db.cachedStatement(
                 sql: """
@@ -21,11 +25,13 @@ struct DeviceRow {
                     """), arguments: [earliest, token, app.text])
         guard let row else { return nil }
         let id: Int64 = row[0]
+        let tags =
+            edit.tags == nil
+            ? []
+            : try String.fetchSet(
+                db.cachedStatement(sql: "SELECT tag FROM device_tags WHERE device_id = ?"), arguments: [id])
         return DeviceRow(
-            id: id, isFresh: row[1], user: row[2], clientInfo: row[3], serverInfo: row[4],
-            tags: Set(
-                try String.fetchAll(
-                    db.cachedStatement(sql: "SELECT tag FROM device_tags WHERE device_id = ?"), arguments: [id])))
+            id: id, isFresh: row[1], user: row[2], clientInfo: row[3], serverInfo: row[4], tags: tags)
     }
 
     func isChanged(by edit: DeviceEdit) -> Bool {

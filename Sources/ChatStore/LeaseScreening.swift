@@ -32,6 +32,8 @@ struct LeaseScreening {
     let now: Timestamp
     private(set) var pushes: [Push] = []
     private(set) var refused: [Lease.Refusal] = []
+    /// Entries of other programs, which named no device, and the devices that have their tokens: for those devices' history.
+    private(set) var recognized: [(entry: Int64, device: Int64)] = []
     /// How many entries the lease takes at the most, and whether as a probe; the first entry decides.
     private var kind: Kind?
     private var needsFreshConnection = false
@@ -64,7 +66,7 @@ struct LeaseScreening {
     }
 
     /// Columns: message_id, device_token, payload, expires_at, priority, unanswered, is ours, is deactivated, is recovered,
-    /// push_type, collapse_id, apns_id.
+    /// push_type, collapse_id, apns_id, notification, device if the entry does not name it.
     /// - Parameter notification: of which the row is one push.
     /// - Returns: whether to go on with the next row.
     mutating func take(_ row: Row, of notification: LeasedNotification? = nil) -> Bool {
@@ -81,6 +83,7 @@ struct LeaseScreening {
         }
         room = min(room, kind.size)
         guard pushes.count < room else { return false }
+        if let device = row[13] as Int64? { recognized.append((entry, device)) }
         if notification?.isCancelled == true {
             refused.append(.init(entry: entry, state: .cancelled, reason: LeftWork.cancelled))
             return true

@@ -97,11 +97,14 @@ struct NotificationFanout {
         var arguments = arguments(now: now, settings)
         if let places = item.places(ofOneApp: isOfOneApp) {
             arguments += ["budget": budget]
-            let row = try Row.fetchOne(
-                db.cachedStatement(sql: "SELECT count(*), max(place) FROM (\(places))"), arguments: arguments)
+            let looked = try db.cachedStatement(sql: "SELECT count(*), max(place) FROM (\(places))")
+            let row = try Row.fetchOne(looked, arguments: arguments)
             piece.looked = row?[0] ?? 0
             guard let upTo = row?[1] as Int64? else { return piece }
-            if piece.looked == budget, upTo < until { piece.next = upTo }
+            if piece.looked == budget {
+                let rest = try Int.fetchOne(looked, arguments: arguments &+ ["after": upTo, "budget": 1])
+                piece.next = rest == 0 ? nil : upTo
+            }
             arguments += ["upTo": upTo]
         }
         if request.skipsUnchanged {

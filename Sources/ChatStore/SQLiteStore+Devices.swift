@@ -3,17 +3,17 @@ import GRDB
 
 extension SQLiteStore: DeviceStore {
     package func register(_ request: RegistrationRequest) async throws(ChatError) -> DeviceRegistration {
-        let (token, app) = (request.token.description, request.app)
+        let (token, app, edit) = (request.token.description, request.app, request.edit)
         let earliest = (clock() - DeviceRegistration.freshness).sqlText
-        let known = try await read { db in try DeviceRow.find(token, app: app, freshAfter: earliest, db) }
-        if known?.isFresh == true, known?.isChanged(by: request.edit) == false { return .unchanged }
+        let known = try await read { db in try DeviceRow.find(token, app: app, freshAfter: earliest, for: edit, db) }
+        if known?.isFresh == true, known?.isChanged(by: edit) == false { return .unchanged }
         return try await writer.perform { [clock] db in
             // Others may have registered it meanwhile.
-            let known = try DeviceRow.find(token, app: app, freshAfter: earliest, db)
-            if known?.isFresh == true, known?.isChanged(by: request.edit) == false { return .unchanged }
+            let known = try DeviceRow.find(token, app: app, freshAfter: earliest, for: edit, db)
+            if known?.isFresh == true, known?.isChanged(by: edit) == false { return .unchanged }
             try Self.setRegistered(token, app: app, now: clock().sqlText, db)
-            if let device = try known ?? DeviceRow.find(token, app: app, freshAfter: earliest, db) {
-                try device.apply(request.edit, db)
+            if let device = try known ?? DeviceRow.find(token, app: app, freshAfter: earliest, for: edit, db) {
+                try device.apply(edit, db)
             }
             return known == nil ? .created : .refreshed
         }
@@ -61,7 +61,7 @@ extension SQLiteStore: DeviceStore {
     ) async throws(ChatError) -> Device {
         try await writer.perform { db in
             let place = try Self.resolved(token, app: app, db)
-            guard let row = try DeviceRow.find(token.description, app: AppName(place.app), freshAfter: "", db) else {
+            guard let row = try DeviceRow.find(token.description, app: AppName(place.app), for: edit, db) else {
                 throw ChatError.notFound("device")
             }
             try row.apply(edit, db)

@@ -17,7 +17,10 @@ extension SQLiteStore: RelayFigures {
             }
             let written = try Row.fetchAll(
                 db.cachedStatement(
-                    sql: "SELECT app, count(*) FROM push_queue WHERE state = 'written' GROUP BY app"))
+                    sql: """
+                        SELECT app, count(*) FROM push_queue INDEXED BY push_queue_written WHERE state = 'written'
+                        GROUP BY app
+                        """))
             for row in written {
                 depths[row[0], default: QueueDepth(app: AppName(row[0]))].written = row[1]
             }

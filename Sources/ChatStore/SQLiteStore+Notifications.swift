@@ -100,7 +100,10 @@ extension SQLiteStore: NotificationStore {
             devices: record.devices)
     }
 
-    static let writtenSQL = "SELECT count(*) FROM push_queue WHERE state = 'written' AND notification = ?"
+    /// Little is in flight, and a notification can have a million pushes.
+    static let writtenSQL = """
+        SELECT count(*) FROM push_queue INDEXED BY push_queue_written WHERE state = 'written' AND notification = ?
+        """
 
     private static func state(
         of record: NotificationRecord, isQueueing: Bool, _ counts: [PushState: Int], now: Timestamp

@@ -52,7 +52,8 @@ extension SQLiteStore: PushQueue {
                 sql: """
                     SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.unanswered,
                         q.chat_message IS NOT NULL, d.time_deactivated IS NOT NULL, q.reason IS ?,
-                        q.push_type, q.collapse_id, q.apns_id, q.notification
+                        q.push_type, q.collapse_id, q.apns_id, q.notification,
+                        CASE WHEN q.device IS NULL AND q.notification IS NULL THEN d.device_id END
                     FROM push_queue q
                     LEFT JOIN devices d ON d.app = q.app
                         -- Another program may have written the token as Apple prints it.
@@ -73,20 +74,23 @@ extension SQLiteStore: PushQueue {
     }
 
     /// Makes entries due whose time has come. An entry that waits for a repeat is also due when the wait is longer than
-    /// any wait there is: then the clock was set back.
+    /// any wait there is: then the clock was set back. What is scheduled may lie far ahead, and be much.
     private func promote(app: AppName, now: Timestamp, _ db: Database) throws {
         let beyond = now + settings().retry.longest * 2
-        for condition in ["not_before <= ?1", "not_before > ?2 AND attempts > 0"] {
-            try db.cachedStatement(
-                sql: """
-                    UPDATE push_queue SET not_before = NULL WHERE message_id IN (
-                        SELECT message_id FROM push_queue
-                        WHERE app = ?3 AND state = 'pending' AND not_before IS NOT NULL AND \(condition)
-                            AND ?1 IS NOT NULL AND ?2 IS NOT NULL
-                        ORDER BY not_before LIMIT ?4)
-                    """
-            ).execute(arguments: [now.milliseconds, beyond.milliseconds, app.text, Self.promotionStep])
+        for (isRepeat, condition, time) in [(0, "<=", now), (1, "<=", now), (1, ">", beyond)] {
+            try db.cachedStatement(sql: Self.promotionSQL(condition))
+                .execute(arguments: [app.text, isRepeat, time.milliseconds, Self.promotionStep])
         }
+    }
+
+    static func promotionSQL(_ comparison: String) -> String {
+        """
+        UPDATE push_queue SET not_before = NULL WHERE message_id IN (
+            SELECT message_id FROM push_queue
+            WHERE app = ? AND (attempts > 0) = ? AND not_before \(comparison) ? AND state = 'pending'
+                AND not_before IS NOT NULL
+            ORDER BY not_before LIMIT ?)
+        """
     }
 
     /// Marks what was taken and settles what was refused.
@@ -103,6 +107,10 @@ extension SQLiteStore: PushQueue {
                 screening.slot.connection.number, Int64(push.identifier), text, push.token.description, push.id,
                 push.entry,
             ])
+        }
+        for (entry, device) in screening.recognized {
+            try db.cachedStatement(sql: "UPDATE push_queue SET device = ? WHERE message_id = ?")
+                .execute(arguments: [device, entry])
         }
         let refused = try db.cachedStatement(
             sql: "UPDATE push_queue SET state = ?, reason = ?, time_settled = ? WHERE message_id = ?")
@@ -126,13 +134,14 @@ extension SQLiteStore: PushQueue {
 
     package func nextDue(app: AppName) async throws(ChatError) -> Timestamp? {
         try await read { db in
-            try Int64.fetchOne(
-                db.cachedStatement(
-                    sql: """
-                        SELECT min(not_before) FROM push_queue
-                        WHERE app = ? AND state = 'pending' AND not_before IS NOT NULL
-                        """), arguments: [app.text]
-            ).map(Timestamp.init(milliseconds:))
+            try [0, 1].compactMap { isRepeat in
+                try Int64.fetchOne(db.cachedStatement(sql: Self.nextDueSQL), arguments: [app.text, isRepeat])
+            }.min().map(Timestamp.init(milliseconds:))
         }
     }
+
+    static let nextDueSQL = """
+        SELECT min(not_before) FROM push_queue
+        WHERE app = ? AND (attempts > 0) = ? AND state = 'pending' AND not_before IS NOT NULL
+        """
 }

@@ -88,7 +88,8 @@ extension Schema {
         DROP INDEX push_queue_waiting;
         CREATE INDEX push_queue_due ON push_queue (app, (unanswered > 0 OR refused > 0), message_id, state, not_before)
             WHERE state = 'pending' AND not_before IS NULL;
-        CREATE INDEX push_queue_waiting ON push_queue (app, not_before, state) WHERE state = 'pending' AND not_before IS NOT NULL;
+        CREATE INDEX push_queue_waiting ON push_queue (app, (attempts > 0), not_before, state)
+            WHERE state = 'pending' AND not_before IS NOT NULL;
         CREATE UNIQUE INDEX push_queue_notification ON push_queue (notification, device)
             WHERE notification IS NOT NULL AND device IS NOT NULL;
         CREATE UNIQUE INDEX push_queue_notification_token ON push_queue (notification, app, device_token)

@@ -28,10 +28,6 @@ struct QueueUpkeepTests {
             """, "push_queue_due"
         ),
         (
-            "SELECT min(not_before) FROM push_queue WHERE app = ? AND state = 'pending' AND not_before IS NOT NULL",
-            "push_queue_waiting"
-        ),
-        (
             "UPDATE push_queue SET state = 'sent' WHERE connection_epoch = ? AND state = 'written' AND identifier BETWEEN ? AND ?",
             "push_queue_written"
         ),

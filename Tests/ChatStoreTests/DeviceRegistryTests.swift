@@ -1,0 +1,211 @@
+import ChatDomain
+import ChatStore
+import GRDB
+import Testing
+
+@Suite("What is known of devices", .timeLimit(.minutes(1)))
+struct DeviceRegistryTests {
+    let bench: NotificationBench
+
+    init() throws {
+        bench = try NotificationBench()
+    }
+
+    private static func tags(_ words: String...) -> Set<ChatDomain.Tag> { Set(words.map(ChatDomain.Tag.init(stored:))) }
+
+    private func register(_ number: Int, _ edit: DeviceEdit = DeviceEdit()) async throws -> DeviceRegistration {
+        try await bench.store.register(
+            RegistrationRequest(token: StoreFixture.token(number), app: .default, edit: edit))
+    }
+
+    private func device(_ number: Int) async throws -> Device {
+        try await bench.store.device(StoreFixture.token(number), app: nil)
+    }
+
+    @Test("A registration that says something new writes it; one that says the same, or less, writes nothing")
+    func changes() async throws {
+        let full = DeviceEdit(
+            user: .set(UserReference(stored: "ann")), clientInfo: .set("app 1"), serverInfo: .set("vip"),
+            tags: Self.tags("b", "a"))
+        #expect(try await register(1, full) == .created)
+        let created = try await device(1)
+        #expect(created.user?.text == "ann")
+        #expect(created.clientInfo == "app 1")
+        #expect(created.serverInfo == "vip")
+        #expect(created.tags.map(\.text) == ["a", "b"])
+        #expect(created.createdAt == bench.now)
+        bench.fixture.advance(.seconds(60))
+        for edit in [full, DeviceEdit(), DeviceEdit(user: full.user), DeviceEdit(tags: Self.tags("a", "b"))] {
+            #expect(try await register(1, edit) == .unchanged)
+        }
+        #expect(try await device(1) == created)
+        for edit in [
+            DeviceEdit(user: .set(UserReference(stored: "bob"))), DeviceEdit(clientInfo: .remove),
+            DeviceEdit(serverInfo: .set("x")), DeviceEdit(tags: Self.tags("b", "c")), DeviceEdit(tags: []),
+        ] {
+            #expect(try await register(1, edit) == .refreshed)
+            #expect(try await register(1, edit) == .unchanged)
+        }
+        let changed = try await device(1)
+        #expect(changed.id == created.id)
+        #expect(changed.user?.text == "bob")
+        #expect(changed.clientInfo == nil)
+        #expect(changed.tags.isEmpty)
+        #expect(changed.registeredAt == bench.now)
+    }
+
+    @Test("An edit changes what is known, and not when it was registered")
+    func edits() async throws {
+        _ = try await register(1)
+        try bench.deactivate(1)
+        let before = try await device(1)
+        #expect(before.deactivatedReason == "Feedback")
+        bench.fixture.advance(.seconds(60))
+        let edited = try await bench.store.edit(
+            StoreFixture.token(1), app: nil, DeviceEdit(serverInfo: .set("x"), tags: Self.tags("t")))
+        #expect(edited.serverInfo == "x")
+        #expect(edited.tags.map(\.text) == ["t"])
+        #expect(edited.registeredAt == before.registeredAt)
+        #expect(edited.deactivatedAt == before.deactivatedAt)
+        #expect(try await device(1) == edited)
+    }
+
+    @Test("A token of several apps needs one named; an unknown one is not found")
+    func ambiguous() async throws {
+        try await bench.register([1])
+        try await bench.register([1], app: "other")
+        let token = try StoreFixture.token(1)
+        let calls: [@Sendable (SQLiteStore, DeviceToken) async throws -> Void] = [
+            { _ = try await $0.device($1, app: nil) }, { _ = try await $0.edit($1, app: nil, DeviceEdit()) },
+            { _ = try await $0.unregister($1, app: nil) },
+        ]
+        for call in calls {
+            let error = await #expect(throws: ChatError.self) { try await call(bench.store, token) }
+            #expect(error?.code == .ambiguous)
+            #expect(
+                error?.message == "token: belongs to several apps of this relay (default, other); name one with app")
+        }
+        #expect(try await bench.store.device(token, app: AppName("other")).app == AppName("other"))
+        for call in calls.prefix(2) {
+            let error = await #expect(throws: ChatError.self) { try await call(bench.store, StoreFixture.token(2)) }
+            #expect(error?.code == .notFound)
+        }
+        let error = await #expect(throws: ChatError.self) {
+            _ = try await bench.store.device(token, app: AppName("third"))
+        }
+        #expect(error?.message == "There is no such device of the app third")
+        #expect(try await bench.store.unregister(token, app: AppName("third")) == false)
+        #expect(try await bench.store.unregister(token, app: AppName("other")))
+        #expect(try await bench.store.device(token, app: nil).app == .default)
+    }
+
+    @Test("Unregistering takes back what waits, leaves the member in its room, and forgets the tags")
+    func unregister() async throws {
+        for number in 1...2 { try await bench.store.join(StoreFixture.join(number)) }
+        _ = try await register(2, DeviceEdit(tags: Self.tags("t")))
+        let id = try await bench.send(.all).id
+        _ = try await bench.store.lease(app: .default, for: StoreFixture.slot(room: 1))
+        _ = try await bench.store.post(StoreFixture.post(1, "hi"))
+        for number in 1...2 { #expect(try await bench.store.unregister(StoreFixture.token(number), app: nil)) }
+        #expect(try await bench.store.unregister(StoreFixture.token(2), app: nil) == false)
+        #expect(
+            try bench.queued("state = 'cancelled' AND reason = 'Unregistered' AND time_settled IS NOT NULL") == [
+                "2", "2",
+            ])
+        #expect(try bench.queued("state = 'written'") == ["1"])
+        #expect(try await bench.store.notification(id).counts[.cancelled] == 1)
+        #expect(bench.store.outcomes().map(\.total) == [2])
+        #expect(try bench.fixture.value("SELECT count(*) FROM device_tags") == 0)
+        #expect(try bench.fixture.value("SELECT count(*) FROM active_users WHERE device_token = '0'") == 2)
+        #expect(try await bench.store.post(StoreFixture.post(1, "ho")).queued == 0)
+        // It comes back as another device.
+        _ = try await register(2)
+        #expect(try await device(2).id > 2)
+    }
+
+    @Test("Who joins or updates with a session is the device's user from then on; without one it stays")
+    func sessions() async throws {
+        var join = try StoreFixture.join(1)
+        join.user = UserReference(stored: "ann")
+        try await bench.store.join(join)
+        #expect(try await device(1).user?.text == "ann")
+        try await bench.store.join(StoreFixture.join(1))
+        #expect(try await device(1).user?.text == "ann")
+        try await bench.store.update(
+            StoreFixture.member(1), token: StoreFixture.token(2), client: ClientInfo(),
+            user: UserReference(stored: "bob"))
+        #expect(try await device(2).user?.text == "bob")
+    }
+
+    private static let filters: [(DeviceFilter, [Int])] = [
+        (DeviceFilter(), Array(1...12)), (DeviceFilter(app: AppName("other")), [11, 12]),
+        (DeviceFilter(user: UserReference(stored: "ann")), [1, 2, 3, 4, 5, 11]),
+        (DeviceFilter(tag: ChatDomain.Tag(stored: "red")), [4, 5, 6, 7, 8]),
+        (DeviceFilter(isActive: false), [5, 8, 11]), (DeviceFilter(isActive: true), [1, 2, 3, 4, 6, 7, 9, 10, 12]),
+        (DeviceFilter(user: UserReference(stored: "ann"), tag: ChatDomain.Tag(stored: "red")), [4, 5]),
+        (DeviceFilter(tag: ChatDomain.Tag(stored: "red"), isActive: true), [4, 6, 7]),
+        (DeviceFilter(app: AppName("other"), isActive: false), [11]),
+        (DeviceFilter(app: .default, user: UserReference(stored: "ann"), isActive: true), [1, 2, 3, 4]),
+        (DeviceFilter(user: UserReference(stored: "nobody")), []),
+    ]
+
+    @Test("A list shows what its filter says, each once, over any number of pages", arguments: 0..<filters.count)
+    func lists(index: Int) async throws {
+        try await bench.register(1...3, user: "ann")
+        try await bench.register(4...5, user: "ann", tags: ["red", "blue"])
+        try await bench.register(6...8, user: "bob", tags: ["red"])
+        try await bench.register(9...10)
+        try await bench.register([11], app: "other", user: "ann")
+        try await bench.register([12], app: "other")
+        for number in [5, 8, 11] { try bench.deactivate(number) }
+        let (filter, expected) = Self.filters[index]
+        for limit in [1, 2, 5, 500] {
+            let devices = try await NotificationBench.all {
+                try await bench.store.devices(filter, after: $0, limit: limit)
+            }
+            #expect(devices.map(\.id) == expected.map(Int64.init))
+            #expect(devices.filter { [4, 5].contains($0.id) }.allSatisfy { $0.tags.map(\.text) == ["blue", "red"] })
+        }
+    }
+
+    @Test("A page looks at a bounded number of devices, and the next goes on behind them")
+    func bounded() async throws {
+        try bench.fill(12_000)
+        let filter = DeviceFilter(app: .default, user: nil, tag: nil, isActive: false)
+        try bench.fixture.query("UPDATE devices SET user_reference = 'all'").forEach { _ in }
+        _ = try bench.fixture.query(
+            "UPDATE devices SET time_deactivated = '2027-01-01', deactivated_reason = 'x' WHERE device_id = 11000")
+        var byUser = filter
+        byUser.user = UserReference(stored: "all")
+        let first = try await bench.store.devices(byUser, after: nil, limit: 10)
+        #expect(first.items.isEmpty)
+        #expect(first.next == 5000)
+        let found = try await NotificationBench.all { try await bench.store.devices(byUser, after: $0, limit: 10) }
+        #expect(found.map(\.id) == [11_000])
+        #expect(try await bench.store.devices(filter, after: nil, limit: 10).items.map(\.id) == [11_000])
+    }
+
+    @Test("A device's history, newest first: notifications and chat messages, with what became of them")
+    func history() async throws {
+        for number in 1...2 { try await bench.store.join(StoreFixture.join(number)) }
+        let id = try await bench.send(.all).id
+        _ = try await bench.store.post(StoreFixture.post(1, "hi"))
+        _ = try await bench.send(.tokens([StoreFixture.token(1), StoreFixture.token(2)]))
+        let device = try await device(2).id
+        let history = try await NotificationBench.all {
+            try await bench.store.deliveries(to: device, before: $0, limit: 1)
+        }
+        #expect(history.map(\.entry) == [5, 3, 2])
+        #expect(history.map(\.message) == [nil, 1, nil])
+        #expect(history[2].notification == id)
+        #expect(history.allSatisfy { $0.state == .pending && $0.queuedAt == bench.now })
+        // What another program queues has a device from its first attempt on.
+        _ = try bench.fixture.query(
+            "INSERT INTO push_queue (device_token, payload) VALUES (upper(?), '{\"aps\":{}}')",
+            [StoreFixture.token(2).description])
+        _ = try await bench.store.lease(app: .default, for: StoreFixture.slot())
+        let page = try await bench.store.deliveries(to: device, before: nil, limit: 1)
+        #expect(page.items.map(\.state) == [.written])
+        #expect(page.items.map(\.entry) == [6])
+    }
+}

@@ -1,0 +1,197 @@
+import ChatDomain
+import Foundation
+import GRDB
+import Testing
+
+@testable import ChatStore
+
+@Suite("Fan-outs of notifications", .timeLimit(.minutes(1)))
+struct FanoutTests {
+    let bench: NotificationBench
+
+    init() throws {
+        bench = try NotificationBench()
+    }
+
+    @Test("To twenty thousand devices: behind the answer, in steps")
+    func large() async throws {
+        try bench.fill(20_000, everyInactive: 100)
+        let receipt = try await bench.send(.all)
+        #expect(receipt.devices == 20_000 - 200)
+        #expect(try bench.fixture.value("SELECT work_until FROM notifications") == 20_000)
+        try await bench.register([1])
+        let status = try await bench.finish(receipt.id)
+        #expect(status.counts[.pending] == receipt.devices)
+        #expect(
+            try bench.fixture.value("SELECT count(DISTINCT device) FROM push_queue WHERE notification IS NOT NULL")
+                == receipt.devices)
+        // Who registers later is not meant.
+        #expect(try bench.fixture.value("SELECT max(device) FROM push_queue") < 20_000)
+    }
+
+    @Test("Other writes go between its steps")
+    func between() async throws {
+        try bench.fill(10_000)
+        for number in 1...2 { try await bench.store.join(StoreFixture.join(number)) }
+        let id = try await bench.store.accept(bench.request(.all), steps: 0)
+        bench.store.continueWork(.notification(id))
+        _ = try await bench.store.post(StoreFixture.post(1, "between"))
+        #expect(try await bench.finish(id).counts[.pending] == 10_002)
+        let place = try bench.fixture.value("SELECT message_id FROM push_queue WHERE chat_message IS NOT NULL")
+        #expect(place < 10_002)
+    }
+
+    @Test("A store that ends in the middle goes on where it stood: each device has one row", arguments: 0...5)
+    func crash(steps: Int) async throws {
+        try bench.fill(2200, everyInactive: 10)
+        let id = try await bench.store.accept(bench.request(.all), steps: steps)
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == [0, 450, 900, 1350, 1800, 1980][steps])
+        try bench.store.close()
+        let store = try bench.fixture.open()
+        // Registered between: not meant.
+        _ = try await store.register(RegistrationRequest(token: StoreFixture.token(1), app: .default))
+        try await store.resumeWork()
+        try await store.resumeWork()
+        while try await store.notification(id).state == .queueing { try await store.ping() }
+        #expect(try bench.fixture.value("SELECT count(DISTINCT device) FROM push_queue") == 1980)
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == 1980)
+        #expect(try await store.notification(id).counts[.pending] == 1980)
+    }
+
+    @Test("A store that is closed while it works loses nothing")
+    func closed() async throws {
+        try bench.fill(5000)
+        let id = try await bench.send(.all).id
+        try bench.store.close()
+        let store = try bench.fixture.open()
+        let watch = Task { await store.watch() }
+        defer { watch.cancel() }
+        while try await store.notification(id).state == .queueing { try await store.ping() }
+        #expect(try bench.fixture.value("SELECT count(DISTINCT device) FROM push_queue") == 5000)
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == 5000)
+    }
+
+    @Test("Tags that overlap, over several steps: no device twice", arguments: [nil, "default", "other"])
+    func overlapping(app: String?) async throws {
+        try bench.fill(900)
+        try bench.fill(900, app: "other")
+        _ = try bench.fixture.query(
+            """
+            INSERT INTO device_tags (tag, device_id)
+            SELECT t.tag, d.device_id FROM devices d, (SELECT 'a' AS tag, 2 AS n UNION ALL SELECT 'b', 3
+                UNION ALL SELECT 'c', 1) t WHERE d.device_id % t.n = 0
+            """)
+        let receipt = try await bench.send(.tags(["a", "b", "c"].map(ChatDomain.Tag.init(stored:))), app: app)
+        let status = try await bench.finish(receipt.id)
+        let expected = app == nil ? 1800 : 900
+        #expect(status.counts[.pending] == expected)
+        #expect(try bench.fixture.value("SELECT count(DISTINCT device) FROM push_queue") == expected)
+        #expect(receipt.devices >= expected)
+    }
+
+    @Test("A step goes through several users, and one with many devices is several steps")
+    func users() async throws {
+        try bench.fill(1700)
+        _ = try bench.fixture.query(
+            "UPDATE devices SET user_reference = CASE WHEN device_id <= 900 THEN device_id ELSE 'many' END")
+        let names = (1...999).map { UserReference(stored: "\($0)") } + [UserReference(stored: "many")]
+        let id = try await bench.store.accept(bench.request(.users(names)), steps: 2)
+        #expect(try bench.fixture.value("SELECT work_item FROM notifications") == 999)
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == 901)
+        try await bench.store.resumeWork()
+        #expect(try await bench.finish(id).counts[.pending] == 1700)
+    }
+
+    @Test("A thousand tokens, half of them not registered: each once")
+    func tokens() async throws {
+        try bench.fill(500)
+        let tokens = try (1...1000).map { try DeviceToken(parsing: String(format: "%064x", $0)) }
+        let receipt = try await bench.send(.tokens(tokens))
+        #expect(receipt.devices == 1000)
+        #expect(try await bench.finish(receipt.id).counts[.pending] == 1000)
+        #expect(try bench.fixture.value("SELECT count(DISTINCT device_token) FROM push_queue") == 1000)
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE device IS NULL") == 500)
+    }
+
+    @Test("A room that is larger than a step")
+    func room() async throws {
+        _ = try bench.fixture.query(
+            """
+            WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1200)
+            INSERT INTO active_users (udid, nickname, secret_code, device_token)
+            SELECT printf('%040d', i), 'n', 'room', printf('%064x', i) FROM n
+            """)
+        try bench.fill(600)
+        let receipt = try await bench.send(.room(SecretCode(stored: "room")))
+        #expect(receipt.devices == 1200)
+        #expect(try await bench.finish(receipt.id).counts[.pending] == 1200)
+    }
+
+    @Test("Cancelled while it is queued: nothing more is queued, what waits is taken back, nothing is handed out")
+    func cancelledWhileQueueing() async throws {
+        try bench.fill(3000)
+        let id = try await bench.store.accept(bench.request(.all), steps: 3)
+        _ = try await bench.store.lease(app: .default, for: StoreFixture.slot(room: 100))
+        let status = try await bench.store.cancel(id)
+        #expect(status.state == .cancelled)
+        #expect(status.cancelledAt == bench.now)
+        // The sweep has not come to them yet, or has: they do not go.
+        #expect(try await bench.store.lease(app: .default, for: StoreFixture.slot(2)).pushes.isEmpty)
+        let end = try await bench.finish(id)
+        #expect(end.counts[.cancelled] == 1400)
+        #expect(end.counts[.written] == 100)
+        #expect(end.counts[.pending] == 0)
+        #expect(try await bench.store.cancel(id).state == .cancelled)
+        // What was handed out and comes back is not sent again.
+        _ = try await bench.store.settle([
+            Verdict(connection: ConnectionEpoch(1), identifiers: 1...60, outcome: .notProcessed),
+            Verdict(connection: ConnectionEpoch(1), identifiers: 61...100, outcome: .accepted),
+        ])
+        let lease = try await bench.store.lease(app: .default, for: StoreFixture.slot(3))
+        #expect(lease.pushes.isEmpty)
+        #expect(lease.refused.count == 60)
+        #expect(Set(lease.refused.map(\.state)) == [.cancelled])
+        #expect(
+            try await bench.store.notification(id).counts
+                == [.pending: 0, .written: 0, .sent: 40, .failed: 0, .expired: 0, .cancelled: 1460])
+        let counted = bench.store.outcomes().filter { $0.state == .cancelled }
+        #expect(counted.map(\.total) == [1460])
+    }
+
+    @Test("A sweep that a crash interrupted is taken up again")
+    func interruptedSweep() async throws {
+        try bench.fill(1800)
+        let id = try await bench.store.accept(bench.request(.all), steps: 4)
+        _ = try bench.fixture.query(
+            """
+            UPDATE notifications SET time_cancelled = '2027-01-15 08:00:00.000', work = 'cancel', work_item = 0,
+                work_after = 700, work_until = 1800
+            """)
+        _ = try bench.fixture.query("UPDATE push_queue SET state = 'cancelled' WHERE message_id <= 700")
+        try await bench.store.resumeWork()
+        #expect(try await bench.finish(id).counts[.cancelled] == 1800)
+    }
+
+    @Test("Cancelling what has come to its end changes nothing")
+    func cancelledLate() async throws {
+        try bench.fill(2)
+        let id = try await bench.send(.all).id
+        _ = try await bench.store.lease(app: .default, for: StoreFixture.slot())
+        _ = try await bench.store.settle([
+            Verdict(connection: ConnectionEpoch(1), identifiers: 1...2, outcome: .accepted)
+        ])
+        let status = try await bench.store.cancel(id)
+        #expect(status.state == .done)
+        #expect(status.cancelledAt == nil)
+    }
+
+    @Test("Nobody is woken before there is something, and then after each step")
+    func arrivals() async throws {
+        try bench.fill(600)
+        var arrivals = bench.store.arrivals().makeAsyncIterator()
+        let id = try await bench.send(.all).id
+        await arrivals.next()
+        #expect(try await bench.store.lease(app: .default, for: StoreFixture.slot(room: 10)).pushes.count == 10)
+        _ = try await bench.finish(id)
+    }
+}

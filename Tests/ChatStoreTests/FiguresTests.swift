@@ -1,0 +1,106 @@
+import ChatDomain
+import Testing
+
+@testable import ChatStore
+
+@Suite("Figures")
+struct FiguresTests {
+    private static let start = Timestamp(seconds: 1_800_000_000)
+
+    private func tally(_ endings: [(Int64, Ending)]) -> OutcomeTally {
+        var tally = OutcomeTally()
+        for (second, ending) in endings { tally.add(ending, at: Self.start + .seconds(second)) }
+        return tally
+    }
+
+    @Test("Outcomes are counted by app, state and reason, in all and in the last minute")
+    func outcomes() {
+        let tally = tally([
+            (0, Ending(app: .default, state: .sent, reason: nil, count: 5)),
+            (30, Ending(app: .default, state: .sent, reason: "RelayRestarted")),
+            (30, Ending(app: .default, state: .failed, reason: "BadDeviceToken")),
+            (31, Ending(app: AppName("other"), state: .sent, reason: nil)),
+            (31, Ending(app: .default, state: .pending, reason: "TooManyRequests")),
+        ])
+        func counts(_ second: Int64) -> [[Int]] {
+            tally.outcomes(at: Self.start + .seconds(second)).map { [$0.total, $0.lastMinute] }
+        }
+        let outcomes = tally.outcomes(at: Self.start)
+        #expect(outcomes.map(\.app.text) == ["default", "default", "other"])
+        #expect(outcomes.map(\.state) == [.failed, .sent, .sent])
+        #expect(outcomes.map(\.reason) == ["BadDeviceToken", nil, nil])
+        #expect(counts(31) == [[1, 1], [6, 6], [1, 1]])
+        #expect(counts(59) == [[1, 1], [6, 6], [1, 1]])
+        #expect(counts(60) == [[1, 1], [6, 1], [1, 1]])
+        #expect(counts(90) == [[1, 0], [6, 0], [1, 1]])
+        #expect(counts(1000) == [[1, 0], [6, 0], [1, 0]])
+    }
+
+    @Test("A minute later the same second of the ring is a new one")
+    func ring() {
+        let tally = tally([0, 60, 120].map { ($0, Ending(app: .default, state: .sent, reason: nil)) })
+        #expect(tally.outcomes(at: Self.start + .seconds(120)).map { [$0.total, $0.lastMinute] } == [[3, 1]])
+    }
+
+    @Test("An app's reasons are bounded; what comes later is Other")
+    func bounded() {
+        let tally = tally((0..<100).map { (0, Ending(app: .default, state: .failed, reason: "r\($0)")) })
+        let outcomes = tally.outcomes(at: Self.start)
+        #expect(outcomes.count == OutcomeTally.mostReasons + 1)
+        #expect(outcomes.first { $0.reason == OutcomeTally.other }?.total == 36)
+    }
+
+    @Test("Verdicts and refusals are tallied: ranges, single ones, repeats that ended")
+    func verdicts() async throws {
+        let bench = try QueueBench()
+        try bench.insert(6)
+        _ = try bench.fixture.query("INSERT INTO push_queue (device_token, payload) VALUES ('no token', '{}')")
+        _ = try await bench.lease(StoreFixture.slot())
+        _ = try await bench.settle(1...3, .accepted)
+        _ = try await bench.settle(4...4, .accepted)
+        _ = try await bench.settle(5...5, .rejected(reason: "BadDeviceToken"))
+        _ = try await bench.settle(6...6, .retry(reason: "InternalServerError"))
+        // Settled already.
+        _ = try await bench.settle(1...5, .accepted)
+        let outcomes = bench.store.outcomes()
+        #expect(outcomes.map(\.state) == [.failed, .failed, .sent])
+        #expect(outcomes.map(\.reason) == ["BadDeviceToken", "InvalidToken", nil])
+        #expect(outcomes.map(\.total) == [1, 1, 4])
+    }
+
+    @Test("The queue's depths, per app, with the oldest that can go")
+    func depths() async throws {
+        let bench = try QueueBench()
+        #expect(try await bench.store.queueDepths().isEmpty)
+        try bench.insert(5)
+        _ = try await bench.lease(StoreFixture.slot(room: 2))
+        _ = try bench.fixture.query(
+            "UPDATE push_queue SET app = 'late', not_before = 5000000000000 WHERE message_id = 3")
+        _ = try bench.fixture.query(
+            "UPDATE push_queue SET time_queued = '2020-01-01 00:00:00', unanswered = 1 WHERE message_id = 5")
+        let depths = try await bench.store.queueDepths()
+        #expect(
+            depths == [
+                QueueDepth(app: .default, due: 2, written: 2, oldest: Timestamp(sqlText: "2020-01-01 00:00:00")),
+                QueueDepth(app: AppName("late"), delayed: 1),
+            ])
+        #expect(try await bench.store.appsWithEntries() == [.default])
+    }
+
+    @Test("How much the store holds")
+    func totals() async throws {
+        let bench = try NotificationBench()
+        for number in 1...3 { try await bench.store.join(StoreFixture.join(number, number == 3 ? "other" : "room")) }
+        try await bench.register(4...6)
+        try bench.deactivate(6)
+        _ = try await bench.store.post(StoreFixture.post(1, "hi"))
+        _ = try await bench.send(.all)
+        let totals = try await bench.store.totals()
+        #expect(totals.devices == 6)
+        #expect(totals.activeDevices == 5)
+        #expect(totals.members == 3)
+        #expect(totals.rooms == 2)
+        #expect(totals.messages == 1)
+        #expect(totals.notifications == 1)
+    }
+}

@@ -1,0 +1,284 @@
+import ChatDomain
+import ChatStore
+import Foundation
+import GRDB
+import Testing
+
+@Suite("Notifications", .timeLimit(.minutes(1)))
+struct NotificationTests {
+    let bench: NotificationBench
+
+    init() throws {
+        bench = try NotificationBench()
+    }
+
+    private func user(_ text: String) -> UserReference { UserReference(stored: text) }
+    private func tag(_ text: String) -> ChatDomain.Tag { ChatDomain.Tag(stored: text) }
+
+    /// Devices 1 and 2 are Ann's, 3 is Bob's, in another app; 4 is inactive.
+    private func populate() async throws {
+        try await bench.register([1, 2], user: "ann", tags: ["red", "blue"])
+        try await bench.register([3], app: "other", user: "bob", tags: ["blue"])
+        try await bench.register([4], user: "ann", tags: ["red"])
+        try bench.deactivate(4)
+    }
+
+    private static let cases: [(@Sendable () throws -> Audience, String?, [String])] = [
+        ({ .all }, nil, ["1", "2", "3"]), ({ .all }, "other", ["3"]), ({ .all }, "default", ["1", "2"]),
+        ({ .users([UserReference(stored: "bob"), UserReference(stored: "ann")]) }, nil, ["3", "1", "2"]),
+        ({ .users([UserReference(stored: "bob"), UserReference(stored: "ann")]) }, "default", ["1", "2"]),
+        ({ .users([UserReference(stored: "nobody")]) }, nil, []),
+        ({ .tags([ChatDomain.Tag(stored: "blue"), ChatDomain.Tag(stored: "red")]) }, nil, ["1", "2", "3"]),
+        ({ .tags([ChatDomain.Tag(stored: "red"), ChatDomain.Tag(stored: "blue")]) }, "other", ["3"]),
+        ({ .tokens([try StoreFixture.token(3), try StoreFixture.token(1)]) }, nil, ["3", "1"]),
+        ({ .tokens([try StoreFixture.token(1), try StoreFixture.token(1)]) }, nil, ["1"]),
+        ({ .tokens([]) }, nil, []),
+    ]
+
+    @Test("It goes to each active device of its audience once, in order", arguments: 0..<cases.count)
+    func audiences(index: Int) async throws {
+        try await populate()
+        let (audience, app, expected) = Self.cases[index]
+        let receipt = try await bench.send(audience(), app: app)
+        #expect(try bench.queued() == expected)
+        #expect(receipt.devices == expected.count)
+        #expect(!receipt.isRepeat)
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE device IS NULL") == 0)
+        let status = try await bench.store.notification(receipt.id)
+        #expect(status.counts[.pending] == expected.count)
+        #expect(status.state == (expected.isEmpty ? .done : .sending))
+    }
+
+    @Test("To a room: its members that have a device, also one that no registration knows, each in its app")
+    func room() async throws {
+        for number in 1...3 { try await bench.store.join(StoreFixture.join(number)) }
+        try await bench.store.join(StoreFixture.join(4, "elsewhere"))
+        try await bench.store.join(StoreFixture.join(5, tokenless: true))
+        try await bench.store.join(StoreFixture.join(6, app: "other"))
+        try bench.deactivate(2)
+        _ = try bench.fixture.query("DELETE FROM devices WHERE device_token LIKE '%a3'")
+        let receipt = try await bench.send(.room(SecretCode(stored: "room")))
+        #expect(try bench.queued() == ["1", "3", "6"])
+        #expect(receipt.devices == 3)
+        #expect(try bench.queued("app = 'other'") == ["6"])
+        #expect(try bench.queued("device IS NULL") == ["3"])
+    }
+
+    @Test(
+        "A token that is not registered goes to the app that is named, else to the default one; an inactive one fails")
+    func tokens() async throws {
+        try await populate()
+        let audience = Audience.tokens([try StoreFixture.token(9), try StoreFixture.token(4)])
+        let first = try await bench.send(audience)
+        #expect(first.devices == 2)
+        let status = try await bench.store.notification(first.id)
+        #expect(status.counts[.pending] == 1)
+        #expect(status.counts[.failed] == 1)
+        #expect(try bench.queued("app = 'default' AND device IS NULL AND state = 'pending'") == ["9"])
+        #expect(try bench.queued("reason = 'DeviceInactive' AND time_settled IS NOT NULL") == ["4"])
+        #expect(bench.store.outcomes().map(\.reason) == ["DeviceInactive"])
+        let second = try await bench.send(audience, app: "other")
+        #expect(try bench.queued("notification = \(second.id) AND app = 'other' AND state = 'pending'") == ["9", "4"])
+    }
+
+    @Test("A token of several apps is several devices")
+    func severalApps() async throws {
+        try await bench.register([1])
+        try await bench.register([1], app: "other")
+        #expect(try await bench.send(.tokens([StoreFixture.token(1)])).devices == 2)
+        #expect(try await bench.send(.tokens([StoreFixture.token(1)]), app: "other").devices == 1)
+    }
+
+    @Test("What the queue hands out is what was asked for, with the payload from the one place where it stands")
+    func handedOut() async throws {
+        try await bench.register([1, 2])
+        var request = bench.request(.all)
+        request.pushType = "voip"
+        request.expiration = 0
+        request.priority = 5
+        request.collapseID = "score"
+        let receipt = try await bench.store.send(request)
+        #expect(try bench.fixture.value("SELECT max(length(payload)) FROM push_queue") == 0)
+        let lease = try await bench.store.lease(app: .default, for: StoreFixture.slot())
+        #expect(lease.pushes.count == 2)
+        for push in lease.pushes {
+            #expect(push.payload == Array(NotificationBench.payload.utf8))
+            #expect(push.type == "voip")
+            #expect(push.expiration == 0)
+            #expect(push.priority == 5)
+            #expect(push.collapseID == "score")
+        }
+        let status = try await bench.store.notification(receipt.id)
+        #expect(status.request == request)
+        #expect(status.counts[.written] == 2)
+        #expect(status.counts[.pending] == 0)
+        #expect(status.state == .sending)
+    }
+
+    @Test("Counts follow what becomes of the pushes, also of one that silence had made sent")
+    func counts() async throws {
+        try await bench.register(1...4)
+        let id = try await bench.send(.all).id
+        _ = try await bench.store.lease(app: .default, for: StoreFixture.slot())
+        func settle(_ identifiers: ClosedRange<UInt32>, _ outcome: Outcome, late: Bool = false) async throws {
+            _ = try await bench.store.settle([
+                Verdict(
+                    connection: ConnectionEpoch(1), identifiers: identifiers, outcome: outcome, overrulesSilence: late)
+            ])
+        }
+        try await settle(1...2, .accepted)
+        try await settle(3...3, .rejected(reason: "BadDeviceToken"))
+        try await settle(4...4, .retry(reason: "InternalServerError"))
+        var status = try await bench.store.notification(id)
+        #expect(status.counts == [.pending: 1, .written: 0, .sent: 2, .failed: 1, .expired: 0, .cancelled: 0])
+        #expect(status.state == .sending)
+        try await settle(2...2, .rejected(reason: "InvalidToken"), late: true)
+        _ = try bench.fixture.query("DELETE FROM push_queue WHERE state = 'pending'")
+        status = try await bench.store.notification(id)
+        #expect(status.counts == [.pending: 0, .written: 0, .sent: 1, .failed: 2, .expired: 0, .cancelled: 0])
+        #expect(status.state == .done)
+    }
+
+    @Test("What is scheduled does not go early, and its state says so")
+    func scheduled() async throws {
+        try await bench.register(1...3)
+        var request = bench.request(.all)
+        request.notBefore = bench.now + .seconds(86_400)
+        let id = try await bench.store.send(request).id
+        #expect(try await bench.store.notification(id).state == .scheduled)
+        #expect(try await bench.store.nextDue(app: .default) == request.notBefore)
+        bench.fixture.advance(.seconds(86_399))
+        #expect(try await bench.store.lease(app: .default, for: StoreFixture.slot()).pushes.isEmpty)
+        bench.fixture.advance(.seconds(1))
+        #expect(try await bench.store.lease(app: .default, for: StoreFixture.slot()).pushes.count == 3)
+        #expect(try await bench.store.notification(id).state == .sending)
+    }
+
+    @Test("A key that was seen before: the first answer again; for something else, an error that names it")
+    func idempotency() async throws {
+        try await bench.register(1...2)
+        var request = bench.request(.tokens([try StoreFixture.token(1), try StoreFixture.token(1)]))
+        request.idempotencyKey = "k"
+        request.notBefore = bench.now + .seconds(10)
+        let first = try await bench.store.send(request)
+        let second = try await bench.store.send(request)
+        #expect(second == NotificationReceipt(id: first.id, devices: 1, isRepeat: true))
+        bench.fixture.advance(.seconds(20))
+        // The time has come; a reader of requests then says that there is none.
+        request.notBefore = nil
+        #expect(try await bench.store.send(request).isRepeat)
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == 1)
+        for change in [
+            { $0.payload = "{}" }, { $0.audience = .all }, { $0.priority = 1 }, { $0.app = AppName("other") },
+            { $0.collapseID = "c" }, { $0.expiration = 0 }, { $0.skipsUnchanged = true }, { $0.pushType = "voip" },
+        ] as [(inout NotificationRequest) -> Void] {
+            var other = request
+            change(&other)
+            let changed = other
+            let error = await #expect(throws: ChatError.self) { _ = try await bench.store.send(changed) }
+            #expect(error?.code == .idempotencyConflict)
+            #expect(error?.field == "Idempotency-Key")
+        }
+    }
+
+    @Test("Many requests at once with one key are one notification")
+    func atOnce() async throws {
+        try await bench.register(1...2)
+        var request = bench.request(.all)
+        request.idempotencyKey = "k"
+        let receipts = try await withThrowingTaskGroup(of: NotificationReceipt.self) { [request, bench] group in
+            for _ in 0..<30 { group.addTask { try await bench.store.send(request) } }
+            return try await group.reduce(into: []) { $0.append($1) }
+        }
+        #expect(receipts.filter { !$0.isRepeat }.count == 1)
+        #expect(Set(receipts.map(\.id)).count == 1)
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == 2)
+    }
+
+    @Test("skip_unchanged leaves out devices whose last push was the same, each counted once")
+    func unchanged() async throws {
+        try await bench.register([1, 2], user: "ann", tags: ["red", "blue"])
+        try await bench.register([3], tags: ["red"])
+        _ = try await bench.send(.users([user("ann")]))
+        // What failed or was taken back was not got.
+        _ = try bench.fixture.query("UPDATE push_queue SET state = 'failed' WHERE message_id = 2")
+        var request = bench.request(.tags([tag("red"), tag("blue")]))
+        request.skipsUnchanged = true
+        let receipt = try await bench.store.send(request)
+        #expect(try bench.queued("notification = \(receipt.id)") == ["2", "3"])
+        #expect(receipt.devices == 2)
+        #expect(try await bench.store.notification(receipt.id).skipped == 1)
+        let again = try await bench.store.send(request)
+        #expect(again.devices == 0)
+        #expect(try await bench.store.notification(again.id).skipped == 3)
+        request.audience = .tokens([try StoreFixture.token(1)])
+        request.payload = #"{"aps":{"badge":3}}"#
+        #expect(try await bench.store.send(request).devices == 1)
+        request.payload = NotificationBench.payload
+        #expect(try await bench.store.send(request).devices == 1)
+    }
+
+    @Test("Its deliveries come in pages, registered or not, each exactly once; by state, too")
+    func deliveries() async throws {
+        try await bench.register(1...5)
+        let tokens = try (1...8).map { try StoreFixture.token($0) }
+        let id = try await bench.send(.tokens(tokens)).id
+        _ = try await bench.send(.all)
+        _ = try await bench.store.lease(app: .default, for: StoreFixture.slot(room: 3))
+        func entries(_ state: PushState?) async throws -> [Int64] {
+            try await NotificationBench.all {
+                try await bench.store.deliveries(of: id, in: state, after: $0, limit: 2)
+            }.map(\.entry)
+        }
+        #expect(try await entries(nil) == Array(1...8))
+        #expect(try await entries(.written) == [1, 2, 3])
+        #expect(try await entries(.sent) == [])
+        let last = try await bench.store.deliveries(of: id, in: nil, after: 6, limit: 2)
+        #expect(last.items.count == 2)
+        #expect(last.next == nil)
+        let delivery = try await bench.store.deliveries(of: id, in: nil, after: nil, limit: 1).items[0]
+        #expect(delivery.notification == id)
+        #expect(delivery.token == (try StoreFixture.token(1).description))
+        #expect(delivery.attempts == 1)
+        #expect(delivery.writtenAt == bench.now)
+    }
+
+    @Test("What is not there is not found")
+    func unknown() async throws {
+        for call in [
+            { try await $0.notification(7) }, { try await $0.cancel(7) },
+        ] as [@Sendable (SQLiteStore) async throws -> NotificationStatus] {
+            let error = await #expect(throws: ChatError.self) { try await call(bench.store) }
+            #expect(error?.code == .notFound)
+        }
+        #expect(try await bench.store.deliveries(of: 7, in: nil, after: nil, limit: 10).items.isEmpty)
+    }
+
+    @Test("Retention takes a notification when its pushes are gone, and not before")
+    func retention() async throws {
+        try await bench.register([1])
+        let day = 86_400
+        let old = try await bench.send(.all).id
+        var later = bench.request(.all)
+        later.notBefore = bench.now + .seconds(60 * day)
+        let scheduled = try await bench.store.send(later).id
+        let empty = try await bench.send(.users([user("nobody")])).id
+        func sweep() async throws -> Int {
+            try await bench.store.applyRetention(messages: .seconds(30 * day), queue: .seconds(7 * day)).notifications
+        }
+        bench.fixture.advance(.seconds(6 * day))
+        #expect(try await sweep() == 0)
+        _ = try await bench.store.lease(app: .default, for: StoreFixture.slot())
+        _ = try await bench.store.settle([
+            Verdict(connection: ConnectionEpoch(1), identifiers: 1...1, outcome: .accepted)
+        ])
+        bench.fixture.advance(.seconds(2 * day))
+        #expect(try await sweep() == 1)
+        await #expect(throws: ChatError.self) { try await bench.store.notification(empty) }
+        bench.fixture.advance(.seconds(6 * day))
+        #expect(try await sweep() == 1)
+        await #expect(throws: ChatError.self) { try await bench.store.notification(old) }
+        #expect(try await bench.store.notification(scheduled).state == .scheduled)
+        #expect(try bench.fixture.value("SELECT count(*) FROM notification_counts") == 1)
+    }
+}
