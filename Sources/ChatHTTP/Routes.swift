@@ -71,6 +71,6 @@ struct Routes {
     }
 
     private static let methods: [HTTPRequest.Method] = [
-        .get, .head, .post, .put, .delete, .patch, .options, .trace, .connect,
+        .get, .head, .post, .put, .delete, .patch, .options, .trace, .connect, HTTPRequest.Method("QUERY")!,
     ]
 }

@@ -28,7 +28,9 @@ struct FuzzTests {
         let run = try await ClientProgram.run(
             [
                 fuzzer, "run", "http://127.0.0.1:\(relay.port)/v1/openapi.json", "--header",
-                "Authorization: Bearer fuzz", "--checks", "all", "--max-examples", "40", "--seed", "20261121",
+                "Authorization: Bearer fuzz", "--checks", "all",
+                // A schema cannot say all: bytes of UTF-8, which apps there are, what goes with what.
+                "--exclude-checks", "positive_data_acceptance", "--max-examples", "40", "--seed", "20261121",
                 "--generation-database", "none", "--request-timeout", "20", "--no-color",
             ], within: 240)
         #expect(run.status == 0, "\(run.text.suffix(6000)) \(run.errors.suffix(1000))")

@@ -149,9 +149,10 @@ struct RelayProcess: Sendable {
     ) async throws(ChatError) -> Logger.Metadata {
         let result = try await store.applyRetention(
             messages: configuration.messages.retention, queue: configuration.queue.retention)
-        guard result.messages + result.pushes + result.feedback > 0 else { return [:] }
+        guard result.messages + result.pushes + result.feedback + result.notifications > 0 else { return [:] }
         return [
             "messages": "\(result.messages)", "pushes": "\(result.pushes)", "feedback": "\(result.feedback)",
+            "notifications": "\(result.notifications)",
         ]
     }
 }

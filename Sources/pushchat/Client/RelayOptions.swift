@@ -1,0 +1,65 @@
+import ArgumentParser
+import Foundation
+
+/// Where the running relay is, and how to prove oneself to it.
+struct RelayOptions: ParsableArguments {
+    @Option(
+        help: ArgumentHelp(
+            "Where the relay is; unless given, as the configuration says it.",
+            valueName: "url"))
+    var relay: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "A file with the relay's admin.token.",
+            discussion: "Unless given, the token of the configuration or of PUSHCHAT_ADMIN_TOKEN.", valueName: "file"),
+        completion: .file())
+    var adminTokenFile: String?
+
+    @Option(
+        help: ArgumentHelp("The relay's configuration file.", valueName: "file"),
+        completion: .file(extensions: ["yaml", "yml"]))
+    var config: String?
+
+    @Option(help: ArgumentHelp("development or production.", valueName: "name"), completion: .list(["development", "production"]))
+    var environment: String?
+
+    /// With `--relay` and no `--config`, no file is looked for: it would be another relay's.
+    func configuration() throws -> Configuration {
+        let flags =
+            [environment.map { ConfigurationFlag("environment", $0, name: "--environment") }].compactMap { $0 }
+            + [adminTokenFile.map { ConfigurationFlag("admin.token_file", $0, name: "--admin-token-file") }].compactMap {
+                $0
+            }
+        let sources =
+            relay != nil && config == nil
+            ? ConfigurationSources(flags: flags, searched: []) : ConfigurationSources(file: config, flags: flags)
+        do {
+            return try Configuration.load(sources)
+        } catch {
+            throw Failure(error.description)
+        }
+    }
+
+    func client() throws -> RelayClient {
+        let configuration = try configuration()
+        return RelayClient(
+            base: try relay.map(Self.base) ?? configuration.localAddress, token: configuration.admin.token?.text)
+    }
+
+    private static func base(_ url: String) throws -> String {
+        guard let parts = URLComponents(string: url), ["http", "https"].contains(parts.scheme), parts.host != nil,
+            parts.query == nil, parts.fragment == nil
+        else { throw ValidationError("--relay \(url): must be a URL like http://127.0.0.1:44447") }
+        return String(url.reversed().drop { $0 == "/" }.reversed())
+    }
+}
+
+extension Configuration {
+    /// How this machine reaches the relay that the configuration describes.
+    var localAddress: String {
+        let anyAddress = ["0.0.0.0", "::", "*"].contains(http.host)
+        let host = anyAddress ? "127.0.0.1" : http.host.contains(":") ? "[\(http.host)]" : http.host
+        return "\(http.tls == nil ? "http" : "https")://\(host):\(http.port)"
+    }
+}
