@@ -171,6 +171,17 @@ package struct Delivery: Sendable, Hashable {
         self.settledAt = settledAt
         self.apnsID = apnsID
     }
+
+    /// As the provider API and the command line show it.
+    package var json: JSONObject {
+        [
+            "id": .number(entry), "notification": .optional(notification), "message": .optional(message),
+            "token": .string(token), "app": .string(app.text), "state": .string(state.rawValue),
+            "reason": .optional(reason), "hint": .optional(hint), "attempts": .number(attempts),
+            "queued_at": .time(queuedAt), "not_before": .optional(notBefore), "written_at": .optional(writtenAt),
+            "settled_at": .optional(settledAt), "apns_id": .optional(apnsID),
+        ]
+    }
 }
 
 /// Keeps notifications, and queues their pushes.

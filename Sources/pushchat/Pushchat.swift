@@ -17,6 +17,9 @@ struct Pushchat: AsyncParsableCommand {
             To see what is in force, and where it came from: pushchat config
             """,
         version: "pushchat \(version)",
-        subcommands: [Serve.self, Dev.self, SandboxCommand.self, Check.self, ShowConfiguration.self],
+        subcommands: [
+            Serve.self, Dev.self, SandboxCommand.self, Send.self, Devices.self, Queue.self, Backup.self, Check.self,
+            ShowConfiguration.self,
+        ],
         defaultSubcommand: Serve.self)
 }

@@ -68,11 +68,13 @@ def arrivals(count, within=20):
     end = time.time() + within
     while True:
         page = json.loads(call("GET", f"{SANDBOX}/notifications?since={seen}")[1])
-        if len(page["notifications"]) >= count:
+        # Not the empty one with which the binary gateway is asked whether it has all before it.
+        came = [n for n in page["notifications"] if n["payload"]]
+        if len(came) >= count:
             seen = page["next"]
-            return [(n["token"], json.loads(n["payload"])) for n in page["notifications"]]
+            return [(n["token"], json.loads(n["payload"])) for n in came]
         if time.time() > end:
-            sys.exit(f"FAILED waiting for {count} pushes, {len(page['notifications'])} came: {page}")
+            sys.exit(f"FAILED waiting for {count} pushes, {len(came)} came: {page}")
         time.sleep(0.05)
 
 
@@ -167,9 +169,15 @@ def models():
     check("3 one record for each device", sorted(d["token"] for d in record["deliveries"]) == sorted([*phones, made]), record)
     check("3 with time and outcome", all(d["settled_at"] and d["attempts"] == 1 for d in record["deliveries"]), record)
     check("3 and the gateway's reason", record["counts"]["sent"] == 3 and record["counts"]["failed"] == 1
-          and [d["reason"] for d in record["deliveries"] if d["token"] == made] == ["Unregistered"], record)
+          and [d["reason"] for d in record["deliveries"] if d["token"] == made] in (["Unregistered"], ["InvalidToken"]), record)
     check("3 no device got it twice", sorted(t for t, _ in arrivals(4)) == sorted([*phones, made]))
-    status, device = api("GET", f"/v1/devices/{made}")
+    end = time.time() + 20
+    while True:
+        # Over the binary protocol the feedback service says so, a little later.
+        status, device = api("GET", f"/v1/devices/{made}")
+        if not device["active"] or time.time() > end:
+            break
+        time.sleep(0.1)
     check("3 the device is deactivated, with the time", status == 200 and not device["active"] and device["deactivated_at"], device)
     status, receipt = api("POST", "/v1/notifications", {"to": {"tokens": [made]}, "alert": "again"})
     record = settled(receipt["id"])

@@ -59,7 +59,7 @@ extension ProviderAPI {
         let device = try await store.device(token, app: app)
         let page = try await store.deliveries(to: device.id, before: cursor, limit: limit)
         var json = device.json
-        json["deliveries"] = .array(page.items.map(\.json))
+        json["deliveries"] = .array(page.items.map { .object($0.json) })
         json["next"] = .optional(page.next)
         return Answers.json(.object(json))
     }
@@ -103,17 +103,5 @@ extension Device {
             "created_at": .time(createdAt), "registered_at": .time(registeredAt),
             "deactivated_at": .optional(deactivatedAt), "deactivated_reason": .optional(deactivatedReason),
         ]
-    }
-}
-
-extension Delivery {
-    var json: JSONValue {
-        .object([
-            "id": .number(entry), "notification": .optional(notification), "message": .optional(message),
-            "token": .string(token), "app": .string(app.text), "state": .string(state.rawValue),
-            "reason": .optional(reason), "hint": .optional(hint), "attempts": .number(attempts),
-            "queued_at": .time(queuedAt), "not_before": .optional(notBefore), "written_at": .optional(writtenAt),
-            "settled_at": .optional(settledAt), "apns_id": .optional(apnsID),
-        ])
     }
 }

@@ -48,7 +48,7 @@ extension ProviderAPI {
         }
         var json = try await store.notification(id).json
         let page = try await store.deliveries(of: id, in: state, after: cursor, limit: limit)
-        json["deliveries"] = .array(page.items.map(\.json))
+        json["deliveries"] = .array(page.items.map { .object($0.json) })
         json["next"] = .optional(page.next)
         return Answers.json(.object(json))
     }

@@ -13,7 +13,8 @@ struct ContentOptions: ParsableArguments {
     @Option(parsing: .unconditional, help: ArgumentHelp("A subtitle.", valueName: "text"))
     var subtitle: String?
 
-    @Option(help: ArgumentHelp("The number on the app's icon; 0 removes it.", valueName: "number"))
+    @Option(
+        parsing: .unconditional, help: ArgumentHelp("The number on the app's icon; 0 removes it.", valueName: "number"))
     var badge: Int?
 
     @Option(help: ArgumentHelp("A sound file in the app, or default.", valueName: "name"))
@@ -33,7 +34,8 @@ struct ContentOptions: ParsableArguments {
 
     @Option(
         parsing: .unconditional,
-        help: ArgumentHelp("An object whose members go beside aps: JSON, @FILE, or - for standard input.", valueName: "json"))
+        help: ArgumentHelp(
+            "An object whose members go beside aps: JSON, @FILE, or - for standard input.", valueName: "json"))
     var custom: String?
 
     @Option(
@@ -41,10 +43,14 @@ struct ContentOptions: ParsableArguments {
         help: ArgumentHelp("The whole payload instead: JSON, @FILE, or - for standard input.", valueName: "json"))
     var payload: String?
 
-    @Option(help: ArgumentHelp("Not worth sending after this: a duration like 1h, a time, or 0 for one attempt.", valueName: "when"))
+    @Option(
+        help: ArgumentHelp(
+            "Not worth sending after this: a duration like 1h, a time, or 0 for one attempt.", valueName: "when"))
     var expires: String?
 
-    @Option(help: ArgumentHelp("Not before this: a duration like 10m, or a time like 2026-12-24T18:00:00Z.", valueName: "when"))
+    @Option(
+        help: ArgumentHelp(
+            "Not before this: a duration like 10m, or a time like 2026-12-24T18:00:00Z.", valueName: "when"))
     var notBefore: String?
 
     @Option(help: ArgumentHelp("10, 5 or 1.", valueName: "number"), completion: .list(["10", "5", "1"]))
@@ -53,7 +59,9 @@ struct ContentOptions: ParsableArguments {
     @Option(help: ArgumentHelp("Of notifications with the same, the device shows the last.", valueName: "id"))
     var collapseID: String?
 
-    @Option(help: ArgumentHelp("As Apple spells it; found from the content unless given.", valueName: "type"), completion: .list(Push.types))
+    @Option(
+        help: ArgumentHelp("As Apple spells it; found from the content unless given.", valueName: "type"),
+        completion: .list(Push.types))
     var pushType: String?
 
     /// The fields of `POST /v1/notifications`, checked as the relay checks them.

@@ -69,7 +69,8 @@ struct RelayClient: Sendable {
     private func problem(_ status: Int, _ answer: JSONValue?) -> String {
         let detail = answer?.object?["detail"]?.text ?? "status \(status)"
         return switch status {
-        case 401: "\(detail): set it in the configuration, in PUSHCHAT_ADMIN_TOKEN, or name a file with --admin-token-file"
+        case 401:
+            "\(detail): set it in the configuration, in PUSHCHAT_ADMIN_TOKEN, or name a file with --admin-token-file"
         default: detail
         }
     }

@@ -21,24 +21,23 @@ struct RelayOptions: ParsableArguments {
         completion: .file(extensions: ["yaml", "yml"]))
     var config: String?
 
-    @Option(help: ArgumentHelp("development or production.", valueName: "name"), completion: .list(["development", "production"]))
+    @Option(
+        help: ArgumentHelp("development or production.", valueName: "name"),
+        completion: .list(["development", "production"]))
     var environment: String?
+
+    var flags: [ConfigurationFlag] {
+        [
+            environment.map { ConfigurationFlag("environment", $0, name: "--environment") },
+            adminTokenFile.map { ConfigurationFlag("admin.token_file", $0, name: "--admin-token-file") },
+        ].compactMap { $0 }
+    }
 
     /// With `--relay` and no `--config`, no file is looked for: it would be another relay's.
     func configuration() throws -> Configuration {
-        let flags =
-            [environment.map { ConfigurationFlag("environment", $0, name: "--environment") }].compactMap { $0 }
-            + [adminTokenFile.map { ConfigurationFlag("admin.token_file", $0, name: "--admin-token-file") }].compactMap {
-                $0
-            }
-        let sources =
+        try .loaded(
             relay != nil && config == nil
-            ? ConfigurationSources(flags: flags, searched: []) : ConfigurationSources(file: config, flags: flags)
-        do {
-            return try Configuration.load(sources)
-        } catch {
-            throw Failure(error.description)
-        }
+                ? ConfigurationSources(flags: flags, searched: []) : ConfigurationSources(file: config, flags: flags))
     }
 
     func client() throws -> RelayClient {

@@ -57,10 +57,16 @@ struct ConfigurationOptions: ParsableArguments {
         ConfigurationSources(file: config, flags: flags)
     }
 
-    /// Reads the configuration; what is wrong goes to standard error, and the process ends with status 1.
     func load() throws -> Configuration {
+        try .loaded(sources)
+    }
+}
+
+extension Configuration {
+    /// Reads the configuration; what is wrong goes to standard error, and the process ends with status 1.
+    static func loaded(_ sources: ConfigurationSources) throws -> Configuration {
         do {
-            return try Configuration.load(sources)
+            return try load(sources)
         } catch {
             throw Failure(error.description)
         }

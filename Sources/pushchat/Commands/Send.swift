@@ -30,7 +30,9 @@ struct Send: AsyncParsableCommand {
     @Flag(help: "Every device.")
     var all = false
 
-    @Option(help: ArgumentHelp("Only devices of this app; with --direct, the app whose gateway is used.", valueName: "name"))
+    @Option(
+        help: ArgumentHelp("Only devices of this app; with --direct, the app whose gateway is used.", valueName: "name")
+    )
     var app: String?
 
     @OptionGroup(title: "Content") var content: ContentOptions
@@ -63,7 +65,16 @@ struct Send: AsyncParsableCommand {
             throw ValidationError("--timeout \(timeout): must be a duration like 60s")
         }
         if direct.direct {
-            guard !token.isEmpty else { throw ValidationError("--direct knows no users, tags and rooms: give --token.") }
+            guard !token.isEmpty else {
+                throw ValidationError("--direct knows no users, tags and rooms: give --token.")
+            }
+            let others = [
+                (relay.relay != nil, "--relay"), (skipUnchanged, "--skip-unchanged"),
+                (content.notBefore != nil, "--not-before"), (idempotencyKey != nil, "--idempotency-key"),
+            ]
+            if let flag = others.first(where: \.0)?.1 {
+                throw ValidationError("\(flag) needs a relay: leave out --direct.")
+            }
         } else if let flag = direct.given {
             throw ValidationError("\(flag) is for --direct.")
         }

@@ -10,23 +10,79 @@ enum Output {
         Swift.print(isTerminal ? json.indented : json.description)
     }
 
-    /// Rows under a head. In columns on a terminal; else separated by tabs, without the head, for `cut` and `awk`.
-    static func print(_ head: [String], _ rows: [[String]], columns: Bool = isTerminal) {
-        guard columns else {
-            for row in rows { Swift.print(row.joined(separator: "\t")) }
-            return
-        }
-        let all = [head] + rows
-        let widths = head.indices.map { column in all.map { $0[column].count }.max() ?? 0 }
-        for row in all {
-            let cells = zip(row, widths).map { $0 + String(repeating: " ", count: $1 - $0.count) }
-            Swift.print(cells.joined(separator: "  ").trimmingSuffix())
+    /// Names and what they hold, where they hold something.
+    static func print(fields: [(String, JSONValue)]) {
+        let texts = fields.compactMap { name, value in text(value).map { (name, $0) } }
+        let width = texts.map(\.0.count).max() ?? 0
+        for (name, text) in texts {
+            Swift.print(name + String(repeating: " ", count: width - name.count + 2) + text)
         }
     }
 
     /// Something for people beside the result.
     static func note(_ text: String) {
         FileHandle.standardError.write(Data((text + "\n").utf8))
+    }
+
+    private static func text(_ value: JSONValue) -> String? {
+        switch value {
+        case .null: nil
+        case .string(let text): text
+        case .array(let values): values.isEmpty ? nil : values.compactMap(text).joined(separator: ",")
+        default: value.description
+        }
+    }
+}
+
+/// Rows under a head. In columns on a terminal; else separated by tabs, without the head, for `cut` and `awk`.
+///
+/// The columns of a long list are as wide as the first ``block`` rows want them, so that it need not be held in memory.
+struct OutputTable {
+    private static let block = 500
+
+    private let head: [String]
+    private let inColumns: Bool
+    private var rows: [[String]] = []
+    private var widths: [Int]?
+
+    init(_ head: [String], inColumns: Bool = Output.isTerminal) {
+        self.head = head
+        self.inColumns = inColumns
+    }
+
+    mutating func add(_ row: [String]) {
+        let row = row.map(Self.oneLine)
+        guard inColumns else { return print(row.joined(separator: "\t")) }
+        rows.append(row)
+        if rows.count >= Self.block { flush() }
+    }
+
+    mutating func end() {
+        if inColumns, widths == nil, rows.isEmpty { Output.note("none") }
+        flush()
+    }
+
+    private mutating func flush() {
+        guard inColumns, !rows.isEmpty else { return }
+        let lines: [[String]]
+        if widths == nil {
+            lines = [head] + rows
+            widths = head.indices.map { column in lines.map { $0[column].count }.max() ?? 0 }
+        } else {
+            lines = rows
+        }
+        rows = []
+        for line in lines {
+            let cells = zip(line, widths ?? []).map { $0 + String(repeating: " ", count: max(0, $1 - $0.count)) }
+            let text = cells.joined(separator: "  ")
+            print(text[..<(text.lastIndex { $0 != " " }.map(text.index(after:)) ?? text.startIndex)])
+        }
+    }
+
+    /// What others wrote must not end a row, nor speak to the terminal.
+    private static func oneLine(_ text: String) -> String {
+        String(
+            String.UnicodeScalarView(text.unicodeScalars.map { $0.properties.generalCategory == .control ? " " : $0 }))
     }
 }
 
@@ -37,10 +93,10 @@ struct ProgressLine {
     private var last: ContinuousClock.Instant?
     private static let interval = Duration.milliseconds(100)
 
-    mutating func show(_ text: String) {
+    mutating func show(_ text: @autoclosure () -> String) {
         guard isShown, last.map({ ContinuousClock.now - $0 >= Self.interval }) ?? true else { return }
         last = .now
-        write(text)
+        write(text())
     }
 
     /// Takes the line away.
@@ -56,13 +112,4 @@ struct ProgressLine {
         FileHandle.standardError.write(Data("\r\(text)\(padding)".utf8))
         width = text.count
     }
-}
-
-extension String {
-    fileprivate func trimmingSuffix() -> String {
-        String(self[..<(lastIndex { $0 != " " }.map { index(after: $0) } ?? startIndex)])
-    }
-
-    /// Enough of a device token to tell it from others.
-    var shortToken: String { count > 12 ? prefix(8) + "…" : self }
 }

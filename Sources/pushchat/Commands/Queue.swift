@@ -1,0 +1,235 @@
+import ArgumentParser
+import ChatDomain
+import ChatStore
+import Foundation
+
+/// `pushchat queue`
+struct Queue: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "The push queue: in the database, beside a running relay or without one.",
+        discussion: "A relay that runs notices at once what is changed.",
+        subcommands: [List.self, Show.self, Retry.self, Cancel.self, Purge.self], defaultSubcommand: List.self)
+
+    /// Which entries.
+    struct FilterOptions: ParsableArguments {
+        @Option(help: ArgumentHelp("Of an app.", valueName: "name"))
+        var app: String?
+
+        @Option(
+            help: ArgumentHelp("In a state; repeatable.", valueName: "state"),
+            completion: .list(PushState.allCases.map(\.rawValue)))
+        var state: [PushState] = []
+
+        @Option(help: ArgumentHelp("To a device.", valueName: "token"))
+        var token: String?
+
+        @Option(help: ArgumentHelp("Of a notification.", valueName: "id"))
+        var notification: Int64?
+
+        var isEmpty: Bool { app == nil && state.isEmpty && token == nil && notification == nil }
+
+        func filter() throws -> QueueFile.Filter {
+            do throws(ChatError) {
+                return QueueFile.Filter(
+                    app: app.map { AppName($0) }, states: state.isEmpty ? nil : Set(state),
+                    token: try token.map { text throws(ChatError) in try DeviceToken(parsing: text, field: "--token") },
+                    notification: notification)
+            } catch {
+                throw ValidationError(error.message)
+            }
+        }
+    }
+
+    /// `pushchat queue list`
+    struct List: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "List entries, the oldest first.", discussion: "With --json an object a line.")
+
+        @OptionGroup(title: "Which") var which: FilterOptions
+
+        @Option(help: ArgumentHelp("At most so many; 0 for all.", valueName: "number"))
+        var limit = 100
+
+        @Flag(help: "As JSON, an object a line.")
+        var json = false
+
+        @OptionGroup(title: "The database") var options: DatabaseOptions
+
+        private static let page = 500
+
+        func validate() throws {
+            guard limit >= 0 else { throw ValidationError("--limit \(limit): must be 0 or more") }
+        }
+
+        func run() throws {
+            let (filter, file) = (try which.filter(), try QueueFile.opened(options))
+            var table = OutputTable([DeliveryRow.head[0], "TOKEN"] + DeliveryRow.head.dropFirst())
+            var (count, cursor) = (0, Int64?.none)
+            repeat {
+                let size = limit == 0 ? Self.page : min(limit - count, Self.page)
+                let page = try Failure.catching { try file.entries(filter, after: cursor, limit: size) }
+                for delivery in page.items {
+                    if json {
+                        print(JSONValue.object(delivery.json).description)
+                    } else {
+                        let cells = DeliveryRow.cells(delivery.json)
+                        table.add([cells[0], delivery.token] + cells.dropFirst())
+                    }
+                }
+                count += page.items.count
+                cursor = page.next
+            } while cursor != nil && (limit == 0 || count < limit)
+            table.end()
+            if cursor != nil { Output.note("only the first \(limit) are shown; --limit 0 shows all") }
+        }
+    }
+
+    /// `pushchat queue show`
+    struct Show: ParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "Show an entry with its payload.")
+
+        @Argument(help: "The entry's id.")
+        var id: Int64
+
+        @Flag(help: "As JSON.")
+        var json = false
+
+        @OptionGroup(title: "The database") var options: DatabaseOptions
+
+        func run() throws {
+            let file = try QueueFile.opened(options)
+            guard let entry = try Failure.catching({ try file.entry(id) }) else {
+                throw Failure("the queue has no entry \(id)")
+            }
+            var object = entry.delivery.json
+            object["push_type"] = .optional(entry.pushType)
+            object["expiration"] = .optional(entry.expiration)
+            object["priority"] = .optional(entry.priority.map(Int64.init))
+            object["collapse_id"] = .optional(entry.collapseID)
+            object["payload"] = .string(entry.payload)
+            if json { Output.print(json: .object(object)) } else { Output.print(fields: Array(object.members)) }
+        }
+    }
+
+    /// `pushchat queue retry`
+    struct Retry: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Send failed, expired and cancelled entries again, and repeats that wait at once.",
+            discussion: """
+                pushchat queue retry 4711
+                pushchat queue retry --state failed --app default
+                """)
+
+        @OptionGroup var change: Change
+
+        func run() throws {
+            try change.run("retried") { file, selection, progress in
+                try file.retry(selection, progress: progress)
+            }
+        }
+    }
+
+    /// `pushchat queue cancel`
+    struct Cancel: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Take back entries that no gateway was given yet.")
+
+        @OptionGroup var change: Change
+
+        func run() throws {
+            try change.run("cancelled") { file, selection, progress in
+                try file.cancel(selection, progress: progress)
+            }
+        }
+    }
+
+    /// `pushchat queue purge`
+    struct Purge: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Delete entries that have come to their end: sent, failed, expired, cancelled.",
+            discussion: """
+                The relay does so by itself after queue.retention.
+
+                pushchat queue purge --all --older-than 1d
+                """)
+
+        @OptionGroup var change: Change
+
+        @Option(help: ArgumentHelp("Only those that came to their end longer ago.", valueName: "duration"))
+        var olderThan: String?
+
+        func validate() throws {
+            if let olderThan, DurationText.duration(olderThan) == nil {
+                throw ValidationError("--older-than \(olderThan): must be a duration like 1d")
+            }
+        }
+
+        func run() throws {
+            try change.run("purged") { file, selection, progress in
+                try file.purge(
+                    selection, olderThan: olderThan.flatMap(DurationText.duration), progress: progress)
+            }
+        }
+    }
+
+    /// Entries that are to be changed, by their id or by what they are, and the words for it.
+    struct Change: ParsableArguments {
+        @Argument(help: "Entries' ids.")
+        var ids: [Int64] = []
+
+        @Flag(help: "All that can be.")
+        var all = false
+
+        @OptionGroup(title: "Which") var which: FilterOptions
+
+        @Flag(help: "The result as JSON.")
+        var json = false
+
+        @OptionGroup(title: "The database") var options: DatabaseOptions
+
+        func validate() throws {
+            guard [!ids.isEmpty, all, !which.isEmpty].filter({ $0 }).count == 1 else {
+                throw ValidationError("Say which: ids, or --app, --state, --token, --notification, or --all.")
+            }
+        }
+
+        /// - Parameter verb: what has happened to them.
+        func run(
+            _ verb: String, _ change: (QueueFile, QueueFile.Selection, (Int) -> Void) throws -> Int
+        ) throws {
+            let selection: QueueFile.Selection = ids.isEmpty ? .matching(try which.filter()) : .entries(ids)
+            let file = try QueueFile.opened(options)
+            var line = ProgressLine()
+            defer { line.end() }
+            let count = try Failure.catching { try change(file, selection) { line.show("\($0) \(verb)") } }
+            line.end()
+            if json {
+                Output.print(json: .object([verb: .number(count)]))
+            } else {
+                print("\(count) \(count == 1 ? "entry" : "entries") \(verb)")
+            }
+            // Named ones are expected to be there; of others there may be none.
+            if count < ids.count { throw ExitCode(1) }
+        }
+    }
+}
+
+extension PushState: ExpressibleByArgument {}
+
+extension QueueFile {
+    fileprivate static func opened(_ options: DatabaseOptions) throws -> QueueFile {
+        let path = try options.path()
+        return try Failure.catching { try QueueFile(path: path) }
+    }
+}
+
+extension Failure {
+    /// What the store throws ends the command with its text.
+    static func catching<Result>(_ work: () throws -> Result) throws -> Result {
+        do {
+            return try work()
+        } catch {
+            throw Failure("\(error)")
+        }
+    }
+}
