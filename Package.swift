@@ -210,7 +210,11 @@ let package = Package(
             swiftSettings: strict),
         .testTarget(
             name: "pushchatTests",
-            dependencies: ["pushchat", "ChatDomain", "ChatHTTP", .product(name: "Logging", package: "swift-log")],
+            dependencies: [
+                "pushchat", "ChatDomain", "ChatHTTP",
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                .product(name: "Logging", package: "swift-log"),
+            ],
             swiftSettings: strict),
         // The whole, through the built executable and real sockets.
         .testTarget(

@@ -75,6 +75,20 @@ struct DocumentationTests {
         #expect(try await process.ended() == 0)
     }
 
+    @Test("The command line's examples work as printed", .timeLimit(.minutes(2)))
+    func commands() async throws {
+        let folder = try Folder()
+        let (process, ports) = try await dev(in: folder)
+        let surroundings = """
+            export PATH='\(Running.executable.deletingLastPathComponent().path)':"$PATH"
+            export PUSHCHAT_HTTP_PORT=\(ports.relay)
+
+            """
+        try await run(try Page("docs/cli.md").blocks(of: "cli"), in: folder, ports, after: surroundings)
+        process.kill(SIGTERM)
+        #expect(try await process.ended() == 0)
+    }
+
     @Test("The queries of the database page run", .timeLimit(.minutes(1)))
     func queries() async throws {
         let folder = try Folder()
@@ -103,9 +117,11 @@ struct DocumentationTests {
     }
 
     /// Runs the blocks one after another; each must print what the page says that it prints, but for times.
-    private func run(_ blocks: [Page.Block], in folder: Folder, _ ports: Ports) async throws {
+    private func run(
+        _ blocks: [Page.Block], in folder: Folder, _ ports: Ports, after surroundings: String = ""
+    ) async throws {
         #expect(blocks.count > 5)
-        var definitions = ""
+        var definitions = surroundings
         for block in blocks {
             let script = ports.inserted(into: block.script)
             let arguments = ["-c", "set -eo pipefail; cd '\(folder.url.path)'\n\(definitions)\(script)"]
@@ -137,14 +153,16 @@ struct DocumentationTests {
 
 /// Where the parts listen, instead of on the ports that the pages name.
 private struct Ports {
+    let relay: String
     private let replacements: [(String, String)]
 
     /// Takes addresses or ports, as the log has them.
     init(relay: String = "44447", control: String, binary: String, feedback: String, http2: String = "2197") {
         func port(_ text: String) -> String { String(text.split(separator: ":").last ?? "") }
-        replacements = [("44447", relay), ("2198", control), ("2195", binary), ("2196", feedback), ("2197", http2)].map
-        {
-            ("127.0.0.1:" + $0, "127.0.0.1:" + port($1))
+        self.relay = port(relay)
+        let ports = [("44447", relay), ("2198", control), ("2195", binary), ("2196", feedback), ("2197", http2)]
+        replacements = ports.flatMap { named, bound in
+            ["127.0.0.1:", "127.0.0.1 --port "].map { ($0 + named, $0 + port(bound)) }
         }
     }
 

@@ -114,6 +114,16 @@ struct SandboxProcess: Sendable {
         }
     }
 
+    /// Takes all faults away.
+    func heal() async throws {
+        var request = HTTPClientRequest(url: "\(base)/faults")
+        request.method = .DELETE
+        let response = try await HTTP.client.execute(request, timeout: .seconds(10))
+        guard (200..<300).contains(response.status.code) else {
+            throw Running.Ended(description: "DELETE /faults: \(response.status)")
+        }
+    }
+
     /// The configuration that `--print-config` prints, with the ports of this sandbox.
     func relayConfiguration(gateway: String = "http2", _ more: String = "") async throws -> URL {
         let printed = try await tool(

@@ -42,17 +42,21 @@ struct OutputTable {
 
     private let head: [String]
     private let inColumns: Bool
+    private let write: (String) -> Void
     private var rows: [[String]] = []
     private var widths: [Int]?
 
-    init(_ head: [String], inColumns: Bool = Output.isTerminal) {
+    init(
+        _ head: [String], inColumns: Bool = Output.isTerminal, write: @escaping (String) -> Void = { Swift.print($0) }
+    ) {
         self.head = head
         self.inColumns = inColumns
+        self.write = write
     }
 
     mutating func add(_ row: [String]) {
         let row = row.map(Self.oneLine)
-        guard inColumns else { return print(row.joined(separator: "\t")) }
+        guard inColumns else { return write(row.joined(separator: "\t")) }
         rows.append(row)
         if rows.count >= Self.block { flush() }
     }
@@ -75,7 +79,7 @@ struct OutputTable {
         for line in lines {
             let cells = zip(line, widths ?? []).map { $0 + String(repeating: " ", count: max(0, $1 - $0.count)) }
             let text = cells.joined(separator: "  ")
-            print(text[..<(text.lastIndex { $0 != " " }.map(text.index(after:)) ?? text.startIndex)])
+            write(String(text[..<(text.lastIndex { $0 != " " }.map(text.index(after:)) ?? text.startIndex)]))
         }
     }
 

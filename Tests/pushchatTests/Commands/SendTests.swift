@@ -1,0 +1,162 @@
+import ArgumentParser
+import ChatDomain
+import Foundation
+import Testing
+
+@testable import pushchat
+
+@Suite("pushchat send") struct SendTests {
+    private static let token = String(repeating: "a", count: 64)
+    private static let now = Timestamp(seconds: 1_800_000_000)
+
+    private static func command(_ arguments: [String]) throws -> Send {
+        try #require(try Pushchat.parseAsRoot(["send"] + arguments) as? Send)
+    }
+
+    private static func body(_ arguments: [String], input: String = "") throws -> String {
+        let command = try command(arguments)
+        return JSONValue.object(command.body(try command.content.fields(now: now) { Array(input.utf8) })).description
+    }
+
+    @Test(
+        "The flags are the fields of the provider API",
+        arguments: [
+            (["--all", "--alert", "hi"], #"{"to":{"all":true},"alert":"hi"}"#),
+            (["--user", "a", "--user", "b", "--alert", "-5 °C"], #"{"to":{"users":["a","b"]},"alert":"-5 °C"}"#),
+            (["--tag", "x", "--badge", "0"], #"{"to":{"tags":["x"]},"badge":0}"#),
+            (["--room", "tea", "--sound", "default"], #"{"to":{"room":"tea"},"sound":"default"}"#),
+            (
+                ["--token", "aa", "--app", "other", "--alert", "b", "--title", "t", "--subtitle", "s"],
+                #"{"to":{"tokens":["aa"]},"app":"other","alert":{"title":"t","subtitle":"s","body":"b"}}"#
+            ),
+            (
+                ["--all", "--content-available", "--custom", #"{"acme":[1,2.50]}"#, "--priority", "5"],
+                #"{"to":{"all":true},"content_available":true,"custom":{"acme":[1,2.50]},"priority":5}"#
+            ),
+            (
+                ["--all", "--payload", #"{"aps":{"badge":1}}"#, "--collapse-id", "c", "--push-type", "alert"],
+                #"{"to":{"all":true},"payload":{"aps":{"badge":1}},"collapse_id":"c","push_type":"alert"}"#
+            ),
+            (
+                ["--all", "--alert", "x", "--expires", "1h", "--not-before", "10m"],
+                #"{"to":{"all":true},"alert":"x","expiration":1800003601,"not_before":1800000601}"#
+            ),
+            (
+                ["--all", "--alert", "x", "--expires", "0", "--not-before", "2027-01-16T00:00:00Z"],
+                #"{"to":{"all":true},"alert":"x","expiration":0,"not_before":1800057600}"#
+            ),
+            (["--all", "--alert", "x", "--skip-unchanged"], #"{"to":{"all":true},"alert":"x","skip_unchanged":true}"#),
+            (
+                ["--all", "--alert", "x", "--category", "c", "--thread-id", "t", "--mutable-content"],
+                #"{"to":{"all":true},"alert":"x","category":"c","thread_id":"t","mutable_content":true}"#
+            ),
+        ])
+    func fields(arguments: [String], expected: String) throws {
+        #expect(try Self.body(arguments) == expected)
+    }
+
+    @Test("A document comes from a file or from standard input, too")
+    func documents() throws {
+        let file = FileManager.default.temporaryDirectory.appending(path: "payload-\(UUID().uuidString).json")
+        defer { try? FileManager.default.removeItem(at: file) }
+        try Data("{\"aps\": {\"alert\": \"f\"}}\n".utf8).write(to: file)
+        #expect(
+            try Self.body(["--all", "--payload", "@" + file.path])
+                == #"{"to":{"all":true},"payload":{"aps":{"alert":"f"}}}"#)
+        #expect(
+            try Self.body(["--all", "--payload", "-"], input: #"{"aps":{"alert":"i"}}"#)
+                == #"{"to":{"all":true},"payload":{"aps":{"alert":"i"}}}"#)
+    }
+
+    @Test(
+        "What breaks a rule is said before anything is sent",
+        arguments: [
+            (["--alert", "x"], "Say whom it is for with one of --token, --user, --tag, --room, --all."),
+            (["--all", "--user", "a", "--alert", "x"], "Say whom it is for with one of"),
+            (["--all"], "Missing content"),
+            (["--all", "--badge", "-1"], "Invalid badge: must be a whole number from 0"),
+            (["--all", "--alert", "x", "--priority", "7"], "Invalid priority: must be 10, 5 or 1"),
+            (["--all", "--alert", "x", "--custom", "[1]"], "Invalid custom: must be an object"),
+            (["--all", "--alert", "x", "--custom", "{"], "--custom is no JSON"),
+            (["--all", "--payload", "@/nowhere.json"], "--payload names /nowhere.json, which does not exist"),
+            (["--all", "--alert", "x", "--expires", "soon"], "--expires soon: must be a duration like 1h"),
+            (["--all", "--alert", "x", "--timeout", "0s"], "--timeout 0s: must be a duration like 60s"),
+            (["--all", "--alert", "x", "--key", "k.p8"], "--key is for --direct."),
+            (["--direct", "--all", "--alert", "x"], "--direct knows no users, tags and rooms: give --token."),
+            (["--direct", "--token", "aa", "--alert", "x", "--not-before", "1h"], "--not-before needs a relay"),
+            (["--direct", "--token", "aa", "--alert", "x", "--skip-unchanged"], "--skip-unchanged needs a relay"),
+        ])
+    func refusals(arguments: [String], expected: String) throws {
+        let error = #expect(throws: (any Error).self) { try Self.body(arguments) }
+        let message = error.map { Pushchat.message(for: $0) } ?? ""
+        #expect(message.contains(expected), "\(message)")
+    }
+
+    @Test(
+        "Flags say what to log in with, and a key needs its team and topic",
+        arguments: [
+            (["--key", "AuthKey_ABC123DEFG.p8", "--topic", "t"], "key needs team_id beside it"),
+            (["--key", "AuthKey_ABC123DEFG.p8", "--team-id", "ABCDEFGHIJ"], "key needs topic beside it"),
+            (["--certificate", "nowhere.p12"], "--certificate: apps.default.certificate names"),
+            (["--certificate", "AuthKey_ABC123DEFG.p8", "--port", "0"], "--port: apps.default.port is \"0\""),
+            ([], "app default has no certificate and no key: give --certificate or --key"),
+            (["--app", "other"], "no app other is configured"),
+        ])
+    func credentials(arguments: [String], expected: String) throws {
+        let folder = FileManager.default.temporaryDirectory.appending(path: "direct-\(UUID().uuidString)")
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(at: folder) }
+        let (key, empty) = (folder.appending(path: "AuthKey_ABC123DEFG.p8"), folder.appending(path: "pushchat.yaml"))
+        try Data("key".utf8).write(to: key)
+        try Data("environment: development\n".utf8).write(to: empty)
+        let arguments = arguments.map { $0 == "AuthKey_ABC123DEFG.p8" ? key.path : $0 }
+        let command = try Self.command(
+            ["--direct", "--token", Self.token, "--alert", "x", "--config", empty.path] + arguments)
+        let error = #expect(throws: (any Error).self) {
+            try command.direct.app(named: command.app, command.relay)
+        }
+        #expect("\(error.map { "\($0)" } ?? "")".contains(expected), "\(String(describing: error))")
+    }
+
+    @Test("The settings of a configured app, with the flags over them")
+    func configured() throws {
+        let folder = FileManager.default.temporaryDirectory.appending(path: "direct-\(UUID().uuidString)")
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(at: folder) }
+        let file = folder.appending(path: "pushchat.yaml")
+        try Data("pem".utf8).write(to: folder.appending(path: "a.pem"))
+        try Data("apps: {chat: {certificate: a.pem, gateway: binary, connections: 7}}\n".utf8).write(to: file)
+        let command = try Self.command(
+            ["--direct", "--token", Self.token, "--alert", "x", "--config", file.path, "--host", "h", "--port", "9"])
+        let app = try command.direct.app(named: nil, command.relay)
+        #expect((app.name.text, app.host, app.port, app.connections) == ("chat", "h", 9, 7))
+        #expect(app.gateway == .binary && app.certificate == folder.path + "/a.pem")
+        #expect(app.payloadLimit(of: Push.alert) == 2048)
+    }
+
+    @Test(
+        "The path of a call has what needs it escaped",
+        arguments: [
+            ([("a", nil), ("b", nil)], "/p"), ([("a", "1"), ("b", nil)], "/p?a=1"),
+            ([("user_reference", "a+b &=é/?")], "/p?user_reference=a%2Bb%20%26%3D%C3%A9%2F%3F"),
+        ] as [([(String, String?)], String)])
+    func escaping(query: [(String, String?)], expected: String) {
+        #expect("/p".adding(query) == expected)
+    }
+
+    @Test("Rows are in columns for people, and separated by tabs for programs; nothing in them ends a row")
+    func table() {
+        var lines: [String] = []
+        for inColumns in [true, false] {
+            var table = OutputTable(["A", "LONG", "C"], inColumns: inColumns) { lines.append($0) }
+            table.add(["aaaa", "b\n\u{1B}[2J", ""])
+            table.add(["a", "b", "c"])
+            table.end()
+        }
+        #expect(
+            lines == [
+                "A     LONG    C", "aaaa  b  [2J", "a     b       c",
+                "aaaa\tb  [2J\t", "a\tb\tc",
+            ])
+    }
+}
