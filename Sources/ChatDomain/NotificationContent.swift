@@ -74,7 +74,7 @@ package struct NotificationContent: Sendable, Hashable {
                 throw .invalid("custom", "must be an object, whose members go beside aps; is \(custom.kind)")
             }
             guard members["aps"] == nil else { throw .invalid("custom", "must not have the member aps") }
-            for (name, value) in members.members { document[name] = value }
+            for (name, value) in members.members { document.append(name, value) }
         }
         return document
     }
@@ -106,7 +106,7 @@ package struct NotificationContent: Sendable, Hashable {
         guard let number = value.integer, (0...Int64(Int32.max)).contains(number) else {
             throw .invalid(field, "must be a whole number from 0 to \(Int32.max)")
         }
-        return value
+        return .number(number)
     }
 
     private static func checkedSound(_ value: JSONValue, _ field: String) throws(ChatError) -> JSONValue {

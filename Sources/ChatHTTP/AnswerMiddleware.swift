@@ -54,8 +54,16 @@ struct AnswerMiddleware: RouterMiddleware {
                     LogKeys.status: "\(answer.status.code)", LogKeys.reason: "\(answer.message)",
                 ])
         }
-        if AdminGuard.guards(request.uri.path) { return answer.response(.problem) }
+        var answer = answer
+        answer.isChallenge = request.headers.first(.authorization) == nil
+        if Self.isForPrograms(request.uri.path) { return answer.response(.problem) }
         return answer.response(Answers.wantsJSON(request.headers) ? .json : .text)
+    }
+
+    /// The provider API, whose errors have a form of their own.
+    private static func isForPrograms(_ path: String) -> Bool {
+        let parts = path.split(separator: "/")
+        return parts.first == "v1" || parts == ["metrics"]
     }
 
     /// Without the query, in which a client might have put anything.

@@ -16,6 +16,8 @@ struct ErrorAnswer: Error, Sendable {
     var cause: String?
     /// The methods that the path knows, when the request's is none of them.
     var allow: String?
+    /// The request brought no credentials, of which something could be wrong (RFC 6750 §3.1).
+    var isChallenge = false
 
     init(_ error: ChatError) {
         status =
@@ -84,10 +86,8 @@ struct ErrorAnswer: Error, Sendable {
             headers.append(HTTPField(name: .retryAfter, value: String(Self.wholeSeconds(retryAfter))))
         }
         if status == .unauthorized {
-            headers.append(
-                HTTPField(
-                    name: .wwwAuthenticate,
-                    value: #"Bearer error="invalid_token", error_description="\#(line.filter { $0 != "\"" })""#))
+            let fault = #" error="invalid_token", error_description="\#(line.filter { $0 != "\"" })""#
+            headers.append(HTTPField(name: .wwwAuthenticate, value: "Bearer" + (isChallenge ? "" : fault)))
         }
         switch form {
         case .text: return Answers.text(message + "\n", status: status, headers: headers)

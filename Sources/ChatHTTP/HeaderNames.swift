@@ -11,6 +11,11 @@ extension HTTPField.Name {
     static let idempotencyReplayed = HTTPField.Name("Idempotency-Replayed")!
     static let forwarded = HTTPField.Name("Forwarded")!
     static let xForwardedFor = HTTPField.Name("X-Forwarded-For")!
+    /// What a proxy adds to what it passes on; of several kinds of proxies, one at least.
+    static let ofProxies = [
+        forwarded, xForwardedFor, HTTPField.Name("X-Forwarded-Host")!, HTTPField.Name("X-Forwarded-Proto")!,
+        HTTPField.Name("X-Real-IP")!, .via,
+    ]
     static let referrerPolicy = HTTPField.Name("Referrer-Policy")!
 }
 

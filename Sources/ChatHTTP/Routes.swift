@@ -12,7 +12,6 @@ struct Routes {
         let routes = Routes()
         routes.router.add(middleware: answers)
         routes.router.add(middleware: guarding)
-        routes.router.add(middleware: administrators)
 
         routes.post("/api.php", api.answer)
         routes.post("/api", api.answer)
@@ -24,14 +23,15 @@ struct Routes {
             [
                 .put: provider.register, .get: provider.device, .patch: provider.edit,
                 .delete: provider.unregister,
-            ])
-        routes.add("/v1/devices", [.get: provider.devices])
-        routes.add("/v1/notifications", [.post: provider.send])
-        routes.add("/v1/notifications/{id}", [.get: provider.notification, .delete: provider.cancel])
-        routes.add("/v1/queue", [.get: provider.queue])
-        routes.add("/v1/stats", [.get: provider.stats])
-        routes.add("/v1/openapi.json", [.get: provider.description])
-        routes.add("/metrics", [.get: provider.metrics])
+            ], by: administrators)
+        routes.add("/v1/devices", [.get: provider.devices], by: administrators)
+        routes.add("/v1/notifications", [.post: provider.send], by: administrators)
+        routes.add(
+            "/v1/notifications/{id}", [.get: provider.notification, .delete: provider.cancel], by: administrators)
+        routes.add("/v1/queue", [.get: provider.queue], by: administrators)
+        routes.add("/v1/stats", [.get: provider.stats], by: administrators)
+        routes.add("/v1/openapi.json", [.get: provider.description], by: administrators)
+        routes.add("/metrics", [.get: provider.metrics], by: administrators)
 
         routes.get("/", pages.start)
         routes.get("/style.css", pages.stylesheet)
@@ -47,7 +47,7 @@ struct Routes {
         return routes.router.buildResponder()
     }
 
-    private typealias Handler = @Sendable (Request, ChatContext) async throws -> Response
+    typealias Handler = @Sendable (Request, ChatContext) async throws -> Response
 
     private func get(_ path: String, _ handler: @escaping Handler) {
         add(path, [.get: handler])
@@ -59,14 +59,14 @@ struct Routes {
 
     /// The router knows paths and methods as one; a known path with another method has its own answer, 405. What answers GET
     /// answers HEAD.
-    private func add(_ path: String, _ handlers: [HTTPRequest.Method: Handler]) {
+    private func add(
+        _ path: String, _ handlers: [HTTPRequest.Method: Handler], by administrators: AdminGuard? = nil
+    ) {
         let handlers = handlers.merging(handlers[.get].map { [.head: $0] } ?? [:]) { own, _ in own }
         let allow = Self.methods.filter { handlers[$0] != nil }.map(\.rawValue).joined(separator: ", ")
         for method in Self.methods {
-            router.on(RouterPath(path), method: method) { request, context -> Response in
-                guard let handler = handlers[method] else { throw ErrorAnswer.methodNotAllowed(allow: allow) }
-                return try await handler(request, context)
-            }
+            let handler: Handler = handlers[method] ?? { _, _ in throw ErrorAnswer.methodNotAllowed(allow: allow) }
+            router.on(RouterPath(path), method: method, use: administrators?.guarding(handler) ?? handler)
         }
     }
 

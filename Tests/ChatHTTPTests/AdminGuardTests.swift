@@ -42,6 +42,7 @@ struct AdminGuardTests {
         "Without a token, what came through a proxy or for a page of another site is refused",
         arguments: [
             ("X-Forwarded-For", "192.0.2.1"), ("Forwarded", "for=127.0.0.1"), ("Origin", "https://example.com"),
+            ("X-Forwarded-Host", "a"), ("X-Forwarded-Proto", "https"), ("X-Real-IP", "127.0.0.1"), ("Via", "1.1 a"),
             ("Origin", "null"), ("Host", "example.com"), ("Host", "rebound.example.com:44447"),
         ])
     func foreign(name: String, value: String) async throws {
@@ -64,6 +65,25 @@ struct AdminGuardTests {
             #expect(status == expected)
             #expect((status == 401) == text.contains("\"www-authenticate\": \"Bearer"))
         }
+    }
+
+    @Test(
+        "No other spelling of an address leads round the guard",
+        arguments: [
+            "//v1/queue", "/v1//queue", "/v1/queue/", "//metrics", "/v1/../v1/queue", "/%761/queue", "/v1/queue?",
+        ])
+    func spelling(path: String) async throws {
+        let (status, text) = try await Self.status(Self.production, path: path)
+        #expect([403, 404].contains(status), "\(text)")
+    }
+
+    @Test("Who brings no token is asked for one; who brings a wrong one learns that it is wrong")
+    func challenge() async throws {
+        let settings = ChatHTTPSettings(isDevelopment: false, adminToken: "geheim")
+        #expect(try await Self.status(settings).1.contains(#""www-authenticate": "Bearer""#))
+        #expect(
+            try await Self.status(settings, [("Authorization", "Bearer x")]).1.contains(
+                #"Bearer error=\"invalid_token\""#))
     }
 
     @Test("The addresses of the apps are not guarded")

@@ -388,7 +388,7 @@ struct SessionRegistrationTests {
             let answer = try await relay.send(.post, path, headers: headers, body: Array(form.utf8))
             #expect(answer.status == .unauthorized)
             #expect(answer.header("X-Error-Description")?.contains(reason) == true)
-            #expect(answer.headers[.wwwAuthenticate]?.hasPrefix("Bearer ") == true)
+            #expect(answer.headers[.wwwAuthenticate]?.hasPrefix("Bearer") == true)
             #expect(relay.store.calls.isEmpty)
         }
     }

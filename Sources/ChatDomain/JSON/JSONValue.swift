@@ -10,10 +10,11 @@ package enum JSONValue: Sendable, Hashable {
 
     package static func number(_ number: some BinaryInteger) -> JSONValue { .number(String(number)) }
 
-    /// The value of a whole number that fits; nil for everything else, `1.0` included.
+    /// The value of a whole number that fits, however it is written (`1`, `1.0`, `1e3`: JSON has one kind of number); nil for
+    /// everything else.
     package var integer: Int64? {
         guard case .number(let digits) = self else { return nil }
-        return Int64(digits)
+        return Int64(digits) ?? Double(digits).flatMap { Int64(exactly: $0) }
     }
 
     package var text: String? {

@@ -7,21 +7,19 @@ import Logging
 ///
 /// With a configured token, who brings it. Without one, in development the machine's own programs, and in production
 /// nobody: a proxy on the same machine makes every caller look like loopback.
-struct AdminGuard: RouterMiddleware {
-    typealias Context = ChatContext
-
+/// It stands before each handler, not before paths: there is no other spelling of an address that leads round it.
+struct AdminGuard: Sendable {
     let settings: @Sendable () -> ChatHTTPSettings
     let logger: Logger
 
-    /// The addresses that it guards.
-    static func guards(_ path: String) -> Bool {
-        path == "/v1" || path.hasPrefix("/v1/") || path == "/metrics"
+    func guarding(_ handler: @escaping Routes.Handler) -> Routes.Handler {
+        { request, context in
+            try check(request, context)
+            return try await handler(request, context)
+        }
     }
 
-    func handle(
-        _ request: Request, context: ChatContext, next: (Request, ChatContext) async throws -> Response
-    ) async throws -> Response {
-        guard Self.guards(request.uri.path) else { return try await next(request, context) }
+    private func check(_ request: Request, _ context: ChatContext) throws(ChatError) {
         let settings = settings()
         do throws(ChatError) {
             if let token = settings.adminToken {
@@ -38,7 +36,6 @@ struct AdminGuard: RouterMiddleware {
                 ])
             throw error
         }
-        return try await next(request, context)
     }
 
     static func check(_ headers: HTTPFields, against token: String) throws(ChatError) {
@@ -57,7 +54,7 @@ struct AdminGuard: RouterMiddleware {
         guard settings.isDevelopment else {
             throw ChatError(.forbidden, "Nobody may call this: set admin.token in the relay's configuration")
         }
-        let isForwarded = request.headers.contains(.forwarded) || request.headers.contains(.xForwardedFor)
+        let isForwarded = HTTPField.Name.ofProxies.contains { request.headers.contains($0) }
         let isLocal = context.peer.flatMap { IPAddress($0) }?.isLoopback ?? false
         guard isLocal, !isForwarded else {
             throw ChatError(

@@ -64,7 +64,10 @@ struct JSONValueTests {
     @Test("Whole numbers are whole numbers only")
     func integers() throws {
         #expect(try JSONValue(parsing: "9223372036854775807").integer == .max)
-        for text in ["1.0", "1e3", "9223372036854775808", "\"1\"", "true"] {
+        for (text, value) in [("1.0", 1), ("1e3", 1000), ("-2.50e1", -25), ("-0", 0)] as [(String, Int64)] {
+            #expect(try JSONValue(parsing: text).integer == value)
+        }
+        for text in ["1.5", "1e-1", "1e30", "9223372036854775808", "\"1\"", "true"] {
             #expect(try JSONValue(parsing: text).integer == nil)
         }
     }
