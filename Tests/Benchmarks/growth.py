@@ -5,8 +5,8 @@ import bench
 
 FEW, MANY = 1_000, 1_000_000
 REQUESTS = 400
-# Reports of the feedback service that are acted on.
-REPORTS = 20_000
+# Reports of the feedback service that are acted on, each about another device.
+REPORTS = 1_000
 
 
 def token(number):

@@ -11,10 +11,10 @@ struct Devices: AsyncParsableCommand {
 
     /// The relay, and how the answer looks: of every command about devices.
     struct Common: ParsableArguments {
-        @Option(help: ArgumentHelp("The app; needed where a token belongs to several.", valueName: "name"))
+        @Option(help: ArgumentHelp("Of this app; needed where a token belongs to several.", valueName: "name"))
         var app: String?
 
-        @Flag(help: "The relay's answer, as JSON.")
+        @Flag(help: "The result as JSON.")
         var json = false
 
         @OptionGroup(title: "The relay") var relay: RelayOptions

@@ -9,26 +9,12 @@ struct Send: AsyncParsableCommand {
         discussion: """
             pushchat send --user alice --alert 'Tea is ready' --badge 1 --wait
             pushchat send --all --payload @payload.json --expires 1h
-            pushchat send --direct --certificate app.p12 --passphrase-file pass --topic com.example.App \\
-                --token 0f744707… --alert Hello
+            pushchat send --direct --certificate app.p12 --token 0f744707… --alert Hello
 
             With --wait the status is 1 unless every device's push was taken.
             """)
 
-    @Option(help: ArgumentHelp("A device; repeatable.", valueName: "token"))
-    var token: [String] = []
-
-    @Option(help: ArgumentHelp("All devices of a user; repeatable.", valueName: "reference"))
-    var user: [String] = []
-
-    @Option(help: ArgumentHelp("All devices with a tag; repeatable.", valueName: "tag"))
-    var tag: [String] = []
-
-    @Option(help: ArgumentHelp("The members of a chat room.", valueName: "code"))
-    var room: String?
-
-    @Flag(help: "Every device.")
-    var all = false
+    @OptionGroup(title: "Whom it is for") var audience: AudienceOptions
 
     @Option(
         help: ArgumentHelp("Only devices of this app; with --direct, the app whose gateway is used.", valueName: "name")
@@ -57,15 +43,11 @@ struct Send: AsyncParsableCommand {
     @OptionGroup(title: "With --direct") var direct: DirectOptions
 
     func validate() throws {
-        let ways = [!token.isEmpty, !user.isEmpty, !tag.isEmpty, room != nil, all].filter { $0 }.count
-        guard ways == 1 else {
-            throw ValidationError("Say whom it is for with one of --token, --user, --tag, --room, --all.")
-        }
         guard let duration = DurationText.duration(timeout), duration > .zero else {
             throw ValidationError("--timeout \(timeout): must be a duration like 60s")
         }
         if direct.direct {
-            guard !token.isEmpty else {
+            guard !audience.token.isEmpty else {
                 throw ValidationError("--direct knows no users, tags and rooms: give --token.")
             }
             let others = [
@@ -106,20 +88,11 @@ struct Send: AsyncParsableCommand {
 
     /// The request, from the flags.
     func body(_ fields: JSONObject) -> JSONObject {
-        var body: JSONObject = ["to": .object(audience)]
+        var body: JSONObject = ["to": .object(audience.json)]
         if let app { body["app"] = .string(app) }
         for (name, value) in fields.members { body[name] = value }
         if skipUnchanged { body["skip_unchanged"] = .bool(true) }
         return body
-    }
-
-    private var audience: JSONObject {
-        func list(_ texts: [String]) -> JSONValue { .array(texts.map { .string($0) }) }
-        if !token.isEmpty { return ["tokens": list(token)] }
-        if !user.isEmpty { return ["users": list(user)] }
-        if !tag.isEmpty { return ["tags": list(tag)] }
-        if let room { return ["room": .string(room)] }
-        return ["all": .bool(true)]
     }
 
     static func devices(_ count: Int64) -> String { count == 1 ? "1 device" : "\(count) devices" }
@@ -129,7 +102,7 @@ struct Send: AsyncParsableCommand {
         let tokens: [DeviceToken]
         do throws(ChatError) {
             var parsed: [DeviceToken] = []
-            for text in token {
+            for text in audience.token {
                 let token = try DeviceToken(parsing: text, field: "--token")
                 if !parsed.contains(token) { parsed.append(token) }
             }
