@@ -176,7 +176,10 @@ let package = Package(
             swiftSettings: strict),
         .testTarget(
             name: "ChatDispatchTests",
-            dependencies: ["ChatDispatch", "ChatDomain", .product(name: "Logging", package: "swift-log")],
+            dependencies: [
+                "ChatDispatch", "ChatDomain", .product(name: "Logging", package: "swift-log"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+            ],
             swiftSettings: strict),
         .testTarget(
             name: "APNSGatewayTests",

@@ -1,6 +1,7 @@
 import ChatDomain
 import Logging
 import NIOCore
+import NIOPosix
 import Synchronization
 
 /// An app's connections to a gateway: opens them, paces that, replaces them, and finds the one that can take pushes.
@@ -94,6 +95,11 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
         }
         ring()
         await Self.drain(open)
+    }
+
+    /// Returns when whatever was handed to a connection has arrived there: one that is closed has put its verdict then.
+    func flush() async {
+        for loop in MultiThreadedEventLoopGroup.singleton.makeIterator() { try? await loop.submit {}.get() }
     }
 
     private static func drain(_ connections: [Connection]) async {

@@ -30,15 +30,20 @@ package struct Dispatcher: Service {
         await withTaskGroup(of: Void.self) { group in
             group.addTask { await gateway.run() }
             await withTaskGroup(of: Void.self) { group in
-                group.addTask { await dispatch(bell.stream, bell.continuation) }
                 group.addTask { await record() }
-                // Ends the two others: the gateway gives out no slots any more, and then the last verdicts.
                 group.addTask {
-                    try? await gracefulShutdown()
-                    bell.continuation.finish()
-                    await gateway.drain()
+                    await withTaskGroup(of: Void.self) { group in
+                        group.addTask { await dispatch(bell.stream, bell.continuation) }
+                        // Ends the other: the gateway gives out no slots any more.
+                        group.addTask {
+                            try? await gracefulShutdown()
+                            bell.continuation.finish()
+                            await gateway.drain()
+                        }
+                    }
+                    // Not before the last lease was handed over: its verdict is waited for.
+                    await gateway.finish()
                 }
-                await group.waitForAll()
             }
             group.cancelAll()
         }

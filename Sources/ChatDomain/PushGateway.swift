@@ -7,10 +7,13 @@ package protocol PushGateway: Sendable {
     func slot(fresh: Bool) async -> ConnectionSlot?
     /// Writes what was leased for a slot. Each push gets exactly one verdict, even if the connection is gone by now.
     func write(_ lease: Lease)
-    /// Verdicts that came since the last call; waits while there are none, nil once all connections have ended.
+    /// Verdicts that came since the last call; waits while there are none, nil once ``finish()`` was called.
     func verdicts() async -> [Verdict]?
-    /// Stops taking entries, asks the gateway about what is in doubt, and closes. Bounded in time.
+    /// Gives out no slots any more, asks the gateway about what is in doubt, and closes. Bounded in time. What is written
+    /// after that for an earlier slot still gets its verdict.
     func drain() async
+    /// Nothing will be written any more: the verdicts end with those that are there.
+    func finish() async
 }
 
 /// Reads one app's feedback list. A destructive read: what is yielded must be stored before it is acted on.

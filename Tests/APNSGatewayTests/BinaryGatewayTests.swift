@@ -42,6 +42,7 @@ private final class Pair: Sendable {
 
     func end() async {
         await gateway.drain()
+        await gateway.finish()
         task.cancel()
         await sandbox.stop()
         try? FileManager.default.removeItem(at: folder)
@@ -97,6 +98,12 @@ struct BinaryGatewayTests {
         await pair.gateway.drain()
         #expect(await verdicts.map(\.outcome) == [.accepted])
         #expect(await pair.gateway.slot(fresh: false) == nil)
+        // One that was leased before, and comes late.
+        let late = ConnectionSlot(
+            connection: slot.connection, firstIdentifier: 101, room: 3, isFresh: false, payloadLimit: slot.payloadLimit)
+        pair.gateway.write(try pair.lease(late, 3))
+        await pair.gateway.finish()
+        #expect(await pair.verdicts(late, 3).map(\.outcome) == [.notProcessed])
         #expect(await pair.gateway.verdicts() == nil)
         await pair.end()
     }

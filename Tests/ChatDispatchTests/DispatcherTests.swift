@@ -1,5 +1,6 @@
 import ChatDomain
 import Logging
+import ServiceLifecycle
 import Testing
 
 @testable import ChatDispatch
@@ -42,6 +43,24 @@ struct DispatcherTests {
             await eventually("the third is written") { gateway.written.count == 3 }
         }
         #expect(gateway.written.flatMap(\.pushes).map(\.identifier) == [5, 6, 7, 8])
+    }
+
+    @Test("What is being leased while the gateway drains still gets its verdict, and that is recorded")
+    func lateLease() async throws {
+        let (gate, opening) = AsyncStream.makeStream(of: Void.self)
+        queue.state.withLock { $0.gate = gate }
+        queue.tell(.success(try lease(5, 6)))
+        let dispatcher = Dispatcher(app: .default, queue: queue, gateway: gateway, logger: silent)
+        let services = ServiceGroup(services: [dispatcher], logger: silent)
+        async let work: Void = services.run()
+        await eventually("the lease is under way") { queue.state.withLock { $0.slots.count } == 1 }
+        await services.triggerGracefulShutdown()
+        await eventually("the gateway is drained") { gateway.isDrained }
+        queue.state.withLock { $0.gate = nil }
+        opening.finish()
+        try await work
+        #expect(gateway.written.flatMap(\.pushes).map(\.identifier) == [5, 6])
+        #expect(queue.state.withLock { $0.settled.flatMap { $0 }.map(\.identifiers) } == [5...6])
     }
 
     @Test("Goes on when the queue fails for a while")

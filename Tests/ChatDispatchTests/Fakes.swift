@@ -10,6 +10,8 @@ final class FakeQueue: PushQueue {
         var settled: [[Verdict]] = []
         var settleFailures = 0
         var due: [Timestamp?] = []
+        /// The next lease waits for its end.
+        var gate: AsyncStream<Void>?
     }
 
     let state = Mutex(State())
@@ -24,10 +26,11 @@ final class FakeQueue: PushQueue {
     }
 
     func lease(app: AppName, for slot: ConnectionSlot) async throws(ChatError) -> Lease {
-        let next = state.withLock { state in
+        let (next, gate) = state.withLock { state in
             state.slots.append(slot)
-            return state.leases.isEmpty ? nil : state.leases.removeFirst()
+            return (state.leases.isEmpty ? nil : state.leases.removeFirst(), state.gate)
         }
+        if let gate { for await _ in gate {} }
         guard let next else { return Lease(slot: slot, pushes: []) }
         return try next.get()
     }
@@ -95,7 +98,16 @@ final class FakeGateway: PushGateway {
     }
 
     func write(_ lease: Lease) {
-        state.withLock { $0.written.append(lease) }
+        let isLate = state.withLock { state in
+            state.written.append(lease)
+            return state.isDrained
+        }
+        guard isLate, let first = lease.pushes.first, let last = lease.pushes.last else { return }
+        answer([
+            Verdict(
+                connection: lease.slot.connection, identifiers: first.identifier...last.identifier,
+                outcome: .notProcessed)
+        ])
     }
 
     func verdicts() async -> [Verdict]? {
@@ -105,6 +117,9 @@ final class FakeGateway: PushGateway {
 
     func drain() async {
         state.withLock { $0.isDrained = true }
+    }
+
+    func finish() async {
         answers.continuation.finish()
     }
 }

@@ -87,6 +87,10 @@ package final class BinaryGateway: PushGateway {
 
     package func drain() async {
         await pool.drain()
+    }
+
+    package func finish() async {
+        await pool.flush()
         mailbox.close()
     }
 

@@ -127,6 +127,10 @@ package final class ProviderGateway: PushGateway {
 
     package func drain() async {
         await pool.drain()
+    }
+
+    package func finish() async {
+        await pool.flush()
         mailbox.close()
     }
 

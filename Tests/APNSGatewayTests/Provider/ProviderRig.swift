@@ -82,6 +82,7 @@ final class ProviderRig: Sendable {
 
     func end() async {
         await gateway.drain()
+        await gateway.finish()
         task.cancel()
         await reader.value
         await server.stop()
