@@ -55,7 +55,7 @@ package struct DeviceToken: Sendable, Hashable, CustomStringConvertible {
     package var shortened: String { Hex.text(bytes.prefix(4)) + "…" }
 }
 
-/// Names a user in the operator's own system: an account's id, say. Not interpreted.
+/// Names a user in the operator's own system: an account's id, say. Not interpreted; compared after composing (NFC).
 package struct UserReference: Sendable, Hashable, CustomStringConvertible {
     /// Bytes of UTF-8.
     package static let longest = 255
@@ -63,7 +63,7 @@ package struct UserReference: Sendable, Hashable, CustomStringConvertible {
     package let text: String
 
     package init(parsing text: String, field: String = "user_reference") throws(ChatError) {
-        self.text = try FieldText.checked(text, field: field, limit: Self.longest)
+        self.text = try FieldText.checked(FieldText.composed(text), field: field, limit: Self.longest)
     }
 
     /// A reference that was checked before it was stored.
@@ -74,7 +74,7 @@ package struct UserReference: Sendable, Hashable, CustomStringConvertible {
     package var description: String { text }
 }
 
-/// A word that groups devices, as the operator likes. Case counts.
+/// A word that groups devices, as the operator likes. Case counts; compared after composing (NFC).
 package struct Tag: Sendable, Hashable, Comparable, CustomStringConvertible {
     /// Bytes of UTF-8.
     package static let longest = 64
@@ -84,7 +84,7 @@ package struct Tag: Sendable, Hashable, Comparable, CustomStringConvertible {
     package let text: String
 
     package init(parsing text: String, field: String = "tags") throws(ChatError) {
-        self.text = try FieldText.checked(text, field: field, limit: Self.longest)
+        self.text = try FieldText.checked(FieldText.composed(text), field: field, limit: Self.longest)
     }
 
     /// A tag that was checked before it was stored.

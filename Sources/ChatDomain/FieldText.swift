@@ -1,3 +1,5 @@
+import Foundation
+
 /// The rules that nickname, secret code and message text share.
 package enum FieldText {
     /// What PHP's `trim` removes at both ends, and so did the original server (pushchat-api.md §1).
@@ -13,6 +15,11 @@ package enum FieldText {
             let last = scalars.lastIndex(where: { !isBlank($0) })
         else { return "" }
         return String(text[first...last])
+    }
+
+    /// Composed (NFC), so that `é` typed on two keyboards is the same bytes.
+    static func composed(_ text: String) -> String {
+        text.utf8.allSatisfy { $0 < 128 } ? text : text.precomposedStringWithCanonicalMapping
     }
 
     /// Trims and checks: not empty, no more UTF-8 bytes than `limit`, no control characters below 32 but those allowed.

@@ -54,9 +54,7 @@ package struct SecretCode: Sendable, Hashable {
     package let text: String
 
     package init(parsing text: String, field: String = "code") throws(ChatError) {
-        let isASCII = text.utf8.allSatisfy { $0 < 128 }
-        self.text = try FieldText.checked(
-            isASCII ? text : text.precomposedStringWithCanonicalMapping, field: field, limit: Self.longest)
+        self.text = try FieldText.checked(FieldText.composed(text), field: field, limit: Self.longest)
     }
 
     /// A code that was checked before it was stored.

@@ -189,6 +189,8 @@ package protocol NotificationStore: Sendable {
     /// Writes the notification and the pushes to the first devices; the rest follows behind the answer, and goes on after a
     /// crash where it stood.
     func send(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt
+    /// The answer to an earlier request with the same key; nil if there was none.
+    func earlier(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt?
     /// Throws ``ChatError/Code/notFound``.
     func notification(_ id: NotificationID) async throws(ChatError) -> NotificationStatus
     /// Its pushes, in the order of the queue, those after `cursor`; only those in `state` if one is given. A page may

@@ -20,12 +20,14 @@ package struct NotificationContent: Sendable, Hashable {
     package let collapseID: String?
     package let notBefore: Timestamp?
 
-    /// - Parameter now: against which times are checked.
-    package init(_ fields: JSONObject, now: Timestamp) throws(ChatError) {
+    /// - Parameters:
+    ///   - now: against which times are checked.
+    ///   - isRepeat: what was accepted before may have expired since then.
+    package init(_ fields: JSONObject, now: Timestamp, isRepeat: Bool = false) throws(ChatError) {
         let document = try Self.document(fields)
         payload = JSONValue.object(document).description
         pushType = try Self.pushType(fields["push_type"], of: document)
-        expiration = try Self.expiration(fields["expiration"], now: now)
+        expiration = try Self.expiration(fields["expiration"], now: now, isRepeat: isRepeat)
         priority = try Self.priority(fields["priority"], pushType: pushType)
         collapseID = try Self.collapseID(fields["collapse_id"])
         notBefore = try Self.notBefore(fields["not_before"], now: now)
@@ -157,11 +159,15 @@ package struct NotificationContent: Sendable, Hashable {
         return id
     }
 
-    private static func expiration(_ value: JSONValue?, now: Timestamp) throws(ChatError) -> Int64? {
+    package static let isPast = "must not lie in the past (0 for a single attempt)"
+
+    private static func expiration(
+        _ value: JSONValue?, now: Timestamp, isRepeat: Bool
+    ) throws(ChatError) -> Int64? {
         guard let time = try moment(value, "expiration") else { return nil }
         // Not stored by the gateway; tried once.
         if time.milliseconds == 0 { return 0 }
-        guard time > now else { throw .invalid("expiration", "must not lie in the past (0 for a single attempt)") }
+        guard time > now || isRepeat else { throw .invalid("expiration", isPast) }
         return time.seconds
     }
 

@@ -80,12 +80,15 @@ enum AudienceItem: Sendable, Hashable {
     /// Token and app of the push, and where it stands in the order.
     var columns: (token: String, app: String, place: String) {
         switch self {
-        case .token: (":item", "coalesce(d.app, :app, :defaultApp)", "d.device_id")
-        case .room: ("u.device_token", "u.app", "u.member_id")
-        case .tag: ("d.device_token", "d.app", "t.device_id")
-        case .user, .all: ("d.device_token", "d.app", "d.device_id")
+        case .token: (":item", Self.current("coalesce(d.app, :app, :defaultApp)"), "d.device_id")
+        case .room: ("u.device_token", Self.current("u.app"), "u.member_id")
+        case .tag: ("d.device_token", Self.current("d.app"), "t.device_id")
+        case .user, .all: ("d.device_token", Self.current("d.app"), "d.device_id")
         }
     }
+
+    /// The name that the configuration has for the app that is called `default` where nothing else was said.
+    private static func current(_ app: String) -> String { "iif(\(app) = 'default', :defaultApp, \(app))" }
 
     /// How many devices there are now, from indexes where there can be many: for the answer to a request that is too large
     /// to be finished with it.

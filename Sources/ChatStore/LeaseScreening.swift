@@ -66,7 +66,7 @@ struct LeaseScreening {
     }
 
     /// Columns: message_id, device_token, payload, expires_at, priority, unanswered, is ours, is deactivated, is recovered,
-    /// push_type, collapse_id, apns_id, notification, device if the entry does not name it.
+    /// push_type, collapse_id, apns_id, notification, device if the entry does not name it, is its device forgotten.
     /// - Parameter notification: of which the row is one push.
     /// - Returns: whether to go on with the next row.
     mutating func take(_ row: Row, of notification: LeasedNotification? = nil) -> Bool {
@@ -91,6 +91,11 @@ struct LeaseScreening {
         // 0 is no time: the gateway is to try once and to store nothing.
         if let expires = row[3] as Int64?, expires != 0, expires <= now.seconds {
             refused.append(.init(entry: entry, state: .expired, reason: "Expired"))
+            return true
+        }
+        // It was under way when the device unregistered, and came back.
+        if row[14] as Bool {
+            refused.append(.init(entry: entry, state: .cancelled, reason: LeftWork.unregistered))
             return true
         }
         if row[7] as Bool {

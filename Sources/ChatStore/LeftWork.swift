@@ -11,6 +11,8 @@ enum LeftWork: Sendable, Hashable {
 
     /// The reason of an entry that was taken back.
     static let cancelled = "Cancelled"
+    /// The reason of an entry that its device's end took back.
+    static let unregistered = "Unregistered"
     /// Unfinished works that are taken up at once.
     static let most = 100
 

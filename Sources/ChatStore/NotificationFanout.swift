@@ -120,13 +120,20 @@ struct NotificationFanout {
     }
 
     private func arguments(now: Timestamp, _ settings: SQLiteStore.Settings) -> StatementArguments {
-        let earlier = items[..<item].compactMap { $0.value.map(JSONValue.string) }
+        // Only a device's tags are looked for among the earlier items, and there are few.
+        var earlier: String?
+        if request.skipsUnchanged, case .tag = items[item] {
+            earlier = JSONValue.array(items[..<item].compactMap { $0.value.map(JSONValue.string) }).description
+        }
         return [
             "id": id, "item": items[item].value, "after": after, "until": until, "app": request.app?.text,
             "defaultApp": settings.defaultApp.text, "now": now.sqlText, "expires": request.expiration,
             "priority": request.priority.map { Int64($0) }, "notBefore": request.notBefore?.milliseconds,
             "type": request.pushType, "collapse": request.collapseID, "payload": request.payload,
-            "earlier": request.skipsUnchanged ? JSONValue.array(earlier).description : nil,
+            "earlier": earlier, "nowMilliseconds": now.milliseconds,
+            "apps": settings.apps.map { apps in
+                JSONValue.array(apps.sorted().map { .string($0.text) }).description
+            },
         ]
     }
 
@@ -138,7 +145,8 @@ struct NotificationFanout {
                 collapse_id, notification, device)
             SELECT \(columns.token), '', :now, \(columns.app), :expires, :priority, :notBefore, :type, :collapse, :id,
                 d.device_id
-            FROM \(item.devices(ofOneApp: ofOneApp)) \(skips ? "AND \(isUnchanged) IS NOT TRUE" : "")
+            FROM \(item.devices(ofOneApp: ofOneApp)) AND \(isConfigured(item))
+                \(skips ? "AND \(isUnchanged) IS NOT TRUE" : "")
             ORDER BY \(columns.place)
             ON CONFLICT DO NOTHING
             """
@@ -155,15 +163,24 @@ struct NotificationFanout {
             } else {
                 ""
             }
-        return "SELECT count(*) FROM \(item.devices(ofOneApp: ofOneApp)) AND \(isUnchanged) IS TRUE \(isFirst)"
+        return """
+            SELECT count(*) FROM \(item.devices(ofOneApp: ofOneApp)) AND \(isConfigured(item))
+                AND \(isUnchanged) IS TRUE \(isFirst)
+            """
     }
 
-    /// Whether the device's last push, sent or on its way, had the same payload.
+    /// Nobody would ever send what is queued for another app.
+    private static func isConfigured(_ item: AudienceItem) -> String {
+        "(:apps IS NULL OR \(item.columns.app) IN (SELECT value FROM json_each(:apps)))"
+    }
+
+    /// Whether the device's last push, sent or on its way, had the same payload. What is scheduled for later is not on its way.
     private static let isUnchanged = """
         (SELECT n.payload = :payload
         FROM push_queue p INDEXED BY push_queue_device
         LEFT JOIN notifications n ON n.notification_id = p.notification
         WHERE p.device = d.device_id AND p.state IN ('pending', 'written', 'sent') AND p.notification IS NOT :id
+            AND NOT (p.state = 'pending' AND p.attempts = 0 AND coalesce(p.not_before, 0) > :nowMilliseconds)
         ORDER BY p.message_id DESC LIMIT 1)
         """
 

@@ -30,7 +30,9 @@ extension QueueFile {
             throw DatabaseFile.Unusable(description: "\(path) cannot be copied to \(file): \(error)")
         }
         try sync(draft)
-        guard link(draft, file) == 0 else { throw unusable("\(file) cannot be made", errno) }
+        // A file system without hard links: nearly as good.
+        let isMade = link(draft, file) == 0 || ([EPERM, ENOTSUP, ENOSYS].contains(errno) && rename(draft, file) == 0)
+        guard isMade else { throw unusable("\(file) cannot be made", errno) }
         let folder = (file as NSString).deletingLastPathComponent
         try sync(folder.isEmpty ? "." : folder)
     }

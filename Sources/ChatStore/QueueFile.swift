@@ -134,30 +134,63 @@ package struct QueueFile: Sendable {
     /// Makes failed, expired and cancelled entries pending again, at once and with attempts from zero; also lets pending ones
     /// that wait for a repeat go now. In steps; `progress` is told how many so far.
     ///
-    /// An expired one has no time any more after which it is not worth sending. Those of a notification that was cancelled
-    /// stay cancelled, also where they are named: whoever wants it after all sends it again.
+    /// An expired one has no time any more after which it is not worth sending; the others keep theirs. Those of a notification
+    /// that was cancelled stay cancelled, also where they are named: whoever wants it after all sends it again. So do those of
+    /// a device that has unregistered.
     package func retry(_ selection: Selection, progress: (Int) -> Void) throws -> Int {
         try change(
             selection,
             where: """
                 (q.state IN ('failed', 'expired', 'cancelled')
                     OR (q.state = 'pending' AND q.not_before IS NOT NULL AND q.attempts > 0))
+                AND NOT (q.state = 'cancelled' AND q.reason IS '\(LeftWork.unregistered)')
                 AND NOT EXISTS (SELECT 1 FROM notifications n
                     WHERE n.notification_id = q.notification AND n.time_cancelled IS NOT NULL)
                 """,
             """
             UPDATE push_queue AS q SET state = 'pending', attempts = 0, unanswered = 0, refused = 0, not_before = NULL,
                 time_settled = NULL, hint = NULL, connection_epoch = NULL, identifier = NULL,
-                expires_at = CASE WHEN expires_at <> 0 AND expires_at <= :seconds THEN NULL ELSE expires_at END
-            """, ["seconds": clock().seconds], progress)
+                expires_at = CASE WHEN state = 'expired' THEN NULL ELSE expires_at END
+            """, [:], progress)
     }
 
-    /// Takes back pending entries.
+    /// Takes back pending entries. Where a whole notification is meant, also those that are not queued yet.
     package func cancel(_ selection: Selection, progress: (Int) -> Void) throws -> Int {
-        try change(
+        if case .matching(let filter) = selection, let notification = filter.notification,
+            filter == Filter(notification: notification)
+        {
+            return try cancel(notification, progress: progress)
+        }
+        return try change(
             selection, where: "q.state = 'pending'",
             "UPDATE push_queue AS q SET state = 'cancelled', reason = :reason, time_settled = :now",
             ["reason": LeftWork.cancelled, "now": clock().sqlText], progress)
+    }
+
+    /// As the provider API does it; a relay that runs does the same, and what one has done the other finds done.
+    private func cancel(_ notification: NotificationID, progress: (Int) -> Void) throws -> Int {
+        _ = try write { db in try NotificationCancellation.begin(notification, now: clock(), db) }
+        var cancelled = 0
+        while true {
+            let step = try write { db in
+                try NotificationCancellation.unfinished(notification, db)?.step(now: clock(), db)
+            }
+            cancelled += step?.endings.count ?? 0
+            progress(cancelled)
+            guard step?.hasMore == true else { return cancelled }
+        }
+    }
+
+    /// In a transaction that waits for others at its beginning, not in its middle.
+    private func write<Value>(_ body: (Database) throws -> Value) throws -> Value {
+        try queue.inDatabase { db in
+            var value: Value?
+            try db.inTransaction(.immediate) {
+                value = try body(db)
+                return .commit
+            }
+            return value!
+        }
     }
 
     /// Deletes entries that are settled (sent, failed, expired, cancelled), those settled longer ago than `age`.
@@ -182,17 +215,11 @@ package struct QueueFile: Sendable {
     ) throws -> Int {
         var changed = 0
         func change(_ entries: [Int64]) throws {
-            changed += try queue.inDatabase { db in
-                var count = 0
-                try db.inTransaction(.immediate) {
-                    try db.cachedStatement(
-                        sql:
-                            "\(statement) WHERE q.message_id IN (SELECT value FROM json_each(:entries)) AND (\(condition))"
-                    ).execute(arguments: arguments + ["entries": Self.json(entries)])
-                    count = db.changesCount
-                    return .commit
-                }
-                return count
+            changed += try write { db in
+                try db.cachedStatement(
+                    sql: "\(statement) WHERE q.message_id IN (SELECT value FROM json_each(:entries)) AND (\(condition))"
+                ).execute(arguments: arguments + ["entries": Self.json(entries)])
+                return db.changesCount
             }
             progress(changed)
         }

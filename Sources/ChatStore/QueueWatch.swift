@@ -66,7 +66,7 @@ extension SQLiteStore {
                 do throws(ChatError) {
                     try await resumeWork()
                 } catch  where !Task.isCancelled {
-                    logger.warning("unfinished fan-outs could not be read", metadata: ["error": "\(error)"])
+                    logger.warning("unfinished work could not be read", metadata: ["error": "\(error)"])
                 } catch {}
             }
             round += 1

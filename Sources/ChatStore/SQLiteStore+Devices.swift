@@ -38,7 +38,7 @@ extension SQLiteStore: DeviceStore {
                     sql: """
                         UPDATE push_queue SET state = 'cancelled', reason = ?, time_settled = ?
                         WHERE device = ? AND state = 'pending' RETURNING app
-                        """), arguments: [Self.unregistered, clock().sqlText, device.id])
+                        """), arguments: [LeftWork.unregistered, clock().sqlText, device.id])
             try db.cachedStatement(
                 sql: """
                     UPDATE active_users SET device_token = '0'
@@ -46,15 +46,12 @@ extension SQLiteStore: DeviceStore {
                     """
             ).execute(arguments: [token.description, device.app])
             try db.cachedStatement(sql: "DELETE FROM devices WHERE device_id = ?").execute(arguments: [device.id])
-            return cancelled.map { Ending(app: AppName($0), state: .cancelled, reason: Self.unregistered) }
+            return cancelled.map { Ending(app: AppName($0), state: .cancelled, reason: LeftWork.unregistered) }
         }
         guard let endings else { return false }
         count(endings)
         return true
     }
-
-    /// The reason of pushes that their device's end took back.
-    private static let unregistered = "Unregistered"
 
     package func edit(
         _ token: DeviceToken, app: AppName?, _ edit: DeviceEdit

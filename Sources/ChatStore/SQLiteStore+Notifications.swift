@@ -20,6 +20,13 @@ extension SQLiteStore: NotificationStore {
         return receipt
     }
 
+    package func earlier(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt? {
+        var request = request
+        request.audience = request.audience.distinct
+        let wanted = request
+        return try await read { [clock] db in try NotificationRecord.earlier(wanted, now: clock(), db) }
+    }
+
     /// The notification and its first pushes.
     private func insert(
         _ request: NotificationRequest, estimate: Int, _ db: Database

@@ -53,7 +53,9 @@ extension SQLiteStore: PushQueue {
                     SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.unanswered,
                         q.chat_message IS NOT NULL, d.time_deactivated IS NOT NULL, q.reason IS ?,
                         q.push_type, q.collapse_id, q.apns_id, q.notification,
-                        CASE WHEN q.device IS NULL AND q.notification IS NULL THEN d.device_id END
+                        CASE WHEN q.device IS NULL AND q.notification IS NULL THEN d.device_id END,
+                        q.device IS NOT NULL AND d.device_id IS NULL
+                            AND NOT EXISTS (SELECT 1 FROM devices e WHERE e.device_id = q.device)
                     FROM push_queue q
                     LEFT JOIN devices d ON d.app = q.app
                         -- Another program may have written the token as Apple prints it.

@@ -28,7 +28,10 @@ extension SQLiteStore {
             of: Self.retentionStep,
             """
             DELETE FROM push_queue WHERE message_id IN (
-                SELECT message_id FROM push_queue WHERE time_settled IS NOT NULL AND time_settled < ?2
+                SELECT message_id FROM push_queue q WHERE time_settled IS NOT NULL AND time_settled < ?2
+                    -- What is there keeps a notification that is still being queued from going to a device twice.
+                    AND NOT EXISTS (SELECT 1 FROM notifications n
+                        WHERE n.notification_id = q.notification AND n.work = 'queue')
                 ORDER BY time_settled LIMIT ?1)
             """, before: settled)
         // Ids grow with time, so the oldest stand first and no index on the time is needed.

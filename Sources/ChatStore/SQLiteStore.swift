@@ -17,15 +17,18 @@ package final class SQLiteStore: Sendable {
         package var retry: RetryPolicy
         /// Whose entries another program's are, which says nothing of apps.
         package var defaultApp: AppName
+        /// The apps that there are; nil for any.
+        package var apps: Set<AppName>?
 
         package init(
             payload: @escaping @Sendable (AppName) -> AlertPayload, expiration: Duration? = nil,
-            retry: RetryPolicy = RetryPolicy(), defaultApp: AppName = .default
+            retry: RetryPolicy = RetryPolicy(), defaultApp: AppName = .default, apps: Set<AppName>? = nil
         ) {
             self.payload = payload
             self.expiration = expiration
             self.retry = retry
             self.defaultApp = defaultApp
+            self.apps = apps
         }
     }
 

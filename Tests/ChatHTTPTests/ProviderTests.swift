@@ -138,6 +138,26 @@ struct ProviderTests {
             ])
     }
 
+    @Test(
+        "What has expired is refused, but a repeat of what was accepted in time has its answer",
+        arguments: [true, false])
+    func lateRepeat(isKnown: Bool) async throws {
+        let relay = Relay(
+            ScriptedStore(
+                provider: Provider(
+                    earlier: { () throws(ChatError) in
+                        isKnown ? NotificationReceipt(id: 9, devices: 2, isRepeat: true) : nil
+                    })), settings: ChatHTTPSettings(adminToken: "geheim"))
+        let body = #"{"to":{"all":true},"alert":"x","expiration":1779999999}"#
+        let answer = try await relay.send(
+            .post, "/v1/notifications",
+            headers: [
+                .contentType: "application/json", .authorization: "Bearer geheim", .idempotencyKey: "k",
+            ], body: Array(body.utf8))
+        #expect(answer.status == (isKnown ? .accepted : .badRequest), "\(answer.text)")
+        if !isKnown { #expect(answer.text.contains("must not lie in the past")) }
+    }
+
     @Test("A notification: the payload is made, the answer says where its record is")
     func send() async throws {
         let relay = Self.scripted()
@@ -365,7 +385,10 @@ private struct OneSession: SessionVerifier {
 struct SessionRegistrationTests {
     private static func relay() -> Relay {
         var relay = Relay(
-            ScriptedStore(join: {}, update: {}, register: { .created }, provider: Provider(unregister: { true })))
+            ScriptedStore(
+                join: {}, update: {}, register: { .created },
+                provider: Provider(
+                    unregister: { true }, device: { () throws(ChatError) in throw .notFound("device") })))
         relay.sessions = OneSession()
         return relay
     }
@@ -412,8 +435,27 @@ struct SessionRegistrationTests {
                         member: member, token: device, nickname: Nickname(stored: "A"), code: SecretCode(stored: "c"),
                         user: alice)),
                 .update(member, device, ClientInfo(), alice), .register(registration), .register(registration),
-                .unregister(device, .default),
+                .device(device, .default), .unregister(device, .default),
             ])
+    }
+
+    @Test(
+        "Another user's device is not a session's to unregister", arguments: [("alice", 200), ("bob", 403), (nil, 200)])
+    func owner(user: String?, status: Int) async throws {
+        let device = Device(
+            id: 1, token: try Sample.device, app: .default, user: user.map(UserReference.init(stored:)),
+            clientInfo: nil,
+            serverInfo: nil, tags: [], createdAt: Sample.time, registeredAt: Sample.time, deactivatedAt: nil,
+            deactivatedReason: nil)
+        var relay = Relay(
+            ScriptedStore(provider: Provider(unregister: { true }, device: { () throws(ChatError) in device })))
+        relay.sessions = OneSession()
+        let answer = try await relay.send(
+            .post, "/push_chat_service.php",
+            headers: [.contentType: "application/x-www-form-urlencoded", .authorization: "Bearer good"],
+            body: Array("cmd=unregister&token=\(Sample.token)".utf8))
+        #expect(answer.status.code == status, "\(answer.text)")
+        #expect(relay.store.calls.count == (status == 200 ? 2 : 1))
     }
 
     @Test("A member who is in needs no token to speak and to leave")

@@ -118,6 +118,16 @@ struct DeviceRegistryTests {
         #expect(try bench.fixture.value("SELECT count(*) FROM device_tags") == 0)
         #expect(try bench.fixture.value("SELECT count(*) FROM active_users WHERE device_token = '0'") == 2)
         #expect(try await bench.store.post(StoreFixture.post(1, "ho")).queued == 0)
+        // What was under way when its device went, and comes back, goes no further.
+        _ = try await bench.store.settle([
+            Verdict(connection: ConnectionEpoch(1), identifiers: 1...1, outcome: .notProcessed)
+        ])
+        let lease = try await bench.store.lease(app: .default, for: StoreFixture.slot(2))
+        #expect(lease.pushes.isEmpty && lease.refused.map(\.reason) == ["Unregistered"])
+        #expect(try bench.queued("state = 'cancelled'").sorted() == ["1", "2", "2"])
+        // Retrying brings none of it back.
+        let file = try QueueFile(path: bench.fixture.path)
+        #expect(try file.retry(.matching(QueueFile.Filter()), progress: { _ in }) == 0)
         // It comes back as another device.
         _ = try await register(2)
         #expect(try await device(2).id > 2)

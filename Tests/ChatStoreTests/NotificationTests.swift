@@ -1,8 +1,9 @@
 import ChatDomain
-import ChatStore
 import Foundation
 import GRDB
 import Testing
+
+@testable import ChatStore
 
 @Suite("Notifications", .timeLimit(.minutes(1)))
 struct NotificationTests {
@@ -218,6 +219,47 @@ struct NotificationTests {
         #expect(try await bench.store.send(request).devices == 1)
     }
 
+    @Test("What is scheduled for later is not what a device got last")
+    func unchangedScheduled() async throws {
+        try await bench.register([1])
+        var later = bench.request(.all)
+        later.notBefore = bench.now + .seconds(3600)
+        _ = try await bench.store.send(later)
+        var request = bench.request(.all)
+        request.skipsUnchanged = true
+        #expect(try await bench.store.send(request).devices == 1)
+        #expect(try await bench.store.send(request).devices == 0)
+    }
+
+    @Test("Devices of apps that are not configured any more are left out; those of `default` are the default app's")
+    func apps() async throws {
+        try await bench.register([1], tags: ["t"])
+        try await bench.register([2], app: "old", user: "ann", tags: ["t"])
+        try await bench.register([3], app: "chat", tags: ["t"])
+        try await bench.store.join(StoreFixture.join(4, app: "old"))
+        try await bench.store.join(StoreFixture.join(5, app: "chat"))
+        try bench.store.close()
+        let store = try bench.fixture.open(defaultApp: AppName("chat"), apps: [AppName("chat")])
+        let room = try SecretCode(parsing: "room")
+        for (audience, expected) in [
+            (.all, ["1", "3", "5"]), (.users([user("ann")]), []), (.tags([tag("t")]), ["1", "3"]), (.room(room), ["5"]),
+            (.tokens([try StoreFixture.token(2), try StoreFixture.token(9)]), ["9"]),
+        ] as [(Audience, [String])] {
+            let receipt = try await store.send(bench.request(audience))
+            #expect(try bench.queued("notification = \(receipt.id)") == expected)
+            #expect(receipt.devices == expected.count)
+        }
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE app <> 'chat'") == 0)
+    }
+
+    @Test("A user whose name is composed otherwise is the same user")
+    func composed() async throws {
+        let (one, other) = (try UserReference(parsing: "e\u{301}"), try UserReference(parsing: "\u{E9}"))
+        _ = try await bench.store.register(
+            RegistrationRequest(token: StoreFixture.token(1), app: .default, edit: DeviceEdit(user: .set(one))))
+        #expect(try await bench.send(.users([other, one])).devices == 1)
+    }
+
     @Test("Its deliveries come in pages, registered or not, each exactly once; by state, too")
     func deliveries() async throws {
         try await bench.register(1...5)
@@ -252,6 +294,21 @@ struct NotificationTests {
             #expect(error?.code == .notFound)
         }
         #expect(try await bench.store.deliveries(of: 7, in: nil, after: nil, limit: 10).items.isEmpty)
+    }
+
+    @Test("Retention leaves what keeps a notification that is still being queued from going to a device twice")
+    func retentionAmidFanout() async throws {
+        try await bench.register([1], tags: ["a", "b"])
+        try await bench.register(2...NotificationFanout.step + 2, tags: ["a"])
+        let id = try await bench.store.accept(bench.request(.tags([tag("a"), tag("b")])), steps: 1)
+        _ = try bench.fixture.query(
+            "UPDATE push_queue SET state = 'sent', time_sent = '2027-01-01', time_settled = '2027-01-01'")
+        bench.fixture.advance(.seconds(100 * 86_400))
+        #expect(try await bench.store.applyRetention(messages: .seconds(1), queue: .seconds(1)).pushes == 0)
+        try await bench.store.resumeWork()
+        _ = try await bench.finish(id)
+        #expect(try bench.queued("ltrim(device_token, 'a') = '1'") == ["1"])
+        #expect(try await bench.store.applyRetention(messages: .seconds(1), queue: .seconds(1)).pushes > 0)
     }
 
     @Test("Retention takes a notification when its pushes are gone, and not before")

@@ -210,4 +210,33 @@ struct QueueFileTests {
             "\($0)".contains("cannot be written")
         }
     }
+
+    @Test("A retry takes the time limit from what has expired, and from nothing else")
+    func retryAndExpiration() async throws {
+        _ = try bench.fixture.query(
+            """
+            INSERT INTO push_queue (device_token, payload, state, expires_at, time_settled) VALUES
+                ('aa', '{}', 'failed', 5, '2027-01-01'), ('aa', '{}', 'expired', 5, '2027-01-01')
+            """)
+        #expect(try file.retry(.matching(QueueFile.Filter()), progress: { _ in }) == 2)
+        #expect(
+            try bench.fixture.query("SELECT expires_at FROM push_queue ORDER BY message_id").map { $0[0] as Int64? }
+                == [5, nil])
+    }
+
+    @Test("To cancel a whole notification is to cancel what is not queued yet, too", arguments: [true, false])
+    func cancelNotification(isRelayRunning: Bool) async throws {
+        try bench.fill(2000)
+        let id = try await bench.store.accept(bench.request(.all), steps: 1)
+        let seen = Mutex(0)
+        let count = try file.cancel(.matching(QueueFile.Filter(notification: id))) { count in
+            seen.withLock { $0 = count }
+        }
+        #expect(count == NotificationFanout.step && seen.withLock { $0 } == count)
+        if isRelayRunning { try await bench.store.resumeWork() }
+        let status = try await bench.finish(id)
+        #expect(status.state == .cancelled)
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == NotificationFanout.step)
+        #expect(try file.cancel(.matching(QueueFile.Filter(notification: id)), progress: { _ in }) == 0)
+    }
 }

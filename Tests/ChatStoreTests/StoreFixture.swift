@@ -22,7 +22,8 @@ final class StoreFixture: Sendable {
     }
 
     func open(
-        _ schema: Schema = .current, defaultApp: AppName = .default, namesMessage: Bool = false
+        _ schema: Schema = .current, defaultApp: AppName = .default, namesMessage: Bool = false,
+        apps: Set<AppName>? = nil
     ) throws -> SQLiteStore {
         try SQLiteStore(
             file: DatabaseFile(path: path, schema: schema),
@@ -30,7 +31,7 @@ final class StoreFixture: Sendable {
                 SQLiteStore.Settings(
                     payload: { _ in AlertPayload(limit: 2048, namesMessage: namesMessage) },
                     retry: RetryPolicy(attempts: 10),
-                    defaultApp: defaultApp)
+                    defaultApp: defaultApp, apps: apps)
             },
             clock: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }

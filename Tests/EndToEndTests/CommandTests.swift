@@ -35,10 +35,14 @@ struct CommandTests {
         let json = try #require(try JSONSerialization.jsonObject(with: late.output) as? [String: Any])
         #expect(json["id"] as? Int == 3)
 
-        let repeated = try await send("--all", "--alert", "y", "--idempotency-key", "k", "--not-before", "1h")
-        let again = try await send("--all", "--alert", "y", "--idempotency-key", "k", "--not-before", "2h")
-        #expect(
-            repeated.status == 0 && again.status == 1 && again.errors.contains("Idempotency-Key"), "\(again.errors)")
+        let nobody = try await send("--user", "nobody", "--alert", "x", "--wait")
+        #expect(nobody.status == 1 && nobody.errors.contains("no device is meant"), "\(nobody.errors)")
+
+        let first = try await send("--all", "--alert", "y", "--idempotency-key", "k")
+        let again = try await send("--all", "--alert", "y", "--idempotency-key", "k")
+        #expect((first.status, again.status) == (0, 0) && first.text == again.text)
+        let other = try await send("--all", "--alert", "z", "--idempotency-key", "k")
+        #expect(other.status == 1 && other.errors.contains("Idempotency-Key"), "\(other.errors)")
     }
 
     @Test("Without a relay, or without its token, it is said what to do", .timeLimit(.minutes(1)))

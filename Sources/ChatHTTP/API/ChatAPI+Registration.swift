@@ -37,6 +37,7 @@ extension ChatAPI {
             let edit = DeviceEdit(user: user.map { .set($0) } ?? .keep, clientInfo: note)
             result = try await store.register(RegistrationRequest(token: token, app: app, edit: edit)).rawValue
         case .unregister:
+            if let user { try await requireOwner(user, of: token, app) }
             result = try await store.unregister(token, app: app) ? "unregistered" : "unknown"
         }
         logger.info(
@@ -46,6 +47,21 @@ extension ChatAPI {
                 LogKeys.token: "\(token.shortened)", LogKeys.app: "\(app)", LogKeys.result: "\(result)",
             ])
         return Answers.ok(asJSON: call.wantsJSON)
+    }
+
+    /// Another user's device is not a session's to forget; one that is nobody's, or not known, is.
+    private func requireOwner(
+        _ user: UserReference, of token: DeviceToken, _ app: AppName
+    ) async throws(ChatError) {
+        let owner: UserReference?
+        do throws(ChatError) {
+            owner = try await store.device(token, app: app).user
+        } catch  where error.code == .notFound {
+            return
+        }
+        guard owner == nil || owner == user else {
+            throw ChatError(.forbidden, "This device is another user's", field: "token")
+        }
     }
 
     /// To register, unless the request says otherwise.

@@ -11,16 +11,25 @@ extension ProviderAPI {
             request, members: NotificationContent.fields.union(["to", "app", "skip_unchanged"]))
         let audience = try Audience(json: body.object["to"])
         let app = try app(body.text("app"))
-        let content = try NotificationContent(body.object, now: clock())
+        let key = try IdempotencyKey.text(request.headers)
+        let content = try NotificationContent(body.object, now: clock(), isRepeat: key != nil)
         for status in apps() where app == nil || status.app == app {
             try content.requireSize(atMost: status.limit(of: content.pushType), app: status.app)
         }
-        let receipt = try await store.send(
-            NotificationRequest(
-                audience: audience, app: app, payload: content.payload, pushType: content.pushType,
-                expiration: content.expiration, priority: content.priority, collapseID: content.collapseID,
-                notBefore: content.notBefore, skipsUnchanged: try body.flag("skip_unchanged"),
-                idempotencyKey: try IdempotencyKey.text(request.headers)))
+        let notification = NotificationRequest(
+            audience: audience, app: app, payload: content.payload, pushType: content.pushType,
+            expiration: content.expiration, priority: content.priority, collapseID: content.collapseID,
+            notBefore: content.notBefore, skipsUnchanged: try body.flag("skip_unchanged"), idempotencyKey: key)
+        let receipt: NotificationReceipt
+        if let end = content.expiration, end > 0, end <= clock().seconds {
+            // As a repeat it has its answer; as a new one it comes too late.
+            guard let earlier = try await store.earlier(notification) else {
+                throw ChatError.invalid("expiration", NotificationContent.isPast)
+            }
+            receipt = earlier
+        } else {
+            receipt = try await store.send(notification)
+        }
         logger.info(
             "notification accepted",
             metadata: [

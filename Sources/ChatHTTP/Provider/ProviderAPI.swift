@@ -17,8 +17,8 @@ struct ProviderAPI: Sendable {
     /// The app that a request names; nil if it names none.
     func app(_ name: String?) throws(ChatError) -> AppName? {
         guard let name else { return nil }
+        guard !name.isEmpty else { throw .invalid("app", "must not be empty") }
         do throws(ChatError) {
-            guard !name.isEmpty else { throw ChatError.invalid("app", "must not be empty") }
             return try resolveApp(name)
         } catch {
             throw .invalid("app", "names no app of this relay")

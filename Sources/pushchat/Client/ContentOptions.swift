@@ -122,10 +122,16 @@ struct ContentOptions: ParsableArguments {
         }
     }
 
+    private static let longest = Duration.seconds(3650 * 86_400)
+
+    /// Whether a flag counts from now, so that it means another time with every run.
+    var isRelative: Bool { [expires, notBefore].contains { $0.flatMap(DurationText.duration) != nil } }
+
     /// UNIX seconds.
     private static func moment(_ text: String, _ flag: String, _ now: Timestamp) throws -> JSONValue {
         if text == "0" { return .number(0) }
         if let duration = DurationText.duration(text) {
+            guard duration <= longest else { throw ValidationError("\(flag) \(text): must be at most ten years") }
             // Rounded up: at least as long as was said.
             return .number((now + duration).seconds + 1)
         }

@@ -35,7 +35,9 @@ struct NotificationWatch {
             status["next"] = nil
             try await report(status, state, counts, isOver: isOver)
             let lost = ["failed", "expired", "cancelled"].contains { counts[$0]?.integer != 0 }
-            guard isOver, !lost else { throw ExitCode(1) }
+            let isForNobody = devices(status) == 0 && counts["skipped"]?.integer == 0
+            if isForNobody { Output.note("no device is meant by that") }
+            guard isOver, !lost, !isForNobody else { throw ExitCode(1) }
             return
         }
     }
@@ -44,14 +46,13 @@ struct NotificationWatch {
         if json {
             Output.print(json: .object(status))
         } else {
-            let devices = status["devices"]?.integer ?? 0
-            print("notification \(id): \(Send.devices(devices)), \(Self.summary(counts))")
+            print("notification \(id): \(Send.devices(devices(status))), \(Self.summary(counts))")
             for state in ["failed", "expired"] where counts[state]?.integer != 0 {
                 try await list(state)
             }
         }
         if !isOver {
-            Output.note("it is still \(state); look again with: pushchat queue list --notification \(id)")
+            Output.note("it is still \(state); to look again: GET \(client.base)/v1/notifications/\(id)")
         }
     }
 
@@ -59,10 +60,12 @@ struct NotificationWatch {
         let page = try await client.call(.GET, "/v1/notifications/\(id)?state=\(state)&limit=\(Self.mostShown)")
         for case .object(let delivery) in page.object?["deliveries"]?.array ?? [] {
             let hint = delivery["hint"]?.text.map { " (\($0))" } ?? ""
-            print("\(delivery["token"]?.text ?? "") \(state) \(delivery["reason"]?.text ?? "")\(hint)")
+            print(Output.oneLine("\(delivery["token"]?.text ?? "") \(state) \(delivery["reason"]?.text ?? "")\(hint)"))
         }
         if page.object?["next"]?.integer != nil { Output.note("only the first \(Self.mostShown) are shown") }
     }
+
+    private func devices(_ status: JSONObject) -> Int64 { status["devices"]?.integer ?? 0 }
 
     /// `2 sent, 1 failed`: what there is, in the order of the states.
     static func summary(_ counts: JSONObject) -> String {

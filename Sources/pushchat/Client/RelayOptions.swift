@@ -42,8 +42,10 @@ struct RelayOptions: ParsableArguments {
 
     func client() throws -> RelayClient {
         let configuration = try configuration()
+        let token = configuration.admin.token?.text
+        if let relay { return RelayClient(base: try Self.base(relay), token: token) }
         return RelayClient(
-            base: try relay.map(Self.base) ?? configuration.localAddress, token: configuration.admin.token?.text)
+            base: configuration.localAddress, token: token, certificate: configuration.http.tls?.certificate)
     }
 
     private static func base(_ url: String) throws -> String {

@@ -78,7 +78,7 @@ struct Devices: AsyncParsableCommand {
                     device["registered_at"]?.text ?? "", Self.state(device),
                 ])
             }
-            table.end()
+            if !common.json { table.end() }
             if !complete { Output.note("only the first \(limit) are shown; --limit 0 shows all") }
         }
 
@@ -104,9 +104,9 @@ struct Devices: AsyncParsableCommand {
                 .GET, Common.path(token), [("app", common.app), ("limit", String(limit))])
             guard !common.json, let device = answer.object else { return Output.print(json: answer) }
             Output.print(fields: device.members.filter { !["deliveries", "next", "active"].contains($0.0) })
-            var table = OutputTable(DeliveryRow.head)
+            var table = OutputTable(DeliveryCells.head)
             for case .object(let delivery) in device["deliveries"]?.array ?? [] {
-                table.add(DeliveryRow.cells(delivery))
+                table.add(DeliveryCells.cells(delivery))
             }
             table.end()
         }
@@ -262,7 +262,7 @@ struct PagedList {
 }
 
 /// A push to a device in a table.
-enum DeliveryRow {
+enum DeliveryCells {
     static let head = ["ID", "STATE", "REASON", "ATTEMPTS", "QUEUED", "SETTLED", "FROM"]
 
     static func cells(_ delivery: JSONObject) -> [String] {

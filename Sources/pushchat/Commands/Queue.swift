@@ -63,7 +63,7 @@ struct Queue: ParsableCommand {
 
         func run() throws {
             let (filter, file) = (try which.filter(), try QueueFile.opened(options))
-            var table = OutputTable([DeliveryRow.head[0], "TOKEN"] + DeliveryRow.head.dropFirst())
+            var table = OutputTable([DeliveryCells.head[0], "TOKEN"] + DeliveryCells.head.dropFirst())
             var (count, cursor) = (0, Int64?.none)
             repeat {
                 let size = limit == 0 ? Self.page : min(limit - count, Self.page)
@@ -72,14 +72,14 @@ struct Queue: ParsableCommand {
                     if json {
                         print(JSONValue.object(delivery.json).description)
                     } else {
-                        let cells = DeliveryRow.cells(delivery.json)
+                        let cells = DeliveryCells.cells(delivery.json)
                         table.add([cells[0], delivery.token] + cells.dropFirst())
                     }
                 }
                 count += page.items.count
                 cursor = page.next
             } while cursor != nil && (limit == 0 || count < limit)
-            table.end()
+            if !json { table.end() }
             if cursor != nil { Output.note("only the first \(limit) are shown; --limit 0 shows all") }
         }
     }
@@ -209,7 +209,7 @@ struct Queue: ParsableCommand {
                 print("\(count) \(count == 1 ? "entry" : "entries") \(verb)")
             }
             // Named ones are expected to be there; of others there may be none.
-            if count < ids.count { throw ExitCode(1) }
+            if count < Set(ids).count { throw ExitCode(1) }
         }
     }
 }

@@ -46,6 +46,10 @@ struct Send: AsyncParsableCommand {
         guard let duration = DurationText.duration(timeout), duration > .zero else {
             throw ValidationError("--timeout \(timeout): must be a duration like 60s")
         }
+        if idempotencyKey != nil, content.isRelative {
+            throw ValidationError(
+                "--idempotency-key: a repeat has to say the same, so give --expires and --not-before as times.")
+        }
         if direct.direct {
             guard !audience.token.isEmpty else {
                 throw ValidationError("--direct knows no users, tags and rooms: give --token.")

@@ -4,6 +4,8 @@ import ChatDomain
 struct ConfigurationVariables {
     /// The tutorial's variable, asked when nothing else says which environment this is.
     static let fallbackEnvironment = "APPLICATION_ENV"
+    /// Those that choose the environment.
+    static let ofEnvironment: Set<String> = [SettingsTable.variablePrefix + "ENVIRONMENT", fallbackEnvironment]
 
     private(set) var layer: SettingLayer
     private(set) var problems: [ConfigurationError.Problem] = []

@@ -1,5 +1,6 @@
 import ArgumentParser
 import ChatDomain
+import Foundation
 
 /// The way to a gateway without a relay: an app's settings, as flags.
 struct DirectOptions: ParsableArguments {
@@ -73,6 +74,10 @@ struct DirectOptions: ParsableArguments {
     /// - Throws: ``Failure``.
     func app(named name: String?, _ relay: RelayOptions) throws -> AppConfiguration {
         let isWhole = certificate != nil || key != nil
+        if isWhole, relay.config != nil {
+            throw ValidationError("--config is for a configured app: leave out --certificate and --key.")
+        }
+        let variables = ProcessInfo.processInfo.environment
         let name = try name ?? (isWhole ? AppName.default.text : relay.configuration().defaultApp.text)
         guard AppName.isValid(name) else { throw ValidationError("--app \(name): is no name of an app") }
         let flags =
@@ -80,7 +85,9 @@ struct DirectOptions: ParsableArguments {
             + settings.map { ConfigurationFlag("apps.\(name).\($0.name)", $0.value, name: $0.flag) }
         let sources =
             isWhole
-            ? ConfigurationSources(flags: flags, variables: [:], searched: [])
+            ? ConfigurationSources(
+                flags: flags, variables: variables.filter { ConfigurationVariables.ofEnvironment.contains($0.key) },
+                searched: [])
             : ConfigurationSources(file: relay.config, flags: flags)
         let configuration = try Configuration.loaded(sources)
         guard let app = configuration.app(AppName(name)) else {

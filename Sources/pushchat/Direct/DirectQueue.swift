@@ -169,6 +169,7 @@ struct DirectResult: Sendable, Hashable {
     }
 
     var line: String {
-        ["\(token)", outcome.rawValue, reason, hint.map { "(\($0))" }].compactMap { $0 }.joined(separator: " ")
+        Output.oneLine(
+            ["\(token)", outcome.rawValue, reason, hint.map { "(\($0))" }].compactMap { $0 }.joined(separator: " "))
     }
 }

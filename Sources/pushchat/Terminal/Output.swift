@@ -24,10 +24,16 @@ enum Output {
         FileHandle.standardError.write(Data((text + "\n").utf8))
     }
 
+    /// What others wrote must not end a line, nor speak to the terminal.
+    static func oneLine(_ text: String) -> String {
+        String(
+            String.UnicodeScalarView(text.unicodeScalars.map { $0.properties.generalCategory == .control ? " " : $0 }))
+    }
+
     private static func text(_ value: JSONValue) -> String? {
         switch value {
         case .null: nil
-        case .string(let text): text
+        case .string(let text): oneLine(text)
         case .array(let values): values.isEmpty ? nil : values.compactMap(text).joined(separator: ",")
         default: value.description
         }
@@ -55,7 +61,7 @@ struct OutputTable {
     }
 
     mutating func add(_ row: [String]) {
-        let row = row.map(Self.oneLine)
+        let row = row.map(Output.oneLine)
         guard inColumns else { return write(row.joined(separator: "\t")) }
         rows.append(row)
         if rows.count >= Self.block { flush() }
@@ -81,12 +87,6 @@ struct OutputTable {
             let text = cells.joined(separator: "  ")
             write(String(text[..<(text.lastIndex { $0 != " " }.map(text.index(after:)) ?? text.startIndex)]))
         }
-    }
-
-    /// What others wrote must not end a row, nor speak to the terminal.
-    private static func oneLine(_ text: String) -> String {
-        String(
-            String.UnicodeScalarView(text.unicodeScalars.map { $0.properties.generalCategory == .control ? " " : $0 }))
     }
 }
 

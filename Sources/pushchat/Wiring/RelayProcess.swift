@@ -234,7 +234,8 @@ final class LiveConfiguration: Sendable {
                 }, adminToken: configuration.admin.token?.text),
             store: SQLiteStore.Settings(
                 payload: { payloads[$0] ?? smallest },
-                expiration: configuration.push.expiration, defaultApp: configuration.defaultApp),
+                expiration: configuration.push.expiration, defaultApp: configuration.defaultApp,
+                apps: Set(configuration.apps.map(\.name))),
             apps: AppDirectory(configuration, topics: topics), sessions: sessions)
     }
 }

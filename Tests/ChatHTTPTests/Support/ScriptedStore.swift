@@ -17,6 +17,7 @@ final class ScriptedStore: RoomStore, DeviceStore, NotificationStore, RelayFigur
         case devices(DeviceFilter, after: Int64?, limit: Int)
         case history(Int64, before: Int64?, limit: Int)
         case send(NotificationRequest)
+        case earlier(NotificationRequest)
         case notification(NotificationID)
         case deliveries(NotificationID, PushState?, after: Int64?, limit: Int)
         case cancel(NotificationID)
@@ -90,6 +91,9 @@ final class ScriptedStore: RoomStore, DeviceStore, NotificationStore, RelayFigur
     func send(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt {
         try await run(.send(request), provider.send)
     }
+    func earlier(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt? {
+        try await run(.earlier(request), provider.earlier)
+    }
     func notification(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
         try await run(.notification(id), provider.notification)
     }
@@ -124,6 +128,7 @@ struct Provider: Sendable {
     var devices: ScriptedStore.Answer<Page<Device>>?
     var deliveries: ScriptedStore.Answer<Page<Delivery>>?
     var send: ScriptedStore.Answer<NotificationReceipt>?
+    var earlier: ScriptedStore.Answer<NotificationReceipt?>?
     var notification: ScriptedStore.Answer<NotificationStatus>?
     var cancel: ScriptedStore.Answer<NotificationStatus>?
     var depths: ScriptedStore.Answer<[QueueDepth]>?

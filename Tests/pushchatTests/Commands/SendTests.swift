@@ -80,6 +80,14 @@ import Testing
             (["--all", "--alert", "x", "--custom", "{"], "--custom is no JSON"),
             (["--all", "--payload", "@/nowhere.json"], "--payload names /nowhere.json, which does not exist"),
             (["--all", "--alert", "x", "--expires", "soon"], "--expires soon: must be a duration like 1h"),
+            (
+                ["--all", "--alert", "x", "--expires", "106751991167d"],
+                "--expires 106751991167d: must be at most ten years"
+            ),
+            (
+                ["--all", "--alert", "x", "--expires", "1h", "--idempotency-key", "k"],
+                "--idempotency-key: a repeat has to"
+            ),
             (["--all", "--alert", "x", "--timeout", "0s"], "--timeout 0s: must be a duration like 60s"),
             (["--all", "--alert", "x", "--key", "k.p8"], "--key is for --direct."),
             (["--direct", "--all", "--alert", "x"], "--direct knows no users, tags and rooms: give --token."),
@@ -101,6 +109,7 @@ import Testing
             (["--certificate", "AuthKey_ABC123DEFG.p8", "--port", "0"], "--port: apps.default.port is \"0\""),
             ([], "app default has no certificate and no key: give --certificate or --key"),
             (["--app", "other"], "no app other is configured"),
+            (["--config", "pushchat.yaml", "--key", "AuthKey_ABC123DEFG.p8"], "--config is for a configured app"),
         ])
     func credentials(arguments: [String], expected: String) throws {
         let folder = FileManager.default.temporaryDirectory.appending(path: "direct-\(UUID().uuidString)")
@@ -109,9 +118,13 @@ import Testing
         let (key, empty) = (folder.appending(path: "AuthKey_ABC123DEFG.p8"), folder.appending(path: "pushchat.yaml"))
         try Data("key".utf8).write(to: key)
         try Data("environment: development\n".utf8).write(to: empty)
-        let arguments = arguments.map { $0 == "AuthKey_ABC123DEFG.p8" ? key.path : $0 }
-        let command = try Self.command(
-            ["--direct", "--token", Self.token, "--alert", "x", "--config", empty.path] + arguments)
+        var arguments = arguments.map {
+            $0 == "AuthKey_ABC123DEFG.p8" ? key.path : $0 == "pushchat.yaml" ? empty.path : $0
+        }
+        if !arguments.contains(where: { $0 == "--key" || $0 == "--certificate" }) {
+            arguments += ["--config", empty.path]
+        }
+        let command = try Self.command(["--direct", "--token", Self.token, "--alert", "x"] + arguments)
         let error = #expect(throws: (any Error).self) {
             try command.direct.app(named: command.app, command.relay)
         }
