@@ -19,6 +19,11 @@ package struct MemberID: Sendable, Hashable, CustomStringConvertible {
         self.text = String(decoding: digits.map { $0 | 0x20 }, as: UTF8.self)
     }
 
+    /// An id that was checked before it was stored.
+    package init(stored text: String) {
+        self.text = text
+    }
+
     package var description: String { text }
 }
 

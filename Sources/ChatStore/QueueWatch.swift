@@ -60,6 +60,7 @@ extension SQLiteStore {
             if let version, version != seen {
                 if await adopt() { seen = version }
                 announceArrivals()
+                changes.anything()
             }
             if round.isMultiple(of: Self.safetyNet) {
                 announceArrivals()

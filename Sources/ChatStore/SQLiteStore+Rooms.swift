@@ -3,7 +3,7 @@ import GRDB
 
 extension SQLiteStore: RoomStore {
     package func join(_ request: JoinRequest) async throws(ChatError) {
-        try await writer.perform { [clock] db in
+        let changed = try await writer.perform { [clock] db -> [SecretCode] in
             let now = clock().sqlText
             try Self.requireRoom(in: request.code, for: request.member, db)
             let token = try Self.register(
@@ -20,9 +20,8 @@ extension SQLiteStore: RoomStore {
                 token, request.nickname.text, client.address, client.appVersion, client.osVersion, client.deviceModel,
                 now, request.member.text, request.code.text, request.app.text,
             ])
-            guard db.changesCount == 0 else { return }
-            try db.cachedStatement(sql: "DELETE FROM active_users WHERE udid = ?")
-                .execute(arguments: [request.member.text])
+            guard db.changesCount == 0 else { return [] }
+            let earlier = try Self.remove(request.member, db)
             try db.cachedStatement(
                 sql: """
                     INSERT INTO active_users (udid, device_token, nickname, secret_code, ip_address, app, app_version,
@@ -33,14 +32,23 @@ extension SQLiteStore: RoomStore {
                 request.member.text, token, request.nickname.text, request.code.text, client.address,
                 request.app.text, client.appVersion, client.osVersion, client.deviceModel, now, now,
             ])
+            return [request.code] + (earlier.map { [$0] } ?? [])
         }
+        if !changed.isEmpty { changes.membership(of: request.member, changed) }
     }
 
     package func leave(_ member: MemberID) async throws(ChatError) -> Bool {
-        try await writer.perform { db in
-            try db.cachedStatement(sql: "DELETE FROM active_users WHERE udid = ?").execute(arguments: [member.text])
-            return db.changesCount > 0
-        }
+        let room = try await writer.perform { db in try Self.remove(member, db) }
+        if let room { changes.membership(of: member, [room]) }
+        return room != nil
+    }
+
+    /// - Returns: the room that it was in.
+    private static func remove(_ member: MemberID, _ db: Database) throws -> SecretCode? {
+        try String.fetchOne(
+            db.cachedStatement(sql: "DELETE FROM active_users WHERE udid = ? RETURNING secret_code"),
+            arguments: [member.text]
+        ).map(SecretCode.init(stored:))
     }
 
     package func update(
@@ -66,8 +74,9 @@ extension SQLiteStore: RoomStore {
     }
 
     package func post(_ request: PostRequest) async throws(ChatError) -> PostReceipt {
-        let (receipt, hasMore) = try await writer.perform { [self] db in try insert(request, db) }
+        let (receipt, room, hasMore) = try await writer.perform { [self] db in try insert(request, db) }
         if receipt.queued > 0 { announceArrivals() }
+        changes.message(in: room)
         if hasMore { continueWork(.message(receipt.message)) }
         return receipt
     }
@@ -158,8 +167,8 @@ extension SQLiteStore: RoomStore {
     }
 
     /// The message, and pushes for the first members of its room.
-    /// - Returns: the receipt, and whether members are left for later steps.
-    private func insert(_ request: PostRequest, _ db: Database) throws -> (PostReceipt, Bool) {
+    /// - Returns: the receipt, the room, and whether members are left for later steps.
+    private func insert(_ request: PostRequest, _ db: Database) throws -> (PostReceipt, SecretCode, Bool) {
         let member = try Row.fetchOne(
             db.cachedStatement(sql: "SELECT nickname, secret_code FROM active_users WHERE udid = ?"),
             arguments: [request.member.text])
@@ -176,7 +185,7 @@ extension SQLiteStore: RoomStore {
                         .idempotencyConflict, "Idempotency-Key was used before, for another text or room",
                         field: "Idempotency-Key")
                 }
-                return (PostReceipt(message: earlier[0], isRepeat: true, queued: 0), false)
+                return (PostReceipt(message: earlier[0], isRepeat: true, queued: 0), SecretCode(stored: code), false)
             }
         }
         let now = clock()
@@ -204,6 +213,8 @@ extension SQLiteStore: RoomStore {
                 """
         ).execute(arguments: [now.sqlText, request.client.address, request.member.text])
         let queued = try fanout.insert(entries, now: now, settings(), db)
-        return (PostReceipt(message: message, isRepeat: false, queued: queued), entries.hasMore)
+        return (
+            PostReceipt(message: message, isRepeat: false, queued: queued), SecretCode(stored: code), entries.hasMore
+        )
     }
 }

@@ -43,6 +43,8 @@ package final class SQLiteStore: Sendable {
     let tally = Mutex(OutcomeTally())
     /// Apps whose next lease is for entries that have made trouble.
     let turns = Mutex<Set<AppName>>([])
+    /// What happens in rooms, for who shows it.
+    let changes = RoomChangeLog()
     private let subscribers = Mutex<[Int: AsyncStream<Void>.Continuation]>([:])
     private let nextSubscriber = Atomic(0)
 

@@ -1,0 +1,61 @@
+/// Where a member is, for a stream of its room.
+package struct RoomPlace: Sendable, Hashable {
+    package let code: SecretCode
+    /// What came before is not the member's to read.
+    package let historyFrom: MessageID
+    /// The room's last message.
+    package let last: MessageID
+
+    package init(code: SecretCode, historyFrom: MessageID, last: MessageID) {
+        self.code = code
+        self.historyFrom = historyFrom
+        self.last = last
+    }
+}
+
+/// A message with its writer, for whoever shows it to several members.
+package struct RoomMessage: Sendable, Hashable {
+    package let id: MessageID
+    package let sender: MemberID
+    package let nickname: String
+    package let text: String
+    package let sentAt: Timestamp
+
+    package init(id: MessageID, sender: MemberID, nickname: String, text: String, sentAt: Timestamp) {
+        self.id = id
+        self.sender = sender
+        self.nickname = nickname
+        self.text = text
+        self.sentAt = sentAt
+    }
+}
+
+/// What has happened in rooms since it was asked last.
+package struct RoomChanges: Sendable, Hashable {
+    /// Rooms with new messages.
+    package var messages: Set<SecretCode> = []
+    /// Rooms that somebody has entered or left.
+    package var memberships: Set<SecretCode> = []
+    /// Who has entered or left.
+    package var members: Set<MemberID> = []
+    /// Another process has written something: any of these, in any room.
+    package var isUnknown = false
+
+    package init() {}
+
+    package var isEmpty: Bool { messages.isEmpty && memberships.isEmpty && members.isEmpty && !isUnknown }
+}
+
+/// Says what happens in rooms as it happens. For one listener.
+package protocol RoomFeed: Sendable {
+    /// Throws ``ChatError/Code/notJoined``.
+    func place(of member: MemberID) async throws(ChatError) -> RoomPlace
+    /// Those after an id, in order.
+    func messages(
+        in room: SecretCode, after: MessageID, limit: Int
+    ) async throws(ChatError) -> [RoomMessage]
+    func memberCount(of room: SecretCode) async throws(ChatError) -> Int
+    /// Yields when there are changes to take; merged while nobody looks. Collects from the first call on.
+    func roomChanges() -> AsyncStream<Void>
+    func takeRoomChanges() -> RoomChanges
+}
