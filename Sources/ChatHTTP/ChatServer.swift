@@ -38,6 +38,7 @@ package struct ChatServer: Service {
     private let configuration: ChatServerConfiguration
     private let responder: RouterResponder<ChatContext>
     private let census: ConnectionCensus
+    private let hub: EventHub
     private let onListening: @Sendable (Int) -> Void
     private let logger: Logger
 
@@ -52,7 +53,7 @@ package struct ChatServer: Service {
     ///   - onListening: told the port once requests are taken.
     package init(
         configuration: ChatServerConfiguration,
-        store: any RoomStore & DeviceStore & NotificationStore & RelayFigures,
+        store: any RoomStore & RoomFeed & DeviceStore & NotificationStore & RelayFigures,
         settings: @escaping @Sendable () -> ChatHTTPSettings,
         resolveApp: @escaping @Sendable (String?) throws(ChatError) -> AppName,
         apps: @escaping @Sendable () -> [AppStatus] = { [] },
@@ -68,10 +69,12 @@ package struct ChatServer: Service {
         census = ConnectionCensus(trustedProxies: { settings().trustedProxies })
         self.logger = logger
         let health = Health(store: store, furtherChecks: readiness, logger: logger)
+        let chat = ChatAPI(
+            store: store, settings: settings, resolveApp: resolveApp, sessions: sessions, rates: RateGate(now: clock),
+            logger: logger)
+        hub = EventHub(feed: store, most: configuration.maximumConnections, logger: logger)
         responder = Routes.build(
-            api: ChatAPI(
-                store: store, settings: settings, resolveApp: resolveApp, sessions: sessions,
-                rates: RateGate(now: clock), logger: logger),
+            api: chat, events: EventsAPI(feed: store, hub: hub, chat: chat, logger: logger),
             provider: ProviderAPI(
                 store: store, resolveApp: resolveApp, apps: apps, clock: time, version: version, started: time(),
                 logger: logger),
@@ -119,7 +122,7 @@ package struct ChatServer: Service {
                 reuseAddress: true,
                 availableConnectionsDelegate: MaximumAvailableConnections(
                     configuration.maximumConnections, logger: logger)),
-            onServerRunning: { channel in onListening(channel.localAddress?.port ?? 0) },
+            services: [hub], onServerRunning: { channel in onListening(channel.localAddress?.port ?? 0) },
             logger: quiet)
     }
 }

@@ -12,6 +12,7 @@ enum LogKeys {
     static let message = "message_id"
     static let notification = "notification"
     static let devices = "devices"
+    static let streams = "streams"
     /// Pushes that were queued before the answer.
     static let queued = "queued"
     /// Whether an `Idempotency-Key` was seen before, or a member had joined before it left.

@@ -6,7 +6,7 @@ struct Routes {
     private let router = Router(context: ChatContext.self)
 
     static func build(
-        api: ChatAPI, provider: ProviderAPI, pages: Pages, health: Health, answers: AnswerMiddleware,
+        api: ChatAPI, events: EventsAPI, provider: ProviderAPI, pages: Pages, health: Health, answers: AnswerMiddleware,
         guarding: ForeignPageGuard, administrators: AdminGuard
     ) -> RouterResponder<ChatContext> {
         let routes = Routes()
@@ -32,6 +32,8 @@ struct Routes {
         routes.add("/v1/stats", [.get: provider.stats], by: administrators)
         routes.add("/v1/openapi.json", [.get: provider.description], by: administrators)
         routes.add("/metrics", [.get: provider.metrics], by: administrators)
+
+        routes.get("/events", events.stream)
 
         routes.get("/", pages.start)
         routes.get("/style.css", pages.stylesheet)

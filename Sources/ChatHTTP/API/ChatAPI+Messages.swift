@@ -59,11 +59,10 @@ extension ChatAPI {
         var json = JSONText()
         json.raw(#"{"messages":["#)
         for (index, message) in page.messages.enumerated() {
-            json.raw(index == 0 ? #"{"id":\#(message.id),"name":"# : #",{"id":\#(message.id),"name":"#)
-            json.string(message.nickname)
-            json.raw(#","text":"#)
-            json.string(message.text)
-            json.raw(#","sent_at":"\#(message.sentAt.rfc3339)","own":\#(message.isOwn)}"#)
+            if index > 0 { json.raw(",") }
+            json.message(
+                id: message.id, nickname: message.nickname, text: message.text, sentAt: message.sentAt,
+                isOwn: message.isOwn)
         }
         json.raw(#"],"next":\#(page.next)}"#)
         return json
@@ -80,5 +79,16 @@ extension ChatAPI {
             let number = Int64(digits), isValid(number)
         else { throw .invalid(field.rawValue, rule) }
         return number
+    }
+}
+
+extension JSONText {
+    /// A message as a member of its room may read it.
+    mutating func message(id: MessageID, nickname: String, text: String, sentAt: Timestamp, isOwn: Bool) {
+        raw(#"{"id":\#(id),"name":"#)
+        string(nickname)
+        raw(#","text":"#)
+        string(text)
+        raw(#","sent_at":"\#(sentAt.rfc3339)","own":\#(isOwn)}"#)
     }
 }

@@ -32,14 +32,23 @@ struct ChatAPI: Sendable {
         try await answer(read(request, context))
     }
 
-    /// Admits a request, and reads its form.
-    func read(_ request: Request, _ context: ChatContext) async throws -> Call {
+    /// Counts a request against the limits of its address.
+    @discardableResult
+    func admit(
+        _ request: Request, _ context: ChatContext
+    ) throws(ChatError) -> (settings: ChatHTTPSettings, address: IPAddress?) {
         let settings = settings()
         let address = context.peer.flatMap { IPAddress($0) }.map {
             settings.trustedProxies.isEmpty
                 ? $0 : ClientAddress.find(peer: $0, headers: request.headers, trusted: settings.trustedProxies)
         }
         if let address { try rates.admit(address, limit: settings.addressRate) }
+        return (settings, address)
+    }
+
+    /// Admits a request, and reads its form.
+    func read(_ request: Request, _ context: ChatContext) async throws -> Call {
+        let (settings, address) = try admit(request, context)
         return Call(
             form: try await RequestForm.read(request), settings: settings, address: address, headers: request.headers,
             requestID: context.requestID, wantsJSON: Answers.wantsJSON(request.headers))

@@ -3,7 +3,7 @@ import Synchronization
 import Testing
 
 /// A store that does what the test says, remembers what it was asked, and fails the test when asked anything else.
-final class ScriptedStore: RoomStore, DeviceStore, NotificationStore, RelayFigures {
+final class ScriptedStore: RoomStore, RoomFeed, DeviceStore, NotificationStore, RelayFigures {
     enum Call: Equatable {
         case join(JoinRequest)
         case leave(MemberID)
@@ -109,6 +109,13 @@ final class ScriptedStore: RoomStore, DeviceStore, NotificationStore, RelayFigur
     func totals() async throws(ChatError) -> StoreTotals { try await run(.totals, provider.totals) }
     func outcomes() -> [OutcomeCount] { provider.outcomes }
     func ping() async throws(ChatError) { try await run(.ping, onPing) }
+
+    // The feed of a room is another test's affair.
+    func place(of member: MemberID) async throws(ChatError) -> RoomPlace { throw .notJoined() }
+    func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [RoomMessage] { [] }
+    func memberCount(of room: SecretCode) async throws(ChatError) -> Int { 0 }
+    func roomChanges() -> AsyncStream<Void> { AsyncStream { $0.finish() } }
+    func takeRoomChanges() -> RoomChanges { RoomChanges() }
 
     private func run<Value>(_ call: Call, _ answer: Answer<Value>?) async throws(ChatError) -> Value {
         recorded.withLock { $0.append(call) }

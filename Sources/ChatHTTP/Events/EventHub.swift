@@ -1,0 +1,239 @@
+import ChatDomain
+import Logging
+import NIOCore
+import ServiceLifecycle
+import Synchronization
+
+/// Brings what happens in rooms to the streams of their members.
+///
+/// A room's new messages are read once, whatever the number of its streams; each stream then takes them at its own pace,
+/// from memory or, when it is far behind, from the store. So a slow reader costs no memory, and is cut off when it does not
+/// move at all.
+final class EventHub: Service {
+    /// Streams of one member, and of all.
+    static let mostOfMember = 8
+    private let most: Int
+    /// Messages that are read at a time.
+    static let page = 100
+    /// Between looks at the streams: who is slow, who needs a sign of life, how many members there are.
+    private static let tick = Duration.seconds(1)
+    /// Silence after which a stream gets a sign of life: proxies close what is silent for a minute.
+    private static let heartbeat = Duration.seconds(15)
+    /// How long a client may take nothing.
+    private static let patience = Duration.seconds(20)
+    /// Members that are looked up at a tick, after another process has written.
+    private static let checksATick = 500
+
+    private struct State {
+        var rooms: [SecretCode: EventRoom] = [:]
+        var members: [MemberID: [EventStream]] = [:]
+        var count = 0
+        /// Rooms that are to be read.
+        var unread: Set<SecretCode> = []
+        /// Rooms whose members are to be counted.
+        var uncounted: Set<SecretCode> = []
+        /// Streams whose member may have gone.
+        var unchecked: [EventStream] = []
+    }
+
+    /// What a stream is to write next.
+    enum Next {
+        case events(ArraySlice<MessageEvent>)
+        /// So far behind that the store has to be asked.
+        case behind
+        /// The room's members, where that is news.
+        case members(Int)
+        case heartbeat
+        case nothing
+    }
+
+    private let feed: any RoomFeed
+    private let logger: Logger
+    private let state = Mutex(State())
+    private let bell = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+
+    init(feed: any RoomFeed, most: Int, logger: Logger) {
+        self.feed = feed
+        self.most = most
+        self.logger = logger
+    }
+
+    /// Streams that are open now.
+    var count: Int { state.withLock { $0.count } }
+
+    // MARK: - For the streams
+
+    /// - Parameter close: closes the connection.
+    func enter(
+        _ member: MemberID, _ place: RoomPlace, close: @escaping @Sendable () -> Void
+    ) throws(ChatError) -> EventStream {
+        let stream = EventStream(member: member, room: place.code, close: close)
+        let refusal = state.withLock { state -> ChatError? in
+            guard state.count < most else {
+                return ChatError(.unavailable, "Too many streams are open", retryAfter: .seconds(30))
+            }
+            guard state.members[member, default: []].count < Self.mostOfMember else {
+                return ChatError(
+                    .tooManyRequests, "This member has \(Self.mostOfMember) streams open already",
+                    retryAfter: .seconds(30))
+            }
+            state.count += 1
+            state.members[member, default: []].append(stream)
+            state.rooms[place.code, default: EventRoom(last: place.last)].enter(stream)
+            // What has come between the look-up of the place and now was announced too early.
+            state.unread.insert(place.code)
+            if state.rooms[place.code]?.members == nil { state.uncounted.insert(place.code) }
+            return nil
+        }
+        if let refusal { throw refusal }
+        bell.continuation.yield()
+        return stream
+    }
+
+    func leave(_ stream: EventStream) {
+        state.withLock { state in
+            guard let index = state.members[stream.member]?.firstIndex(of: stream) else { return }
+            state.count -= 1
+            state.members[stream.member]?.remove(at: index)
+            if state.members[stream.member]?.isEmpty == true { state.members[stream.member] = nil }
+            state.rooms[stream.room]?.leave(stream)
+            if state.rooms[stream.room]?.streams.isEmpty == true { state.rooms[stream.room] = nil }
+        }
+    }
+
+    /// - Parameter members: the number of members that the stream was told last.
+    func next(for stream: EventStream, after cursor: MessageID, members: Int?) -> Next {
+        let (events, count, isKnown) = state.withLock { state in
+            let room = state.rooms[stream.room]
+            return (room?.events(after: cursor, limit: Self.page), room?.members, room != nil)
+        }
+        guard isKnown else { return .nothing }
+        guard let events else { return .behind }
+        if !events.isEmpty { return .events(events) }
+        if let count, count != members { return .members(count) }
+        return ContinuousClock.now - stream.writing.since >= Self.heartbeat ? .heartbeat : .nothing
+    }
+
+    /// For one that is behind.
+    func older(for stream: EventStream, after cursor: MessageID) async throws(ChatError) -> [MessageEvent] {
+        try await feed.messages(in: stream.room, after: cursor, limit: Self.page).map(MessageEvent.init)
+    }
+
+    // MARK: - The service
+
+    func run() async throws {
+        let changes = feed.roomChanges()
+        await cancelWhenGracefulShutdown {
+            await withTaskGroup(of: Void.self) { group in
+                group.addTask {
+                    for await _ in changes { self.bell.continuation.yield() }
+                }
+                group.addTask {
+                    for await _ in self.bell.stream { await self.read() }
+                }
+                group.addTask {
+                    while !Task.isCancelled {
+                        try? await Task.sleep(for: Self.tick)
+                        await self.look()
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads what is new in rooms that somebody follows.
+    private func read() async {
+        let changes = feed.takeRoomChanges()
+        let rooms = state.withLock { state -> [(SecretCode, MessageID)] in
+            state.uncounted.formUnion(
+                changes.isUnknown ? Set(state.rooms.keys) : changes.memberships.filter { state.rooms[$0] != nil })
+            if changes.isUnknown {
+                state.unchecked = state.rooms.values.flatMap(\.streams)
+            } else {
+                state.unchecked += changes.members.flatMap { state.members[$0] ?? [] }
+            }
+            let unread = state.unread.union(changes.isUnknown ? Set(state.rooms.keys) : changes.messages)
+            state.unread = []
+            return unread.compactMap { code in state.rooms[code].map { (code, $0.last) } }
+        }
+        if !changes.members.isEmpty { await checkMembers() }
+        for (code, last) in rooms { await read(code, after: last) }
+    }
+
+    private func read(_ code: SecretCode, after last: MessageID) async {
+        var last = last
+        do throws(ChatError) {
+            while true {
+                let events = try await feed.messages(in: code, after: last, limit: Self.page).map(MessageEvent.init)
+                guard let newest = events.last?.id else { return }
+                last = newest
+                let streams = state.withLock { state in
+                    state.rooms[code]?.append(events)
+                    return state.rooms[code]?.streams ?? []
+                }
+                for stream in streams { stream.wake() }
+                if events.count < Self.page { return }
+            }
+        } catch {
+            // The next tick tries again.
+            state.withLock { state in
+                if state.rooms[code] != nil { state.unread.insert(code) }
+            }
+            logger.warning("a room's messages could not be read", metadata: [LogKeys.cause: "\(error)"])
+        }
+    }
+
+    /// Once a second: what needs no hurry.
+    private func look() async {
+        let (uncounted, streams, hasUnread) = state.withLock { state in
+            defer { state.uncounted = [] }
+            return (state.uncounted, state.members.values.flatMap { $0 }, !state.unread.isEmpty)
+        }
+        if hasUnread { bell.continuation.yield() }
+        await checkMembers()
+        for code in uncounted {
+            let count: Int
+            do throws(ChatError) {
+                count = try await feed.memberCount(of: code)
+            } catch {
+                state.withLock { _ = $0.uncounted.insert(code) }
+                continue
+            }
+            let listeners = state.withLock { state -> Set<EventStream> in
+                guard state.rooms[code] != nil, state.rooms[code]?.members != count else { return [] }
+                state.rooms[code]?.members = count
+                return state.rooms[code]?.streams ?? []
+            }
+            for stream in listeners { stream.wake() }
+        }
+        let now = ContinuousClock.now
+        for stream in streams {
+            let (isUnderWay, since) = stream.writing
+            if isUnderWay, now - since >= Self.patience {
+                stream.end(.comeAgain, cutsOff: true)
+            } else if !isUnderWay, now - since >= Self.heartbeat {
+                stream.wake()
+            }
+        }
+    }
+
+    /// Ends the streams of who is not in their room any more.
+    private func checkMembers() async {
+        let streams = state.withLock { state in
+            let some = Array(state.unchecked.prefix(Self.checksATick))
+            state.unchecked.removeFirst(some.count)
+            return some
+        }
+        for stream in streams {
+            do throws(ChatError) {
+                if try await feed.place(of: stream.member).code != stream.room { stream.end(.left) }
+            } catch {
+                if error.code == .notJoined {
+                    stream.end(.left)
+                } else {
+                    state.withLock { $0.unchecked.append(stream) }
+                }
+            }
+        }
+    }
+}
