@@ -64,12 +64,6 @@ enum Answers {
             ])
     }
 
-    static func stylesheet(_ text: ByteBuffer) -> Response {
-        response(
-            text, type: "text/css; charset=utf-8", status: .ok,
-            headers: [.cacheControl: "max-age=3600"])
-    }
-
     private static func response(
         _ body: ByteBuffer, type: String, status: HTTPResponse.Status, headers: HTTPFields
     ) -> Response {

@@ -35,8 +35,8 @@ struct Routes {
 
         routes.get("/events", events.stream)
 
-        routes.get("/", pages.start)
-        routes.get("/style.css", pages.stylesheet)
+        routes.get("/", pages.chat)
+        for file in WebFiles.all { routes.get(file.path, file.answer) }
         // The tutorial's pages, in development only.
         routes.get("/test", pages.testIndex)
         routes.get("/test/database.php", pages.database)

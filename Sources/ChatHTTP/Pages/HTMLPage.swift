@@ -12,7 +12,7 @@ enum HTMLPage {
                 <meta charset="utf-8">
                 <meta name="viewport" content="width=device-width, initial-scale=1">
                 <title>\(escaped(title)) – PushChat Relay</title>
-                <link rel="stylesheet" href="/style.css">
+                <link rel="stylesheet" href="/base.css">
                 </head>
                 <body>
                 <main>

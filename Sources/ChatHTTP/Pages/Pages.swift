@@ -1,17 +1,13 @@
 import Hummingbird
 import NIOCore
 
-/// The pages for people: plain HTML without scripts.
+/// The pages for people.
 struct Pages: Sendable {
     let settings: @Sendable () -> ChatHTTPSettings
     let health: Health
 
-    func start(_ request: Request, _ context: ChatContext) -> Response {
-        Answers.html(settings().isDevelopment ? StartPage.development : StartPage.production)
-    }
-
-    func stylesheet(_ request: Request, _ context: ChatContext) -> Response {
-        Answers.stylesheet(Stylesheet.text)
+    func chat(_ request: Request, _ context: ChatContext) -> Response {
+        WebFiles.chat(textLimit: settings().textLimit).answer(request, context)
     }
 
     func testIndex(_ request: Request, _ context: ChatContext) throws(ErrorAnswer) -> Response {
