@@ -13,14 +13,30 @@ struct PagesTests {
 
     private let development = ChatHTTPSettings(isDevelopment: true)
 
-    @Test("The start page says that it works, and leads to the test pages in development only")
-    func start() async throws {
-        let production = try await Relay().send(.get, "/")
-        #expect(production.status == .ok)
-        #expect(production.text.contains("It works!"))
-        #expect(!production.text.contains("/test/"))
-        let inDevelopment = try await Relay(settings: development).send(.get, "/")
-        #expect(inDevelopment.text.contains(#"href="/test/""#))
+    @Test("Each file of the chat is there, under a strict policy, and is not sent twice")
+    func chat() async throws {
+        let page = try await Relay(settings: ChatHTTPSettings(textLimit: 321)).send(.get, "/")
+        #expect(page.status == .ok)
+        #expect(page.text.contains(#"<meta name="text-limit" content="321">"#))
+        let policy = try #require(page.header("Content-Security-Policy"))
+        #expect(policy.contains("default-src 'none'") && policy.contains("script-src 'self'"))
+        #expect(!policy.contains("unsafe") && !policy.contains("*"))
+        for forbidden in ["<style", " style=", " onclick", "http://", "https://", "{{"] {
+            #expect(!page.text.contains(forbidden), "\(forbidden)")
+        }
+        let linked = page.text.components(between: "=\"/", and: "\"").map { "/" + $0 }
+        #expect(linked.count > 6)
+        for path in Set(linked).subtracting(["/"]).union(["/worker.js", "/icon-512.png"]) {
+            let file = try await Relay().send(.get, path)
+            #expect(file.status == .ok, "\(path)")
+            #expect(!file.text.contains("{{"), "\(path)")
+            let tag = try #require(file.headers[.eTag])
+            let again = try await Relay().send(.get, path, headers: [.ifNoneMatch: tag])
+            #expect(again.status == .notModified && again.body.readableBytes == 0)
+            #expect(try await Relay().send(.get, path, headers: [.ifNoneMatch: "\"x\""]).status == .ok)
+        }
+        let bytes = WebFiles.all.reduce(page.body.readableBytes) { $0 + $1.body.readableBytes }
+        #expect(bytes < 100_000)
     }
 
     @Test("In development the tutorial's pages are there", arguments: testPages)
@@ -63,9 +79,9 @@ struct PagesTests {
 
     @Test("The stylesheet is there, and HEAD is answered without a body")
     func stylesheet() async throws {
-        let get = try await Relay().send(.get, "/style.css")
+        let get = try await Relay().send(.get, "/base.css")
         #expect(get.headers[.contentType] == "text/css; charset=utf-8")
-        let head = try await Relay().send(.head, "/style.css")
+        let head = try await Relay().send(.head, "/base.css")
         #expect(head.status == .ok)
         #expect(head.text.isEmpty)
         #expect(head.headers[.contentLength] == String(get.body.readableBytes))

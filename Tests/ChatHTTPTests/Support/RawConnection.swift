@@ -88,6 +88,29 @@ final class RawConnection {
         }
     }
 
+    /// What has come up to a text, and to another after it; the text is taken away with it.
+    func text(until mark: String, and end: String = "") async throws -> String {
+        while true {
+            let text = String(buffer: received)
+            if let found = text.range(of: mark),
+                let rest = end.isEmpty ? found : text[found.upperBound...].range(of: end)
+            {
+                let piece = String(text[..<rest.upperBound])
+                received.moveReaderIndex(forwardBy: piece.utf8.count)
+                // Where one chunk of a body ends and the next begins (RFC 9112 §7.1).
+                return piece.replacing(/(\r\n)?[0-9a-fA-F]+\r\n/, with: "")
+            }
+            guard try await receive() else { throw Problem.closed }
+        }
+    }
+
+    /// Waits until the answer has ended, or the server has closed.
+    func closedOrEnded() async throws {
+        while !String(buffer: received).contains("0\r\n\r\n") {
+            guard try await receive() else { return }
+        }
+    }
+
     /// Waits until the server has closed. What arrives until then is dropped.
     func closed() async throws {
         do {

@@ -37,13 +37,16 @@ final class ScriptedStore: RoomStore, RoomFeed, DeviceStore, NotificationStore, 
     private let onRegister: Answer<DeviceRegistration>?
     private let onPing: Answer<Void>?
     private let provider: Provider
+    let feed: FakeFeed
 
     init(
         join: Answer<Void>? = nil, leave: Answer<Bool>? = nil, update: Answer<Void>? = nil,
         post: Answer<PostReceipt>? = nil, messages: Answer<MessagePage>? = nil,
-        register: Answer<DeviceRegistration>? = nil, ping: Answer<Void>? = nil, provider: Provider = Provider()
+        register: Answer<DeviceRegistration>? = nil, ping: Answer<Void>? = nil, provider: Provider = Provider(),
+        feed: FakeFeed = FakeFeed()
     ) {
         self.provider = provider
+        self.feed = feed
         onJoin = join
         onLeave = leave
         onUpdate = update
@@ -110,12 +113,13 @@ final class ScriptedStore: RoomStore, RoomFeed, DeviceStore, NotificationStore, 
     func outcomes() -> [OutcomeCount] { provider.outcomes }
     func ping() async throws(ChatError) { try await run(.ping, onPing) }
 
-    // The feed of a room is another test's affair.
-    func place(of member: MemberID) async throws(ChatError) -> RoomPlace { throw .notJoined() }
-    func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [RoomMessage] { [] }
-    func memberCount(of room: SecretCode) async throws(ChatError) -> Int { 0 }
-    func roomChanges() -> AsyncStream<Void> { AsyncStream { $0.finish() } }
-    func takeRoomChanges() -> RoomChanges { RoomChanges() }
+    func place(of member: MemberID) async throws(ChatError) -> RoomPlace { try await feed.place(of: member) }
+    func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [RoomMessage] {
+        try await feed.messages(in: room, after: after, limit: limit)
+    }
+    func memberCount(of room: SecretCode) async throws(ChatError) -> Int { try await feed.memberCount(of: room) }
+    func roomChanges() -> AsyncStream<Void> { feed.roomChanges() }
+    func takeRoomChanges() -> RoomChanges { feed.takeRoomChanges() }
 
     private func run<Value>(_ call: Call, _ answer: Answer<Value>?) async throws(ChatError) -> Value {
         recorded.withLock { $0.append(call) }

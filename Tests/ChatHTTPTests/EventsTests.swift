@@ -1,0 +1,238 @@
+import ChatDomain
+import Synchronization
+import Testing
+
+@testable import ChatHTTP
+
+@Suite("GET /events") struct EventsTests {
+    private static let room = SecretCode(stored: "kitchen")
+
+    private static func member(_ number: Int) -> MemberID {
+        MemberID(stored: String(repeating: "0", count: 38) + String(number + 10))
+    }
+
+    /// Two members in a room, and a server.
+    private static func run(
+        _ feed: FakeFeed = FakeFeed(), _ body: @Sendable (FakeFeed, Int) async throws -> Void
+    ) async throws {
+        feed.enter(member(1), room)
+        feed.enter(member(2), room)
+        try await Relay(ScriptedStore(feed: feed)).listening { port in try await body(feed, port) }
+    }
+
+    /// A stream that has been opened, with what was read of it so far.
+    private static func follow(
+        _ port: Int, _ number: Int, query: String = "", headers: String = "",
+        _ body: (RawConnection) async throws -> Void
+    ) async throws {
+        try await RawConnection.open(port: port) { connection in
+            try await connection.write(
+                "GET /events?udid=\(member(number))\(query) HTTP/1.1\r\nHost: localhost\r\n\(headers)\r\n")
+            let head = try await connection.text(until: "retry: 2000\n")
+            #expect(head.contains("HTTP/1.1 200"))
+            #expect(head.lowercased().contains("content-type: text/event-stream"))
+            #expect(head.lowercased().contains("x-accel-buffering: no"))
+            try await body(connection)
+        }
+    }
+
+    private static func event(_ id: Int, _ text: String, isOwn: Bool) -> String {
+        """
+        event: message
+        id: \(id)
+        data: {"id":\(id),"name":"n","text":"\(text)","sent_at":"2026-05-28T20:26:40.000Z","own":\(isOwn)}
+
+
+        """
+    }
+
+    @Test("What is said in the room comes to each member's stream, once, in order, with whose it is")
+    func messages() async throws {
+        try await Self.run { feed, port in
+            try await Self.follow(port, 1) { first in
+                try await Self.follow(port, 2) { second in
+                    feed.say("one", by: Self.member(1))
+                    feed.say("two", by: Self.member(2))
+                    for (connection, isOwn) in [(first, true), (second, false)] {
+                        let text = try await connection.text(until: "\"two\"", and: "\n\n")
+                        #expect(text.contains(Self.event(1, "one", isOwn: isOwn)))
+                        #expect(text.contains(Self.event(2, "two", isOwn: !isOwn)))
+                    }
+                    // Another process's message comes as well.
+                    feed.say("three", by: Self.member(2), isTold: false)
+                    _ = try await first.text(until: "\"three\"")
+                }
+            }
+        }
+    }
+
+    @Test("A stream goes on after what the client has, from memory and from the store", arguments: [0, 50, 290, 299])
+    func resumption(after: Int) async throws {
+        let feed = FakeFeed()
+        try await Self.run(feed) { feed, port in
+            // Somebody follows, so that the last messages are in memory.
+            try await Self.follow(port, 2) { other in
+                for number in 1...300 { feed.say("m\(number)", by: Self.member(1)) }
+                _ = try await other.text(until: "\"m300\"")
+                for header in [true, false] {
+                    try await Self.follow(
+                        port, 1, query: header ? "" : "&since=\(after)",
+                        headers: header ? "Last-Event-ID: \(after)\r\n" : ""
+                    ) { connection in
+                        let text = try await connection.text(until: "\"m300\"")
+                        let ids = text.split(separator: "\n").filter { $0.hasPrefix("id: ") }.compactMap { Int($0.dropFirst(4)) }
+                        #expect(ids == [after] + Array(after + 1...300))
+                    }
+                }
+            }
+        }
+    }
+
+    @Test("Without a place to begin it begins now, and says where that is")
+    func fromNow() async throws {
+        try await Self.run { feed, port in
+            feed.say("earlier", by: Self.member(1))
+            try await Self.follow(port, 2) { connection in
+                feed.say("later", by: Self.member(1))
+                let text = try await connection.text(until: "\"later\"")
+                #expect(text.hasPrefix("id: 1\n\n") && !text.contains("earlier"))
+            }
+        }
+    }
+
+    @Test("How many are in the room comes at the beginning and when it changes")
+    func members() async throws {
+        try await Self.run { feed, port in
+            try await Self.follow(port, 1) { connection in
+                _ = try await connection.text(until: #"data: {"members":2}"#)
+                feed.enter(Self.member(3), Self.room)
+                _ = try await connection.text(until: #"data: {"members":3}"#)
+                feed.leave(Self.member(3))
+                _ = try await connection.text(until: #"data: {"members":2}"#)
+            }
+        }
+    }
+
+    @Test("Who leaves, or goes to another room, hears no more of this one", arguments: [true, false])
+    func leaving(isLeaving: Bool) async throws {
+        try await Self.run { feed, port in
+            try await Self.follow(port, 1) { connection in
+                if isLeaving {
+                    feed.leave(Self.member(1))
+                } else {
+                    feed.enter(Self.member(1), SecretCode(stored: "garden"))
+                }
+                _ = try await connection.text(until: "event: left\ndata: {}\n\n")
+                try await connection.closedOrEnded()
+            }
+        }
+    }
+
+    @Test("While the store cannot be read nothing is lost")
+    func brokenStore() async throws {
+        try await Self.run { feed, port in
+            try await Self.follow(port, 1) { connection in
+                feed.setBroken(true)
+                feed.say("one", by: Self.member(2))
+                try await Task.sleep(for: .milliseconds(100))
+                feed.setBroken(false)
+                _ = try await connection.text(until: "\"one\"")
+            }
+        }
+    }
+
+    @Test("A message is read once, however many follow")
+    func readOnce() async throws {
+        try await Self.run { feed, port in
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                let opened = Atomic(0)
+                for number in 0..<40 {
+                    feed.enter(Self.member(number + 1), Self.room)
+                    group.addTask {
+                        try await Self.follow(port, number + 1) { connection in
+                            opened.add(1, ordering: .relaxed)
+                            _ = try await connection.text(until: "\"hello\"")
+                        }
+                    }
+                }
+                while opened.load(ordering: .relaxed) < 40 { try await Task.sleep(for: .milliseconds(5)) }
+                feed.say("hello", by: Self.member(1))
+                try await group.waitForAll()
+            }
+            #expect(feed.read == 1)
+        }
+    }
+
+    @Test(
+        "What is wrong is said",
+        arguments: [
+            ("/events", 400, "Missing udid"), ("/events?udid=12", 400, "Invalid udid"),
+            ("/events?udid=ffffffffffffffffffffffffffffffff", 404, "has not joined"),
+            ("/events?udid=\(member(1))&since=x", 400, "Invalid since: must be a whole number"),
+        ])
+    func refusals(path: String, status: Int, text: String) async throws {
+        try await Self.run { _, port in
+            try await RawConnection.open(port: port) { connection in
+                try await connection.write("GET \(path) HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                let answer = try await connection.answer()
+                #expect(answer.status == status && answer.body.contains(text), "\(answer)")
+            }
+        }
+    }
+
+    @Test("One member has so many streams and no more, and those that ended do not count")
+    func limit() async throws {
+        try await Self.run { _, port in
+            for _ in 0..<3 {
+                try await withThrowingTaskGroup(of: Void.self) { group in
+                    let opened = Atomic(0)
+                    let (release, gate) = AsyncStream.makeStream(of: Void.self)
+                    for _ in 0..<EventHub.mostOfMember {
+                        group.addTask {
+                            try await Self.follow(port, 1) { connection in
+                                _ = try await connection.text(until: "\n\n")
+                                opened.add(1, ordering: .relaxed)
+                                for await _ in release {}
+                            }
+                        }
+                    }
+                    while opened.load(ordering: .relaxed) < EventHub.mostOfMember {
+                        try await Task.sleep(for: .milliseconds(5))
+                    }
+                    try await RawConnection.open(port: port) { connection in
+                        try await connection.write(
+                            "GET /events?udid=\(Self.member(1)) HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                        let answer = try await connection.answer()
+                        #expect(answer.status == 429 && answer.headers["retry-after"] == "30")
+                    }
+                    gate.finish()
+                    try await group.waitForAll()
+                }
+            }
+        }
+    }
+
+    @Test("A room keeps its last messages only, in a bounded space")
+    func window() {
+        var room = EventRoom(last: 10)
+        func events(_ ids: ClosedRange<MessageID>, text: String = "x") -> [MessageEvent] {
+            ids.map {
+                MessageEvent(
+                    RoomMessage(id: $0, sender: Self.member(1), nickname: "n", text: text, sentAt: Timestamp(seconds: 0)))
+            }
+        }
+        room.append(events(11...20))
+        #expect(room.events(after: 10, limit: 100)?.map(\.id) == Array(11...20))
+        #expect(room.events(after: 15, limit: 3)?.map(\.id) == [16, 17, 18])
+        #expect(room.events(after: 20, limit: 3)?.isEmpty == true)
+        #expect(room.events(after: 9, limit: 3) == nil)
+        // What was read twice stands once.
+        room.append(events(18...21))
+        #expect(room.events(after: 17, limit: 100)?.map(\.id) == Array(18...21))
+        room.append(events(22...1000))
+        #expect(room.last == 1000 && room.start == 1000 - 256)
+        room.append(events(1001...1100, text: String(repeating: "y", count: 4000)))
+        #expect((room.last - room.start) < 40)
+        #expect(room.events(after: room.start, limit: 1)?.first?.id == room.start + 1)
+    }
+}
