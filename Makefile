@@ -1,16 +1,19 @@
 # PushChat Relay. A fresh Debian machine with Swift needs two commands: make run, make test.
 .DEFAULT_GOAL := build
-.PHONY: run test build release check fmt bench install packages clean
+.PHONY: run test build release check fmt bench install packages test-packages clean
 
 PREFIX ?= /usr/local
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # What the build and the tests need of the system: SQLite, and OpenSSL for the tests' independent clients.
 PACKAGES := libsqlite3-dev libssl-dev openssl sqlite3 gcc make curl nghttp2-client python3 python3-venv
 
+# And what only the tests need: a browser for the pages.
+TEST_PACKAGES := chromium chromium-driver
+
 run: packages build ## install what is missing, build, start relay and sandbox
 	.build/debug/pushchat dev
 
-test: packages ## all tests
+test: packages test-packages ## all tests
 	swift build --build-tests
 	swift test --skip-build --skip EndToEndTests
 	swift test --skip-build --filter EndToEndTests
@@ -38,6 +41,10 @@ install: release ## put the executable into $(PREFIX)/bin
 packages:
 	@dpkg -s $(PACKAGES) >/dev/null 2>&1 \
 		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(PACKAGES); }
+
+test-packages: packages
+	@dpkg -s $(TEST_PACKAGES) >/dev/null 2>&1 \
+		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(TEST_PACKAGES); }
 
 clean:
 	rm -rf .build .build-release

@@ -38,7 +38,7 @@ let package = Package(
         .target(
             name: "ChatHTTP",
             dependencies: [
-                "ChatDomain",
+                "ChatDomain", "WebAssets",
                 .product(name: "HTTPTypes", package: "swift-http-types"),
                 .product(name: "Hummingbird", package: "hummingbird"),
                 .product(name: "HummingbirdCore", package: "hummingbird"),
@@ -108,7 +108,7 @@ let package = Package(
         .target(
             name: "APNSSandbox",
             dependencies: [
-                "APNSWire",
+                "APNSWire", "WebAssets",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "Hummingbird", package: "hummingbird"),
@@ -122,6 +122,17 @@ let package = Package(
                 .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "X509", package: "swift-certificates"),
             ],
+            resources: [.embedInCode("Web")],
+            swiftSettings: strict),
+        // Files for browsers, embedded: how they are answered, and what all pages share.
+        .target(
+            name: "WebAssets",
+            dependencies: [
+                .product(name: "HTTPTypes", package: "swift-http-types"),
+                .product(name: "Hummingbird", package: "hummingbird"),
+                .product(name: "NIOCore", package: "swift-nio"),
+            ],
+            resources: [.embedInCode("base.css")],
             swiftSettings: strict),
         // The executable: one file per command, the configuration, the wiring. The only target that knows all others.
         .executableTarget(

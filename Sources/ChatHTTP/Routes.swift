@@ -36,7 +36,7 @@ struct Routes {
         routes.get("/events", events.stream)
 
         routes.get("/", pages.chat)
-        for file in WebFiles.all { routes.get(file.path, file.answer) }
+        for file in WebFiles.all { routes.get(file.path) { request, _ in file.answer(request) } }
         // The tutorial's pages, in development only.
         routes.get("/test", pages.testIndex)
         routes.get("/test/database.php", pages.database)

@@ -8,12 +8,13 @@ struct ImportTests {
     private static let allowed: [String: Set<String>] = [
         "ChatDomain": [],
         "APNSWire": [],
-        "ChatHTTP": ["ChatDomain"],
+        "WebAssets": [],
+        "ChatHTTP": ["ChatDomain", "WebAssets"],
         "ChatSession": ["ChatDomain"],
         "ChatStore": ["ChatDomain"],
         "ChatDispatch": ["ChatDomain"],
         "APNSGateway": ["ChatDomain", "APNSWire"],
-        "APNSSandbox": ["APNSWire"],
+        "APNSSandbox": ["APNSWire", "WebAssets"],
         "pushchat": [
             "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatDispatch", "APNSGateway", "APNSWire",
             "APNSSandbox",
@@ -22,7 +23,7 @@ struct ImportTests {
     /// Packages that only one target may know.
     private static let confined: [String: Set<String>] = [
         "GRDB": ["ChatStore"], "JWTKit": ["ChatSession"], "Yams": ["pushchat"], "ArgumentParser": ["pushchat"],
-        "Hummingbird": ["ChatHTTP", "APNSSandbox"], "NIOSSL": ["APNSGateway", "APNSSandbox", "ChatHTTP", "pushchat"],
+        "Hummingbird": ["ChatHTTP", "APNSSandbox", "WebAssets"], "NIOSSL": ["APNSGateway", "APNSSandbox", "ChatHTTP", "pushchat"],
     ]
 
     private static let sources = URL(filePath: #filePath).deletingLastPathComponent()

@@ -23,7 +23,7 @@ import Testing
     /// A stream that has been opened, with what was read of it so far.
     private static func follow(
         _ port: Int, _ number: Int, query: String = "", headers: String = "",
-        _ body: (RawConnection) async throws -> Void
+        _ body: @Sendable (RawConnection) async throws -> Void
     ) async throws {
         try await RawConnection.open(port: port) { connection in
             try await connection.write(
@@ -49,19 +49,27 @@ import Testing
     @Test("What is said in the room comes to each member's stream, once, in order, with whose it is")
     func messages() async throws {
         try await Self.run { feed, port in
-            try await Self.follow(port, 1) { first in
-                try await Self.follow(port, 2) { second in
-                    feed.say("one", by: Self.member(1))
-                    feed.say("two", by: Self.member(2))
-                    for (connection, isOwn) in [(first, true), (second, false)] {
-                        let text = try await connection.text(until: "\"two\"", and: "\n\n")
-                        #expect(text.contains(Self.event(1, "one", isOwn: isOwn)))
-                        #expect(text.contains(Self.event(2, "two", isOwn: !isOwn)))
+            let (opened, read) = (Counter(), Counter())
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                for (number, isOwn) in [(1, true), (2, false)] {
+                    group.addTask {
+                        try await Self.follow(port, number) { connection in
+                            opened.increase()
+                            let text = try await connection.text(until: "\"two\"", and: "\n\n")
+                            #expect(text.contains(Self.event(1, "one", isOwn: isOwn)))
+                            #expect(text.contains(Self.event(2, "two", isOwn: !isOwn)))
+                            read.increase()
+                            _ = try await connection.text(until: "\"three\"")
+                        }
                     }
-                    // Another process's message comes as well.
-                    feed.say("three", by: Self.member(2), isTold: false)
-                    _ = try await first.text(until: "\"three\"")
                 }
+                try await opened.reach(2)
+                feed.say("one", by: Self.member(1))
+                feed.say("two", by: Self.member(2))
+                try await read.reach(2)
+                // Another process's message comes as well.
+                feed.say("three", by: Self.member(2), isTold: false)
+                try await group.waitForAll()
             }
         }
     }
@@ -134,7 +142,7 @@ import Testing
             try await Self.follow(port, 1) { connection in
                 feed.setBroken(true)
                 feed.say("one", by: Self.member(2))
-                try await Task.sleep(for: .milliseconds(100))
+                while feed.failures == 0 { try await Task.sleep(for: .milliseconds(5)) }
                 feed.setBroken(false)
                 _ = try await connection.text(until: "\"one\"")
             }
@@ -145,17 +153,17 @@ import Testing
     func readOnce() async throws {
         try await Self.run { feed, port in
             try await withThrowingTaskGroup(of: Void.self) { group in
-                let opened = Atomic(0)
+                let opened = Counter()
                 for number in 0..<40 {
                     feed.enter(Self.member(number + 1), Self.room)
                     group.addTask {
                         try await Self.follow(port, number + 1) { connection in
-                            opened.add(1, ordering: .relaxed)
+                            opened.increase()
                             _ = try await connection.text(until: "\"hello\"")
                         }
                     }
                 }
-                while opened.load(ordering: .relaxed) < 40 { try await Task.sleep(for: .milliseconds(5)) }
+                try await opened.reach(40)
                 feed.say("hello", by: Self.member(1))
                 try await group.waitForAll()
             }
@@ -185,20 +193,18 @@ import Testing
         try await Self.run { _, port in
             for _ in 0..<3 {
                 try await withThrowingTaskGroup(of: Void.self) { group in
-                    let opened = Atomic(0)
+                    let opened = Counter()
                     let (release, gate) = AsyncStream.makeStream(of: Void.self)
                     for _ in 0..<EventHub.mostOfMember {
                         group.addTask {
                             try await Self.follow(port, 1) { connection in
                                 _ = try await connection.text(until: "\n\n")
-                                opened.add(1, ordering: .relaxed)
+                                opened.increase()
                                 for await _ in release {}
                             }
                         }
                     }
-                    while opened.load(ordering: .relaxed) < EventHub.mostOfMember {
-                        try await Task.sleep(for: .milliseconds(5))
-                    }
+                    try await opened.reach(EventHub.mostOfMember)
                     try await RawConnection.open(port: port) { connection in
                         try await connection.write(
                             "GET /events?udid=\(Self.member(1)) HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -234,5 +240,18 @@ import Testing
         room.append(events(1001...1100, text: String(repeating: "y", count: 4000)))
         #expect((room.last - room.start) < 40)
         #expect(room.events(after: room.start, limit: 1)?.first?.id == room.start + 1)
+    }
+}
+
+private final class Counter: Sendable {
+    private let count = Atomic(0)
+
+    /// Waits until it has come so far.
+    func reach(_ wanted: Int) async throws {
+        while count.load(ordering: .relaxed) < wanted { try await Task.sleep(for: .milliseconds(5)) }
+    }
+
+    func increase() {
+        count.add(1, ordering: .relaxed)
     }
 }

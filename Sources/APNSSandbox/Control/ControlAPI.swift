@@ -22,7 +22,9 @@ struct ControlAPI: Sendable {
         let router = Router(context: ControlContext.self)
         router.add(middleware: ControlErrorMiddleware())
         router.add(middleware: ControlGuard(host: configuration.host, allowed: configuration.allowedHosts))
-        router.get("/") { _, _ in StartPage.response(strict: configuration.strict) }
+        for file in InboxPage.files(strict: configuration.strict) {
+            router.get(RouterPath(file.path)) { request, _ in file.answer(request) }
+        }
         router.get("/healthz") { _, _ in try Response.json(HealthBody()) }
         router.get("/notifications") { request, _ in try notifications(request) }
         router.delete("/notifications") { _, _ in

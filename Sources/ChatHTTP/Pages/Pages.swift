@@ -7,7 +7,7 @@ struct Pages: Sendable {
     let health: Health
 
     func chat(_ request: Request, _ context: ChatContext) -> Response {
-        WebFiles.chat(textLimit: settings().textLimit).answer(request, context)
+        WebFiles.chat(textLimit: settings().textLimit).answer(request)
     }
 
     func testIndex(_ request: Request, _ context: ChatContext) throws(ErrorAnswer) -> Response {

@@ -9,14 +9,16 @@ final class FakeFeed: RoomFeed {
         var next: MessageID = 1
         var changes = RoomChanges()
         var isBroken = false
-        /// Messages that were read.
+        /// Messages that were read, and reads that failed.
         var read = 0
+        var failures = 0
     }
 
     private let state = Mutex(State())
     private let bell = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
 
     var read: Int { state.withLock { $0.read } }
+    var failures: Int { state.withLock { $0.failures } }
 
     func enter(_ member: MemberID, _ code: SecretCode) {
         change { state in
@@ -66,7 +68,10 @@ final class FakeFeed: RoomFeed {
 
     func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [RoomMessage] {
         let found = state.withLock { state -> [RoomMessage]? in
-            guard !state.isBroken else { return nil }
+            guard !state.isBroken else {
+                state.failures += 1
+                return nil
+            }
             let found = Array((state.messages[room] ?? []).filter { $0.id > after }.prefix(limit))
             state.read += found.count
             return found

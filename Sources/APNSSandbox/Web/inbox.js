@@ -1,0 +1,361 @@
+"use strict";
+// Shows what the control API tells: what arrived, newest first; the simulated devices; the faults.
+
+const byId = (id) => document.getElementById(id);
+const page = 100;
+// Between looks, in milliseconds: a look costs one small answer.
+const pause = 700;
+const limits = { http2: 4096, binary: 2048 };
+
+function element(name, className, text) {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+async function call(method, path, body) {
+  const response = await fetch(path, {
+    method,
+    headers: body === undefined ? {} : { "Content-Type": "application/json" },
+    body: body === undefined ? undefined : JSON.stringify(body),
+    signal: AbortSignal.timeout(10000),
+  });
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.error ?? "The sandbox answered " + response.status);
+  return answer;
+}
+
+function complain(error) {
+  byId("problem").textContent = error?.message ?? "";
+  byId("problem").hidden = !error;
+}
+
+// Runs what a button asks for, and says when it did not work.
+function onClick(id, action) {
+  byId(id).addEventListener("click", async () => {
+    byId(id).disabled = true;
+    try {
+      await action();
+      complain();
+    } catch (error) {
+      complain(error);
+    } finally {
+      byId(id).disabled = false;
+    }
+  });
+}
+
+// MARK: The inbox
+
+let since = 0;
+let chosen = null;
+let generation = 0;
+const answers = new Set(["accepted"]);
+// What is in the list, newest first; the rest is asked for again when it is wanted.
+let shown = [];
+const most = 500;
+
+function query() {
+  const parts = new URLSearchParams();
+  const token = byId("filter-token").value.replace(/[<>\s]/g, "");
+  // Half a token is none: until it is whole the list is not narrowed.
+  if (/^([0-9a-fA-F]{2})+$/.test(token)) parts.set("token", token);
+  for (const name of ["protocol", "answer"]) {
+    const value = byId("filter-" + name).value;
+    if (value) parts.set(name, value);
+  }
+  return parts;
+}
+
+async function look() {
+  const mine = generation;
+  const parts = query();
+  parts.set("since", since);
+  parts.set("limit", page);
+  const answer = await call("GET", "/notifications?" + parts);
+  if (mine !== generation) return false;
+  // Somebody has emptied the inbox, or started the sandbox anew.
+  if (answer.next < since) {
+    restart();
+    return true;
+  }
+  const isFirst = since === 0;
+  since = Math.max(since, answer.next);
+  answer.notifications.forEach((notification) => add(notification, !isFirst));
+  return answer.notifications.length === page;
+}
+
+function restart() {
+  generation += 1;
+  since = 0;
+  shown = [];
+  byId("list").replaceChildren();
+  byId("empty").hidden = false;
+}
+
+function read(notification) {
+  try {
+    return JSON.parse(notification.payload);
+  } catch {
+    return null;
+  }
+}
+
+function clock(text) {
+  return new Date(text).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+}
+
+function add(notification, isFresh) {
+  if (!answers.has(notification.answer)) {
+    answers.add(notification.answer);
+    byId("filter-answer").append(new Option(notification.answer, notification.answer));
+  }
+  const item = element("li", isFresh ? "fresh" : "");
+  item.dataset.id = notification.id;
+  const banner = element("button", "banner");
+  banner.type = "button";
+  const top = element("span", "top");
+  top.append(element("span", "", notification.topic ?? "no topic"), element("time", "", clock(notification.received_at)));
+  banner.append(top);
+  const aps = read(notification)?.aps ?? {};
+  const alert = aps.alert;
+  const texts = typeof alert === "object" && alert !== null ? alert : { body: alert };
+  const heading = texts.title ?? texts["title-loc-key"];
+  if (heading !== undefined) banner.append(element("span", "heading", String(heading)));
+  if (texts.subtitle !== undefined) banner.append(element("span", "", String(texts.subtitle)));
+  const body = texts.body ?? texts["loc-key"];
+  banner.append(body !== undefined ? element("span", "body", String(body)) : element("span", "body hint", "(nothing to show)"));
+  const marks = [];
+  if (aps.badge !== undefined) marks.push("badge " + aps.badge);
+  if (aps.sound !== undefined) marks.push("sound " + (aps.sound?.name ?? aps.sound));
+  if (aps["content-available"]) marks.push("wakes the app");
+  marks.push("to " + notification.token.slice(0, 8) + "…");
+  const last = element("span", "marks", marks.join(" · ") + " · ");
+  last.append(element("span", notification.answer === "accepted" ? "good" : "bad", notification.answer));
+  banner.append(last);
+  banner.addEventListener("click", () => choose(notification, banner));
+  item.append(banner);
+  byId("list").prepend(item);
+  byId("empty").hidden = true;
+  shown.unshift(notification);
+  if (shown.length > most) {
+    shown.pop();
+    byId("list").lastElementChild.remove();
+  }
+}
+
+function facts(list, rows) {
+  list.replaceChildren(...rows.filter(([, value]) => value !== undefined && value !== null).flatMap(([name, value, className]) =>
+    [element("dt", "", name), element("dd", className ?? "", String(value))]));
+}
+
+function choose(notification, banner) {
+  chosen = notification;
+  document.querySelectorAll(".banner[aria-current]").forEach((other) => other.removeAttribute("aria-current"));
+  banner.setAttribute("aria-current", "true");
+  byId("nothing").hidden = true;
+  byId("chosen").hidden = false;
+  byId("removed").textContent = "";
+  facts(byId("facts"), [
+    ["Answer", notification.answer, notification.answer === "accepted" ? "good" : "bad"],
+    ["Arrived", notification.received_at],
+    ["Protocol", notification.protocol === "http2" ? "HTTP/2" : "binary, command " + notification.command],
+    ["Connection", notification.connection],
+    ["Stream", notification.stream],
+    ["Logged in with", notification.authentication],
+    ["Token", notification.token],
+    ["Topic", notification.topic],
+    ["apns-id", notification.apns_id],
+    ["Identifier", notification.identifier],
+  ]);
+  const headers = Object.entries(notification.headers);
+  facts(byId("headers"), headers.length ? headers : [["", "none"]]);
+  const bytes = notification.payload !== undefined && notification.payload !== null
+    ? new TextEncoder().encode(notification.payload)
+    : Uint8Array.from(atob(notification.payload_base64 ?? ""), (character) => character.charCodeAt(0));
+  const limit = notification.push_type === "voip" && notification.protocol === "http2" ? 5120 : limits[notification.protocol];
+  const document_ = read(notification);
+  byId("size").textContent = bytes.length + " bytes of " + limit + (document_ === null ? "; this is no JSON" : "");
+  byId("size").className = bytes.length > limit || document_ === null ? "bad" : "hint";
+  byId("pretty").textContent = document_ === null ? notification.payload ?? "(no UTF-8)" : JSON.stringify(document_, null, 2);
+  byId("bytes").textContent = dump(bytes);
+  // On a narrow page it stands below.
+  if (matchMedia("(max-width: 44rem)").matches) {
+    byId("detail").scrollIntoView();
+    byId("detail").focus({ preventScroll: true });
+  }
+}
+
+function dump(bytes) {
+  const lines = [];
+  for (let start = 0; start < bytes.length; start += 16) {
+    const part = Array.from(bytes.slice(start, start + 16));
+    const digits = part.map((byte) => byte.toString(16).padStart(2, "0")).join(" ").padEnd(47);
+    const text = part.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : "·")).join("");
+    lines.push(start.toString(16).padStart(4, "0") + "  " + digits + "  " + text);
+  }
+  return lines.join("\n") || "(empty)";
+}
+
+byId("filter").addEventListener("input", restart);
+byId("filter").addEventListener("submit", (event) => event.preventDefault());
+onClick("clear", async () => {
+  await call("DELETE", "/notifications");
+  restart();
+});
+onClick("remove", async () => {
+  await call("DELETE", "/devices/" + chosen.token);
+  byId("removed").textContent = "Removed: from now on pushes to it are refused, and the feedback service tells of it.";
+  await devices();
+});
+
+// MARK: Devices
+
+async function devices() {
+  const list = [];
+  let next = 0;
+  do {
+    const answer = await call("GET", "/devices?limit=1000&since=" + next);
+    list.push(...answer.devices);
+    next = answer.devices.length === 1000 ? answer.next : 0;
+  } while (next);
+  byId("devices").replaceChildren(...list.slice(-50).reverse().map((device) => {
+    const line = element("li");
+    const token = element("code", "", device.token);
+    token.title = device.token;
+    line.append(token);
+    if (device.removed_at) {
+      line.append(element("span", "bad", "removed"));
+    } else {
+      const remove = element("button", "quiet", "Remove the app");
+      remove.type = "button";
+      remove.setAttribute("aria-label", "Remove the app from " + device.token.slice(0, 8));
+      remove.addEventListener("click", () => call("DELETE", "/devices/" + device.token).then(devices).catch(complain));
+      line.append(remove);
+    }
+    return line;
+  }));
+}
+
+onClick("make", async () => {
+  await call("POST", "/devices", {});
+  await devices();
+});
+
+// MARK: Faults
+
+// What each action takes beside what all take: name, label, kind, example.
+const actions = {
+  status: ["answers with an error", {
+    http2: [["reason", "Reason", "text", "Unregistered"]], binary: [["status", "Status", "number", "8"]],
+  }],
+  close: ["closes the connection"],
+  reset: ["resets the connection"],
+  stop_reading: ["stops reading", { both: [["delay_ms", "For milliseconds", "number", "5000"]] }],
+  delay: ["answers late", { both: [["delay_ms", "By milliseconds", "number", "2000"]] }],
+  drop: ["takes it and says nothing"],
+  close_accepted: ["takes it and closes", "http2"],
+  goaway: ["sends GOAWAY", "http2"],
+  stream_limit: ["limits the streams", { http2: [["limit", "Streams", "number", "10"]] }, "http2"],
+  reset_stream: ["resets the stream", "http2"],
+  refuse_stream: ["refuses the stream", "http2"],
+  expire_token: ["says that the provider token has expired", "http2"],
+};
+
+function offer() {
+  const protocol = byId("fault-protocol").value;
+  byId("fault-action").replaceChildren(...Object.entries(actions)
+    .filter(([, parts]) => protocol === "http2" || parts.at(-1) !== "http2")
+    .map(([name, [label]]) => new Option(label, name)));
+  ask();
+}
+
+function ask() {
+  const wanted = actions[byId("fault-action").value].find((part) => typeof part === "object");
+  const fields = wanted?.[byId("fault-protocol").value] ?? wanted?.both ?? [];
+  byId("fault-more").replaceChildren(...fields.map(([name, label, kind, example]) => {
+    const box = element("div");
+    const title = element("label", "", label);
+    title.htmlFor = "fault-" + name;
+    const field = element("input");
+    Object.assign(field, { id: "fault-" + name, name, type: kind, value: example, required: true });
+    box.append(title, field);
+    return box;
+  }));
+}
+
+byId("fault-protocol").addEventListener("change", offer);
+byId("fault-action").addEventListener("change", ask);
+byId("fault").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const fault = {
+    protocol: byId("fault-protocol").value,
+    action: byId("fault-action").value,
+    times: Number(byId("fault-times").value),
+    after: Number(byId("fault-after").value),
+  };
+  const token = byId("fault-token").value.trim();
+  if (token) fault.token = token;
+  for (const field of byId("fault-more").querySelectorAll("input")) {
+    fault[field.name] = field.type === "number" ? Number(field.value) : field.value;
+  }
+  try {
+    await call("POST", "/faults", fault);
+    await faults();
+    complain();
+  } catch (error) {
+    complain(error);
+  }
+});
+
+async function faults() {
+  const { faults } = await call("GET", "/faults");
+  byId("faults").replaceChildren(...faults.slice().reverse().map((fault) => {
+    const words = [fault.protocol === "http2" ? "HTTP/2" : "binary", actions[fault.action]?.[0] ?? fault.action];
+    if (fault.reason ?? fault.status) words.push(fault.reason ?? fault.status);
+    if (fault.token) words.push("for " + fault.token.slice(0, 8) + "…");
+    const line = element("li");
+    line.append(element("span", "", words.join(" ")), element("span", "hint", fault.hit + " of " + fault.times));
+    return line;
+  }));
+  byId("heal").hidden = faults.length === 0;
+}
+
+onClick("heal", async () => {
+  await call("DELETE", "/faults");
+  await faults();
+});
+
+// MARK: What changes by itself
+
+async function figures() {
+  const { http2, binary, inbox } = await call("GET", "/stats");
+  const accepted = (http2.answers.accepted ?? 0) + (binary.answers.accepted ?? 0);
+  const all = [http2, binary].flatMap((part) => Object.values(part.answers)).reduce((sum, count) => sum + count, 0);
+  byId("figures").textContent = `${all} notifications, ${accepted} accepted · open connections: ${http2.connections.open} HTTP/2, `
+    + `${binary.connections.open} binary` + (inbox.dropped ? ` · ${inbox.dropped} forgotten, the inbox is full` : "");
+}
+
+async function run() {
+  let isLost = false;
+  for (let round = 0; ; round += 1) {
+    try {
+      if (!document.hidden) {
+        while (await look());
+        await figures();
+        await faults();
+        if (round % 5 === 0) await devices();
+      }
+      if (isLost) complain();
+      isLost = false;
+    } catch {
+      isLost = true;
+      complain(new Error("The sandbox does not answer; waiting for it."));
+    }
+    await new Promise((done) => setTimeout(done, pause));
+  }
+}
+
+offer();
+run();

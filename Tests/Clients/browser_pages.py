@@ -1,0 +1,335 @@
+#!/usr/bin/env python3
+"""Uses the chat page and the sandbox's inbox in a real browser, as people do.
+
+Usage: browser_pages.py RELAY-URL SANDBOX-URL RELAY-COMMAND… (the command starts the relay again on the same port)
+Needs selenium and axe-core-python from PyPI, chromium and its driver. Prints a line for each thing that worked; ends with
+status 1 at the first that did not. With PUSHCHAT_SCREENSHOTS=FOLDER it leaves pictures there.
+"""
+import json, os, signal, subprocess, sys, time, traceback, urllib.error, urllib.parse, urllib.request
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+RELAY, SANDBOX, COMMAND = sys.argv[1], sys.argv[2], sys.argv[3:]
+PICTURES = os.environ.get("PUSHCHAT_SCREENSHOTS")
+PHONE, DESKTOP = (390, 844), (1280, 800)
+browsers = []
+
+
+def check(what, holds, detail=""):
+    if not holds:
+        raise SystemExit(f"FAILED {what}: {detail}")
+    print(what, flush=True)
+
+
+def until(what, look, within=20):
+    end = time.time() + within
+    while True:
+        try:
+            found = look()
+        except Exception as error:  # The page is in the middle of a change.
+            found = None
+            last = error
+        else:
+            last = None
+        if found:
+            print(what, flush=True)
+            return found
+        if time.time() > end:
+            raise SystemExit(f"FAILED {what}: not within {within} s; {last or ''}")
+        time.sleep(0.05)
+
+
+def browser(size=DESKTOP, dark=False):
+    options = webdriver.ChromeOptions()
+    options.binary_location = "/usr/bin/chromium"
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--lang=en-GB"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    driver.set_page_load_timeout(20)
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+        "width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE})
+    if dark:
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {
+            "features": [{"name": "prefers-color-scheme", "value": "dark"}]})
+    browsers.append(driver)
+    return driver
+
+
+def find(driver, id):
+    return driver.find_element(By.ID, id)
+
+
+def texts(driver, selector="#log .bubble"):
+    return driver.execute_script(
+        "return [...document.querySelectorAll(arguments[0])].map((element) => element.textContent)", selector)
+
+
+def enter(driver, name, code):
+    driver.get(RELAY + "/")
+    find(driver, "name").send_keys(name)
+    find(driver, "code").send_keys(code + Keys.ENTER)
+    until(f"{name} is in the room", lambda: find(driver, "chat").is_displayed())
+
+
+def say(driver, text):
+    """Types what a keyboard has; the rest is pasted."""
+    field = find(driver, "text")
+    driver.execute_script(
+        "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input', {bubbles: true}))", field, text)
+    field.send_keys(Keys.ENTER)
+
+
+def form(**fields):
+    request = urllib.request.Request(RELAY + "/api.php", urllib.parse.urlencode(fields).encode())
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return answer.read().decode()
+
+
+def control(method, path, body=None):
+    request = urllib.request.Request(
+        SANDBOX + path, method=method, data=None if body is None else json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"} if body is not None else {})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.loads(answer.read())
+
+
+def picture(driver, name):
+    if PICTURES:
+        driver.save_screenshot(os.path.join(PICTURES, name + ".png"))
+
+
+def accessible(driver, what):
+    """The rules of axe-core: nothing that keeps people out."""
+    from axe_core_python.selenium import Axe
+    found = [violation for violation in Axe().run(driver)["violations"]
+             if violation["impact"] in ("serious", "critical")]
+    check(f"{what}: nothing keeps anybody out", not found, json.dumps(
+        [(violation["id"], [node["html"] for node in violation["nodes"]]) for violation in found], indent=1))
+
+
+def quiet(driver, what):
+    """No error in the console, above all none of the content security policy."""
+    log = [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
+    log = [line for line in log if "net::ERR" not in line and "404" not in line]
+    check(f"{what}: the console is quiet", not log, log)
+
+
+def fits(driver, what):
+    wide = driver.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    check(f"{what}: nothing is wider than the screen", wide <= 0, wide)
+
+
+MARKUP = [
+    "<script>document.title='hacked'</script>", "<img src=x onerror=\"document.title='hacked'\">", "\"><svg onload=alert(1)>",
+    "javascript:alert(1)", "&lt;b&gt;", "{{constructor.constructor('alert(1)')()}}", "\u202eevil\u202c ok", "\u2066\u200f",
+    "\U0001f469\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea", "a" + "\u0301" * 94, "line\nline", "<!--", "]]>",
+]
+
+
+def start_again():
+    """The relay, on its port; waits until it answers."""
+    process = subprocess.Popen(COMMAND, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.time() + 30
+    while True:
+        try:
+            urllib.request.urlopen(RELAY + "/healthz", timeout=2)
+            return process
+        except (urllib.error.URLError, OSError):
+            if time.time() > end:
+                raise SystemExit("FAILED the relay does not start")
+            time.sleep(0.05)
+
+
+def chat(relay):
+    room = "kitchen & <b>"
+    alice, bob = browser(), browser(PHONE, dark=True)
+    alice.get(RELAY + "/")
+    accessible(alice, "login")
+    picture(alice, "login-light")
+    bob.get(RELAY + "/")
+    picture(bob, "login-dark-phone")
+    fits(bob, "login on a phone")
+    enter(alice, "Alice", room)
+    check("the room is in the header", find(alice, "room").text == room)
+    check("and the code is not in the address", "#" not in alice.current_url, alice.current_url)
+
+    # By the link of the invitation: only a name is missing.
+    find(alice, "invite").click()
+    link = find(alice, "link").get_attribute("value")
+    check("the invitation has a link and a picture", "#code=" in link and texts(alice, "#qr svg path") != [], link)
+    picture(alice, "invite-light")
+    accessible(alice, "invitation")
+    find(alice, "close").click()
+    bob.get("about:blank")
+    bob.get(link)
+    check("the link fills in the code", find(bob, "code").get_attribute("value") == room)
+    find(bob, "name").send_keys("Bob" + Keys.ENTER)
+    until("who was invited is in", lambda: find(bob, "chat").is_displayed())
+    phone, carol = "c" * 64, "c" * 40
+    form(cmd="join", udid=carol, token=phone, name="Carol", code=room)
+    until("all are counted", lambda: find(alice, "members").text == "3 members" and find(bob, "members").text == "3 members")
+
+    say(alice, "Coffee is ready")
+    until("what one says, the other reads", lambda: texts(bob) == ["Coffee is ready"])
+    until("once, and also the one who said it", lambda: texts(alice) == ["Coffee is ready"] and not texts(alice, "#outbox li"))
+    until("and the phone is pushed to", lambda: any(
+        json.loads(n["payload"])["aps"]["alert"] == "Alice: Coffee is ready" and n["token"] == phone
+        for n in control("GET", "/notifications")["notifications"]))
+    form(cmd="message", udid=carol, text="From the phone")
+    for driver in (alice, bob):
+        until("what the phone says, browsers show", lambda: texts(driver) == ["Coffee is ready", "From the phone"])
+    check("with whose it is", texts(alice, "#log .name") == ["Carol"], texts(alice, "#log .name"))
+    sides = alice.execute_script(
+        "return [...document.querySelectorAll('#log .bubble')].map((b) => b.getBoundingClientRect().left > innerWidth / 2)")
+    check("own to the right, others to the left", sides == [True, False], sides)
+
+    # The keyboard alone.
+    field = find(bob, "text")
+    field.send_keys("Two" + Keys.SHIFT + Keys.ENTER + Keys.NULL + "lines")
+    check("Shift and Enter break the line", field.get_attribute("value") == "Two\nlines", field.get_attribute("value"))
+    field.send_keys(Keys.ENTER)
+    until("Enter sends", lambda: texts(alice)[-1] == "Two\nlines")
+    say(bob, "é" * 95)
+    until("190 bytes are taken", lambda: texts(alice)[-1] == "é" * 95)
+    say(bob, "é" * 96)
+    check("191 are not: they stay, and are counted", find(bob, "left").text == "-2" and not find(bob, "send").is_enabled())
+    bob.execute_script("arguments[0].value = ''; arguments[0].dispatchEvent(new Event('input'))", field)
+
+    for text in MARKUP:
+        say(alice, text)
+        until(f"harmless: {text[:30]!r}", lambda: texts(bob)[-1] == text.strip())
+    check("no script of a message has run", bob.title.endswith("PushChat") and alice.title.endswith("PushChat"), bob.title)
+    height = bob.execute_script(
+        "return Math.max(...[...document.querySelectorAll('#log .bubble')].map((b) => b.getBoundingClientRect().height))")
+    check("a tower of accents stays in its bubble", height < 260, height)
+    fits(bob, "chat on a phone")
+    fits(alice, "chat")
+    accessible(alice, "chat")
+    accessible(bob, "chat in the dark")
+
+    # The relay goes, and comes back.
+    relay.send_signal(signal.SIGKILL)
+    relay.wait()
+    say(alice, "Are you there?")
+    until("what could not be sent stays, and says so", lambda: "Not sent" in "".join(texts(alice, "#outbox .problem")))
+    picture(alice, "unsent-light")
+    relay = start_again()
+    form(cmd="message", udid=carol, text="While you were away")
+    for driver in (alice, bob):
+        until("after a restart nothing is missing", lambda: texts(driver)[-1] == "While you were away")
+    alice.find_element(By.CSS_SELECTOR, "#outbox button").click()
+    for driver in (alice, bob):
+        until("what is sent again arrives", lambda: texts(driver)[-2:] == ["While you were away", "Are you there?"])
+    until("and waits no more", lambda: not texts(alice, "#outbox li"))
+
+    # No network, and back.
+    for offline in (True, False):
+        bob.execute_cdp_cmd("Network.enable", {})
+        bob.execute_cdp_cmd("Network.emulateNetworkConditions", {
+            "offline": offline, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1})
+        if offline:
+            until("being offline is said", lambda: "offline" in find(bob, "status").text)
+            form(cmd="message", udid=carol, text="Said meanwhile")
+    until("back online nothing is missing", lambda: texts(bob)[-1] == "Said meanwhile")
+    check("and nothing is double", texts(bob) == texts(alice), (texts(bob), texts(alice)))
+    before = texts(bob)
+    bob.refresh()
+    until("a reload shows the same", lambda: texts(bob) == before)
+    picture(alice, "chat-light")
+    picture(bob, "chat-dark-phone")
+
+    # The page opens without a relay, from the service worker.
+    until("the worker is there", lambda: bob.execute_async_script(
+        "const done = arguments[0]; navigator.serviceWorker.ready.then((r) => done(!!r.active))"))
+    bob.refresh()
+    until("it has the page", lambda: bob.execute_script("return !!navigator.serviceWorker.controller"))
+    relay.send_signal(signal.SIGTERM)
+    relay.wait()
+    bob.refresh()
+    until("the page opens without the relay", lambda: texts(bob) == before)
+    relay = start_again()
+    say(bob, "Back again")
+    until("and goes on with it", lambda: texts(alice)[-1] == "Back again", 40)
+
+    find(bob, "leave").click()
+    until("who leaves is at the door", lambda: find(bob, "login").is_displayed())
+    until("and is not counted", lambda: find(alice, "members").text == "2 members")
+    check("the page is clean after it", texts(bob) == [])
+    quiet(alice, "chat")
+    return relay
+
+
+def inbox():
+    driver, phone = browser(), browser(PHONE, dark=True)
+    for each in (driver, phone):
+        each.get(SANDBOX + "/")
+        until("the inbox shows what was pushed", lambda: any("Carol" in text or "Alice: " in text for text in texts(each, "#list .body")))
+    count = len(texts(driver, "#list li"))
+    token = "d" * 64
+    form(cmd="join", udid="d" * 40, token=token, name="Dora", code="<i>hall</i>")
+    form(cmd="join", udid="e" * 40, token=0, name="<u>Eve</u>", code="<i>hall</i>")
+    form(cmd="message", udid="e" * 40, text="<b>Hello</b> \U0001f375")
+    until("and what comes now, first", lambda: texts(driver, "#list li:first-child .body") == ["<u>Eve</u>: <b>Hello</b> \U0001f375"])
+    driver.find_element(By.CSS_SELECTOR, "#list li:first-child button").click()
+    check("all of it is shown", "<b>Hello</b>" in find(driver, "pretty").text and token in find(driver, "facts").text)
+    check("with its size", "bytes of 4096" in find(driver, "size").text, find(driver, "size").text)
+    accessible(driver, "inbox")
+    accessible(phone, "inbox in the dark")
+    fits(phone, "inbox on a phone")
+    picture(driver, "inbox-light")
+    picture(phone, "inbox-dark-phone")
+
+    driver.find_element(By.ID, "remove").click()
+    until("an app is removed by a button", lambda: "refused" in find(driver, "removed").text)
+    form(cmd="message", udid="e" * 40, text="Gone")
+    until("and the next push is refused", lambda: texts(driver, "#list li:first-child .marks .bad") == ["Unregistered"])
+    find(driver, "make").click()
+    until("a device is made by a button", lambda: len(texts(driver, "#devices code")) >= 1)
+    made = texts(driver, "#devices code")[0]
+    form(cmd="join", udid="d" * 40, token=made, name="Dora", code="<i>hall</i>")
+    field = find(driver, "fault-reason")
+    field.clear()
+    field.send_keys("BadMessageId")
+    driver.find_element(By.CSS_SELECTOR, "#fault button").click()
+    until("a fault is asked for by a button", lambda: "BadMessageId" in " ".join(texts(driver, "#faults li")))
+    form(cmd="message", udid="e" * 40, text="Goes wrong")
+    until("and happens", lambda: texts(driver, "#list li:first-child .marks .bad") == ["BadMessageId"])
+    find(driver, "heal").click()
+    until("and goes away", lambda: texts(driver, "#faults li") == [])
+    find(driver, "filter-token").send_keys(made)
+    until("the list is narrowed to a token", lambda: len(texts(driver, "#list li")) == 1)
+    find(driver, "filter-token").clear()
+    find(driver, "filter-token").send_keys(" " + Keys.BACKSPACE)
+    until("and widened again", lambda: len(texts(driver, "#list li")) > count)
+    find(driver, "clear").click()
+    until("it is emptied", lambda: texts(driver, "#list li") == [] and find(driver, "empty").is_displayed())
+    quiet(driver, "inbox")
+
+
+relay = None
+try:
+    relay = start_again()
+    relay = chat(relay)
+    inbox()
+except SystemExit:
+    for number, driver in enumerate(browsers):
+        try:
+            print(f"browser {number}:", driver.get_log("browser"), file=sys.stderr)
+        except Exception:
+            pass
+    raise
+except Exception:
+    traceback.print_exc()
+    sys.exit(1)
+finally:
+    for driver in browsers:
+        try:
+            driver.quit()
+        except Exception:
+            pass
+    if relay:
+        relay.kill()
