@@ -3,7 +3,7 @@
 
 Usage: browser_pages.py RELAY-URL SANDBOX-URL RELAY-COMMAND… (the command starts the relay again on the same port)
 Needs selenium and axe-core-python from PyPI, chromium and its driver. Prints a line for each thing that worked; ends with
-status 1 at the first that did not. With PUSHCHAT_SCREENSHOTS=FOLDER it leaves pictures there.
+status 1 at the first that did not. With SCREENSHOTS=FOLDER it leaves pictures there.
 """
 import json, os, signal, subprocess, sys, time, traceback, urllib.error, urllib.parse, urllib.request
 
@@ -13,7 +13,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 RELAY, SANDBOX, COMMAND = sys.argv[1], sys.argv[2], sys.argv[3:]
-PICTURES = os.environ.get("PUSHCHAT_SCREENSHOTS")
+PICTURES = os.environ.get("SCREENSHOTS")
 PHONE, DESKTOP = (390, 844), (1280, 800)
 browsers = []
 

@@ -21,7 +21,7 @@ async function call(method, path, body) {
     body: body === undefined ? undefined : JSON.stringify(body),
     signal: AbortSignal.timeout(10000),
   });
-  const answer = await response.json();
+  const answer = response.status === 204 ? {} : await response.json();
   if (!response.ok) throw new Error(answer.error ?? "The sandbox answered " + response.status);
   return answer;
 }

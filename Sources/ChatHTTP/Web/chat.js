@@ -260,13 +260,13 @@ function show(message, before) {
   const log = byId("log");
   const date = new Date(message.sent_at);
   if (!before || new Date(before.sent_at).toDateString() !== date.toDateString()) {
-    log.append(element("li", "line", dayOf.format(date)));
+    log.append(element("div", "line", dayOf.format(date)));
   }
   if (!message.own && document.hidden && unread === 0) {
     log.querySelector(".unread")?.remove();
-    log.append(element("li", "line unread", "New"));
+    log.append(element("div", "line unread", "New"));
   }
-  const item = element("li", message.own ? "own" : "other");
+  const item = element("div", message.own ? "own" : "other");
   if (!message.own && (before?.name !== message.name || before?.own || log.lastElementChild?.classList.contains("line"))) {
     const name = element("bdi", "name", message.name);
     item.append(name);
@@ -383,6 +383,7 @@ function drop(item) {
 }
 
 function showOutbox() {
+  const stays = nearEnd();
   byId("outbox").replaceChildren(...outbox.map((item) => {
     const line = element("li");
     const bubble = element("span", "bubble", item.text);
@@ -404,6 +405,7 @@ function showOutbox() {
     return line;
   }));
   byId("outbox").hidden = outbox.length === 0;
+  if (stays) toEnd();
 }
 
 // MARK: Invitation
