@@ -1,5 +1,5 @@
-package import Hummingbird
 import HTTPTypes
+package import Hummingbird
 import NIOCore
 
 /// A file that a browser fetches, embedded in the executable.

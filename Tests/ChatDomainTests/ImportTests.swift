@@ -23,7 +23,8 @@ struct ImportTests {
     /// Packages that only one target may know.
     private static let confined: [String: Set<String>] = [
         "GRDB": ["ChatStore"], "JWTKit": ["ChatSession"], "Yams": ["pushchat"], "ArgumentParser": ["pushchat"],
-        "Hummingbird": ["ChatHTTP", "APNSSandbox", "WebAssets"], "NIOSSL": ["APNSGateway", "APNSSandbox", "ChatHTTP", "pushchat"],
+        "Hummingbird": ["ChatHTTP", "APNSSandbox", "WebAssets"],
+        "NIOSSL": ["APNSGateway", "APNSSandbox", "ChatHTTP", "pushchat"],
     ]
 
     private static let sources = URL(filePath: #filePath).deletingLastPathComponent()

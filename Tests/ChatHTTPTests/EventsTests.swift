@@ -88,7 +88,9 @@ import Testing
                         headers: header ? "Last-Event-ID: \(after)\r\n" : ""
                     ) { connection in
                         let text = try await connection.text(until: "\"m300\"")
-                        let ids = text.split(separator: "\n").filter { $0.hasPrefix("id: ") }.compactMap { Int($0.dropFirst(4)) }
+                        let ids = text.split(separator: "\n").filter { $0.hasPrefix("id: ") }.compactMap {
+                            Int($0.dropFirst(4))
+                        }
                         #expect(ids == [after] + Array(after + 1...300))
                     }
                 }
@@ -218,13 +220,51 @@ import Testing
         }
     }
 
+    @Test("Who takes nothing is cut off, who has nothing to take is not", .timeLimit(.minutes(1)))
+    func slow() async throws {
+        let feed = FakeFeed()
+        feed.enter(Self.member(1), Self.room)
+        let hub = EventHub(feed: feed, most: 10, patience: .milliseconds(50), logger: LogRecorder().logger)
+        let closed = Counter()
+        let place = try await feed.place(of: Self.member(1))
+        let (stuck, idle) = (
+            try hub.enter(Self.member(1), place) { closed.increase() },
+            try hub.enter(Self.member(1), place) { Issue.record("cut off for nothing") }
+        )
+        stuck.willWrite()
+        let running = Task { try await hub.run() }
+        try await closed.reach(1)
+        #expect(stuck.end == .comeAgain && idle.end == nil)
+        hub.leave(stuck)
+        hub.leave(idle)
+        #expect(hub.count == 0)
+        running.cancel()
+        try await running.value
+    }
+
+    @Test("No more streams than there may be")
+    func most() async throws {
+        let feed = FakeFeed()
+        let hub = EventHub(feed: feed, most: 2, logger: LogRecorder().logger)
+        for number in 1...3 { feed.enter(Self.member(number), Self.room) }
+        let place = try await feed.place(of: Self.member(1))
+        let first = try hub.enter(Self.member(1), place) {}
+        _ = try hub.enter(Self.member(2), place) {}
+        #expect(throws: ChatError.self) { try hub.enter(Self.member(3), place) {} }
+        hub.leave(first)
+        hub.leave(first)
+        _ = try hub.enter(Self.member(3), place) {}
+        #expect(hub.count == 2)
+    }
+
     @Test("A room keeps its last messages only, in a bounded space")
     func window() {
         var room = EventRoom(last: 10)
         func events(_ ids: ClosedRange<MessageID>, text: String = "x") -> [MessageEvent] {
             ids.map {
                 MessageEvent(
-                    RoomMessage(id: $0, sender: Self.member(1), nickname: "n", text: text, sentAt: Timestamp(seconds: 0)))
+                    RoomMessage(
+                        id: $0, sender: Self.member(1), nickname: "n", text: text, sentAt: Timestamp(seconds: 0)))
             }
         }
         room.append(events(11...20))

@@ -25,7 +25,8 @@ struct BrowserTests {
         let played = try await python.run(
             "browser_pages.py",
             [
-                "http://localhost:\(relay.port)", "http://localhost:\(sandbox.control)", Running.executable.path, "serve",
+                "http://localhost:\(relay.port)", "http://localhost:\(sandbox.control)", Running.executable.path,
+                "serve",
                 "--config", configuration.path, "--port", "\(relay.port)", "--database", relay.database,
             ], input: Data(), within: 240)
         #expect(played.status == 0, "\(played.text.split(separator: "\n").suffix(3)) \(played.errors.suffix(3000))")

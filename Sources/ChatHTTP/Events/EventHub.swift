@@ -19,8 +19,6 @@ final class EventHub: Service {
     private static let tick = Duration.seconds(1)
     /// Silence after which a stream gets a sign of life: proxies close what is silent for a minute.
     private static let heartbeat = Duration.seconds(15)
-    /// How long a client may take nothing.
-    private static let patience = Duration.seconds(20)
     /// Members that are looked up at a tick, after another process has written.
     private static let checksATick = 500
 
@@ -48,13 +46,18 @@ final class EventHub: Service {
     }
 
     private let feed: any RoomFeed
+    private let patience: Duration
     private let logger: Logger
     private let state = Mutex(State())
     private let bell = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
 
-    init(feed: any RoomFeed, most: Int, logger: Logger) {
+    /// - Parameters:
+    ///   - most: streams that may be open.
+    ///   - patience: how long a client may take nothing.
+    init(feed: any RoomFeed, most: Int, patience: Duration = .seconds(20), logger: Logger) {
         self.feed = feed
         self.most = most
+        self.patience = patience
         self.logger = logger
     }
 
@@ -209,7 +212,7 @@ final class EventHub: Service {
         let now = ContinuousClock.now
         for stream in streams {
             let (isUnderWay, since) = stream.writing
-            if isUnderWay, now - since >= Self.patience {
+            if isUnderWay, now - since >= patience {
                 stream.end(.comeAgain, cutsOff: true)
             } else if !isUnderWay, now - since >= Self.heartbeat {
                 stream.wake()

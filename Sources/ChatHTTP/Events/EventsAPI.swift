@@ -31,7 +31,8 @@ struct EventsAPI: Sendable {
         logger.debug(
             "stream opened", metadata: [LogKeys.requestID: "\(context.requestID)", LogKeys.streams: "\(hub.count)"])
         // Without anything said it begins now. What is ahead of the room is of another database.
-        let start = since.map { max($0, place.historyFrom) }.map { $0 > place.last ? place.historyFrom : $0 } ?? place.last
+        let start =
+            since.map { max($0, place.historyFrom) }.map { $0 > place.last ? place.historyFrom : $0 } ?? place.last
         let body = request.body
         return Response(
             status: .ok,
@@ -58,7 +59,9 @@ struct EventsAPI: Sendable {
     /// After which message it is to begin: what a client says that comes again, or the query.
     private static func since(_ request: Request) throws(ChatError) -> MessageID? {
         let (text, field) =
-            request.headers[HTTPField.Name("Last-Event-ID")!].flatMap { $0.isEmpty ? nil : $0 }.map { ($0, "Last-Event-ID") }
+            request.headers[HTTPField.Name("Last-Event-ID")!].flatMap { $0.isEmpty ? nil : $0 }.map {
+                ($0, "Last-Event-ID")
+            }
             ?? (request.uri.queryParameters["since"].map(String.init) ?? "", "since")
         guard !text.isEmpty else { return nil }
         guard text.utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }), let id = MessageID(text)
@@ -84,7 +87,8 @@ struct EventsAPI: Sendable {
             case .events(let events):
                 cursor = try await write(events, of: stream, into: &writer) ?? cursor
             case .behind:
-                cursor = try await write(hub.older(for: stream, after: cursor)[...], of: stream, into: &writer) ?? cursor
+                cursor =
+                    try await write(hub.older(for: stream, after: cursor)[...], of: stream, into: &writer) ?? cursor
             case .members(let count):
                 members = count
                 try await write("event: room\ndata: {\"members\":\(count)}\n\n", of: stream, into: &writer)

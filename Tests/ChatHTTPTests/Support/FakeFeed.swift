@@ -42,7 +42,8 @@ final class FakeFeed: RoomFeed {
             guard let code = state.places[member] else { return }
             state.messages[code, default: []].append(
                 RoomMessage(
-                    id: state.next, sender: member, nickname: "n", text: text, sentAt: Timestamp(seconds: 1_780_000_000)))
+                    id: state.next, sender: member, nickname: "n", text: text, sentAt: Timestamp(seconds: 1_780_000_000)
+                ))
             state.next += 1
             if isTold { state.changes.messages.insert(code) } else { state.changes.isUnknown = true }
         }
