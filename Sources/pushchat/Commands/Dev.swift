@@ -66,9 +66,8 @@ struct Dev: AsyncParsableCommand {
                 print(
                     """
                     PushChat Relay \(Pushchat.version)
-                      relay    http://127.0.0.1:\(port)/         (API: POST /api.php)
-                      inbox    http://\(addresses.control)/notifications
-                      sandbox  http://\(addresses.control)/         (what else it can do)
+                      chat     http://127.0.0.1:\(port)/         (for apps: POST /api.php)
+                      inbox    http://\(addresses.control)/          (what devices get, and what can go wrong)
                       data     \(directory)/
                     Stop with Ctrl-C.
                     """)
