@@ -130,9 +130,9 @@ MARKUP = [
 ]
 
 
-def start_again():
+def start_again(*more):
     """The relay, on its port; waits until it answers."""
-    process = subprocess.Popen(COMMAND, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([*COMMAND, *more], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end = time.time() + 30
     while True:
         try:
@@ -309,11 +309,59 @@ def inbox():
     quiet(driver, "inbox")
 
 
+def admin(relay):
+    relay.send_signal(signal.SIGTERM)
+    relay.wait()
+    relay = start_again("--set", "admin.token=geheim")
+    driver, phone = browser(), browser(PHONE, dark=True)
+    for each in (driver, phone):
+        each.get(RELAY + "/admin")
+        until("the operator is asked for the token", lambda: find(each, "door").is_displayed())
+        check("and nothing is shown without it", texts(each, "#figures dd") == [])
+    accessible(driver, "the operator's door")
+    find(driver, "token").send_keys("wrong" + Keys.ENTER)
+    until("a wrong one is refused", lambda: "not the relay's admin.token" in find(driver, "problem").text)
+    for each in (driver, phone):
+        find(each, "token").clear()
+        find(each, "token").send_keys("geheim" + Keys.ENTER)
+        until("the right one opens", lambda: find(each, "view").is_displayed())
+    driver.refresh()
+    until("the tab keeps it", lambda: find(driver, "view").is_displayed())
+    until("the app and its gateway are there", lambda: "http2 at 127.0.0.1" in find(driver, "apps").text)
+    token = "f" * 64
+    form(cmd="join", udid="f" * 40, token=token, name="<b>Fay</b>", code="<i>hall</i>")
+    find(driver, "whom").send_keys(token)
+    find(driver, "alert").send_keys("<b>Test</b>")
+    find(driver, "badge").send_keys("3")
+    driver.find_element(By.CSS_SELECTOR, "#send button").click()
+    until("a notification is sent by the form, and its way is shown", lambda: texts(driver, "#result td.good") == ["sent"])
+    until("and has arrived", lambda: any(
+        n["token"] == token and json.loads(n["payload"]) == {"aps": {"alert": "<b>Test</b>", "badge": 3}}
+        for n in control("GET", "/notifications?token=" + token)["notifications"]))
+    until("figures follow by themselves", lambda: any("sent" in row for row in texts(driver, "#apps td")))
+    find(driver, "term").send_keys(token)
+    driver.find_element(By.CSS_SELECTOR, "#search button").click()
+    until("a device is looked up", lambda: token in find(driver, "result").text)
+    find(driver, "term").clear()
+    find(driver, "term").send_keys("not hexadecimal")
+    driver.find_element(By.CSS_SELECTOR, "#search button").click()
+    until("what is wrong is said", lambda: "hexadecimal" in find(driver, "problem").text)
+    driver.execute_script("scrollTo(0, 0)")
+    accessible(driver, "the operator's page")
+    accessible(phone, "the operator's page in the dark")
+    fits(phone, "the operator's page on a phone")
+    fits(driver, "the operator's page")
+    picture(driver, "admin-light")
+    picture(phone, "admin-dark-phone")
+    return relay
+
+
 relay = None
 try:
     relay = start_again()
     relay = chat(relay)
     inbox()
+    relay = admin(relay)
 except SystemExit:
     for number, driver in enumerate(browsers):
         try:

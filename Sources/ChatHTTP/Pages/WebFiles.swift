@@ -1,6 +1,6 @@
 import WebAssets
 
-/// The files of the chat.
+/// The files of the chat and of the operator's page.
 enum WebFiles {
     /// What does not depend on the configuration.
     static let all: [WebFile] = [
@@ -8,6 +8,9 @@ enum WebFiles {
         .style("/chat.css", PackageResources.chat_css),
         .script("/chat.js", PackageResources.chat_js),
         .script("/qr.js", PackageResources.qr_js),
+        .page("/admin", PackageResources.admin_html),
+        .style("/admin.css", PackageResources.admin_css),
+        .script("/admin.js", PackageResources.admin_js),
         .script("/worker.js", worker),
         WebFile("/icon.svg", "image/svg+xml", PackageResources.icon_svg),
         WebFile("/icon-192.png", "image/png", PackageResources.icon_192_png),
