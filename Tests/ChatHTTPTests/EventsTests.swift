@@ -227,17 +227,46 @@ import Testing
         let hub = EventHub(feed: feed, most: 10, patience: .milliseconds(50), logger: LogRecorder().logger)
         let closed = Counter()
         let place = try await feed.place(of: Self.member(1))
-        let (stuck, idle) = (
+        var tickets = [
             try hub.enter(Self.member(1), place) { closed.increase() },
-            try hub.enter(Self.member(1), place) { Issue.record("cut off for nothing") }
-        )
-        stuck.willWrite()
+            try hub.enter(Self.member(1), place) { Issue.record("cut off for nothing") },
+        ]
+        tickets[0].stream.willWrite()
         let running = Task { try await hub.run() }
         try await closed.reach(1)
-        #expect(stuck.end == .comeAgain && idle.end == nil)
-        hub.leave(stuck)
-        hub.leave(idle)
+        #expect(tickets[0].stream.end == .comeAgain && tickets[1].stream.end == nil)
+        #expect(hub.count == 2)
+        tickets = []
         #expect(hub.count == 0)
+        running.cancel()
+        try await running.value
+    }
+
+    @Test("Who asks for the head only has opened no stream")
+    func head() async throws {
+        try await Self.run { _, port in
+            for _ in 0...EventHub.mostOfMember {
+                try await RawConnection.open(port: port) { connection in
+                    try await connection.write(
+                        "HEAD /events?udid=\(Self.member(1)) HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                    #expect(try await connection.text(until: "\r\n\r\n").contains("HTTP/1.1 200"))
+                }
+            }
+        }
+    }
+
+    @Test("Who has left between the look-up and the stream hears nothing", .timeLimit(.minutes(1)))
+    func leftMeanwhile() async throws {
+        let feed = FakeFeed()
+        feed.enter(Self.member(1), Self.room)
+        let hub = EventHub(feed: feed, most: 10, logger: LogRecorder().logger)
+        let place = try await feed.place(of: Self.member(1))
+        feed.leave(Self.member(1))
+        _ = feed.takeRoomChanges()
+        let ticket = try hub.enter(Self.member(1), place) {}
+        let running = Task { try await hub.run() }
+        while ticket.stream.end == nil { await ticket.stream.wait() }
+        #expect(ticket.stream.end == .left)
         running.cancel()
         try await running.value
     }
@@ -248,12 +277,10 @@ import Testing
         let hub = EventHub(feed: feed, most: 2, logger: LogRecorder().logger)
         for number in 1...3 { feed.enter(Self.member(number), Self.room) }
         let place = try await feed.place(of: Self.member(1))
-        let first = try hub.enter(Self.member(1), place) {}
-        _ = try hub.enter(Self.member(2), place) {}
+        var tickets = [try hub.enter(Self.member(1), place) {}, try hub.enter(Self.member(2), place) {}]
         #expect(throws: ChatError.self) { try hub.enter(Self.member(3), place) {} }
-        hub.leave(first)
-        hub.leave(first)
-        _ = try hub.enter(Self.member(3), place) {}
+        tickets.removeFirst()
+        tickets.append(try hub.enter(Self.member(3), place) {})
         #expect(hub.count == 2)
     }
 

@@ -67,9 +67,10 @@ final class EventHub: Service {
     // MARK: - For the streams
 
     /// - Parameter close: closes the connection.
+    /// - Returns: what keeps the stream in the hub for as long as somebody holds it.
     func enter(
         _ member: MemberID, _ place: RoomPlace, close: @escaping @Sendable () -> Void
-    ) throws(ChatError) -> EventStream {
+    ) throws(ChatError) -> EventTicket {
         let stream = EventStream(member: member, room: place.code, close: close)
         let refusal = state.withLock { state -> ChatError? in
             guard state.count < most else {
@@ -83,17 +84,18 @@ final class EventHub: Service {
             state.count += 1
             state.members[member, default: []].append(stream)
             state.rooms[place.code, default: EventRoom(last: place.last)].enter(stream)
-            // What has come between the look-up of the place and now was announced too early.
+            // What has come between the look-up of the place and now was announced too early, also that the member has left.
             state.unread.insert(place.code)
+            state.unchecked.append(stream)
             if state.rooms[place.code]?.members == nil { state.uncounted.insert(place.code) }
             return nil
         }
         if let refusal { throw refusal }
         bell.continuation.yield()
-        return stream
+        return EventTicket(stream: stream, hub: self)
     }
 
-    func leave(_ stream: EventStream) {
+    fileprivate func leave(_ stream: EventStream) {
         state.withLock { state in
             guard let index = state.members[stream.member]?.firstIndex(of: stream) else { return }
             state.count -= 1
@@ -238,5 +240,20 @@ final class EventHub: Service {
                 }
             }
         }
+    }
+}
+
+/// A stream's place in the hub, which ends with it: also where an answer is made and never written.
+final class EventTicket: Sendable {
+    let stream: EventStream
+    private let hub: EventHub
+
+    fileprivate init(stream: EventStream, hub: EventHub) {
+        self.stream = stream
+        self.hub = hub
+    }
+
+    deinit {
+        hub.leave(stream)
     }
 }

@@ -27,7 +27,7 @@ struct EventsAPI: Sendable {
         let member = try MemberID(parsing: String(text))
         let since = try Self.since(request)
         let place = try await feed.place(of: member)
-        let stream = try hub.enter(member, place) { [channel = context.channel] in channel.close(promise: nil) }
+        let ticket = try hub.enter(member, place) { [channel = context.channel] in channel.close(promise: nil) }
         logger.debug(
             "stream opened", metadata: [LogKeys.requestID: "\(context.requestID)", LogKeys.streams: "\(hub.count)"])
         // Without anything said it begins now. What is ahead of the room is of another database.
@@ -42,7 +42,7 @@ struct EventsAPI: Sendable {
                 HTTPField.Name("X-Accel-Buffering")!: "no",
             ],
             body: ResponseBody { writer in
-                defer { hub.leave(stream) }
+                let stream = ticket.stream
                 try await body.consumeWithInboundCloseHandler { _ in
                     try await withGracefulShutdownHandler {
                         try await Self.follow(stream, from: start, hub: hub, into: &writer)
@@ -78,6 +78,7 @@ struct EventsAPI: Sendable {
         // The id is for a client that loses the connection before the first message.
         try await write("retry: \(retry)\nid: \(start)\n\n", of: stream, into: &writer)
         while true {
+            try Task.checkCancellation()
             switch stream.end {
             case .left: return try await write("event: left\ndata: {}\n\n", of: stream, into: &writer)
             case .comeAgain, .gone: return
