@@ -132,7 +132,7 @@ let package = Package(
                 .product(name: "Hummingbird", package: "hummingbird"),
                 .product(name: "NIOCore", package: "swift-nio"),
             ],
-            resources: [.embedInCode("base.css")],
+            resources: [.embedInCode("base.css"), .embedInCode("base.js")],
             swiftSettings: strict),
         // The executable: one file per command, the configuration, the wiring. The only target that knows all others.
         .executableTarget(

@@ -21,21 +21,21 @@ package struct MessageText: Sendable, Hashable {
     }
 }
 
-/// A message as the history keeps it and a member of its room may read it.
+/// A message as the history keeps it.
 package struct Message: Sendable, Hashable {
     package let id: MessageID
+    /// Never shown: it is what a member proves itself with. A reader is told whether a message is its own.
+    package let sender: MemberID
     package let nickname: String
     package let text: String
     package let sentAt: Timestamp
-    /// Whether the member who asks wrote it. The writer's udid is never shown: it is what a member proves itself with.
-    package let isOwn: Bool
 
-    package init(id: MessageID, nickname: String, text: String, sentAt: Timestamp, isOwn: Bool) {
+    package init(id: MessageID, sender: MemberID, nickname: String, text: String, sentAt: Timestamp) {
         self.id = id
+        self.sender = sender
         self.nickname = nickname
         self.text = text
         self.sentAt = sentAt
-        self.isOwn = isOwn
     }
 }
 

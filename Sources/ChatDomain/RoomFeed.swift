@@ -13,23 +13,6 @@ package struct RoomPlace: Sendable, Hashable {
     }
 }
 
-/// A message with its writer, for whoever shows it to several members.
-package struct RoomMessage: Sendable, Hashable {
-    package let id: MessageID
-    package let sender: MemberID
-    package let nickname: String
-    package let text: String
-    package let sentAt: Timestamp
-
-    package init(id: MessageID, sender: MemberID, nickname: String, text: String, sentAt: Timestamp) {
-        self.id = id
-        self.sender = sender
-        self.nickname = nickname
-        self.text = text
-        self.sentAt = sentAt
-    }
-}
-
 /// What has happened in rooms since it was asked last.
 package struct RoomChanges: Sendable, Hashable {
     /// Rooms with new messages.
@@ -51,9 +34,7 @@ package protocol RoomFeed: Sendable {
     /// Throws ``ChatError/Code/notJoined``.
     func place(of member: MemberID) async throws(ChatError) -> RoomPlace
     /// Those after an id, in order.
-    func messages(
-        in room: SecretCode, after: MessageID, limit: Int
-    ) async throws(ChatError) -> [RoomMessage]
+    func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message]
     func memberCount(of room: SecretCode) async throws(ChatError) -> Int
     /// Yields when there are changes to take; merged while nobody looks. Collects from the first call on.
     func roomChanges() -> AsyncStream<Void>

@@ -84,15 +84,8 @@ extension DatabaseFile {
             configuration.readonly = true
             configuration.busyMode = .timeout(Self.busyTimeout)
             return try DatabaseQueue(path: path, configuration: configuration).read { db in
-                let found = try Int.fetchOne(db, sql: "PRAGMA user_version") ?? 0
-                guard try Int.fetchOne(db, sql: "PRAGMA application_id") == Schema.applicationID else {
-                    throw Unusable(description: "\(path) is a database of another program")
-                }
-                guard found <= schema.version else {
-                    throw Unusable(
-                        description:
-                            "\(path) has schema version \(found), newer than this pushchat knows; run the newer one")
-                }
+                try requireOurs(db)
+                let found = try knownVersion(db)
                 let members = try Int.fetchOne(db, sql: "SELECT count(*) FROM active_users") ?? 0
                 let waiting =
                     try Int.fetchOne(db, sql: "SELECT count(*) FROM push_queue WHERE state IN ('pending', 'written')")
@@ -104,5 +97,22 @@ extension DatabaseFile {
         } catch {
             throw Unusable(description: "\(path) cannot be read as a database: \(error)")
         }
+    }
+
+    /// Refuses another program's file.
+    func requireOurs(_ db: Database) throws {
+        guard try Int.fetchOne(db, sql: "PRAGMA application_id") == Schema.applicationID else {
+            throw Unusable(description: "\(path) is a database of another program")
+        }
+    }
+
+    /// The schema version, up to the one that this program knows.
+    func knownVersion(_ db: Database) throws -> Int {
+        let found = try Int.fetchOne(db, sql: "PRAGMA user_version") ?? 0
+        guard found <= schema.version else {
+            throw Unusable(
+                description: "\(path) has schema version \(found), newer than this pushchat knows; run the newer one")
+        }
+        return found
     }
 }

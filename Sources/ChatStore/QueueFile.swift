@@ -57,18 +57,9 @@ package struct QueueFile: Sendable {
     init(path: String, clock: @escaping TimeSource) throws {
         self.queue = try Self.open(path)
         self.clock = clock
-        let found: Int
-        do {
-            found = try queue.read { try Int.fetchOne($0, sql: "PRAGMA user_version") ?? 0 }
-        } catch {
-            throw DatabaseFile.Unusable(description: "\(path) cannot be read as a database: \(error)")
-        }
-        let known = Schema.current.version
-        guard found <= known else {
-            throw DatabaseFile.Unusable(
-                description: "\(path) has schema version \(found), newer than this pushchat knows; run the newer one")
-        }
-        guard found == known else {
+        let file = DatabaseFile(path: path)
+        let found = try queue.read(file.knownVersion)
+        guard found == file.schema.version else {
             throw DatabaseFile.Unusable(
                 description: "\(path) has schema version \(found); start pushchat serve once, which upgrades it")
         }
@@ -83,18 +74,13 @@ package struct QueueFile: Sendable {
         configuration.label = "pushchat queue"
         configuration.busyMode = .timeout(busyTimeout)
         configuration.prepareDatabase { db in try db.execute(sql: "PRAGMA temp_store = MEMORY") }
-        let queue: DatabaseQueue
-        let identifier: Int?
         do {
-            queue = try DatabaseQueue(path: path, configuration: configuration)
-            identifier = try queue.read { try Int.fetchOne($0, sql: "PRAGMA application_id") }
-        } catch {
+            let queue = try DatabaseQueue(path: path, configuration: configuration)
+            try queue.read(DatabaseFile(path: path).requireOurs)
+            return queue
+        } catch let error as DatabaseError {
             throw DatabaseFile.Unusable(description: "\(path) cannot be opened as a database: \(error)")
         }
-        guard identifier == Schema.applicationID else {
-            throw DatabaseFile.Unusable(description: "\(path) is a database of another program")
-        }
-        return queue
     }
 
     /// In the order of the queue, those after `cursor`.

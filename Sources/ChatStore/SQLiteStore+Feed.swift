@@ -17,22 +17,8 @@ extension SQLiteStore: RoomFeed {
         }
     }
 
-    package func messages(
-        in room: SecretCode, after: MessageID, limit: Int
-    ) async throws(ChatError) -> [RoomMessage] {
-        try await read { db in
-            try Row.fetchAll(
-                db.cachedStatement(
-                    sql: """
-                        SELECT message_id, udid, nickname, text, time_sent FROM messages
-                        WHERE secret_code = ? AND message_id > ? ORDER BY message_id LIMIT ?
-                        """), arguments: [room.text, after, limit]
-            ).map { row in
-                RoomMessage(
-                    id: row[0], sender: MemberID(stored: row[1]), nickname: row[2], text: row[3],
-                    sentAt: Timestamp(sqlText: row[4]) ?? Timestamp(milliseconds: 0))
-            }
-        }
+    package func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message] {
+        try await read { db in try Self.messages(in: room, after: after, limit: limit, db) }
     }
 
     package func memberCount(of room: SecretCode) async throws(ChatError) -> Int {

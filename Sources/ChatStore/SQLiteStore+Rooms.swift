@@ -90,21 +90,25 @@ extension SQLiteStore: RoomStore {
                 arguments: [member.text])
             guard let room else { throw ChatError.notJoined() }
             let since = since ?? room[1]
-            let rows = try Row.fetchCursor(
-                db.cachedStatement(
-                    sql: """
-                        SELECT message_id, nickname, text, time_sent, udid FROM messages
-                        WHERE secret_code = ? AND message_id > ? ORDER BY message_id LIMIT ?
-                        """), arguments: [room[0] as String, since, limit])
-            var messages: [Message] = []
-            while let row = try rows.next() {
-                messages.append(
-                    Message(
-                        id: row[0], nickname: row[1], text: row[2],
-                        sentAt: Timestamp(sqlText: row[3]) ?? Timestamp(milliseconds: 0),
-                        isOwn: row[4] as String == member.text))
-            }
+            let messages = try Self.messages(in: SecretCode(stored: room[0]), after: since, limit: limit, db)
             return MessagePage(messages: messages, next: messages.last?.id ?? since)
+        }
+    }
+
+    /// Those after an id, in order.
+    static func messages(
+        in room: SecretCode, after: MessageID, limit: Int, _ db: Database
+    ) throws -> [Message] {
+        try Row.fetchAll(
+            db.cachedStatement(
+                sql: """
+                    SELECT message_id, udid, nickname, text, time_sent FROM messages
+                    WHERE secret_code = ? AND message_id > ? ORDER BY message_id LIMIT ?
+                    """), arguments: [room.text, after, limit]
+        ).map { row in
+            Message(
+                id: row[0], sender: MemberID(stored: row[1]), nickname: row[2], text: row[3],
+                sentAt: Timestamp(sqlText: row[4]) ?? Timestamp(milliseconds: 0))
         }
     }
 

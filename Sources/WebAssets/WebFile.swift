@@ -8,7 +8,7 @@ package struct WebFile: Sendable {
     private let type: String
     private let body: ByteBuffer
     /// Changes with the content.
-    private let tag: String
+    package let tag: String
     private let isPage: Bool
 
     /// - Parameters:
@@ -35,7 +35,9 @@ package struct WebFile: Sendable {
     }
 
     /// What all pages share.
-    package static let base = style("/base.css", PackageResources.base_css)
+    package static let base = [
+        style("/base.css", PackageResources.base_css), script("/base.js", PackageResources.base_js),
+    ]
 
     package var size: Int { body.readableBytes }
 

@@ -290,7 +290,7 @@ import Testing
         func events(_ ids: ClosedRange<MessageID>, text: String = "x") -> [MessageEvent] {
             ids.map {
                 MessageEvent(
-                    RoomMessage(
+                    Message(
                         id: $0, sender: Self.member(1), nickname: "n", text: text, sentAt: Timestamp(seconds: 0)))
             }
         }

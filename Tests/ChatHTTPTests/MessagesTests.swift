@@ -69,8 +69,11 @@ struct MessagesTests {
         let page = MessagePage(
             messages: [
                 Message(
-                    id: 5, nickname: "Ann", text: text, sentAt: Timestamp(milliseconds: 1_778_191_049_123), isOwn: true),
-                Message(id: 9, nickname: "Bob\"", text: "hi", sentAt: Timestamp(seconds: 0), isOwn: false),
+                    id: 5, sender: MemberID(stored: Sample.udid), nickname: "Ann", text: text,
+                    sentAt: Timestamp(milliseconds: 1_778_191_049_123)),
+                Message(
+                    id: 9, sender: MemberID(stored: "other"), nickname: "Bob\"", text: "hi",
+                    sentAt: Timestamp(seconds: 0)),
             ], next: 9)
         let relay = Relay(ScriptedStore(messages: { page }))
         let answer = try await relay.form("cmd=messages&udid=\(Sample.udid)")

@@ -80,7 +80,8 @@ struct RoomTests {
         for number in 0..<5 { _ = try await store.post(StoreFixture.post(number % 2 + 1, "m\(number)")) }
         let first = try await store.messages(for: StoreFixture.member(2), since: nil, limit: 3)
         #expect(first.messages.map(\.text) == ["m0", "m1", "m2"])
-        #expect(first.messages.map(\.isOwn) == [false, true, false])
+        let reader = try StoreFixture.member(2)
+        #expect(first.messages.map { $0.sender == reader } == [false, true, false])
         #expect(first.messages[0].nickname == "name1")
         let second = try await store.messages(for: StoreFixture.member(2), since: first.next, limit: 3)
         #expect(second.messages.map(\.text) == ["m3", "m4"])

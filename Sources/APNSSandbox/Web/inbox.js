@@ -1,30 +1,10 @@
 "use strict";
 // Shows what the control API tells: what arrived, newest first; the simulated devices; the faults.
 
-const byId = (id) => document.getElementById(id);
 const page = 100;
 // Between looks, in milliseconds: a look costs one small answer.
 const pause = 700;
 const limits = { http2: 4096, binary: 2048 };
-
-function element(name, className, text) {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
-
-async function call(method, path, body) {
-  const response = await fetch(path, {
-    method,
-    headers: body === undefined ? {} : { "Content-Type": "application/json" },
-    body: body === undefined ? undefined : JSON.stringify(body),
-    signal: AbortSignal.timeout(10000),
-  });
-  const answer = response.status === 204 ? {} : await response.json();
-  if (!response.ok) throw new Error(answer.error ?? "The sandbox answered " + response.status);
-  return answer;
-}
 
 function complain(error) {
   byId("problem").textContent = error?.message ?? "";
@@ -73,7 +53,7 @@ async function look() {
   const parts = query();
   parts.set("since", since);
   parts.set("limit", page);
-  const answer = await call("GET", "/notifications?" + parts);
+  const answer = await callJSON("GET", "/notifications?" + parts);
   if (mine !== generation) return false;
   // Somebody has emptied the inbox, or started the sandbox anew.
   if (answer.next < since) {
@@ -145,11 +125,6 @@ function add(notification, isFresh) {
   }
 }
 
-function facts(list, rows) {
-  list.replaceChildren(...rows.filter(([, value]) => value !== undefined && value !== null).flatMap(([name, value, className]) =>
-    [element("dt", "", name), element("dd", className ?? "", String(value))]));
-}
-
 function choose(notification, banner) {
   chosen = notification;
   document.querySelectorAll(".banner[aria-current]").forEach((other) => other.removeAttribute("aria-current"));
@@ -157,7 +132,7 @@ function choose(notification, banner) {
   byId("nothing").hidden = true;
   byId("chosen").hidden = false;
   byId("removed").textContent = "";
-  facts(byId("facts"), [
+  byId("facts").replaceChildren(...facts([
     ["Answer", notification.answer, notification.answer === "accepted" ? "good" : "bad"],
     ["Arrived", notification.received_at],
     ["Protocol", notification.protocol === "http2" ? "HTTP/2" : "binary, command " + notification.command],
@@ -168,9 +143,9 @@ function choose(notification, banner) {
     ["Topic", notification.topic],
     ["apns-id", notification.apns_id],
     ["Identifier", notification.identifier],
-  ]);
+  ]));
   const headers = Object.entries(notification.headers);
-  facts(byId("headers"), headers.length ? headers : [["", "none"]]);
+  byId("headers").replaceChildren(...facts(headers.length ? headers : [["", "none"]]));
   const bytes = notification.payload !== undefined && notification.payload !== null
     ? new TextEncoder().encode(notification.payload)
     : Uint8Array.from(atob(notification.payload_base64 ?? ""), (character) => character.charCodeAt(0));
@@ -201,11 +176,11 @@ function dump(bytes) {
 byId("filter").addEventListener("input", restart);
 byId("filter").addEventListener("submit", (event) => event.preventDefault());
 onClick("clear", async () => {
-  await call("DELETE", "/notifications");
+  await callJSON("DELETE", "/notifications");
   restart();
 });
 onClick("remove", async () => {
-  await call("DELETE", "/devices/" + chosen.token);
+  await callJSON("DELETE", "/devices/" + chosen.token);
   byId("removed").textContent = "Removed: from now on pushes to it are refused, and the feedback service tells of it.";
   await devices();
 });
@@ -216,7 +191,7 @@ async function devices() {
   const list = [];
   let next = 0;
   do {
-    const answer = await call("GET", "/devices?limit=1000&since=" + next);
+    const answer = await callJSON("GET", "/devices?limit=1000&since=" + next);
     list.push(...answer.devices);
     next = answer.devices.length === 1000 ? answer.next : 0;
   } while (next);
@@ -231,7 +206,7 @@ async function devices() {
       const remove = element("button", "quiet", "Remove the app");
       remove.type = "button";
       remove.setAttribute("aria-label", "Remove the app from " + device.token.slice(0, 8));
-      remove.addEventListener("click", () => call("DELETE", "/devices/" + device.token).then(devices).catch(complain));
+      remove.addEventListener("click", () => callJSON("DELETE", "/devices/" + device.token).then(devices).catch(complain));
       line.append(remove);
     }
     return line;
@@ -239,7 +214,7 @@ async function devices() {
 }
 
 onClick("make", async () => {
-  await call("POST", "/devices", {});
+  await callJSON("POST", "/devices", {});
   await devices();
 });
 
@@ -301,7 +276,7 @@ byId("fault").addEventListener("submit", async (event) => {
     fault[field.name] = field.type === "number" ? Number(field.value) : field.value;
   }
   try {
-    await call("POST", "/faults", fault);
+    await callJSON("POST", "/faults", fault);
     await faults();
     complain();
   } catch (error) {
@@ -310,7 +285,7 @@ byId("fault").addEventListener("submit", async (event) => {
 });
 
 async function faults() {
-  const { faults } = await call("GET", "/faults");
+  const { faults } = await callJSON("GET", "/faults");
   byId("faults").replaceChildren(...faults.slice().reverse().map((fault) => {
     const words = [fault.protocol === "http2" ? "HTTP/2" : "binary", actions[fault.action]?.[0] ?? fault.action];
     if (fault.reason ?? fault.status) words.push(fault.reason ?? fault.status);
@@ -323,14 +298,14 @@ async function faults() {
 }
 
 onClick("heal", async () => {
-  await call("DELETE", "/faults");
+  await callJSON("DELETE", "/faults");
   await faults();
 });
 
 // MARK: What changes by itself
 
 async function figures() {
-  const { http2, binary, inbox } = await call("GET", "/stats");
+  const { http2, binary, inbox } = await callJSON("GET", "/stats");
   const accepted = (http2.answers.accepted ?? 0) + (binary.answers.accepted ?? 0);
   const all = [http2, binary].flatMap((part) => Object.values(part.answers)).reduce((sum, count) => sum + count, 0);
   byId("figures").textContent = `${all} notifications, ${accepted} accepted · open connections: ${http2.connections.open} HTTP/2, `

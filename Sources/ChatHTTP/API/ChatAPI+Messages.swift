@@ -52,17 +52,15 @@ extension ChatAPI {
         } catch {
             throw call.spelt(error)
         }
-        return Answers.json(Self.json(page))
+        return Answers.json(Self.json(page, for: member))
     }
 
-    static func json(_ page: MessagePage) -> JSONText {
+    static func json(_ page: MessagePage, for reader: MemberID) -> JSONText {
         var json = JSONText()
         json.raw(#"{"messages":["#)
         for (index, message) in page.messages.enumerated() {
             if index > 0 { json.raw(",") }
-            json.message(
-                id: message.id, nickname: message.nickname, text: message.text, sentAt: message.sentAt,
-                isOwn: message.isOwn)
+            json.message(message, isOwn: message.sender == reader)
         }
         json.raw(#"],"next":\#(page.next)}"#)
         return json
@@ -84,11 +82,11 @@ extension ChatAPI {
 
 extension JSONText {
     /// A message as a member of its room may read it.
-    mutating func message(id: MessageID, nickname: String, text: String, sentAt: Timestamp, isOwn: Bool) {
-        raw(#"{"id":\#(id),"name":"#)
-        string(nickname)
+    mutating func message(_ message: Message, isOwn: Bool) {
+        raw(#"{"id":\#(message.id),"name":"#)
+        string(message.nickname)
         raw(#","text":"#)
-        string(text)
-        raw(#","sent_at":"\#(sentAt.rfc3339)","own":\#(isOwn)}"#)
+        string(message.text)
+        raw(#","sent_at":"\#(message.sentAt.rfc3339)","own":\#(isOwn)}"#)
     }
 }

@@ -8,7 +8,7 @@ struct MessageEvent: Sendable {
     private let others: ByteBuffer
     private let own: ByteBuffer
 
-    init(_ message: RoomMessage) {
+    init(_ message: Message) {
         id = message.id
         sender = message.sender
         others = Self.bytes(message, isOwn: false)
@@ -20,11 +20,10 @@ struct MessageEvent: Sendable {
     /// Bytes that it takes in memory.
     var size: Int { others.readableBytes + own.readableBytes }
 
-    private static func bytes(_ message: RoomMessage, isOwn: Bool) -> ByteBuffer {
+    private static func bytes(_ message: Message, isOwn: Bool) -> ByteBuffer {
         var json = JSONText()
         json.raw("event: message\nid: \(message.id)\ndata: ")
-        json.message(
-            id: message.id, nickname: message.nickname, text: message.text, sentAt: message.sentAt, isOwn: isOwn)
+        json.message(message, isOwn: isOwn)
         json.raw("\n\n")
         return json.buffer
     }

@@ -1,36 +1,14 @@
 "use strict";
 // What the relay's operator wants to see. Everything comes from the provider API, with the admin token where there is one.
 
-const byId = (id) => document.getElementById(id);
 // Between looks, in milliseconds, and how many are plotted.
 const pause = 2000;
 const most = 300;
 
-function element(name, className, text) {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  if (text !== undefined && text !== null) made.textContent = text;
-  return made;
-}
-
 let token = sessionStorage.getItem("pushchat.admin");
 
-class Refused extends Error {
-  constructor(status, message) {
-    super(message);
-    this.status = status;
-  }
-}
-
-async function call(method, path, body, headers = {}) {
-  if (token) headers.Authorization = "Bearer " + token;
-  if (body !== undefined) headers["Content-Type"] = "application/json";
-  const response = await fetch(path, {
-    method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: AbortSignal.timeout(10000),
-  });
-  const answer = response.status === 204 ? {} : await response.json();
-  if (!response.ok) throw new Refused(response.status, answer.detail ?? "The relay answered " + response.status);
-  return answer;
+function call(method, path, body, headers = {}) {
+  return callJSON(method, path, body, token ? { ...headers, Authorization: "Bearer " + token } : headers);
 }
 
 function complain(error) {
@@ -137,12 +115,9 @@ function plot() {
     + " at most; the oldest waited " + seconds(Math.max(...samples.map((sample) => sample.age)));
 }
 
-function facts(rows) {
+function list(rows) {
   const list = element("dl", "facts");
-  for (const [name, value, className] of rows) {
-    if (value === null || value === undefined || value === "") continue;
-    list.append(element("dt", "", name), element("dd", className, value));
-  }
+  list.append(...facts(rows));
   return list;
 }
 
@@ -182,7 +157,7 @@ function appOf(app) {
   box.append(element("h3", "", app.app));
   const end = app.certificate_expires_at && new Date(app.certificate_expires_at);
   const days = end && Math.floor((end - Date.now()) / 86400000);
-  box.append(facts([
+  box.append(list([
     ["Gateway", app.gateway ? app.gateway + (app.address ? " at " + app.address : ", nothing to log in with") : "not configured any more",
       app.address ? "" : "warn"],
     ["Topic", app.topic],
@@ -261,7 +236,7 @@ function clock(text) {
 function notificationOf(notification) {
   const box = element("div");
   const counts = Object.entries(notification.counts).filter(([, count]) => count).map(([name, count]) => count + " " + name);
-  box.append(element("h3", "", "Notification " + notification.id), facts([
+  box.append(element("h3", "", "Notification " + notification.id), list([
     ["State", notification.state, notification.state === "done" ? "good" : ""], ["Devices", notification.devices],
     ["Of them", counts.join(", ")], ["Made", clock(notification.created_at)], ["Not before", clock(notification.not_before)],
     ["Payload", JSON.stringify(notification.payload)],
@@ -271,7 +246,7 @@ function notificationOf(notification) {
 
 function deviceOf(device) {
   const box = element("div");
-  box.append(element("h3", "", "Device " + device.token.slice(0, 8) + "…"), facts([
+  box.append(element("h3", "", "Device " + device.token.slice(0, 8) + "…"), list([
     ["State", device.active ? "active" : "inactive: " + device.deactivated_reason, device.active ? "good" : "bad"],
     ["Token", device.token], ["App", device.app], ["User", device.user_reference], ["Tags", device.tags.join(", ")],
     ["Client info", device.client_info], ["Server info", device.server_info],

@@ -2,7 +2,6 @@
 // The tutorial's three screens: login, chat, compose. The messages come from the relay by `messages` and `/events`, and
 // each is shown once, by its id.
 
-const byId = (id) => document.getElementById(id);
 const limit = Number(document.querySelector("meta[name=text-limit]").content);
 const encoder = new TextEncoder();
 // Messages that are shown when there is no connection.
@@ -45,30 +44,16 @@ function remember() {
 
 // MARK: Calls
 
-class Refused extends Error {
-  constructor(status, message, code) {
-    super(message);
-    this.status = status;
-    this.code = code;
-  }
-}
-
 // A token of the operator's own system, where the relay wants one: the page that links to here hands it over.
 const session = new URLSearchParams(location.hash.slice(1)).get("token");
 
-async function call(fields, headers = {}) {
+function call(fields, headers = {}) {
   if (session) headers.Authorization = "Bearer " + session;
-  const response = await fetch("/api.php", {
+  return fetchJSON("/api.php", {
     method: "POST",
     headers: { Accept: "application/json", ...headers },
     body: new URLSearchParams({ ...fields, udid: member.udid }),
-    signal: AbortSignal.timeout(20000),
-  });
-  const answer = await response.json().catch(() => ({}));
-  if (!response.ok) {
-    throw new Refused(response.status, answer.error?.message ?? "The server answered " + response.status, answer.error?.code);
-  }
-  return answer;
+  }, 20000);
 }
 
 // MARK: Login
@@ -232,13 +217,6 @@ document.addEventListener("visibilitychange", () => {
 const timeOf = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit" });
 const dayOf = new Intl.DateTimeFormat([], { weekday: "long", day: "numeric", month: "long" });
 let unread = 0;
-
-function element(name, className, text) {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
 
 function take(message, isLive = false) {
   if (message.id <= cursor) return;

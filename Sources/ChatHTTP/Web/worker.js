@@ -2,7 +2,7 @@
 // Keeps the page itself for when there is no connection. What is said in the room never passes through here.
 
 const version = "{{version}}";
-const shell = ["/", "/base.css", "/chat.css", "/qr.js", "/chat.js", "/icon.svg", "/icon-192.png", "/manifest.webmanifest"];
+const shell = ["/", "/base.css", "/base.js", "/chat.css", "/qr.js", "/chat.js", "/icon.svg", "/icon-192.png", "/manifest.webmanifest"];
 
 addEventListener("install", (event) => {
   event.waitUntil(caches.open(version).then((cache) => cache.addAll(shell)).then(() => skipWaiting()));

@@ -102,3 +102,19 @@ struct RelayClient: Sendable {
         String(describing: error).split(separator: "\n").first.map(String.init) ?? "unknown"
     }
 }
+
+extension String {
+    /// A path with the parts of a query that have a value.
+    func adding(_ query: [(String, String?)]) -> String {
+        // Nothing that has a meaning in a query, a plus sign above all.
+        let plain = CharacterSet.alphanumerics.intersection(.asciiOnly).union(CharacterSet(charactersIn: "-._~"))
+        let parts = query.compactMap { name, value in
+            value.map { "\(name)=\($0.addingPercentEncoding(withAllowedCharacters: plain) ?? "")" }
+        }
+        return parts.isEmpty ? self : self + "?" + parts.joined(separator: "&")
+    }
+}
+
+extension CharacterSet {
+    fileprivate static let asciiOnly = CharacterSet(charactersIn: Unicode.Scalar(0)...Unicode.Scalar(127))
+}

@@ -16,28 +16,19 @@ struct RelayOptions: ParsableArguments {
         completion: .file())
     var adminTokenFile: String?
 
-    @Option(
-        help: ArgumentHelp("The relay's configuration file.", valueName: "file"),
-        completion: .file(extensions: ["yaml", "yml"]))
-    var config: String?
-
-    @Option(
-        help: ArgumentHelp("development or production.", valueName: "name"),
-        completion: .list(["development", "production"]))
-    var environment: String?
+    @OptionGroup var source: ConfigurationChoice
 
     var flags: [ConfigurationFlag] {
-        [
-            environment.map { ConfigurationFlag("environment", $0, name: "--environment") },
-            adminTokenFile.map { ConfigurationFlag("admin.token_file", $0, name: "--admin-token-file") },
-        ].compactMap { $0 }
+        source.flags
+            + (adminTokenFile.map { [ConfigurationFlag("admin.token_file", $0, name: "--admin-token-file")] } ?? [])
     }
 
     /// With `--relay` and no `--config`, no file is looked for: it would be another relay's.
     func configuration() throws -> Configuration {
         try .loaded(
-            relay != nil && config == nil
-                ? ConfigurationSources(flags: flags, searched: []) : ConfigurationSources(file: config, flags: flags))
+            relay != nil && source.config == nil
+                ? ConfigurationSources(flags: flags, searched: [])
+                : ConfigurationSources(file: source.config, flags: flags))
     }
 
     func client() throws -> RelayClient {

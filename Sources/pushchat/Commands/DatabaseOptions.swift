@@ -8,26 +8,15 @@ struct DatabaseOptions: ParsableArguments {
         completion: .file(extensions: ["db"]))
     var database: String?
 
-    @Option(
-        help: ArgumentHelp("The relay's configuration file.", valueName: "file"),
-        completion: .file(extensions: ["yaml", "yml"]))
-    var config: String?
-
-    @Option(
-        help: ArgumentHelp("development or production.", valueName: "name"),
-        completion: .list(["development", "production"]))
-    var environment: String?
+    @OptionGroup var source: ConfigurationChoice
 
     /// Where `pushchat dev` keeps it.
     private static let ofDev = ".pushchat/pushchat.db"
 
     /// - Throws: ``Failure``.
     func path() throws -> String {
-        let flags = [
-            environment.map { ConfigurationFlag("environment", $0, name: "--environment") },
-            database.map { ConfigurationFlag("database.path", $0, name: "--database") },
-        ].compactMap { $0 }
-        let configuration = try Configuration.loaded(ConfigurationSources(file: config, flags: flags))
+        let flags = source.flags + (database.map { [ConfigurationFlag("database.path", $0, name: "--database")] } ?? [])
+        let configuration = try Configuration.loaded(ConfigurationSources(file: source.config, flags: flags))
         let path = configuration.database.path
         let isSaid = configuration.file != nil || configuration.origins[SettingKey(name: "database.path")] != nil
         if !isSaid, access(path, F_OK) != 0, access(Self.ofDev, F_OK) == 0 {

@@ -74,7 +74,7 @@ struct DirectOptions: ParsableArguments {
     /// - Throws: ``Failure``.
     func app(named name: String?, _ relay: RelayOptions) throws -> AppConfiguration {
         let isWhole = certificate != nil || key != nil
-        if isWhole, relay.config != nil {
+        if isWhole, relay.source.config != nil {
             throw ValidationError("--config is for a configured app: leave out --certificate and --key.")
         }
         let variables = ProcessInfo.processInfo.environment
@@ -88,7 +88,7 @@ struct DirectOptions: ParsableArguments {
             ? ConfigurationSources(
                 flags: flags, variables: variables.filter { ConfigurationVariables.ofEnvironment.contains($0.key) },
                 searched: [])
-            : ConfigurationSources(file: relay.config, flags: flags)
+            : ConfigurationSources(file: relay.source.config, flags: flags)
         let configuration = try Configuration.loaded(sources)
         guard let app = configuration.app(AppName(name)) else {
             throw Failure("no app \(name) is configured: give --certificate or --key, or name another with --app")

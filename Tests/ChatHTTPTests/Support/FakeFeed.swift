@@ -5,7 +5,7 @@ import Synchronization
 final class FakeFeed: RoomFeed {
     private struct State {
         var places: [MemberID: SecretCode] = [:]
-        var messages: [SecretCode: [RoomMessage]] = [:]
+        var messages: [SecretCode: [Message]] = [:]
         var next: MessageID = 1
         var changes = RoomChanges()
         var isBroken = false
@@ -41,7 +41,7 @@ final class FakeFeed: RoomFeed {
         change { state in
             guard let code = state.places[member] else { return }
             state.messages[code, default: []].append(
-                RoomMessage(
+                Message(
                     id: state.next, sender: member, nickname: "n", text: text, sentAt: Timestamp(seconds: 1_780_000_000)
                 ))
             state.next += 1
@@ -67,8 +67,8 @@ final class FakeFeed: RoomFeed {
         return RoomPlace(code: place.0, historyFrom: 0, last: place.1)
     }
 
-    func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [RoomMessage] {
-        let found = state.withLock { state -> [RoomMessage]? in
+    func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message] {
+        let found = state.withLock { state -> [Message]? in
             guard !state.isBroken else {
                 state.failures += 1
                 return nil

@@ -114,7 +114,7 @@ final class ScriptedStore: RoomStore, RoomFeed, DeviceStore, NotificationStore, 
     func ping() async throws(ChatError) { try await run(.ping, onPing) }
 
     func place(of member: MemberID) async throws(ChatError) -> RoomPlace { try await feed.place(of: member) }
-    func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [RoomMessage] {
+    func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message] {
         try await feed.messages(in: room, after: after, limit: limit)
     }
     func memberCount(of room: SecretCode) async throws(ChatError) -> Int { try await feed.memberCount(of: room) }

@@ -1,0 +1,108 @@
+import ChatDomain
+import Foundation
+import HTTPTypes
+import HummingbirdTesting
+import Testing
+
+@testable import ChatHTTP
+
+@Suite("Registration with sessions")
+struct SessionRegistrationTests {
+    private static func relay() -> Relay {
+        var relay = Relay(
+            ScriptedStore(
+                join: {}, update: {}, register: { .created },
+                provider: Provider(
+                    unregister: { true }, device: { () throws(ChatError) in throw .notFound("device") })))
+        relay.sessions = OneSession()
+        return relay
+    }
+
+    private static let calls = [
+        ("/api.php", "cmd=join&udid=\(Sample.udid)&token=\(Sample.token)&name=A&code=c"),
+        ("/api.php", "cmd=update&udid=\(Sample.udid)&token=\(Sample.token)"),
+        ("/push_chat_service.php", "token=\(Sample.token)"), ("/admin/apns_devices.json", "token=\(Sample.token)"),
+        ("/push_chat_service.php", "token=\(Sample.token)&cmd=unregister"),
+    ]
+
+    @Test("Without a good token: 401 with the reason, and nothing is done", arguments: calls)
+    func refused(path: String, form: String) async throws {
+        for (header, reason) in [
+            (nil, "needs a session token"), ("Bearer bad", "has expired"), ("Basic good", "needs a session token"),
+        ] as [(String?, String)] {
+            let relay = Self.relay()
+            var headers: HTTPFields = [.contentType: "application/x-www-form-urlencoded"]
+            headers[.authorization] = header
+            let answer = try await relay.send(.post, path, headers: headers, body: Array(form.utf8))
+            #expect(answer.status == .unauthorized)
+            #expect(answer.header("X-Error-Description")?.contains(reason) == true)
+            #expect(answer.headers[.wwwAuthenticate]?.hasPrefix("Bearer") == true)
+            #expect(relay.store.calls.isEmpty)
+        }
+    }
+
+    @Test("With one, its user goes with the registration")
+    func accepted() async throws {
+        let relay = Self.relay()
+        for (path, form) in Self.calls {
+            let answer = try await relay.send(
+                .post, path,
+                headers: [.contentType: "application/x-www-form-urlencoded", .authorization: "Bearer good"],
+                body: Array(form.utf8))
+            #expect(answer.status == .ok, "\(answer.text)")
+        }
+        let (member, device, alice) = (try Sample.member, try Sample.device, UserReference(stored: "alice"))
+        let registration = RegistrationRequest(token: device, app: .default, edit: DeviceEdit(user: .set(alice)))
+        #expect(
+            relay.store.calls == [
+                .join(
+                    JoinRequest(
+                        member: member, token: device, nickname: Nickname(stored: "A"), code: SecretCode(stored: "c"),
+                        user: alice)),
+                .update(member, device, ClientInfo(), alice), .register(registration), .register(registration),
+                .device(device, .default), .unregister(device, .default),
+            ])
+    }
+
+    @Test(
+        "Another user's device is not a session's to unregister", arguments: [("alice", 200), ("bob", 403), (nil, 200)])
+    func owner(user: String?, status: Int) async throws {
+        let device = Device(
+            id: 1, token: try Sample.device, app: .default, user: user.map(UserReference.init(stored:)),
+            clientInfo: nil,
+            serverInfo: nil, tags: [], createdAt: Sample.time, registeredAt: Sample.time, deactivatedAt: nil,
+            deactivatedReason: nil)
+        var relay = Relay(
+            ScriptedStore(provider: Provider(unregister: { true }, device: { () throws(ChatError) in device })))
+        relay.sessions = OneSession()
+        let answer = try await relay.send(
+            .post, "/push_chat_service.php",
+            headers: [.contentType: "application/x-www-form-urlencoded", .authorization: "Bearer good"],
+            body: Array("cmd=unregister&token=\(Sample.token)".utf8))
+        #expect(answer.status.code == status, "\(answer.text)")
+        #expect(relay.store.calls.count == (status == 200 ? 2 : 1))
+    }
+
+    @Test("A member who is in needs no token to speak and to leave")
+    func others() async throws {
+        var relay = Relay(ScriptedStore(leave: { true }, post: Sample.receipt))
+        relay.sessions = OneSession()
+        #expect(try await relay.form(Sample.message).status == .ok)
+        #expect(try await relay.form(Sample.leave).status == .ok)
+    }
+
+    @Test("Where anyone may register, an Authorization header says nothing")
+    func open() async throws {
+        let relay = Relay(ScriptedStore(join: {}))
+        let answer = try await relay.form(Self.calls[0].1, headers: [.authorization: "Bearer bad"])
+        #expect(answer.status == .ok)
+    }
+}
+
+/// Knows one token.
+private struct OneSession: SessionVerifier {
+    func user(of token: String) async throws(ChatError) -> UserReference {
+        guard token == "good" else { throw .unauthorized("The session token has expired") }
+        return UserReference(stored: "alice")
+    }
+}
