@@ -1,4 +1,4 @@
--- PushChat Relay: the database, version 3.
+-- PushChat Relay: the database, version 4.
 --
 -- Times are UTC, as text that SQLite's date functions read (2026-05-07 21:57:29.123), except where a column's comment says
 -- otherwise. The version stands in PRAGMA user_version; the relay upgrades an older file and refuses a newer one.
@@ -20,7 +20,9 @@ CREATE TABLE active_users (
     time_joined TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
     time_updated TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),  -- last join or update
     time_last_message TEXT,
-    history_from INTEGER NOT NULL DEFAULT 0  -- the newest message when the room was entered
+    history_from INTEGER NOT NULL DEFAULT 0,  -- the newest message when the room was entered
+    fetched_to INTEGER NOT NULL DEFAULT 0,  -- the newest message that was handed out to it; some seconds behind
+    time_fetched TEXT
 ) STRICT;
 -- The members of a room, in the order of entry: whom a message goes to.
 CREATE INDEX active_users_room ON active_users (secret_code, member_id);
@@ -159,6 +161,8 @@ CREATE INDEX push_queue_written ON push_queue (connection_epoch, identifier) WHE
 -- What retention may delete.
 CREATE INDEX push_queue_settled ON push_queue (time_settled) WHERE time_settled IS NOT NULL;
 CREATE INDEX push_queue_chat_message ON push_queue (chat_message) WHERE chat_message IS NOT NULL;
+-- What went wrong last.
+CREATE INDEX push_queue_lost ON push_queue (message_id) WHERE state IN ('failed', 'expired');
 -- A device gets a notification once: registered devices, and tokens that are not registered.
 CREATE UNIQUE INDEX push_queue_notification ON push_queue (notification, device)
     WHERE notification IS NOT NULL AND device IS NOT NULL;

@@ -39,4 +39,6 @@ package protocol RoomFeed: Sendable {
     /// Yields when there are changes to take; merged while nobody looks. Collects from the first call on.
     func roomChanges() -> AsyncStream<Void>
     func takeRoomChanges() -> RoomChanges
+    /// A message, and what came before it, was handed out to a member. Kept in memory at first: nothing waits for it.
+    func handedOut(_ message: MessageID, to member: MemberID)
 }

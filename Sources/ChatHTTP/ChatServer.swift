@@ -46,6 +46,7 @@ package struct ChatServer: Service {
     ///   - settings: asked once per request.
     ///   - resolveApp: which app an `appid` names; nil if the request has none.
     ///   - apps: the apps that are configured, with the state of their gateways.
+    ///   - recentWarnings: the log's last warnings and errors, oldest first.
     ///   - sessions: tells whose session it is, where registration needs one; nil where anyone may register.
     ///   - readiness: what must work besides the database.
     ///   - clock: for rates.
@@ -53,10 +54,11 @@ package struct ChatServer: Service {
     ///   - onListening: told the port once requests are taken.
     package init(
         configuration: ChatServerConfiguration,
-        store: any RoomStore & RoomFeed & DeviceStore & NotificationStore & RelayFigures,
+        store: any RoomStore & RoomFeed & RoomRecords & DeviceStore & NotificationStore & RelayFigures,
         settings: @escaping @Sendable () -> ChatHTTPSettings,
         resolveApp: @escaping @Sendable (String?) throws(ChatError) -> AppName,
         apps: @escaping @Sendable () -> [AppStatus] = { [] },
+        recentWarnings: @escaping @Sendable () -> [JSONValue] = { [] },
         sessions: @escaping @Sendable () -> (any SessionVerifier)? = { nil },
         readiness: @escaping @Sendable () async -> [ReadinessCheck] = { [] },
         clock: @escaping @Sendable () -> ContinuousClock.Instant = { .now },
@@ -76,7 +78,8 @@ package struct ChatServer: Service {
         responder = Routes.build(
             api: chat, events: EventsAPI(feed: store, hub: hub, chat: chat, logger: logger),
             provider: ProviderAPI(
-                store: store, resolveApp: resolveApp, apps: apps, clock: time, version: version, started: time(),
+                store: store, resolveApp: resolveApp, apps: apps, recentWarnings: recentWarnings, clock: time,
+                version: version, started: time(),
                 logger: logger),
             pages: Pages(settings: settings, health: health), health: health,
             answers: AnswerMiddleware(logger: logger),

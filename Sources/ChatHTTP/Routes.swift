@@ -28,6 +28,12 @@ struct Routes {
         routes.add("/v1/notifications", [.post: provider.send], by: administrators)
         routes.add(
             "/v1/notifications/{id}", [.get: provider.notification, .delete: provider.cancel], by: administrators)
+        routes.add("/v1/rooms", [.get: provider.rooms], by: administrators)
+        routes.add("/v1/members", [.get: provider.members], by: administrators)
+        routes.add("/v1/messages", [.get: provider.messages], by: administrators)
+        routes.add("/v1/messages/{id}", [.get: provider.message], by: administrators)
+        routes.add("/v1/failures", [.get: provider.failures], by: administrators)
+        routes.add("/v1/warnings", [.get: provider.warnings], by: administrators)
         routes.add("/v1/queue", [.get: provider.queue], by: administrators)
         routes.add("/v1/stats", [.get: provider.stats], by: administrators)
         routes.add("/v1/openapi.json", [.get: provider.description], by: administrators)

@@ -84,7 +84,7 @@ extension SQLiteStore: RoomStore {
     package func messages(
         for member: MemberID, since: MessageID?, limit: Int
     ) async throws(ChatError) -> MessagePage {
-        try await read { db in
+        let page = try await read { db in
             let room = try Row.fetchOne(
                 db.cachedStatement(sql: "SELECT secret_code, history_from FROM active_users WHERE udid = ?"),
                 arguments: [member.text])
@@ -93,6 +93,8 @@ extension SQLiteStore: RoomStore {
             let messages = try Self.messages(in: SecretCode(stored: room[0]), after: since, limit: limit, db)
             return MessagePage(messages: messages, next: messages.last?.id ?? since)
         }
+        if let last = page.messages.last { handedOut(last.id, to: member) }
+        return page
     }
 
     /// Those after an id, in order.

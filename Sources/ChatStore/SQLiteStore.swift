@@ -45,6 +45,8 @@ package final class SQLiteStore: Sendable {
     let turns = Mutex<Set<AppName>>([])
     /// What happens in rooms, for who shows it.
     let changes = RoomChangeLog()
+    /// What members were handed out, for the operator.
+    let fetches = FetchLog()
     private let subscribers = Mutex<[Int: AsyncStream<Void>.Continuation]>([:])
     private let nextSubscriber = Atomic(0)
 

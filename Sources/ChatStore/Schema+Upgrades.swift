@@ -3,7 +3,7 @@ extension Schema {
     ///
     /// Tables are changed in place and never made anew, because views, triggers, indexes and columns of their users are to
     /// stay.
-    static let releasedUpgrades: [Int: String] = [1: version2, 2: version3]
+    static let releasedUpgrades: [Int: String] = [1: version2, 2: version3, 3: version4]
 
     /// The HTTP/2 provider API: `apns_id` and the like, priority 1, and the provider tokens.
     ///
@@ -112,5 +112,12 @@ extension Schema {
         BEGIN
             UPDATE notification_counts SET queued = queued - 1 WHERE notification_id = old.notification;
         END;
+        """
+
+    /// What members have fetched, and the failures in order.
+    private static let version4 = """
+        ALTER TABLE active_users ADD COLUMN fetched_to INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE active_users ADD COLUMN time_fetched TEXT;
+        CREATE INDEX push_queue_lost ON push_queue (message_id) WHERE state IN ('failed', 'expired');
         """
 }

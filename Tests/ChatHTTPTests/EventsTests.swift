@@ -71,6 +71,8 @@ import Testing
                 feed.say("three", by: Self.member(2), isTold: false)
                 try await group.waitForAll()
             }
+            // It is known how far each has come.
+            #expect(feed.fetched.count == 2 && feed.fetched.values.allSatisfy { $0 >= 2 })
         }
     }
 

@@ -357,8 +357,9 @@ struct ProviderTests {
         let paths = try #require(document["paths"]?.object)
         let expected = [
             "/metrics": "get", "/v1/devices": "get", "/v1/devices/{token}": "delete get patch put",
+            "/v1/failures": "get", "/v1/members": "get", "/v1/messages": "get", "/v1/messages/{id}": "get",
             "/v1/notifications": "post", "/v1/notifications/{id}": "delete get", "/v1/openapi.json": "get",
-            "/v1/queue": "get", "/v1/stats": "get",
+            "/v1/queue": "get", "/v1/rooms": "get", "/v1/stats": "get", "/v1/warnings": "get",
         ]
         #expect(Set(paths.members.map(\.name)) == Set(expected.keys))
         for (path, methods) in expected {

@@ -31,20 +31,20 @@ struct DatabaseFileTests {
         #expect(try await store.pragma("journal_mode") == "wal")
         #expect(try await store.pragma("synchronous") == "2")
         #expect(try await store.pragma("foreign_keys") == "1")
-        #expect(try await store.pragma("user_version") == "3")
+        #expect(try await store.pragma("user_version") == "4")
     }
 
     @Test("An older version is upgraded step by step")
     func upgrades() throws {
         _ = try fixture.open()
         let later = Schema(
-            version: 5, sql: "", upgrades: [3: "CREATE TABLE second (x)", 4: "ALTER TABLE second ADD COLUMN y"])
+            version: 6, sql: "", upgrades: [4: "CREATE TABLE second (x)", 5: "ALTER TABLE second ADD COLUMN y"])
         _ = try fixture.open(later)
         #expect(try fixture.value("SELECT count(*) FROM pragma_table_info('second')") == 2)
-        #expect(try fixture.value("PRAGMA user_version") == 5)
+        #expect(try fixture.value("PRAGMA user_version") == 6)
     }
 
-    @Test("A file of an earlier version becomes what a new one is, with all that it held", arguments: [1, 2])
+    @Test("A file of an earlier version becomes what a new one is, with all that it held", arguments: [1, 2, 3])
     func fromEarlier(version: Int) async throws {
         try createFile(ofVersion: version)
         let token = String(repeating: "ab", count: 32)
@@ -66,7 +66,7 @@ struct DatabaseFileTests {
             """)
 
         let store = try fixture.open()
-        #expect(try fixture.value("PRAGMA user_version") == 3)
+        #expect(try fixture.value("PRAGMA user_version") == 4)
         let new = try StoreFixture()
         _ = try new.open()
         let structure = try Self.structure(fixture)
@@ -116,9 +116,9 @@ struct DatabaseFileTests {
     @Test("An upgrade that fails leaves the old version whole")
     func failedUpgrade() throws {
         _ = try fixture.open()
-        let broken = Schema(version: 5, sql: "", upgrades: [3: "CREATE TABLE second (x)", 4: "NO SQL"])
+        let broken = Schema(version: 6, sql: "", upgrades: [4: "CREATE TABLE second (x)", 5: "NO SQL"])
         #expect(throws: (any Error).self) { try fixture.open(broken) }
-        #expect(try fixture.value("PRAGMA user_version") == 3)
+        #expect(try fixture.value("PRAGMA user_version") == 4)
         #expect(try fixture.value("SELECT count(*) FROM sqlite_schema WHERE name = 'second'") == 0)
     }
 

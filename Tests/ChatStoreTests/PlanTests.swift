@@ -32,6 +32,15 @@ struct PlanTests {
             ),
             (SQLiteStore.promotionSQL(">"), ["push_queue_waiting (app=? AND <expr>=? AND not_before>?)"]),
             (SQLiteStore.historySQL, ["push_queue_device (device=? AND message_id<?)"]),
+            (
+                SQLiteStore.messageDeliveriesSQL,
+                [
+                    "push_queue_chat_message (chat_message=? AND rowid>?)",
+                    "active_users_device (device_token=? AND app=?)",
+                ]
+            ),
+            (SQLiteStore.failuresSQL, ["push_queue_lost (message_id<?)"]),
+            (SQLiteStore.roomsSQL, ["active_users_room (secret_code>? AND secret_code<?)"]),
             (SQLiteStore.deliveriesSQL, ["push_queue_of_notification (notification=? AND message_id>?)"]),
             (SQLiteStore.writtenSQL, ["push_queue_written"]),
             (

@@ -118,6 +118,31 @@ def quiet(driver, what):
     check(f"{what}: the console is quiet", not log, log)
 
 
+SHIFTS = """
+const done = arguments[arguments.length - 1];
+const observer = new PerformanceObserver((list) => finish(list.getEntries()));
+const finish = (entries) => { observer.disconnect(); done(entries.filter((e) => !e.hadRecentInput).reduce((sum, e) => sum + e.value, 0)); };
+observer.observe({ type: "layout-shift", buffered: true });
+setTimeout(() => finish(observer.takeRecords()), 300);
+"""
+
+
+def basics(address, what, shown):
+    """What is there before any script has run, and that nothing jumps when they do."""
+    for size in (DESKTOP, PHONE):
+        driver = browser(size)
+        driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+        driver.get(address)
+        check(f"{what}: something to see without scripts",
+              len(driver.find_element(By.TAG_NAME, "body").text) > 60 and driver.find_element(By.TAG_NAME, "h1").is_displayed())
+        driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+        driver.get(address)
+        until(f"{what} is there", lambda: find(driver, shown).is_displayed())
+        driver.set_script_timeout(10)
+        shift = driver.execute_async_script(SHIFTS)
+        check(f"{what}: the layout shifts by {shift:.3f}, less than 0.1", shift < 0.1, shift)
+
+
 def fits(driver, what):
     wide = driver.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
     check(f"{what}: nothing is wider than the screen", wide <= 0, wide)
@@ -309,6 +334,14 @@ def inbox():
     quiet(driver, "inbox")
 
 
+def look_up(driver, kind, term, submit=True):
+    driver.find_element(By.CSS_SELECTOR, f"#kind option[value={kind}]").click()
+    find(driver, "term").clear()
+    find(driver, "term").send_keys(term)
+    if submit:
+        driver.find_element(By.CSS_SELECTOR, "#search button").click()
+
+
 def admin(relay):
     relay.send_signal(signal.SIGTERM)
     relay.wait()
@@ -339,11 +372,26 @@ def admin(relay):
         n["token"] == token and json.loads(n["payload"]) == {"aps": {"alert": "<b>Test</b>", "badge": 3}}
         for n in control("GET", "/notifications?token=" + token)["notifications"]))
     until("figures follow by themselves", lambda: any("sent" in row for row in texts(driver, "#apps td")))
-    find(driver, "term").send_keys(token)
-    driver.find_element(By.CSS_SELECTOR, "#search button").click()
+    look_up(driver, "token", token)
     until("a device is looked up", lambda: token in find(driver, "result").text)
-    find(driver, "term").clear()
-    find(driver, "term").send_keys("not hexadecimal")
+    gina, hugo = "7" * 40, "8" * 40
+    form(cmd="join", udid=gina, token=0, name="<b>Gina</b>", code="<i>attic</i>")
+    form(cmd="join", udid=hugo, token="8" * 64, name="Hugo", code="<i>attic</i>")
+    control("POST", "/faults", {"protocol": "http2", "action": "status", "reason": "PayloadTooLarge", "token": "8" * 64})
+    form(cmd="message", udid=gina, text="anybody?")
+    look_up(driver, "room", "<i>at")
+    until("a room is found by the beginning of its code", lambda: texts(driver, "#result .link")[:1] == ["<i>attic</i>"])
+    driver.find_element(By.CSS_SELECTOR, "#result .link").click()
+    until("its members are there", lambda: ["<b>Gina</b>", "Hugo"] == texts(driver, "#result .table:nth-of-type(1) td:first-child"))
+    driver.find_element(By.CSS_SELECTOR, "#result .table:nth-of-type(2) .link").click()
+    until("a message's way is there", lambda: texts(driver, "#result .way b") == ["1", "0", "0 of 1", "0 of 1"])
+    check("without the text", "anybody?" not in driver.page_source)
+    check("a failed push has its reason", "PayloadTooLarge" in find(driver, "result").text)
+    form(cmd="messages", udid=hugo)
+    until("it is fetched", lambda: texts(driver, "#result .way b")[3] == "1 of 1")
+    until("the failure is among the recent errors", lambda: "PayloadTooLarge" in find(driver, "failures").text)
+    check("and so is what the log says of it", "refused by the gateway" in find(driver, "warnings").text)
+    look_up(driver, "token", "not hexadecimal", submit=False)
     driver.find_element(By.CSS_SELECTOR, "#search button").click()
     until("what is wrong is said", lambda: "hexadecimal" in find(driver, "problem").text)
     driver.execute_script("scrollTo(0, 0)")
@@ -359,6 +407,9 @@ def admin(relay):
 relay = None
 try:
     relay = start_again()
+    for address, what, shown in (
+            (RELAY + "/", "login", "login"), (RELAY + "/admin", "the operator's page", "figures"), (SANDBOX + "/", "inbox", "figures")):
+        basics(address, what, shown)
     relay = chat(relay)
     inbox()
     relay = admin(relay)

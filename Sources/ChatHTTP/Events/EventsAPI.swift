@@ -45,7 +45,7 @@ struct EventsAPI: Sendable {
                 let stream = ticket.stream
                 try await body.consumeWithInboundCloseHandler { _ in
                     try await withGracefulShutdownHandler {
-                        try await Self.follow(stream, from: start, hub: hub, into: &writer)
+                        try await follow(stream, from: start, into: &writer)
                     } onGracefulShutdown: {
                         stream.end(.comeAgain, cutsOff: true)
                     }
@@ -70,13 +70,13 @@ struct EventsAPI: Sendable {
     }
 
     /// Writes until the stream ends.
-    private static func follow(
-        _ stream: EventStream, from start: MessageID, hub: EventHub, into writer: inout any ResponseBodyWriter
+    private func follow(
+        _ stream: EventStream, from start: MessageID, into writer: inout any ResponseBodyWriter
     ) async throws {
         var cursor = start
         var members: Int?
         // The id is for a client that loses the connection before the first message.
-        try await write("retry: \(retry)\nid: \(start)\n\n", of: stream, into: &writer)
+        try await write("retry: \(Self.retry)\nid: \(start)\n\n", of: stream, into: &writer)
         while true {
             try Task.checkCancellation()
             switch stream.end {
@@ -101,7 +101,7 @@ struct EventsAPI: Sendable {
         }
     }
 
-    private static func write(
+    private func write(
         _ events: ArraySlice<MessageEvent>, of stream: EventStream, into writer: inout any ResponseBodyWriter
     ) async throws -> MessageID? {
         guard let last = events.last?.id else { return nil }
@@ -111,16 +111,17 @@ struct EventsAPI: Sendable {
             buffer.writeBuffer(&bytes)
         }
         try await write(buffer, of: stream, into: &writer)
+        feed.handedOut(last, to: stream.member)
         return last
     }
 
-    private static func write(
+    private func write(
         _ text: String, of stream: EventStream, into writer: inout any ResponseBodyWriter
     ) async throws {
         try await write(ByteBuffer(string: text), of: stream, into: &writer)
     }
 
-    private static func write(
+    private func write(
         _ buffer: ByteBuffer, of stream: EventStream, into writer: inout any ResponseBodyWriter
     ) async throws {
         stream.willWrite()

@@ -45,7 +45,7 @@ extension ProviderAPI {
 
     /// `GET /v1/notifications/{id}`
     func notification(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let id = try Self.notificationID(context)
+        let id = try Self.id(context)
         let query = try ProviderQuery(request, names: ["state", "limit", "cursor"])
         let (limit, cursor) = (try query.limit(), try query.cursor())
         let state = try query.text("state").map { text throws(ChatError) in
@@ -64,21 +64,13 @@ extension ProviderAPI {
 
     /// `DELETE /v1/notifications/{id}`
     func cancel(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let id = try Self.notificationID(context)
+        let id = try Self.id(context)
         _ = try ProviderQuery(request, names: [])
         let status = try await store.cancel(id)
         logger.info(
             "notification cancelled",
             metadata: [LogKeys.requestID: "\(context.requestID)", LogKeys.notification: "\(id)"])
         return Answers.json(.object(status.json))
-    }
-
-    private static func notificationID(_ context: ChatContext) throws -> NotificationID {
-        let text = try context.parameters.require("id")
-        guard (1...19).contains(text.utf8.count),
-            text.utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }), let id = Int64(text)
-        else { throw ChatError.invalid("id", "must be a whole number") }
-        return id
     }
 }
 
@@ -130,8 +122,7 @@ extension Audience {
 extension NotificationStatus {
     /// Without its deliveries.
     fileprivate var json: JSONObject {
-        var counts = JSONObject()
-        for state in PushState.allCases { counts[state.rawValue] = .number(self.counts[state] ?? 0) }
+        var counts = JSONObject(counts: self.counts)
         counts["skipped"] = .number(skipped)
         return [
             "id": .number(id), "state": .string(state.rawValue), "created_at": .time(createdAt),
@@ -143,5 +134,13 @@ extension NotificationStatus {
             "not_before": .optional(request.notBefore), "skip_unchanged": .bool(request.skipsUnchanged),
             "devices": .number(devices), "counts": .object(counts),
         ]
+    }
+}
+
+extension JSONObject {
+    /// Each state, also those of which there is none.
+    init(counts: [PushState: Int]) {
+        self.init()
+        for state in PushState.allCases { self[state.rawValue] = .number(counts[state] ?? 0) }
     }
 }

@@ -4,11 +4,13 @@ import Logging
 
 /// What the operator's own programs call: `/v1` and `/metrics`. Who may is the ``AdminGuard``'s affair.
 struct ProviderAPI: Sendable {
-    let store: any DeviceStore & NotificationStore & RelayFigures
+    let store: any DeviceStore & NotificationStore & RoomRecords & RelayFigures
     /// Which app a name or topic means. Throws what the user reads if it means none.
     let resolveApp: @Sendable (String?) throws(ChatError) -> AppName
     /// The apps that are configured.
     let apps: @Sendable () -> [AppStatus]
+    /// The log's last warnings and errors, oldest first.
+    let recentWarnings: @Sendable () -> [JSONValue]
     let clock: TimeSource
     let version: String
     let started: Timestamp
@@ -29,6 +31,15 @@ struct ProviderAPI: Sendable {
     static func token(_ context: ChatContext) throws -> DeviceToken {
         let text = try context.parameters.require("token")
         return try DeviceToken(parsing: text.removingPercentEncoding ?? text)
+    }
+
+    /// The number that the path names.
+    static func id(_ context: ChatContext) throws -> Int64 {
+        let text = try context.parameters.require("id")
+        guard (1...19).contains(text.utf8.count),
+            text.utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }), let id = Int64(text)
+        else { throw ChatError.invalid("id", "must be a whole number") }
+        return id
     }
 
     /// The document that describes these calls.

@@ -102,17 +102,23 @@ function draw(stats) {
   byId("apps").replaceChildren(...stats.apps.map(appOf));
 }
 
-function plot() {
-  const top = Math.max(10, ...samples.map((sample) => sample.depth));
-  const points = samples.map((sample, index) => {
+// A line through the samples, the newest at the right; its highest point just below the top.
+function line(name, least) {
+  const top = Math.max(least, ...samples.map((sample) => sample[name]));
+  return samples.map((sample, index) => {
     const x = 600 - (samples.length - 1 - index) * (600 / (most - 1));
-    return x.toFixed(1) + " " + (135 - (sample.depth / top) * 125).toFixed(1);
-  });
-  const first = points[0].split(" ")[0];
-  byId("line").setAttribute("d", "M" + points.join("L"));
-  byId("area").setAttribute("d", "M" + first + " 140L" + points.join("L") + "L600 140Z");
-  byId("legend").textContent = samples.at(-1).depth + " now, " + Math.max(...samples.map((sample) => sample.depth))
-    + " at most; the oldest waited " + seconds(Math.max(...samples.map((sample) => sample.age)));
+    return x.toFixed(1) + " " + (135 - (sample[name] / top) * 125).toFixed(1);
+  }).join("L");
+}
+
+function plot() {
+  const points = line("depth", 10);
+  byId("line").setAttribute("d", "M" + points);
+  byId("area").setAttribute("d", "M" + points.split(" ")[0] + " 140L" + points + "L600 140Z");
+  byId("age").setAttribute("d", "M" + line("age", 10));
+  const highest = (name) => Math.max(...samples.map((sample) => sample[name]));
+  byId("legend").textContent = samples.at(-1).depth + " now, " + highest("depth") + " at most; the oldest (dashed) waited "
+    + seconds(highest("age")) + " at most";
 }
 
 function list(rows) {
@@ -144,6 +150,16 @@ function table(head, rows) {
   // Wide ones are scrolled with the keyboard, too.
   box.tabIndex = 0;
   return box;
+}
+
+// A word in a table that leads on.
+function link(text, action) {
+  const made = element("button", "link", text);
+  made.type = "button";
+  made.addEventListener("click", () => attempt(action));
+  const cell = element("td");
+  cell.append(made);
+  return cell;
 }
 
 const looks = { sent: "good", failed: "bad", expired: "bad", cancelled: "warn" };
@@ -192,40 +208,101 @@ byId("send").addEventListener("submit", async (event) => {
   if (byId("alert").value) body.alert = byId("alert").value;
   if (byId("badge").value) body.badge = Number(byId("badge").value);
   if (byId("sound").value) body.sound = byId("sound").value;
-  try {
+  attempt(async () => {
     const receipt = await call("POST", "/v1/notifications", body, { "Idempotency-Key": crypto.randomUUID?.() ?? String(Math.random()) });
-    complain();
-    await follow(receipt.id);
-  } catch (error) {
-    complain(error);
-  }
+    await follow(() => showNotification(receipt.id));
+  });
 });
 
 // MARK: Looking up
 
 let following = 0;
 
-// Shows a notification until all of it has come to its end.
-async function follow(id) {
+// Shows something until it has come to its end, or something else is looked at.
+async function follow(show) {
   const mine = (following += 1);
   for (let look = 0; look < 300 && mine === following; look += 1) {
-    const notification = await call("GET", "/v1/notifications/" + id + "?limit=50");
+    const [made, isOver] = await show();
     if (mine !== following) return;
-    result(notificationOf(notification));
-    if (["done", "cancelled"].includes(notification.state)) return;
+    byId("result").replaceChildren(made);
+    if (isOver) return;
     await new Promise((done) => setTimeout(done, 500));
   }
 }
 
-function result(...parts) {
-  byId("result").replaceChildren(...parts);
+async function showNotification(id) {
+  const notification = await call("GET", "/v1/notifications/" + id + "?limit=50");
+  return [notificationOf(notification), ["done", "cancelled"].includes(notification.state)];
 }
 
-function deliveries(list) {
-  return table(["Push", "Token", "State", "Reason", "Attempts", "Queued", "Written", "Settled"], list.map((delivery) => [
+async function showMessage(id) {
+  const message = await call("GET", "/v1/messages/" + id + "?limit=50");
+  const { counts } = message;
+  const isOver = !message.queueing && counts.pending + counts.written === 0 && message.fetched === message.readers;
+  return [messageOf(message), isOver];
+}
+
+async function showRooms(prefix, cursor) {
+  const page = await call("GET", "/v1/rooms?" + new URLSearchParams(
+    { limit: 50, ...(prefix && { prefix }), ...(cursor && { cursor }) }));
+  const box = element("div");
+  if (!page.rooms.length) box.append(element("p", "hint", "There is none with members."));
+  else {
+    box.append(table(["Room", "Members", "Last message", "At"], page.rooms.map((room) => [
+      link(room.code, () => follow(() => showRoom(room.code))), room.members,
+      room.last_message ? link(String(room.last_message), () => follow(() => showMessage(room.last_message))) : "",
+      clock(room.last_message_at),
+    ])));
+  }
+  if (page.next) box.append(more(() => follow(() => showRooms(prefix, page.next))));
+  return [box, true];
+}
+
+async function showRoom(code) {
+  const room = new URLSearchParams({ room: code, limit: 50 });
+  const [members, messages] = await Promise.all([call("GET", "/v1/members?" + room), call("GET", "/v1/messages?" + room)]);
+  const box = element("div");
+  box.append(element("h3", "", "Room " + code));
+  box.append(table(["Member", "Token", "App", "Joined", "Fetched up to", "At"], members.members.map((member) => [
+    member.name, member.token ? member.token.slice(0, 8) + "…" : "none", member.app, clock(member.joined_at),
+    member.fetched_to ? "message " + member.fetched_to : "", clock(member.fetched_at),
+  ])));
+  if (members.next) box.append(element("p", "hint", "There are more members."));
+  box.append(table(["Message", "By", "Bytes", "At"], messages.messages.map((message) => [
+    link(String(message.id), () => follow(() => showMessage(message.id))), message.name, message.bytes, clock(message.sent_at),
+  ])));
+  return [box, true];
+}
+
+function more(action) {
+  const made = element("button", "quiet", "More");
+  made.type = "button";
+  made.addEventListener("click", () => attempt(action));
+  return made;
+}
+
+// Says what did not work.
+async function attempt(action) {
+  try {
+    await action();
+    complain();
+  } catch (error) {
+    complain(error);
+  }
+}
+
+// A push has come from a notification, a message, or another program.
+function origin(delivery) {
+  if (delivery.notification) return link("notification " + delivery.notification, () => follow(() => showNotification(delivery.notification)));
+  if (delivery.message) return link("message " + delivery.message, () => follow(() => showMessage(delivery.message)));
+  return "";
+}
+
+function deliveries(list, head, cell) {
+  return table(["Push", "Token", "State", "Reason", "Attempts", "Queued", "Written", "Settled", head], list.map((delivery) => [
     delivery.id, delivery.token.slice(0, 8) + "…", state(delivery.state),
     (delivery.reason ?? "") + (delivery.hint ? " (" + delivery.hint + ")" : ""), delivery.attempts,
-    clock(delivery.queued_at), clock(delivery.written_at), clock(delivery.settled_at),
+    clock(delivery.queued_at), clock(delivery.written_at), clock(delivery.settled_at), cell(delivery),
   ]));
 }
 
@@ -240,7 +317,28 @@ function notificationOf(notification) {
     ["State", notification.state, notification.state === "done" ? "good" : ""], ["Devices", notification.devices],
     ["Of them", counts.join(", ")], ["Made", clock(notification.created_at)], ["Not before", clock(notification.not_before)],
     ["Payload", JSON.stringify(notification.payload)],
-  ]), deliveries(notification.deliveries));
+  ]), deliveries(notification.deliveries, "", () => ""));
+  return box;
+}
+
+function messageOf(message) {
+  const { counts } = message;
+  const queued = Object.values(counts).reduce((sum, count) => sum + count, 0);
+  const lost = counts.failed + counts.expired + counts.cancelled;
+  const box = element("div");
+  const way = element("ol", "way");
+  for (const [count, text] of [
+    [queued + (message.queueing ? "…" : ""), "queued"], [counts.written, "written, not answered"],
+    [counts.sent + " of " + queued, "accepted" + (lost ? ", " + lost + " lost" : "")],
+    [message.fetched + " of " + message.readers, "members have fetched it"],
+  ]) {
+    const step = element("li");
+    step.append(element("b", "", count), text);
+    way.append(step);
+  }
+  box.append(element("h3", "", "Message " + message.id), list([
+    ["Room", message.room], ["By", message.name], ["Sent", clock(message.sent_at)], ["Text", message.bytes + " bytes"],
+  ]), way, deliveries(message.deliveries, "Fetched", (delivery) => element("td", delivery.fetched ? "good" : "", delivery.fetched ? "yes" : "not yet")));
   return box;
 }
 
@@ -253,37 +351,65 @@ function deviceOf(device) {
     ["Registered", clock(device.registered_at)], ["First seen", clock(device.created_at)],
     ["Inactive since", clock(device.deactivated_at)],
   ]));
-  if (device.deliveries?.length) box.append(deliveries(device.deliveries));
+  if (device.deliveries?.length) box.append(deliveries(device.deliveries, "From", origin));
   return box;
 }
 
-byId("search").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  following += 1;
-  const [kind, term] = [byId("kind").value, byId("term").value.trim()];
-  try {
-    if (kind === "notification") await follow(Number(term) || 0);
-    else if (kind === "token") {
-      result(deviceOf(await call("GET", "/v1/devices/" + encodeURIComponent(term.replace(/[<>\s]/g, "")) + "?limit=20")));
-    } else {
-      const page = await call("GET", "/v1/devices?" + new URLSearchParams({ [kind]: term, limit: 20 }));
-      result(...(page.devices.length ? page.devices.map(deviceOf) : [element("p", "hint", "There is none.")]),
-        ...(page.next ? [element("p", "hint", "There are more; pushchat devices list shows all.")] : []));
-    }
-    complain();
-    byId("result").focus({ preventScroll: true });
-  } catch (error) {
-    complain(error);
+async function showDevices(kind, term) {
+  const box = element("div");
+  if (kind === "token") {
+    box.append(deviceOf(await call("GET", "/v1/devices/" + encodeURIComponent(term.replace(/[<>\s]/g, "")) + "?limit=20")));
+  } else {
+    const page = await call("GET", "/v1/devices?" + new URLSearchParams({ [kind]: term, limit: 20 }));
+    box.append(...(page.devices.length ? page.devices.map(deviceOf) : [element("p", "hint", "There is none.")]));
+    if (page.next) box.append(element("p", "hint", "There are more; pushchat devices list shows all."));
   }
+  return [box, true];
+}
+
+byId("kind").addEventListener("change", () => {
+  byId("term").required = byId("kind").value !== "room";
 });
+
+byId("search").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const [kind, term] = [byId("kind").value, byId("term").value.trim()];
+  attempt(async () => {
+    const shows = { notification: () => showNotification(Number(term) || 0), message: () => showMessage(Number(term) || 0), room: () => showRooms(term) };
+    const shown = follow(shows[kind] ?? (() => showDevices(kind, term)));
+    byId("result").focus({ preventScroll: true });
+    await shown;
+  });
+});
+
+// MARK: What went wrong
+
+async function errors() {
+  const [failures, warnings] = await Promise.all([call("GET", "/v1/failures?limit=20"), call("GET", "/v1/warnings")]);
+  const none = () => element("p", "hint", "None.");
+  // What somebody is reading or has in focus stays as it is.
+  if (byId("errors").contains(document.activeElement)) return;
+  byId("failures").replaceChildren(failures.deliveries.length
+    ? table(["Settled", "App", "Token", "State", "Reason", "From"], failures.deliveries.map((delivery) => [
+      clock(delivery.settled_at), delivery.app, delivery.token.slice(0, 8) + "…", state(delivery.state),
+      (delivery.reason ?? "") + (delivery.hint ? " (" + delivery.hint + ")" : ""), origin(delivery),
+    ])) : none());
+  byId("warnings").replaceChildren(warnings.warnings.length
+    ? table(["Time", "Level", "Message", ""], warnings.warnings.reverse().slice(0, 20).map(({ time, level, label, message, ...others }) => [
+      clock(time), element("td", level === "warning" ? "warn" : "bad", level), (label === "relay" ? "" : label + ": ") + message,
+      Object.entries(others).map(([name, value]) => name + "=" + (typeof value === "string" ? value : JSON.stringify(value))).join(" "),
+    ])) : none());
+}
 
 // MARK: Start
 
 fetch("/test/", { method: "HEAD" }).then((answer) => { byId("tests").hidden = !answer.ok; }).catch(() => {});
 
 (async () => {
-  for (;;) {
-    if (!document.hidden && byId("door").hidden) await look().catch(() => {});
+  for (let round = 0; ; round += 1) {
+    if (!document.hidden && byId("door").hidden) {
+      await look().then(() => (round % 3 === 0 ? errors() : undefined)).catch(() => {});
+    }
     await new Promise((done) => setTimeout(done, pause));
   }
 })();

@@ -2,7 +2,7 @@ import ChatDomain
 import Logging
 import Synchronization
 
-/// The level and the format of all loggers, which SIGHUP may change while they are in use.
+/// What all loggers share: the level and the format, which SIGHUP may change while they are in use, and what was wrong last.
 final class LogSettings: Sendable {
     struct Values: Sendable, Equatable {
         var level: Logger.Level
@@ -10,6 +10,7 @@ final class LogSettings: Sendable {
     }
 
     private let values: Mutex<Values>
+    let recentWarnings = RecentWarnings()
 
     init(level: Logger.Level = .info, format: LogFormat = .text) {
         values = Mutex(Values(level: level, format: format))
@@ -64,6 +65,7 @@ struct LineLogHandler: LogHandler {
         let record = LogRecord(
             time: now(), level: event.level, label: label, message: event.message.description, metadata: all)
         output.write(record.line(settings.current.format))
+        if event.level >= .warning { settings.recentWarnings.add(record) }
     }
 }
 

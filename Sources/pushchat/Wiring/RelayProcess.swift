@@ -96,7 +96,8 @@ struct RelayProcess: Sendable {
                 host: configuration.http.host, port: configuration.http.port, certificate: certificate),
             store: store, settings: { live.httpSettings },
             resolveApp: { appid throws(ChatError) in try live.apps.resolve(appid) },
-            apps: { [apps] in apps.map(\.status) }, sessions: { live.sessions }, version: Pushchat.version,
+            apps: { [apps] in apps.map(\.status) }, recentWarnings: { [log] in log.recentWarnings.records },
+            sessions: { live.sessions }, version: Pushchat.version,
             logger: logger,
             onListening: { [configuration, onListening] port in
                 logger.info("listening", metadata: ["host": "\(configuration.http.host)", "port": "\(port)"])
@@ -105,7 +106,7 @@ struct RelayProcess: Sendable {
         let showsTokens = configuration.environment == .development
         let services: [any Service] =
             companions + [
-                QueueWatch(store: store),
+                QueueWatch(store: store), FetchRecorder(store: store),
                 Housekeeping(
                     sweep: { () async throws(ChatError) in try await sweep(store, live.current) }, logger: logger),
             ] + apps.flatMap { $0.services(showsTokens: showsTokens) } + [server]
@@ -174,6 +175,15 @@ private struct QueueWatch: Service {
 
     func run() async throws {
         await cancelWhenGracefulShutdown { await store.watch() }
+    }
+}
+
+/// What members fetch, written down, as a service.
+private struct FetchRecorder: Service {
+    let store: SQLiteStore
+
+    func run() async throws {
+        await cancelWhenGracefulShutdown { await store.recordFetches() }
     }
 }
 

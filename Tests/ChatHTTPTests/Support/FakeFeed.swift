@@ -6,6 +6,7 @@ final class FakeFeed: RoomFeed {
     private struct State {
         var places: [MemberID: SecretCode] = [:]
         var messages: [SecretCode: [Message]] = [:]
+        var fetched: [MemberID: MessageID] = [:]
         var next: MessageID = 1
         var changes = RoomChanges()
         var isBroken = false
@@ -80,6 +81,12 @@ final class FakeFeed: RoomFeed {
         guard let found else { throw .unavailable(cause: "broken") }
         return found
     }
+
+    func handedOut(_ message: MessageID, to member: MemberID) {
+        state.withLock { $0.fetched[member] = message }
+    }
+
+    var fetched: [MemberID: MessageID] { state.withLock { $0.fetched } }
 
     func memberCount(of room: SecretCode) async throws(ChatError) -> Int {
         state.withLock { state in state.places.values.count { $0 == room } }

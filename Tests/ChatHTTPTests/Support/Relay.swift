@@ -31,6 +31,7 @@ struct Relay: Sendable {
     var checks: [ReadinessCheck] = []
     var now: @Sendable () -> ContinuousClock.Instant = { .now }
     var apps: [AppStatus] = [AppStatus(app: .default, gateway: "http2", address: nil, topic: nil, payloadLimit: 4096)]
+    var warnings: [JSONValue] = []
     var sessions: (any SessionVerifier)?
 
     init(_ store: ScriptedStore = ScriptedStore(), settings: ChatHTTPSettings = ChatHTTPSettings()) {
@@ -48,7 +49,8 @@ struct Relay: Sendable {
                 case "98Z3R5XU29.com.51work6.PushChat": return AppName("second")
                 default: throw .invalid("appid", "names no app of this server")
                 }
-            }, apps: { [apps] in apps }, sessions: { [sessions] in sessions }, readiness: { [checks] in checks },
+            }, apps: { [apps] in apps }, recentWarnings: { [warnings] in warnings },
+            sessions: { [sessions] in sessions }, readiness: { [checks] in checks },
             clock: now, time: { Sample.time }, version: "1.2.3", logger: log.logger, onListening: onListening)
     }
 

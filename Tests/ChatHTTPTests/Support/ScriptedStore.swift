@@ -3,7 +3,7 @@ import Synchronization
 import Testing
 
 /// A store that does what the test says, remembers what it was asked, and fails the test when asked anything else.
-final class ScriptedStore: RoomStore, RoomFeed, DeviceStore, NotificationStore, RelayFigures {
+final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, NotificationStore, RelayFigures {
     enum Call: Equatable {
         case join(JoinRequest)
         case leave(MemberID)
@@ -21,6 +21,12 @@ final class ScriptedStore: RoomStore, RoomFeed, DeviceStore, NotificationStore, 
         case notification(NotificationID)
         case deliveries(NotificationID, PushState?, after: Int64?, limit: Int)
         case cancel(NotificationID)
+        case rooms(String, after: SecretCode?, limit: Int)
+        case members(SecretCode, after: Int64?, limit: Int)
+        case roomMessages(SecretCode, before: MessageID?, limit: Int)
+        case way(MessageID)
+        case messageDeliveries(MessageID, after: Int64?, limit: Int)
+        case failures(AppName?, before: Int64?, limit: Int)
         case depths
         case totals
         case ping
@@ -108,6 +114,28 @@ final class ScriptedStore: RoomStore, RoomFeed, DeviceStore, NotificationStore, 
     func cancel(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
         try await run(.cancel(id), provider.cancel)
     }
+    func rooms(
+        startingWith prefix: String, after cursor: SecretCode?, limit: Int
+    ) async throws(ChatError) -> RoomPage {
+        try await run(.rooms(prefix, after: cursor, limit: limit), provider.rooms)
+    }
+    func members(of room: SecretCode, after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<MemberRecord> {
+        try await run(.members(room, after: cursor, limit: limit), provider.members)
+    }
+    func messages(
+        of room: SecretCode, before cursor: MessageID?, limit: Int
+    ) async throws(ChatError) -> Page<MessageRecord> {
+        try await run(.roomMessages(room, before: cursor, limit: limit), provider.messages)
+    }
+    func way(of message: MessageID) async throws(ChatError) -> MessageWay { try await run(.way(message), provider.way) }
+    func deliveries(
+        ofMessage message: MessageID, after cursor: Int64?, limit: Int
+    ) async throws(ChatError) -> Page<MessageDelivery> {
+        try await run(.messageDeliveries(message, after: cursor, limit: limit), provider.messageDeliveries)
+    }
+    func failures(of app: AppName?, before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<Delivery> {
+        try await run(.failures(app, before: cursor, limit: limit), provider.deliveries)
+    }
     func queueDepths() async throws(ChatError) -> [QueueDepth] { try await run(.depths, provider.depths) }
     func totals() async throws(ChatError) -> StoreTotals { try await run(.totals, provider.totals) }
     func outcomes() -> [OutcomeCount] { provider.outcomes }
@@ -117,6 +145,7 @@ final class ScriptedStore: RoomStore, RoomFeed, DeviceStore, NotificationStore, 
     func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message] {
         try await feed.messages(in: room, after: after, limit: limit)
     }
+    func handedOut(_ message: MessageID, to member: MemberID) { feed.handedOut(message, to: member) }
     func memberCount(of room: SecretCode) async throws(ChatError) -> Int { try await feed.memberCount(of: room) }
     func roomChanges() -> AsyncStream<Void> { feed.roomChanges() }
     func takeRoomChanges() -> RoomChanges { feed.takeRoomChanges() }
@@ -142,6 +171,11 @@ struct Provider: Sendable {
     var earlier: ScriptedStore.Answer<NotificationReceipt?>?
     var notification: ScriptedStore.Answer<NotificationStatus>?
     var cancel: ScriptedStore.Answer<NotificationStatus>?
+    var rooms: ScriptedStore.Answer<RoomPage>?
+    var members: ScriptedStore.Answer<Page<MemberRecord>>?
+    var messages: ScriptedStore.Answer<Page<MessageRecord>>?
+    var way: ScriptedStore.Answer<MessageWay>?
+    var messageDeliveries: ScriptedStore.Answer<Page<MessageDelivery>>?
     var depths: ScriptedStore.Answer<[QueueDepth]>?
     var totals: ScriptedStore.Answer<StoreTotals>?
     var outcomes: [OutcomeCount] = []

@@ -63,6 +63,20 @@ final class CollectedLog: LogOutput {
         logger.info("m", error: Broken(), metadata: ["c": "call"])
         #expect(output.lines == ["2026-11-20T23:55:00.123Z info  m a=logger b=provider c=call error=\"is broken\"\n"])
     }
+
+    @Test("The last warnings and errors are kept as the log has them in JSON, so many and no more")
+    func recent() {
+        let logger = logger()
+        logger.info("not this")
+        logger.error("first", metadata: ["a": "b\"c"])
+        #expect(
+            settings.recentWarnings.records.map(\.description) == [
+                #"{"time":"2026-11-20T23:55:00.123Z","level":"error","label":"relay","message":"first","a":"b\"c"}"#
+            ])
+        for number in 1...100 { logger.warning("\(number)") }
+        let messages = settings.recentWarnings.records.map { $0.object?["message"]?.text }
+        #expect(messages == (1...100).map(String.init))
+    }
 }
 
 @Suite struct DescriptorLogOutputTests {

@@ -1,0 +1,123 @@
+/// A room that somebody is in, as the operator sees it.
+package struct RoomRecord: Sendable, Hashable {
+    package let code: SecretCode
+    package let members: Int
+    package let lastMessage: MessageID?
+    package let lastMessageAt: Timestamp?
+
+    package init(code: SecretCode, members: Int, lastMessage: MessageID?, lastMessageAt: Timestamp?) {
+        self.code = code
+        self.members = members
+        self.lastMessage = lastMessage
+        self.lastMessageAt = lastMessageAt
+    }
+}
+
+/// A piece of the list of rooms, in the order of their codes.
+package struct RoomPage: Sendable, Hashable {
+    package let rooms: [RoomRecord]
+    /// What to ask from next; nil at the end.
+    package let next: SecretCode?
+
+    package init(rooms: [RoomRecord], next: SecretCode?) {
+        self.rooms = rooms
+        self.next = next
+    }
+}
+
+/// Who is in a room. Without the udid: it is what a member proves itself with.
+package struct MemberRecord: Sendable, Hashable {
+    package let id: Int64
+    package let nickname: String
+    /// As it is stored; nil while the app has none.
+    package let token: String?
+    package let app: AppName
+    package let joinedAt: Timestamp
+    package let lastMessageAt: Timestamp?
+    /// The newest message that was handed out to it, some seconds behind; nil for none.
+    package let fetchedTo: MessageID?
+    package let fetchedAt: Timestamp?
+
+    package init(
+        id: Int64, nickname: String, token: String?, app: AppName, joinedAt: Timestamp, lastMessageAt: Timestamp?,
+        fetchedTo: MessageID?, fetchedAt: Timestamp?
+    ) {
+        self.id = id
+        self.nickname = nickname
+        self.token = token
+        self.app = app
+        self.joinedAt = joinedAt
+        self.lastMessageAt = lastMessageAt
+        self.fetchedTo = fetchedTo
+        self.fetchedAt = fetchedAt
+    }
+}
+
+/// That something was said, and not what: an operator sees to its arrival.
+package struct MessageRecord: Sendable, Hashable {
+    package let id: MessageID
+    package let room: SecretCode
+    package let nickname: String
+    /// Of UTF-8.
+    package let bytes: Int
+    package let sentAt: Timestamp
+
+    package init(id: MessageID, room: SecretCode, nickname: String, bytes: Int, sentAt: Timestamp) {
+        self.id = id
+        self.room = room
+        self.nickname = nickname
+        self.bytes = bytes
+        self.sentAt = sentAt
+    }
+}
+
+/// How far a message has come.
+package struct MessageWay: Sendable, Hashable {
+    package let message: MessageRecord
+    /// Pushes are still being queued.
+    package let isQueueing: Bool
+    package let counts: [PushState: Int]
+    /// Members of the room now who may read it, the writer left out, and of them those whom it was handed out to.
+    package let readers: Int
+    package let fetched: Int
+
+    package init(message: MessageRecord, isQueueing: Bool, counts: [PushState: Int], readers: Int, fetched: Int) {
+        self.message = message
+        self.isQueueing = isQueueing
+        self.counts = counts
+        self.readers = readers
+        self.fetched = fetched
+    }
+}
+
+/// A push of a message, and whether a member of the room who uses the device has fetched the message.
+package struct MessageDelivery: Sendable, Hashable {
+    package let delivery: Delivery
+    package let isFetched: Bool
+
+    package init(delivery: Delivery, isFetched: Bool) {
+        self.delivery = delivery
+        self.isFetched = isFetched
+    }
+}
+
+/// What the operator may see of rooms.
+package protocol RoomRecords: Sendable {
+    /// Those whose code begins with a text, after a code, in order.
+    func rooms(
+        startingWith prefix: String, after cursor: SecretCode?, limit: Int
+    ) async throws(ChatError) -> RoomPage
+    /// In the order of entry.
+    func members(of room: SecretCode, after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<MemberRecord>
+    /// Newest first.
+    func messages(
+        of room: SecretCode, before cursor: MessageID?, limit: Int
+    ) async throws(ChatError) -> Page<MessageRecord>
+    /// Throws ``ChatError/Code/notFound``.
+    func way(of message: MessageID) async throws(ChatError) -> MessageWay
+    func deliveries(
+        ofMessage message: MessageID, after cursor: Int64?, limit: Int
+    ) async throws(ChatError) -> Page<MessageDelivery>
+    /// Pushes that failed or expired, newest first.
+    func failures(of app: AppName?, before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<Delivery>
+}

@@ -1,0 +1,114 @@
+import ChatDomain
+import Hummingbird
+
+extension ProviderAPI {
+    /// `GET /v1/rooms`
+    func rooms(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let query = try ProviderQuery(request, names: ["prefix", "limit", "cursor"])
+        let page = try await store.rooms(
+            startingWith: try query.code("prefix")?.text ?? "", after: query.code("cursor"), limit: query.limit())
+        return Answers.json(
+            .object([
+                "rooms": .array(page.rooms.map { .object($0.json) }), "next": .optional(page.next?.text),
+            ]))
+    }
+
+    /// `GET /v1/members`
+    func members(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let query = try ProviderQuery(request, names: ["room", "limit", "cursor"])
+        let page = try await store.members(of: query.room(), after: query.cursor(), limit: query.limit())
+        return Answers.json(
+            .object([
+                "members": .array(page.items.map { .object($0.json) }), "next": .optional(page.next),
+            ]))
+    }
+
+    /// `GET /v1/messages`
+    func messages(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let query = try ProviderQuery(request, names: ["room", "limit", "cursor"])
+        let page = try await store.messages(of: query.room(), before: query.cursor(), limit: query.limit())
+        return Answers.json(
+            .object([
+                "messages": .array(page.items.map { .object($0.json) }), "next": .optional(page.next),
+            ]))
+    }
+
+    /// `GET /v1/messages/{id}`
+    func message(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let id = try Self.id(context)
+        let query = try ProviderQuery(request, names: ["limit", "cursor"])
+        let (limit, cursor) = (try query.limit(), try query.cursor())
+        let way = try await store.way(of: id)
+        let page = try await store.deliveries(ofMessage: id, after: cursor, limit: limit)
+        var json = way.message.json
+        json["queueing"] = .bool(way.isQueueing)
+        json["counts"] = .object(JSONObject(counts: way.counts))
+        json["readers"] = .number(way.readers)
+        json["fetched"] = .number(way.fetched)
+        json["deliveries"] = .array(
+            page.items.map { item in
+                var json = item.delivery.json
+                json["fetched"] = .bool(item.isFetched)
+                return .object(json)
+            })
+        json["next"] = .optional(page.next)
+        return Answers.json(.object(json))
+    }
+
+    /// `GET /v1/failures`
+    func failures(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let query = try ProviderQuery(request, names: ["app", "limit", "cursor"])
+        let page = try await store.failures(
+            of: app(query.text("app")), before: query.cursor(), limit: query.limit())
+        return Answers.json(
+            .object([
+                "deliveries": .array(page.items.map { .object($0.json) }), "next": .optional(page.next),
+            ]))
+    }
+
+    /// `GET /v1/warnings`
+    func warnings(_ request: Request, _ context: ChatContext) throws -> Response {
+        _ = try ProviderQuery(request, names: [])
+        return Answers.json(.object(["warnings": .array(recentWarnings())]))
+    }
+}
+
+extension ProviderQuery {
+    fileprivate func code(_ name: String) throws(ChatError) -> SecretCode? {
+        try text(name).map { text throws(ChatError) in try SecretCode(parsing: text, field: name) }
+    }
+
+    /// The room that a call is about.
+    fileprivate func room() throws(ChatError) -> SecretCode {
+        guard let code = try code("room") else { throw ChatError(.missingField, "Missing room", field: "room") }
+        return code
+    }
+}
+
+extension RoomRecord {
+    fileprivate var json: JSONObject {
+        [
+            "code": .string(code.text), "members": .number(members), "last_message": .optional(lastMessage),
+            "last_message_at": .optional(lastMessageAt),
+        ]
+    }
+}
+
+extension MemberRecord {
+    fileprivate var json: JSONObject {
+        [
+            "name": .string(nickname), "token": .optional(token), "app": .string(app.text),
+            "joined_at": .time(joinedAt), "last_message_at": .optional(lastMessageAt),
+            "fetched_to": .optional(fetchedTo), "fetched_at": .optional(fetchedAt),
+        ]
+    }
+}
+
+extension MessageRecord {
+    fileprivate var json: JSONObject {
+        [
+            "id": .number(id), "room": .string(room.text), "name": .string(nickname), "bytes": .number(bytes),
+            "sent_at": .time(sentAt),
+        ]
+    }
+}

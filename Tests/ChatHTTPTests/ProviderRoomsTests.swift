@@ -1,0 +1,104 @@
+import ChatDomain
+import HTTPTypes
+import HummingbirdTesting
+import Testing
+
+@testable import ChatHTTP
+
+@Suite("The provider API: rooms, messages and what went wrong")
+struct ProviderRoomsTests {
+    private static let room = SecretCode(stored: "our room/1")
+    private static let message = MessageRecord(
+        id: 9, room: room, nickname: "Ann", bytes: 12, sentAt: Timestamp(seconds: 1))
+    private static let provider = Provider(
+        deliveries: { Page(items: [Given.delivery], next: 17) },
+        rooms: {
+            RoomPage(
+                rooms: [RoomRecord(code: room, members: 2, lastMessage: 9, lastMessageAt: Timestamp(seconds: 1))],
+                next: room)
+        },
+        members: {
+            Page(
+                items: [
+                    MemberRecord(
+                        id: 3, nickname: "Bob", token: nil, app: .default, joinedAt: Timestamp(seconds: 2),
+                        lastMessageAt: nil, fetchedTo: 9, fetchedAt: Timestamp(seconds: 3))
+                ], next: nil)
+        },
+        messages: { Page(items: [message], next: 9) },
+        way: { MessageWay(message: message, isQueueing: true, counts: [.sent: 1], readers: 4, fetched: 3) },
+        messageDeliveries: { Page(items: [MessageDelivery(delivery: Given.delivery, isFetched: true)], next: nil) })
+
+    private func call(_ path: String, _ relay: Relay = Relay(ScriptedStore(provider: provider))) async throws -> (
+        TestResponse, [ScriptedStore.Call]
+    ) {
+        let answer = try await ProviderTests.call(.get, path, to: relay)
+        return (answer, relay.store.calls)
+    }
+
+    @Test("Rooms, by what their code begins with")
+    func rooms() async throws {
+        let (answer, calls) = try await call("/v1/rooms?prefix=our%20&cursor=our%20a&limit=1")
+        #expect(
+            answer.text
+                == #"{"rooms":[{"code":"our room/1","members":2,"last_message":9,"last_message_at":"1970-01-01T00:00:01.000Z"}],"#
+                + #""next":"our room/1"}"#)
+        #expect(calls == [.rooms("our", after: SecretCode(stored: "our a"), limit: 1)])
+        #expect(try await call("/v1/rooms").1 == [.rooms("", after: nil, limit: 100)])
+    }
+
+    @Test("A room's members, without what they prove themselves with, and its messages, without the text")
+    func inside() async throws {
+        let (members, asked) = try await call("/v1/members?room=our%20room%2F1&cursor=2")
+        #expect(
+            members.text
+                == #"{"members":[{"name":"Bob","token":null,"app":"default","joined_at":"1970-01-01T00:00:02.000Z","#
+                + #""last_message_at":null,"fetched_to":9,"fetched_at":"1970-01-01T00:00:03.000Z"}],"next":null}"#)
+        #expect(asked == [.members(Self.room, after: 2, limit: 100)])
+        let (messages, calls) = try await call("/v1/messages?room=our%20room%2F1&limit=2")
+        #expect(
+            messages.text
+                == #"{"messages":[{"id":9,"room":"our room/1","name":"Ann","bytes":12,"sent_at":"1970-01-01T00:00:01.000Z"}],"#
+                + #""next":9}"#)
+        #expect(calls == [.roomMessages(Self.room, before: nil, limit: 2)])
+    }
+
+    @Test("A message's way: queued, written, accepted, fetched")
+    func way() async throws {
+        let (answer, calls) = try await call("/v1/messages/9?limit=5")
+        #expect(
+            answer.text.hasPrefix(
+                #"{"id":9,"room":"our room/1","name":"Ann","bytes":12,"sent_at":"1970-01-01T00:00:01.000Z","queueing":true,"#
+                    + #""counts":{"pending":0,"written":0,"sent":1,"failed":0,"expired":0,"cancelled":0},"readers":4,"#
+                    + #""fetched":3,"deliveries":[{"id":17,"#))
+        #expect(answer.text.hasSuffix(#""apns_id":"id","fetched":true}],"next":null}"#))
+        #expect(calls == [.way(9), .messageDeliveries(9, after: nil, limit: 5)])
+    }
+
+    @Test("What failed last, and what the log warned of")
+    func failures() async throws {
+        let (answer, calls) = try await call("/v1/failures?app=98Z3R5XU29.com.51work6.PushChat&cursor=20")
+        #expect(answer.text.hasPrefix(#"{"deliveries":[{"id":17,"#) && answer.text.hasSuffix(#""next":17}"#))
+        #expect(calls == [.failures(AppName("second"), before: 20, limit: 100)])
+        var relay = Relay(ScriptedStore())
+        relay.warnings = [.object(["level": .string("warning"), "message": .string("no way")])]
+        let (warnings, _) = try await call("/v1/warnings", relay)
+        #expect(warnings.text == #"{"warnings":[{"level":"warning","message":"no way"}]}"#)
+    }
+
+    @Test(
+        "What breaks a rule is named, and nothing is read",
+        arguments: [
+            ("/v1/members", "room"), ("/v1/members?room=", "room"), ("/v1/messages", "room"),
+            ("/v1/messages?room=a&cursor=x", "cursor"), ("/v1/messages/x", "id"),
+            ("/v1/messages/9?state=sent", "state"),
+            ("/v1/rooms?limit=501", "limit"), ("/v1/rooms?cursor=%00", "cursor"), ("/v1/rooms?prefix=", "prefix"),
+            ("/v1/rooms?room=a", "room"), ("/v1/failures?app=no", "app"), ("/v1/warnings?limit=1", "limit"),
+        ])
+    func refused(path: String, field: String) async throws {
+        let (answer, calls) = try await call(path, Relay(ScriptedStore()))
+        #expect(answer.status == .badRequest)
+        #expect(try JSONValue(parsing: answer.text).object?["field"]?.text == field, "\(answer.text)")
+        #expect(calls.isEmpty)
+    }
+}

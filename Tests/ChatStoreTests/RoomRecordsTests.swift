@@ -1,0 +1,98 @@
+import ChatDomain
+import ChatStore
+import Testing
+
+@Suite("What the operator sees of rooms")
+struct RoomRecordsTests {
+    let fixture: StoreFixture
+    let store: SQLiteStore
+
+    init() throws {
+        fixture = try StoreFixture()
+        store = try fixture.open()
+    }
+
+    private func code(_ text: String) throws -> SecretCode { try SecretCode(parsing: text) }
+
+    @Test("Rooms stand in the order of their codes, in pages, from a prefix on to its end")
+    func rooms() async throws {
+        for (number, room) in ["b", "ba", "a", "bé", "b😀", "c", "B", "ba"].enumerated() {
+            try await store.join(StoreFixture.join(number + 1, room))
+        }
+        let said = try await store.post(StoreFixture.post(2, "hi")).message
+        var found: [RoomRecord] = []
+        var cursor: SecretCode?
+        repeat {
+            let page = try await store.rooms(startingWith: "b", after: cursor, limit: 2)
+            #expect(page.rooms.count <= 2)
+            found += page.rooms
+            cursor = page.next
+        } while cursor != nil
+        #expect(found.map(\.code.text) == ["b", "ba", "bé", "b😀"])
+        #expect(found.map(\.members) == [1, 2, 1, 1])
+        #expect(found.map(\.lastMessage) == [nil, said, nil, nil])
+        #expect(found[1].lastMessageAt == fixture.time.withLock { $0 })
+        #expect(try await store.rooms(startingWith: "", after: nil, limit: 100).rooms.count == 7)
+        #expect(try await store.rooms(startingWith: "bb", after: nil, limit: 100).rooms.isEmpty)
+    }
+
+    @Test("A message's way: who may read it, who has fetched it, what became of its pushes")
+    func way() async throws {
+        for number in 1...3 { try await store.join(StoreFixture.join(number)) }
+        try await store.join(StoreFixture.join(4, tokenless: true))
+        let first = try await store.post(StoreFixture.post(1, "häh")).message
+        try await store.join(StoreFixture.join(5))
+        let second = try await store.post(StoreFixture.post(1, "and?")).message
+
+        var way = try await store.way(of: first)
+        #expect(way.message.bytes == 4 && way.message.nickname == "name1")
+        #expect(way.counts == [.pending: 2] && !way.isQueueing)
+        // Not the writer, and not who came later.
+        #expect(way.readers == 3 && way.fetched == 0)
+        #expect(try await store.way(of: second).readers == 4)
+
+        _ = try await store.messages(for: StoreFixture.member(2), since: nil, limit: 1)
+        store.handedOut(second, to: try StoreFixture.member(4))
+        // What was handed out before does not lower it.
+        store.handedOut(first, to: try StoreFixture.member(4))
+        let recording = Task { [store] in await store.recordFetches() }
+        recording.cancel()
+        await recording.value
+        way = try await store.way(of: first)
+        #expect(way.fetched == 2)
+        #expect(try await store.way(of: second).fetched == 1)
+
+        let deliveries = try await store.deliveries(ofMessage: first, after: nil, limit: 1)
+        #expect(deliveries.items.map(\.isFetched) == [true])
+        let rest = try await store.deliveries(ofMessage: first, after: deliveries.next, limit: 10)
+        #expect(rest.items.map(\.isFetched) == [false] && rest.next == nil)
+        await #expect(throws: ChatError.self) { try await store.way(of: 99) }
+
+        let members = try await store.members(of: code("room"), after: nil, limit: 4)
+        #expect(members.items.map(\.fetchedTo) == [nil, first, nil, second])
+        #expect(members.items.map { $0.token == nil } == [false, false, false, true])
+        #expect(members.items[1].fetchedAt == fixture.time.withLock { $0 })
+        let last = try await store.members(of: code("room"), after: members.next, limit: 4)
+        #expect(last.items.map(\.nickname) == ["name5"] && last.next == nil)
+        let messages = try await store.messages(of: code("room"), before: nil, limit: 1)
+        #expect(messages.items.map(\.id) == [second])
+        #expect(try await store.messages(of: code("room"), before: messages.next, limit: 5).items.map(\.id) == [first])
+    }
+
+    @Test("What failed stands newest first, of one app or of all")
+    func failures() async throws {
+        for (number, app, state) in [
+            (1, "default", "failed"), (2, "other", "expired"), (3, "default", "sent"), (4, "default", "expired"),
+        ] {
+            _ = try fixture.query(
+                """
+                INSERT INTO push_queue (device_token, payload, app, state, time_sent)
+                VALUES ('aa\(number)', '{}', '\(app)', '\(state)', CASE '\(state)' WHEN 'sent' THEN '2026' END)
+                """)
+        }
+        #expect(try await store.failures(of: nil, before: nil, limit: 10).items.map(\.entry) == [4, 2, 1])
+        let page = try await store.failures(of: .default, before: nil, limit: 1)
+        #expect(page.items.map(\.entry) == [4])
+        #expect(try await store.failures(of: .default, before: page.next, limit: 1).items.map(\.entry) == [1])
+    }
+}
