@@ -117,8 +117,8 @@ function plot() {
   byId("area").setAttribute("d", "M" + points.split(" ")[0] + " 140L" + points + "L600 140Z");
   byId("age").setAttribute("d", "M" + line("age", 10));
   const highest = (name) => Math.max(...samples.map((sample) => sample[name]));
-  byId("legend").textContent = samples.at(-1).depth + " now, " + highest("depth") + " at most; the oldest (dashed) waited "
-    + seconds(highest("age")) + " at most";
+  byId("legend").textContent = samples.at(-1).depth + " now, " + highest("depth") + " at most; the oldest (dashed) waited up to "
+    + seconds(highest("age"));
 }
 
 function list(rows) {
@@ -307,7 +307,9 @@ function deliveries(list, head, cell) {
 }
 
 function clock(text) {
-  return text ? new Date(text).toLocaleString() : "";
+  if (!text) return "";
+  const time = new Date(text);
+  return time.toDateString() === new Date().toDateString() ? time.toLocaleTimeString() : time.toLocaleString();
 }
 
 function notificationOf(notification) {
