@@ -162,7 +162,7 @@ CREATE INDEX push_queue_written ON push_queue (connection_epoch, identifier) WHE
 CREATE INDEX push_queue_settled ON push_queue (time_settled) WHERE time_settled IS NOT NULL;
 CREATE INDEX push_queue_chat_message ON push_queue (chat_message) WHERE chat_message IS NOT NULL;
 -- What went wrong last.
-CREATE INDEX push_queue_lost ON push_queue (message_id) WHERE state IN ('failed', 'expired');
+CREATE INDEX push_queue_lost ON push_queue (time_settled, message_id) WHERE state IN ('failed', 'expired');
 -- A device gets a notification once: registered devices, and tokens that are not registered.
 CREATE UNIQUE INDEX push_queue_notification ON push_queue (notification, device)
     WHERE notification IS NOT NULL AND device IS NOT NULL;

@@ -18,7 +18,7 @@ package enum FieldText {
     }
 
     /// Composed (NFC), so that `é` typed on two keyboards is the same bytes.
-    static func composed(_ text: String) -> String {
+    package static func composed(_ text: String) -> String {
         text.utf8.allSatisfy { $0 < 128 } ? text : text.precomposedStringWithCanonicalMapping
     }
 

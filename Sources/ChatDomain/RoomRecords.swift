@@ -118,6 +118,6 @@ package protocol RoomRecords: Sendable {
     func deliveries(
         ofMessage message: MessageID, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<MessageDelivery>
-    /// Pushes that failed or expired, newest first.
+    /// Pushes that failed or expired, in that order, the last first. Throws what the user reads for a cursor that is none.
     func failures(of app: AppName?, before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<Delivery>
 }

@@ -5,24 +5,32 @@ import Synchronization
 /// How far members have fetched their rooms, as it goes: written down a little later, many at a time, because reading is not
 /// to wait for the disk. A crash loses some seconds of it, and nothing else.
 final class FetchLog: Sendable {
-    private let fetched = Mutex<[MemberID: MessageID]>([:])
+    struct Note: Sendable {
+        let message: MessageID
+        let time: Timestamp
+    }
 
-    func note(_ message: MessageID, by member: MemberID) {
-        fetched.withLock { fetched in
-            if fetched[member, default: 0] < message { fetched[member] = message }
+    private let notes = Mutex<[MemberID: Note]>([:])
+
+    func add(_ note: Note, by member: MemberID) {
+        notes.withLock { notes in
+            if let earlier = notes[member], earlier.message >= note.message { return }
+            notes[member] = note
         }
     }
 
-    func take() -> [MemberID: MessageID] {
-        fetched.withLock { fetched in
-            defer { fetched = [:] }
-            return fetched
+    func take() -> [MemberID: Note] {
+        notes.withLock { notes in
+            defer { notes = [:] }
+            return notes
         }
     }
 }
 
 extension SQLiteStore {
-    package func handedOut(_ message: MessageID, to member: MemberID) { fetches.note(message, by: member) }
+    package func handedOut(_ message: MessageID, to member: MemberID) {
+        fetches.add(FetchLog.Note(message: message, time: clock()), by: member)
+    }
 
     /// Members that one transaction writes down.
     private static let fetchStep = 500
@@ -33,16 +41,19 @@ extension SQLiteStore {
         for start in stride(from: 0, to: all.count, by: Self.fetchStep) {
             let some = all[start..<min(start + Self.fetchStep, all.count)]
             do throws(ChatError) {
-                try await writer.perform { [clock] db in
-                    let now = clock().sqlText
+                try await writer.perform { db in
+                    // Not what was fetched in the room before this one.
                     let update = try db.cachedStatement(
                         sql: """
-                            UPDATE active_users SET fetched_to = ?1, time_fetched = ?2 WHERE udid = ?3 AND fetched_to < ?1
+                            UPDATE active_users SET fetched_to = ?1, time_fetched = ?2
+                            WHERE udid = ?3 AND fetched_to < ?1 AND history_from < ?1
                             """)
-                    for (member, message) in some { try update.execute(arguments: [message, now, member.text]) }
+                    for (member, note) in some {
+                        try update.execute(arguments: [note.message, note.time.sqlText, member.text])
+                    }
                 }
             } catch {
-                for (member, message) in all[start...] { fetches.note(message, by: member) }
+                for (member, note) in all[start...] { fetches.add(note, by: member) }
                 throw error
             }
         }

@@ -26,7 +26,8 @@ extension SQLiteStore: RoomRecords {
             SELECT secret_code, count(*) AS members,
                 (SELECT max(m.message_id) FROM messages m WHERE m.secret_code = u.secret_code) AS last
             FROM active_users u
-            WHERE secret_code > :after AND secret_code >= :prefix AND secret_code < :prefix || char(0x10FFFF)
+            WHERE secret_code >= max(:prefix, :after) AND secret_code <> :after
+                AND secret_code < :prefix || char(0x10FFFF)
             GROUP BY secret_code ORDER BY secret_code LIMIT :limit) r
         """
 
@@ -119,7 +120,8 @@ extension SQLiteStore: RoomRecords {
         SELECT \(DeliveryRow.columns), EXISTS (
             SELECT 1 FROM active_users u JOIN messages m ON m.message_id = q.chat_message
             WHERE u.device_token = q.device_token AND u.device_token <> '0' AND u.app = q.app
-                AND u.secret_code = m.secret_code AND u.fetched_to >= q.chat_message)
+                AND u.secret_code = m.secret_code AND u.history_from < q.chat_message
+                AND u.fetched_to >= q.chat_message)
         FROM push_queue q WHERE q.chat_message = ? AND q.message_id > ? ORDER BY q.message_id LIMIT ?
         """
 
@@ -127,9 +129,19 @@ extension SQLiteStore: RoomRecords {
         of app: AppName?, before cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Delivery> {
         try await read { db in
+            var end: String?
+            if let cursor {
+                end = try String.fetchOne(
+                    db.cachedStatement(
+                        sql: """
+                            SELECT time_settled FROM push_queue
+                            WHERE message_id = ? AND state IN ('failed', 'expired') AND time_settled IS NOT NULL
+                            """), arguments: [cursor])
+                guard end != nil else { throw ChatError.invalid("cursor", "is no failure any more; begin anew") }
+            }
             let rows = try Row.fetchCursor(
                 db.cachedStatement(sql: Self.failuresSQL),
-                arguments: [cursor ?? Int64.max, app == nil ? limit + 1 : PageScan.window + 1])
+                arguments: [end ?? "9999", cursor ?? 0, app == nil ? limit + 1 : PageScan.window + 1])
             let scan = try PageScan(rows, limit: limit) { row in
                 app.map { row[4] as String == $0.text } ?? true
             }
@@ -137,8 +149,10 @@ extension SQLiteStore: RoomRecords {
         }
     }
 
+    /// In the order in which they failed, the last first.
     static let failuresSQL = """
         SELECT \(DeliveryRow.columns) FROM push_queue q INDEXED BY push_queue_lost
-        WHERE q.state IN ('failed', 'expired') AND q.message_id < ? ORDER BY q.message_id DESC LIMIT ?
+        WHERE q.state IN ('failed', 'expired') AND (q.time_settled, q.message_id) < (?, ?)
+        ORDER BY q.time_settled DESC, q.message_id DESC LIMIT ?
         """
 }

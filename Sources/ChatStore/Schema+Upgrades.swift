@@ -118,6 +118,6 @@ extension Schema {
     private static let version4 = """
         ALTER TABLE active_users ADD COLUMN fetched_to INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE active_users ADD COLUMN time_fetched TEXT;
-        CREATE INDEX push_queue_lost ON push_queue (message_id) WHERE state IN ('failed', 'expired');
+        CREATE INDEX push_queue_lost ON push_queue (time_settled, message_id) WHERE state IN ('failed', 'expired');
         """
 }

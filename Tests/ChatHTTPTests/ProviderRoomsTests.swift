@@ -43,7 +43,7 @@ struct ProviderRoomsTests {
             answer.text
                 == #"{"rooms":[{"code":"our room/1","members":2,"last_message":9,"last_message_at":"1970-01-01T00:00:01.000Z"}],"#
                 + #""next":"our room/1"}"#)
-        #expect(calls == [.rooms("our", after: SecretCode(stored: "our a"), limit: 1)])
+        #expect(calls == [.rooms("our ", after: SecretCode(stored: "our a"), limit: 1)])
         #expect(try await call("/v1/rooms").1 == [.rooms("", after: nil, limit: 100)])
     }
 

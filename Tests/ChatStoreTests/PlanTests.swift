@@ -39,7 +39,7 @@ struct PlanTests {
                     "active_users_device (device_token=? AND app=?)",
                 ]
             ),
-            (SQLiteStore.failuresSQL, ["push_queue_lost (message_id<?)"]),
+            (SQLiteStore.failuresSQL, ["push_queue_lost (time_settled<?)"]),
             (SQLiteStore.roomsSQL, ["active_users_room (secret_code>? AND secret_code<?)"]),
             (SQLiteStore.deliveriesSQL, ["push_queue_of_notification (notification=? AND message_id>?)"]),
             (SQLiteStore.writtenSQL, ["push_queue_written"]),

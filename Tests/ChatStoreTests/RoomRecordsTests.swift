@@ -34,6 +34,7 @@ struct RoomRecordsTests {
         #expect(found[1].lastMessageAt == fixture.time.withLock { $0 })
         #expect(try await store.rooms(startingWith: "", after: nil, limit: 100).rooms.count == 7)
         #expect(try await store.rooms(startingWith: "bb", after: nil, limit: 100).rooms.isEmpty)
+        #expect(try await store.rooms(startingWith: "b", after: code("a"), limit: 1).rooms.map(\.code.text) == ["b"])
     }
 
     @Test("A message's way: who may read it, who has fetched it, what became of its pushes")
@@ -55,9 +56,11 @@ struct RoomRecordsTests {
         store.handedOut(second, to: try StoreFixture.member(4))
         // What was handed out before does not lower it.
         store.handedOut(first, to: try StoreFixture.member(4))
-        let recording = Task { [store] in await store.recordFetches() }
-        recording.cancel()
-        await recording.value
+        await record()
+        // Nor what was written down before.
+        store.handedOut(first, to: try StoreFixture.member(4))
+        fixture.advance(.seconds(5))
+        await record()
         way = try await store.way(of: first)
         #expect(way.fetched == 2)
         #expect(try await store.way(of: second).fetched == 1)
@@ -71,7 +74,7 @@ struct RoomRecordsTests {
         let members = try await store.members(of: code("room"), after: nil, limit: 4)
         #expect(members.items.map(\.fetchedTo) == [nil, first, nil, second])
         #expect(members.items.map { $0.token == nil } == [false, false, false, true])
-        #expect(members.items[1].fetchedAt == fixture.time.withLock { $0 })
+        #expect(members.items[1].fetchedAt == fixture.time.withLock { $0 - .seconds(5) })
         let last = try await store.members(of: code("room"), after: members.next, limit: 4)
         #expect(last.items.map(\.nickname) == ["name5"] && last.next == nil)
         let messages = try await store.messages(of: code("room"), before: nil, limit: 1)
@@ -79,20 +82,61 @@ struct RoomRecordsTests {
         #expect(try await store.messages(of: code("room"), before: messages.next, limit: 5).items.map(\.id) == [first])
     }
 
-    @Test("What failed stands newest first, of one app or of all")
+    private func record() async {
+        let recording = Task { [store] in await store.recordFetches() }
+        recording.cancel()
+        await recording.value
+    }
+
+    @Test("Who comes again has fetched nothing of before, nor of another room")
+    func again() async throws {
+        for number in 1...2 { try await store.join(StoreFixture.join(number)) }
+        let message = try await store.post(StoreFixture.post(1, "hi")).message
+        store.handedOut(message, to: try StoreFixture.member(2))
+        try await store.join(StoreFixture.join(2, "other"))
+        await record()
+        #expect(try await store.members(of: code("other"), after: nil, limit: 5).items.map(\.fetchedTo) == [nil])
+        try await store.join(StoreFixture.join(2))
+        let later = try await store.post(StoreFixture.post(1, "again")).message
+        store.handedOut(later, to: try StoreFixture.member(2))
+        await record()
+        #expect(try await store.way(of: message).fetched == 0)
+        let deliveries = try await store.deliveries(ofMessage: message, after: nil, limit: 5)
+        #expect(deliveries.items.map(\.isFetched) == [false])
+        #expect(try await store.way(of: later).fetched == 1)
+    }
+
+    @Test("What cannot be written down now is written down later")
+    func locked() async throws {
+        try await store.join(StoreFixture.join(1))
+        try await store.join(StoreFixture.join(2))
+        let message = try await store.post(StoreFixture.post(1, "hi")).message
+        store.handedOut(message, to: try StoreFixture.member(2))
+        _ = try fixture.query(
+            "CREATE TRIGGER stop BEFORE UPDATE ON active_users BEGIN SELECT raise(ABORT, 'no'); END")
+        await record()
+        #expect(try await store.way(of: message).fetched == 0)
+        _ = try fixture.query("DROP TRIGGER stop")
+        await record()
+        #expect(try await store.way(of: message).fetched == 1)
+    }
+
+    @Test("What failed last stands first, of one app or of all")
     func failures() async throws {
         for (number, app, state) in [
             (1, "default", "failed"), (2, "other", "expired"), (3, "default", "sent"), (4, "default", "expired"),
         ] {
             _ = try fixture.query(
                 """
-                INSERT INTO push_queue (device_token, payload, app, state, time_sent)
-                VALUES ('aa\(number)', '{}', '\(app)', '\(state)', CASE '\(state)' WHEN 'sent' THEN '2026' END)
+                INSERT INTO push_queue (device_token, payload, app, state, time_sent, time_settled)
+                VALUES ('aa\(number)', '{}', '\(app)', '\(state)', CASE '\(state)' WHEN 'sent' THEN '2026' END,
+                    CASE \(number) WHEN 1 THEN '2026-02' ELSE '2026-01' END)
                 """)
         }
-        #expect(try await store.failures(of: nil, before: nil, limit: 10).items.map(\.entry) == [4, 2, 1])
+        #expect(try await store.failures(of: nil, before: nil, limit: 10).items.map(\.entry) == [1, 4, 2])
         let page = try await store.failures(of: .default, before: nil, limit: 1)
-        #expect(page.items.map(\.entry) == [4])
-        #expect(try await store.failures(of: .default, before: page.next, limit: 1).items.map(\.entry) == [1])
+        #expect(page.items.map(\.entry) == [1])
+        #expect(try await store.failures(of: .default, before: page.next, limit: 1).items.map(\.entry) == [4])
+        await #expect(throws: ChatError.self) { try await store.failures(of: nil, before: 3, limit: 1) }
     }
 }

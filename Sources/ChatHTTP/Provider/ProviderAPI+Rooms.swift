@@ -6,7 +6,8 @@ extension ProviderAPI {
     func rooms(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try ProviderQuery(request, names: ["prefix", "limit", "cursor"])
         let page = try await store.rooms(
-            startingWith: try query.code("prefix")?.text ?? "", after: query.code("cursor"), limit: query.limit())
+            startingWith: FieldText.composed(try query.code("prefix")?.text ?? ""), after: query.code("cursor"),
+            limit: query.limit())
         return Answers.json(
             .object([
                 "rooms": .array(page.rooms.map { .object($0.json) }), "next": .optional(page.next?.text),
@@ -74,8 +75,15 @@ extension ProviderAPI {
 }
 
 extension ProviderQuery {
+    /// A code, or how one begins: as it stands in the database, blanks at its ends included.
     fileprivate func code(_ name: String) throws(ChatError) -> SecretCode? {
-        try text(name).map { text throws(ChatError) in try SecretCode(parsing: text, field: name) }
+        guard let text = text(name) else { return nil }
+        guard !text.isEmpty else { throw .invalid(name, "must not be empty") }
+        guard text.utf8.count <= SecretCode.longest else {
+            throw .invalid(name, "must not be longer than \(SecretCode.longest) bytes")
+        }
+        guard !text.contains("\0") else { throw .invalid(name, "must not contain a NUL") }
+        return SecretCode(stored: text)
     }
 
     /// The room that a call is about.

@@ -38,7 +38,7 @@ function show(isIn) {
 // MARK: Figures
 
 const samples = [];
-// Whether what is complained of is that the relay does not answer: only that goes away by itself.
+// Whether what is complained of is that the figures cannot be had: only that goes away by itself.
 let isLost = false;
 
 function seconds(count) {
@@ -57,11 +57,10 @@ async function look() {
     if (error instanceof Refused && error.status === 401) {
       show(false);
       if (token) complain(error);
-    } else if (error instanceof Refused) {
-      complain(error);
     } else {
       isLost = true;
-      complain(new Error("The relay does not answer; waiting for it."));
+      const waits = byId("door").hidden ? "; waiting for it." : ".";
+      complain(error instanceof Refused ? error : new Error("The relay does not answer" + waits));
     }
     throw error;
   }
@@ -99,7 +98,7 @@ function draw(stats) {
   samples.push({ depth, age: ages.length ? Math.max(...ages) : 0 });
   if (samples.length > most) samples.shift();
   plot();
-  byId("apps").replaceChildren(...stats.apps.map(appOf));
+  update(byId("apps"), ...stats.apps.map(appOf));
 }
 
 // A line through the samples, the newest at the right; its highest point just below the top.
@@ -156,7 +155,7 @@ function table(head, rows) {
 function link(text, action) {
   const made = element("button", "link", text);
   made.type = "button";
-  made.addEventListener("click", () => attempt(action));
+  made.addEventListener("click", () => lead(action));
   const cell = element("td");
   cell.append(made);
   return cell;
@@ -221,13 +220,28 @@ let following = 0;
 // Shows something until it has come to its end, or something else is looked at.
 async function follow(show) {
   const mine = (following += 1);
-  for (let look = 0; look < 300 && mine === following; look += 1) {
-    const [made, isOver] = await show();
+  for (let look = 0; mine === following; look += 1) {
+    let found;
+    try {
+      found = await show();
+    } catch (error) {
+      // Of what nobody looks at any more, nothing is said.
+      if (mine === following) throw error;
+      return;
+    }
     if (mine !== following) return;
-    byId("result").replaceChildren(made);
-    if (isOver) return;
+    const [made, isOver] = found;
+    if (!isOver && look === 300) made.append(element("p", "hint", "This is not followed any longer; look again."));
+    update(byId("result"), made);
+    if (isOver || look === 300) return;
     await new Promise((done) => setTimeout(done, 500));
   }
+}
+
+// Only what has changed is replaced: focus, selection and what a screen reader has said stay.
+function update(place, ...made) {
+  const isSame = place.children.length === made.length && made.every((each, index) => each.isEqualNode(place.children[index]));
+  if (!isSame) place.replaceChildren(...made);
 }
 
 async function showNotification(id) {
@@ -271,21 +285,28 @@ async function showRoom(code) {
   box.append(table(["Message", "By", "Bytes", "At"], messages.messages.map((message) => [
     link(String(message.id), () => follow(() => showMessage(message.id))), message.name, message.bytes, clock(message.sent_at),
   ])));
+  if (messages.next) box.append(element("p", "hint", "There are older messages."));
   return [box, true];
 }
 
 function more(action) {
   const made = element("button", "quiet", "More");
   made.type = "button";
-  made.addEventListener("click", () => attempt(action));
+  made.addEventListener("click", () => lead(action));
   return made;
+}
+
+// To the result of an action: with the focus, which would be lost with what was clicked.
+function lead(action) {
+  byId("result").focus();
+  return attempt(action);
 }
 
 // Says what did not work.
 async function attempt(action) {
+  complain();
   try {
     await action();
-    complain();
   } catch (error) {
     complain(error);
   }
@@ -378,9 +399,8 @@ byId("search").addEventListener("submit", (event) => {
   const [kind, term] = [byId("kind").value, byId("term").value.trim()];
   attempt(async () => {
     const shows = { notification: () => showNotification(Number(term) || 0), message: () => showMessage(Number(term) || 0), room: () => showRooms(term) };
-    const shown = follow(shows[kind] ?? (() => showDevices(kind, term)));
     byId("result").focus({ preventScroll: true });
-    await shown;
+    await follow(shows[kind] ?? (() => showDevices(kind, term)));
   });
 });
 
@@ -389,14 +409,12 @@ byId("search").addEventListener("submit", (event) => {
 async function errors() {
   const [failures, warnings] = await Promise.all([call("GET", "/v1/failures?limit=20"), call("GET", "/v1/warnings")]);
   const none = () => element("p", "hint", "None.");
-  // What somebody is reading or has in focus stays as it is.
-  if (byId("errors").contains(document.activeElement)) return;
-  byId("failures").replaceChildren(failures.deliveries.length
+  update(byId("failures"), failures.deliveries.length
     ? table(["Settled", "App", "Token", "State", "Reason", "From"], failures.deliveries.map((delivery) => [
       clock(delivery.settled_at), delivery.app, delivery.token.slice(0, 8) + "…", state(delivery.state),
       (delivery.reason ?? "") + (delivery.hint ? " (" + delivery.hint + ")" : ""), origin(delivery),
     ])) : none());
-  byId("warnings").replaceChildren(warnings.warnings.length
+  update(byId("warnings"), warnings.warnings.length
     ? table(["Time", "Level", "Message", ""], warnings.warnings.reverse().slice(0, 20).map(({ time, level, label, message, ...others }) => [
       clock(time), element("td", level === "warning" ? "warn" : "bad", level), (label === "relay" ? "" : label + ": ") + message,
       Object.entries(others).map(([name, value]) => name + "=" + (typeof value === "string" ? value : JSON.stringify(value))).join(" "),
