@@ -210,3 +210,9 @@ CREATE TABLE provider_tokens (
     time_issued TEXT NOT NULL,
     PRIMARY KEY (team_id, key_id, key_fingerprint)
 ) STRICT, WITHOUT ROWID;
+
+-- When the relay was started, lately. The numbers of its connections begin at a thousand million times the start's.
+CREATE TABLE starts (
+    start_id INTEGER PRIMARY KEY AUTOINCREMENT,
+    time_started TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+) STRICT;

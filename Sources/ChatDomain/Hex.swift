@@ -11,6 +11,14 @@ package enum Hex {
         }
     }
 
+    /// Whether there are only digits, with letters in lower case.
+    package static func isLowerCase(_ digits: some Collection<UInt8>) -> Bool {
+        digits.allSatisfy { byte in
+            (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
+                || (UInt8(ascii: "a")...UInt8(ascii: "f")).contains(byte)
+        }
+    }
+
     /// The bytes of an even number of digits of either case; nil for anything else.
     package static func bytes(_ digits: some Collection<UInt8>) -> [UInt8]? {
         guard digits.count.isMultiple(of: 2) else { return nil }

@@ -1,4 +1,5 @@
 import ChatDomain
+import Dispatch
 import GRDB
 import Synchronization
 
@@ -12,8 +13,14 @@ final class BatchingWriter: Sendable {
     static let batchLimit = 512
     /// Operations that may wait; more means that the disk does not keep up, and the client should come later.
     static let waitingLimit = 16_384
+    /// The part of its time that goes to work behind the answers while somebody waits for an answer: one in so many.
+    private static let share = 8
 
     private struct Operation: Sendable {
+        /// Whether what it writes has to be on the disk before its result is told.
+        let isDurable: Bool
+        /// Whether somebody waits for an answer.
+        let isAnswer: Bool
         /// Runs inside the transaction; what it returns is called after the commit.
         let run: @Sendable (Database) throws -> @Sendable () -> Void
         let fail: @Sendable (ChatError) -> Void
@@ -21,23 +28,91 @@ final class BatchingWriter: Sendable {
 
     private struct Waiting {
         var operations: [Operation] = []
+        /// Steps of work that nobody waits for.
+        var behind = Line()
         /// A drain is under way or scheduled on the writer's queue.
         var isScheduled = false
+        /// A drain for what lies behind has been put off.
+        var isAwaited = false
+    }
+
+    /// All of the time while nobody waits for an answer, and a share of it while somebody does: also in the moments between
+    /// one batch and the next, which the same clients are about to fill.
+    private struct Allowance {
+        /// How long after a batch the next is expected.
+        static let gap = Duration.milliseconds(10)
+
+        private var lastBatch = ContinuousClock.now - gap
+        /// Until then it has had its share.
+        private var paidUntil = ContinuousClock.now
+        /// What a step took lately.
+        private var stepTime = Duration.milliseconds(4)
+
+        /// Steps that fit into one transaction: few enough to keep others' wait short, more than one where they are small, so
+        /// that they share its way to the disk.
+        var steps: Int { max(1, min(16, Int(Duration.milliseconds(4) / max(stepTime, .microseconds(1))))) }
+
+        /// - Returns: nil for now, or how long to wait.
+        func wait(at now: ContinuousClock.Instant) -> Duration? {
+            let end = min(paidUntil, lastBatch + Self.gap)
+            return now >= end ? nil : end - now
+        }
+
+        mutating func hadBatch(at now: ContinuousClock.Instant) {
+            lastBatch = now
+        }
+
+        mutating func hadSteps(
+            _ count: Int, from begin: ContinuousClock.Instant, to end: ContinuousClock.Instant
+        ) {
+            paidUntil = end + (end - begin) * (BatchingWriter.share - 1)
+            stepTime = (end - begin) / count
+        }
+    }
+
+    /// First in, first out.
+    private struct Line {
+        private var operations: [Operation] = []
+        private var start = 0
+
+        var count: Int { operations.count - start }
+
+        mutating func append(_ operation: Operation) {
+            operations.append(operation)
+        }
+
+        mutating func next(_ most: Int) -> [Operation] {
+            let taken = Array(operations[start...].prefix(most))
+            start += taken.count
+            if start == operations.count || start > 1000 {
+                operations.removeFirst(start)
+                start = 0
+            }
+            return taken
+        }
     }
 
     private let pool: DatabasePool
     private let waiting = Mutex(Waiting())
+    /// What work behind the answers may take now. Of the writer's queue alone.
+    private let allowance = Mutex(Allowance())
+    /// What the writing connection is set to: as ``DatabaseFile`` opens it.
+    private let isDurable = Mutex(true)
 
     init(pool: DatabasePool) {
         self.pool = pool
     }
 
     /// Returns once what `body` wrote is on disk.
+    /// - Parameter durably: false for what a power cut may undo: it is in the file, and goes to the disk with the next commit
+    ///   that has to.
+    /// - Parameter isAnswer: whether somebody waits for an answer; else it takes no time from what lies behind the answers.
     func perform<Value: Sendable>(
+        durably isDurable: Bool = true, forAnswer isAnswer: Bool = true,
         _ body: @escaping @Sendable (Database) throws -> Value
     ) async throws(ChatError) -> Value {
         let result: Result<Value, ChatError> = await withCheckedContinuation { continuation in
-            let accepted = enqueue { db in
+            let accepted = enqueue(durably: isDurable, forAnswer: isAnswer) { db in
                 let value = try body(db)
                 return { continuation.resume(returning: .success(value)) }
             } onFailure: {
@@ -51,13 +126,19 @@ final class BatchingWriter: Sendable {
     }
 
     /// Puts an operation in line without waiting for it. False, with nothing done, when the line is full.
+    /// - Parameter isBehind: nobody waits for it: it is done when nothing else is to be done, and in a small part of the time
+    ///   when there is. It takes milliseconds at the most.
     func enqueue(
+        behind isBehind: Bool = false, durably isDurable: Bool = true, forAnswer isAnswer: Bool = true,
         _ run: @escaping @Sendable (Database) throws -> @Sendable () -> Void,
         onFailure: @escaping @Sendable (ChatError) -> Void
     ) -> Bool {
         let (accepted, mustSchedule) = waiting.withLock { waiting -> (Bool, Bool) in
-            guard waiting.operations.count < Self.waitingLimit else { return (false, false) }
-            waiting.operations.append(Operation(run: run, fail: onFailure))
+            let operation = Operation(isDurable: isDurable, isAnswer: isAnswer, run: run, fail: onFailure)
+            guard (isBehind ? waiting.behind.count : waiting.operations.count) < Self.waitingLimit else {
+                return (false, false)
+            }
+            if isBehind { waiting.behind.append(operation) } else { waiting.operations.append(operation) }
             defer { waiting.isScheduled = true }
             return (true, !waiting.isScheduled)
         }
@@ -69,17 +150,39 @@ final class BatchingWriter: Sendable {
         pool.asyncWriteWithoutTransaction { db in self.drain(db) }
     }
 
-    /// One batch, then the queue is given up, so that other users of the writing connection get their turn.
+    /// One batch and perhaps some steps of what lies behind, then the queue is given up, so that other users of the writing
+    /// connection get their turn.
     private func drain(_ db: Database) {
-        let batch = waiting.withLock { waiting in
+        let (pause, most) = allowance.withLock { ($0.wait(at: .now), $0.steps) }
+        let (batch, steps) = waiting.withLock { waiting in
             let batch = Array(waiting.operations.prefix(Self.batchLimit))
             waiting.operations.removeFirst(batch.count)
-            return batch
+            return (batch, pause == nil ? waiting.behind.next(most) : [])
         }
-        commit(batch, db)
-        let mustContinue = waiting.withLock { waiting in
-            waiting.isScheduled = !waiting.operations.isEmpty
-            return waiting.isScheduled
+        if !batch.isEmpty {
+            commit(batch, db)
+            if batch.contains(where: \.isAnswer) { allowance.withLock { $0.hadBatch(at: .now) } }
+        }
+        if !steps.isEmpty {
+            let begin = ContinuousClock.now
+            commit(steps, db)
+            allowance.withLock { $0.hadSteps(steps.count, from: begin, to: .now) }
+        }
+        let (mustContinue, mustComeAgain) = waiting.withLock { waiting in
+            let isPaused = waiting.operations.isEmpty && pause != nil
+            waiting.isScheduled = !waiting.operations.isEmpty || (waiting.behind.count > 0 && !isPaused)
+            defer { if isPaused, waiting.behind.count > 0 { waiting.isAwaited = true } }
+            return (waiting.isScheduled, isPaused && waiting.behind.count > 0 && !waiting.isAwaited)
+        }
+        if mustComeAgain, let pause {
+            DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(Int(pause / .nanoseconds(1)))) { [self] in
+                let mustSchedule = waiting.withLock { waiting in
+                    waiting.isAwaited = false
+                    defer { waiting.isScheduled = true }
+                    return !waiting.isScheduled
+                }
+                if mustSchedule { schedule() }
+            }
         }
         if mustContinue { schedule() }
     }
@@ -91,9 +194,19 @@ final class BatchingWriter: Sendable {
         }
     }
 
+    /// Whether the next commit is to wait for the disk.
+    private func setDurable(_ isDurable: Bool, _ db: Database) throws {
+        try self.isDurable.withLock { now in
+            guard now != isDurable else { return }
+            try db.execute(sql: "PRAGMA synchronous = \(isDurable ? "FULL" : "NORMAL")")
+            now = isDurable
+        }
+    }
+
     private func commit(_ batch: [Operation], _ db: Database) {
         guard !batch.isEmpty else { return }
         do {
+            try setDurable(batch.contains(where: \.isDurable), db)
             var finish: [@Sendable () -> Void] = []
             finish.reserveCapacity(batch.count)
             try db.inTransaction(.immediate) {

@@ -3,9 +3,11 @@ import GRDB
 
 /// A message on its way into the queue: one row for each other member of the room that has a device.
 ///
-/// A step covers a bounded number of members. The first is part of the request's transaction; the rest of a large room
-/// follows behind the answer, and where it stands is kept with the message.
+/// A small room's rows are part of the request's transaction. A large room's follow behind the answer, in steps that cover a
+/// bounded number of members; where they stand is kept with the message.
 struct Fanout: Sendable {
+    /// Members of a room that is served before the answer.
+    static let small = 100
     /// Members that one step looks at: about a millisecond of writing.
     static let step = 500
 
@@ -42,11 +44,12 @@ struct Fanout: Sendable {
                 sql: """
                     SELECT DISTINCT app FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ?
                     """), arguments: [code, after, upTo])
-        let payloads = try apps.map { app in
-            let payload = try settings.payload(AppName(app)).json(
+        // An app for which nothing fits has no pushes; the others have theirs.
+        let payloads = apps.compactMap { app -> (app: String, payload: String)? in
+            let payload = try? settings.payload(AppName(app)).json(
                 nickname: Nickname(stored: nickname), text: MessageText(stored: text), code: SecretCode(stored: code),
                 message: message)
-            return (app: app, payload: payload)
+            return payload.map { (app: app, payload: $0) }
         }
         return Entries(payloads: payloads, upTo: upTo, hasMore: boundary != nil && upTo < until)
     }
@@ -74,13 +77,9 @@ struct Fanout: Sendable {
             ])
             queued += db.changesCount
         }
-        if entries.hasMore || after > 0 {
-            try db.cachedStatement(
-                sql: "UPDATE messages SET fanout_after = ?, fanout_until = ? WHERE message_id = ?"
-            ).execute(arguments: [
-                entries.hasMore ? entries.upTo : nil, entries.hasMore ? until : nil, message,
-            ])
-        }
+        try db.cachedStatement(
+            sql: "UPDATE messages SET fanout_after = ?, fanout_until = ? WHERE message_id = ?"
+        ).execute(arguments: [entries.hasMore ? entries.upTo : nil, entries.hasMore ? until : nil, message])
         return queued
     }
 
@@ -96,5 +95,57 @@ struct Fanout: Sendable {
             Fanout(
                 message: message, code: $0[0], sender: $0[1], nickname: $0[2], text: $0[3], after: $0[4], until: $0[5])
         }
+    }
+}
+
+/// The members of a room that is small enough to be served before the answer.
+struct SmallRoom {
+    private struct Device {
+        let token: String
+        let app: String
+        let id: Int64?
+    }
+
+    private var devices: [Device] = []
+
+    /// Reads, and writes nothing. Nil for a large room.
+    init?(_ code: String, besides sender: MemberID, _ db: Database) throws {
+        let isLarge = try Bool.fetchOne(
+            db.cachedStatement(
+                sql: "SELECT TRUE FROM active_users WHERE secret_code = ? ORDER BY member_id LIMIT 1 OFFSET ?"),
+            arguments: [code, Fanout.small])
+        guard isLarge != true else { return nil }
+        let rows = try Row.fetchCursor(
+            db.cachedStatement(
+                sql: """
+                    SELECT u.udid, u.device_token, u.app, d.device_id, d.time_deactivated IS NULL FROM active_users u
+                    LEFT JOIN devices d ON d.device_token = u.device_token AND d.app = u.app
+                    WHERE u.secret_code = ? ORDER BY u.member_id
+                    """), arguments: [code])
+        while let row = try rows.next() {
+            guard row[4] as Bool, row[0] as String != sender.text else { continue }
+            let token: String = row[1]
+            if token != "0" { devices.append(Device(token: token, app: row[2], id: row[3])) }
+        }
+    }
+
+    /// Writes a row for each device.
+    /// - Returns: how many.
+    func insert(
+        _ message: MessageID, now: String, expires: Int64?, payload: (AppName) throws -> String, _ db: Database
+    ) throws -> Int {
+        guard !devices.isEmpty else { return 0 }
+        var payloads: [String: String] = [:]
+        let insert = try db.cachedStatement(
+            sql: """
+                INSERT INTO push_queue (device_token, payload, time_queued, app, chat_message, expires_at, device)
+                VALUES (?, ?, ?, ?, ?, ?, ?)
+                """)
+        for device in devices {
+            let text = try payloads[device.app] ?? payload(AppName(device.app))
+            payloads[device.app] = text
+            try insert.execute(arguments: [device.token, text, now, device.app, message, expires, device.id])
+        }
+        return devices.count
     }
 }

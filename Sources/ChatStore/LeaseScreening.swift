@@ -1,4 +1,5 @@
 import ChatDomain
+import Foundation
 import GRDB
 
 /// Looks at due entries one after another and says which go onto a connection, which never can, and where to stop.
@@ -31,6 +32,11 @@ struct LeaseScreening {
     let slot: ConnectionSlot
     let now: Timestamp
     private(set) var pushes: [Push] = []
+    /// For each of them, whether its row has all as it is, and needs only to be marked.
+    private(set) var isPlain: [Bool] = []
+    /// What the ids of this lease's pushes begin with; the entry's number follows. With it they are UUIDs (RFC 9562, version 4)
+    /// that no other lease gives.
+    let idPrefix = String(UUID().uuidString.lowercased().prefix(24))
     private(set) var refused: [Lease.Refusal] = []
     /// Entries of other programs, which named no device, and the devices that have their tokens: for those devices' history.
     private(set) var recognized: [(entry: Int64, device: Int64)] = []
@@ -106,7 +112,10 @@ struct LeaseScreening {
             let push = PushRow(
                 entry: entry, token: row[1], payload: row[2], notificationPayload: notification?.payload,
                 expiration: row[3], priority: row[4], isOurs: row[6], type: row[9], collapseID: row[10], id: row[11])
-            pushes.append(try push.checked(for: slot, identifier: slot.firstIdentifier + UInt32(pushes.count)))
+            let checked = try push.checked(
+                for: slot, identifier: slot.firstIdentifier + UInt32(pushes.count), idPrefix: idPrefix)
+            pushes.append(checked.push)
+            isPlain.append(checked.isPlain)
         } catch {
             refused.append(.init(entry: entry, state: .failed, reason: error.name(for: slot)))
         }

@@ -1,5 +1,6 @@
 package import ChatDomain
 import GRDB
+import Synchronization
 
 /// What is left to do behind an answer: in steps, one transaction each, so that other writes go between. Where it stands is
 /// kept with the message or notification, so that it goes on after a crash.
@@ -14,7 +15,7 @@ enum LeftWork: Sendable, Hashable {
     /// The reason of an entry that its device's end took back.
     static let unregistered = "Unregistered"
     /// Unfinished works that are taken up at once.
-    static let most = 100
+    static let most = 1000
 
     /// What a step did.
     struct Step: Sendable {
@@ -47,24 +48,30 @@ extension SQLiteStore {
     /// Does the remaining steps of a work, unless that is under way. When one fails (the disk is full, say),
     /// ``resumeWork()`` takes it up again.
     func continueWork(_ work: LeftWork) {
-        guard works.withLock({ $0.insert(work).inserted }) else { return }
-        nextStep(of: work)
+        let isNew = works.withLock { works in
+            guard works.count < LeftWork.most else {
+                hasMoreWork.store(true, ordering: .relaxed)
+                return false
+            }
+            return works.insert(work).inserted
+        }
+        if isNew { nextStep(of: work) }
     }
 
     private func nextStep(of work: LeftWork) {
-        let accepted = writer.enqueue { [self] db in
+        let accepted = writer.enqueue(behind: true) { [self] db in
             let step = try work.step(now: clock(), settings(), db)
             return { [self] in
                 finished(step)
                 if step.hasMore { nextStep(of: work) } else { end(work) }
             }
         } onFailure: { [self] error in
-            end(work)
+            works.withLock { _ = $0.remove(work) }
             logger.error(
                 "work behind an answer was interrupted and goes on later",
                 metadata: ["work": "\(work)", "error": "\(error)"])
         }
-        if !accepted { end(work) }
+        if !accepted { works.withLock { _ = $0.remove(work) } }
     }
 
     /// To be called after the commit.
@@ -73,8 +80,20 @@ extension SQLiteStore {
         if step.queued > 0 { announceArrivals() }
     }
 
+    /// With the last of those in hand, what had no room among them is taken up.
     private func end(_ work: LeftWork) {
-        works.withLock { _ = $0.remove(work) }
+        let isLast = works.withLock { works in
+            works.remove(work)
+            return works.isEmpty
+        }
+        guard isLast, hasMoreWork.exchange(false, ordering: .relaxed) else { return }
+        Task {
+            do throws(ChatError) {
+                try await resumeWork()
+            } catch {
+                hasMoreWork.store(true, ordering: .relaxed)
+            }
+        }
     }
 
     /// Takes up what a crash or a full disk interrupted.
@@ -94,6 +113,7 @@ extension SQLiteStore {
                             """), arguments: [LeftWork.most]
                 ).map(LeftWork.notification)
         }
+        if open.count >= LeftWork.most { hasMoreWork.store(true, ordering: .relaxed) }
         for work in open { continueWork(work) }
     }
 }

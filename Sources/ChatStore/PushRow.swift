@@ -42,10 +42,16 @@ struct PushRow {
     /// Bytes of a push type: far longer than any there is.
     private static let longestType = 64
 
-    func checked(for slot: ConnectionSlot, identifier: UInt32) throws(Poison) -> Push {
-        guard let text = String.fromDatabaseValue(token), let token = try? DeviceToken(parsing: text) else {
-            throw .token
-        }
+    /// - Parameter idPrefix: what a new id begins with.
+    /// - Returns: the push, and whether token and id stand in the row as they are sent.
+    func checked(
+        for slot: ConnectionSlot, identifier: UInt32, idPrefix: String
+    ) throws(Poison) -> (push: Push, isPlain: Bool) {
+        guard let text = String.fromDatabaseValue(token) else { throw .token }
+        let isStoredForm = Hex.isLowerCase(text.utf8)
+        let parsed =
+            isStoredForm ? Hex.bytes(text.utf8).flatMap(DeviceToken.init(bytes:)) : try? DeviceToken(parsing: text)
+        guard let token = parsed else { throw .token }
         let bytes: [UInt8]
         if let notificationPayload { bytes = notificationPayload } else { bytes = try ownPayload() }
         guard !bytes.isEmpty else { throw .missingPayload }
@@ -53,11 +59,20 @@ struct PushRow {
         let type = self.type ?? object.map(Self.type) ?? Push.alert
         guard bytes.count <= slot.largerLimits[type] ?? slot.payloadLimit else { throw .payloadSize }
         if slot.namesPushes { try checkHeaders(type: type) }
-        return Push(
+        let sentID = slot.namesPushes ? id?.lowercased() ?? Self.newID(idPrefix, entry) : nil
+        let push = Push(
             entry: entry, identifier: identifier, token: token, payload: bytes, expiration: expiration,
-            priority: priority.flatMap(UInt8.init(exactly:)),
-            id: slot.namesPushes ? (id ?? UUID().uuidString).lowercased() : nil, type: type, collapseID: collapseID)
+            priority: priority.flatMap(UInt8.init(exactly:)), id: sentID, type: type, collapseID: collapseID)
+        return (push, isStoredForm && (id == nil || id == sentID || sentID == nil))
     }
+
+    private static func newID(_ prefix: String, _ entry: Int64) -> String {
+        let digits = String(entry & 0xFFFF_FFFF_FFFF, radix: 16)
+        return prefix + String(repeating: "0", count: 12 - digits.count) + digits
+    }
+
+    /// ``newID(_:_:)`` in SQL.
+    static let newIDSQL = "? || substr(printf('%012x', message_id), -12)"
 
     private func ownPayload() throws(Poison) -> [UInt8] {
         switch payload.storage {

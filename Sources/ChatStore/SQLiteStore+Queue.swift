@@ -8,8 +8,11 @@ extension SQLiteStore: PushQueue {
 
     /// What has made trouble goes behind the rest, so that it holds nothing up; but it has its turn after each lease of the
     /// rest, so that a queue that is never empty does not keep it for ever.
+    ///
+    /// Where pushes have no ids, what is marked as written need not be on the disk before it is: should a power cut undo that,
+    /// it is sent again, as it would be if it stood there. An id has to be the same then.
     package func lease(app: AppName, for slot: ConnectionSlot) async throws(ChatError) -> Lease {
-        let (lease, refused) = try await writer.perform { [self] db in
+        let (lease, refused) = try await writer.perform(durably: slot.namesPushes, forAnswer: false) { [self] db in
             let now = clock()
             try promote(app: app, now: now, db)
             var screening = LeaseScreening(slot: slot, now: now)
@@ -98,17 +101,36 @@ extension SQLiteStore: PushQueue {
     /// Marks what was taken and settles what was refused.
     private func write(_ screening: LeaseScreening, now: Timestamp, _ db: Database) throws {
         let text = now.sqlText
-        let written = try db.cachedStatement(
-            sql: """
-                UPDATE push_queue SET state = 'written', connection_epoch = ?, identifier = ?, time_written = ?,
-                    device_token = ?, apns_id = coalesce(?, apns_id), attempts = attempts + 1
-                WHERE message_id = ?
-                """)
-        for push in screening.pushes {
-            try written.execute(arguments: [
-                screening.slot.connection.number, Int64(push.identifier), text, push.token.description, push.id,
-                push.entry,
-            ])
+        let slot = screening.slot
+        let mark = """
+            UPDATE push_queue SET state = 'written', connection_epoch = ?, identifier = message_id - ?, time_written = ?,
+                attempts = attempts + 1
+            """
+        // What stands in a row is marked with one statement.
+        let marked = try db.cachedStatement(
+            sql: mark + (slot.namesPushes ? ", apns_id = coalesce(apns_id, \(PushRow.newIDSQL))" : "")
+                + " WHERE message_id BETWEEN ? AND ?")
+        let changed = try db.cachedStatement(
+            sql: mark + ", device_token = ?, apns_id = coalesce(?, apns_id) WHERE message_id = ?")
+        let pushes = screening.pushes
+        var start = 0
+        while start < pushes.count {
+            let first = pushes[start]
+            var end = start + 1
+            let common: StatementArguments = [
+                slot.connection.number, first.entry - Int64(first.identifier), text,
+            ]
+            if screening.isPlain[start] {
+                while end < pushes.count, screening.isPlain[end], pushes[end].entry == pushes[end - 1].entry + 1 {
+                    end += 1
+                }
+                try marked.execute(
+                    arguments: common + (slot.namesPushes ? [screening.idPrefix] : [])
+                        + [first.entry, pushes[end - 1].entry])
+            } else {
+                try changed.execute(arguments: common + [first.token.description, first.id, first.entry])
+            }
+            start = end
         }
         for (entry, device) in screening.recognized {
             try db.cachedStatement(sql: "UPDATE push_queue SET device = ? WHERE message_id = ?")
@@ -121,16 +143,23 @@ extension SQLiteStore: PushQueue {
         }
     }
 
+    /// Starts that are remembered.
+    private static let startsKept: Int64 = 100
+    /// Numbers of connections between one start and the next: so no number means two of them.
+    static let connectionsOfAStart: Int64 = 1_000_000_000
+
     package func recover() async throws(ChatError) -> Recovery {
-        try await writer.perform { db in
-            let epoch = try Int64.fetchOne(db, sql: "SELECT max(connection_epoch) FROM push_queue") ?? 0
+        try await writer.perform { [clock] db in
+            try db.execute(sql: "INSERT INTO starts (time_started) VALUES (?)", arguments: [clock().sqlText])
+            let start = db.lastInsertedRowID
+            try db.execute(sql: "DELETE FROM starts WHERE start_id <= ?", arguments: [start - Self.startsKept])
             try db.execute(
                 sql: """
                     UPDATE push_queue SET state = 'pending', reason = ?, connection_epoch = NULL, identifier = NULL,
                         attempts = attempts - 1
                     WHERE state = 'written'
                     """, arguments: [LeaseScreening.recovered])
-            return Recovery(count: db.changesCount, lastEpoch: ConnectionEpoch(epoch))
+            return Recovery(count: db.changesCount, lastEpoch: ConnectionEpoch(start * Self.connectionsOfAStart))
         }
     }
 

@@ -119,7 +119,7 @@ extension SQLiteStore: RoomStore {
     }
 
     /// Members of one room: each message costs as many pushes, and anyone can invent members.
-    package static let largestRoom = 10_000
+    package static let largestRoom = 100_000
 
     private static func requireRoom(in code: SecretCode, for member: MemberID, _ db: Database) throws {
         // Who is in already, the usual case, is not worth counting the others for.
@@ -162,65 +162,74 @@ extension SQLiteStore: RoomStore {
         return text
     }
 
-    /// The number that AUTOINCREMENT would give: the payload, which is made first, carries it.
-    private static func nextMessage(_ db: Database) throws -> MessageID {
-        try Int64.fetchOne(
-            db.cachedStatement(
-                sql: """
-                    SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages'), 0),
-                        coalesce((SELECT max(message_id) FROM messages), 0)) + 1
-                    """)) ?? 1
-    }
-
-    /// The message, and pushes for the first members of its room.
+    /// The message, and pushes for the members of a small room.
     /// - Returns: the receipt, the room, and whether members are left for later steps.
     private func insert(_ request: PostRequest, _ db: Database) throws -> (PostReceipt, SecretCode, Bool) {
+        let now = clock()
+        let time = now.sqlText
+        if let earlier = try Self.earlier(request, db) { return (earlier.receipt, earlier.room, false) }
         let member = try Row.fetchOne(
-            db.cachedStatement(sql: "SELECT nickname, secret_code FROM active_users WHERE udid = ?"),
-            arguments: [request.member.text])
+            db.cachedStatement(
+                sql: """
+                    UPDATE active_users SET time_last_message = ?, ip_address = coalesce(?, ip_address) WHERE udid = ?
+                    RETURNING nickname, secret_code, app
+                    """), arguments: [time, request.client.address, request.member.text])
         guard let member else { throw ChatError.notJoined() }
         let (nickname, code): (String, String) = (member[0], member[1])
-        if let key = request.idempotencyKey {
-            let earlier = try Row.fetchOne(
-                db.cachedStatement(
-                    sql: "SELECT message_id, text, secret_code FROM messages WHERE udid = ? AND idempotency_key = ?"),
-                arguments: [request.member.text, key])
-            if let earlier {
-                guard earlier[1] as String == request.text.text, earlier[2] as String == code else {
-                    throw ChatError(
-                        .idempotencyConflict, "Idempotency-Key was used before, for another text or room",
-                        field: "Idempotency-Key")
-                }
-                return (PostReceipt(message: earlier[0], isRepeat: true, queued: 0), SecretCode(stored: code), false)
-            }
+        let room = try SmallRoom(code, besides: request.member, db)
+        let lastMember = try room == nil ? Self.lastMember(of: code, db) : nil
+        let settings = settings()
+        func payload(_ app: AppName, _ message: MessageID) throws -> String {
+            try settings.payload(app).json(
+                nickname: Nickname(stored: nickname), text: request.text, code: SecretCode(stored: code),
+                message: message)
         }
-        let now = clock()
-        let lastMember =
-            try Int64.fetchOne(db.cachedStatement(sql: "SELECT max(member_id) FROM active_users")) ?? 0
-        // Before anything is written: a payload that cannot be made is the request's error.
-        let message = try Self.nextMessage(db)
-        let fanout = Fanout(
-            message: message, code: code, sender: request.member.text, nickname: nickname, text: request.text.text,
-            after: 0,
-            until: lastMember)
-        let entries = try fanout.nextEntries(settings(), db)
+        // What cannot be made is the request's error, and not one that is met again and again behind the answer.
+        if room == nil { _ = try payload(AppName(member[2]), Int64.max) }
         try db.cachedStatement(
             sql: """
-                INSERT INTO messages (message_id, secret_code, udid, nickname, text, ip_address, time_sent, idempotency_key)
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+                INSERT INTO messages (secret_code, udid, nickname, text, ip_address, time_sent, idempotency_key,
+                    fanout_after, fanout_until)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
                 """
         ).execute(arguments: [
-            message, code, request.member.text, nickname, request.text.text, request.client.address, now.sqlText,
-            request.idempotencyKey,
+            code, request.member.text, nickname, request.text.text, request.client.address, time,
+            request.idempotencyKey, lastMember == nil ? nil : 0, lastMember,
         ])
-        try db.cachedStatement(
-            sql: """
-                UPDATE active_users SET time_last_message = ?, ip_address = coalesce(?, ip_address) WHERE udid = ?
-                """
-        ).execute(arguments: [now.sqlText, request.client.address, request.member.text])
-        let queued = try fanout.insert(entries, now: now, settings(), db)
+        let message = db.lastInsertedRowID
+        let queued =
+            try room?.insert(
+                message, now: time, expires: settings.expiration.map { (now + $0).seconds },
+                payload: { app in try payload(app, message) }, db) ?? 0
         return (
-            PostReceipt(message: message, isRepeat: false, queued: queued), SecretCode(stored: code), entries.hasMore
+            PostReceipt(message: message, isRepeat: false, queued: queued), SecretCode(stored: code), lastMember != nil
         )
+    }
+
+    private static func lastMember(of code: String, _ db: Database) throws -> Int64? {
+        try Int64.fetchOne(
+            db.cachedStatement(sql: "SELECT max(member_id) FROM active_users WHERE secret_code = ?"), arguments: [code])
+    }
+
+    /// What a request with the same key was answered.
+    private static func earlier(
+        _ request: PostRequest, _ db: Database
+    ) throws -> (receipt: PostReceipt, room: SecretCode)? {
+        guard let key = request.idempotencyKey else { return nil }
+        let code = try String.fetchOne(
+            db.cachedStatement(sql: "SELECT secret_code FROM active_users WHERE udid = ?"),
+            arguments: [request.member.text])
+        guard let code else { throw ChatError.notJoined() }
+        let earlier = try Row.fetchOne(
+            db.cachedStatement(
+                sql: "SELECT message_id, text, secret_code FROM messages WHERE udid = ? AND idempotency_key = ?"),
+            arguments: [request.member.text, key])
+        guard let earlier else { return nil }
+        guard earlier[1] as String == request.text.text, earlier[2] as String == code else {
+            throw ChatError(
+                .idempotencyConflict, "Idempotency-Key was used before, for another text or room",
+                field: "Idempotency-Key")
+        }
+        return (PostReceipt(message: earlier[0], isRepeat: true, queued: 0), SecretCode(stored: code))
     }
 }

@@ -4,7 +4,7 @@ import GRDB
 extension SQLiteStore {
     package func settle(_ verdicts: [Verdict]) async throws(ChatError) -> [Settlement] {
         guard !verdicts.isEmpty else { return [] }
-        let (settlements, endings) = try await writer.perform { [self] db in
+        let (settlements, endings) = try await writer.perform(forAnswer: false) { [self] db in
             let now = clock()
             var endings: [Ending] = []
             let settlements = try verdicts.map { try settle($0, now: now, &endings, db) }

@@ -39,6 +39,8 @@ package final class SQLiteStore: Sendable {
     let logger: Logger
     /// What is done in steps and under way.
     let works = Mutex<Set<LeftWork>>([])
+    /// There is more to do than ``works`` has room for.
+    let hasMoreWork = Atomic(false)
     /// What became of pushes since the process began.
     let tally = Mutex(OutcomeTally())
     /// Apps whose next lease is for entries that have made trouble.

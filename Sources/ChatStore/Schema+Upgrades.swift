@@ -119,5 +119,10 @@ extension Schema {
         ALTER TABLE active_users ADD COLUMN fetched_to INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE active_users ADD COLUMN time_fetched TEXT;
         CREATE INDEX push_queue_lost ON push_queue (time_settled, message_id) WHERE state IN ('failed', 'expired');
+        CREATE TABLE starts (
+            start_id INTEGER PRIMARY KEY AUTOINCREMENT,
+            time_started TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+        ) STRICT;
+        INSERT INTO starts (start_id) SELECT coalesce(max(connection_epoch), 0) / 1000000000 + 1 FROM push_queue;
         """
 }

@@ -120,6 +120,33 @@ struct RoomTests {
         #expect(try fixture.value("SELECT count(*) FROM push_queue") == members - 1)
     }
 
+    @Test("A small room is served before the answer, a larger one behind it", arguments: [100, 101])
+    func sizes(members: Int) async throws {
+        for number in 1...members { try await store.join(StoreFixture.join(number)) }
+        // Nobody that a push goes to, and a member all the same.
+        try await store.join(StoreFixture.join(members, tokenless: true))
+        let isSmall = members == 100
+        #expect(try await store.post(StoreFixture.post(1, "hi")).queued == (isSmall ? 98 : 0))
+        while try fixture.value("SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL") > 0 {
+            try await store.ping()
+        }
+        #expect(try fixture.value("SELECT count(DISTINCT device_token) FROM push_queue") == members - 2)
+        #expect(try fixture.value("SELECT count(*) FROM push_queue") == members - 2)
+    }
+
+    @Test("While messages keep coming, a large room is served nevertheless", .timeLimit(.minutes(1)))
+    func largeRoomBesideOthers() async throws {
+        for number in 1...1200 { try await store.join(StoreFixture.join(number)) }
+        try await store.join(StoreFixture.join(2000, "other"))
+        #expect(try await store.post(StoreFixture.post(1, "hello all")).queued == 0)
+        var posted = 0
+        while try fixture.value("SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL") > 0 {
+            _ = try await store.post(StoreFixture.post(2000, "\(posted)"))
+            posted += 1
+        }
+        #expect(try fixture.value("SELECT count(*) FROM push_queue") == 1199)
+    }
+
     @Test("A fan-out that a crash interrupted goes on where it stood")
     func interruptedFanout() async throws {
         for number in 1...10 { try await store.join(StoreFixture.join(number)) }
