@@ -9,6 +9,8 @@ PACKAGES := libsqlite3-dev libssl-dev openssl sqlite3 gcc make curl nghttp2-clie
 
 # And what only the tests need: a browser for the pages.
 TEST_PACKAGES := chromium chromium-driver
+# And what only the measuring needs: load generators and a server that is not ours.
+BENCH_PACKAGES := wrk nghttp2-client nghttp2-server gcc libssl-dev
 
 run: packages build ## install what is missing, build, start relay and sandbox
 	.build/debug/pushchat dev
@@ -31,7 +33,8 @@ fmt: ## format in place
 	swift format --in-place --recursive Sources Tests Package.swift
 
 bench: release ## speed, measured in the release build against a limit of the same run
-	@command -v wrk >/dev/null || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends wrk; }
+	@command -v wrk >/dev/null && command -v nghttpd >/dev/null || { \
+		$(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(BENCH_PACKAGES); }
 	@Tests/Benchmarks/run
 
 install: release ## put the executable into $(PREFIX)/bin

@@ -1,8 +1,9 @@
-"""What the benchmarks share: the release build, started and stopped in a folder of its own."""
-import json, os, signal, subprocess, sys, time
+"""What the benchmarks share: the programs, started and stopped in a folder of their own, and the table."""
+import json, os, signal, sqlite3, statistics, subprocess, sys, time
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 PUSHCHAT = os.path.join(ROOT, ".build-release", "release", "pushchat")
+RUNS = int(os.environ.get("RUNS", "5"))
 
 
 def start(folder, name, arguments, fields):
@@ -22,7 +23,7 @@ def start(folder, name, arguments, fields):
             for message, field in fields:
                 if entry["message"] == message and field in entry:
                     found[message, field] = entry[field]
-        time.sleep(0.05)
+        time.sleep(0.002)
     return process, [found[key] for key in fields]
 
 
@@ -36,6 +37,13 @@ def start_sandbox(folder, *more):
     return process, [address.rsplit(":", 1)[1] for address in addresses]
 
 
+def make_credentials(folder):
+    """The files that a sandbox makes at its start: ca.pem, server.pem, client.pem and more."""
+    sandbox, _ = start_sandbox(folder)
+    stop(sandbox)
+    return folder + "/sandbox"
+
+
 def start_relay(folder, ports, *more):
     """A relay that pushes to the sandbox over the binary protocol. Returns the process, its port and its database."""
     printed = subprocess.run(
@@ -43,22 +51,80 @@ def start_relay(folder, ports, *more):
          "--feedback-port", ports[1], "--gateway", "binary"], check=True, capture_output=True, text=True).stdout
     with open(folder + "/relay.yaml", "w") as file:
         file.write(printed)
+    return start_configured(folder, folder + "/relay.yaml", *more)
+
+
+def start_configured(folder, configuration, *more):
+    """A relay with a configuration of its own, or with none that says where to push to."""
     database = folder + "/pushchat.db"
     process, (port,) = start(
         folder, "relay",
-        ["serve", "--config", folder + "/relay.yaml", "--port", "0", "--database", database, *more],
+        ["serve", *(["--config", configuration] if configuration else []), "--port", "0", "--database", database, *more],
         [("listening", "port")])
     return process, int(port), database
 
 
-def most_memory(process):
-    """Megabytes of resident memory at the most."""
+def compile_c(folder, source, *libraries):
+    program = os.path.join(folder, os.path.basename(source).removesuffix(".c"))
+    if not os.path.exists(program):
+        subprocess.run(["cc", "-O2", "-pthread", "-o", program, os.path.join(ROOT, source), *libraries], check=True)
+    return program
+
+
+def rows(database):
+    connection = sqlite3.connect(database, isolation_level=None, timeout=60)
+    # Its commits cost the relay nothing but the lock.
+    connection.execute("PRAGMA synchronous = OFF")
+    return connection
+
+
+def memory(process, which="VmHWM"):
+    """Megabytes of resident memory: at the most, or with VmRSS now."""
     with open(f"/proc/{process.pid}/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) // 1024
+        return next(int(line.split()[1]) for line in status if line.startswith(which + ":")) / 1024
 
 
 def stop(*processes):
     for process in processes:
         process.send_signal(signal.SIGTERM)
     for process in processes:
-        process.wait(timeout=40)
+        process.wait(timeout=60)
+
+
+def kill(*processes):
+    """What has work left for minutes is not waited for."""
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+# The table: name, measured, limit, ratio, goal.
+table = []
+
+
+def figure(values, form):
+    middle = form.format(statistics.median(values))
+    return middle if len(values) == 1 else f"{middle} ({form.format(min(values))} to {form.format(max(values))})"
+
+
+def row(what, values, unit, limits=None, against="", goal="", form="{:,.0f}", inverse=False):
+    """One line: medians of the runs with their spread, and the ratio of what belongs to the same run."""
+    line = {"what": what, "measured": figure(values, form) + " " + unit, "limit": "", "ratio": "", "goal": goal}
+    if limits:
+        ratios = [limit / value if inverse else value / limit for value, limit in zip(values, limits)]
+        line["limit"] = f"{against}: {figure(limits, form)}"
+        line["ratio"] = figure(ratios, "{:.2f}")
+    table.append(line)
+    print(f"  {what}: {line['measured']}  {line['limit']}  {line['ratio']}", flush=True)
+
+
+def oracle(holds, what):
+    """Fails the whole benchmark when something was lost."""
+    if not holds:
+        sys.exit(f"ORACLE FAILED: {what}")
+
+
+def markdown():
+    lines = ["| what | measured | limit in the same run | ratio | to reach |", "| --- | --- | --- | --- | --- |"]
+    return "\n".join(lines + [
+        f"| {line['what']} | {line['measured']} | {line['limit']} | {line['ratio']} | {line['goal']} |" for line in table])

@@ -96,19 +96,17 @@ def measure_with(count, folder):
         client.call("DELETE", f"/v1/notifications/{receipt['id']}")
 
         result["act on feedback, a device"] = feedback(rows, count)
-        return result, bench.most_memory(relay)
+        return result, bench.memory(relay)
     finally:
         bench.stop(relay, sandbox)
 
 
 def measure():
+    print("growth", flush=True)
     with tempfile.TemporaryDirectory() as few, tempfile.TemporaryDirectory() as many:
         (small, small_memory), (large, large_memory) = measure_with(FEW, few), measure_with(MANY, many)
     for name, seconds in large.items():
-        print(f"growth  {name}: {seconds * 1e6:,.1f} us among {MANY:,}, {small[name] * 1e6:,.1f} among {FEW:,}: "
-              f"{seconds / small[name]:.2f} times")
-    print(f"growth  memory at most {large_memory} MB with {MANY:,} devices, {small_memory} MB with {FEW:,}")
-
-
-if __name__ == "__main__":
-    measure()
+        bench.row(
+            f"{name}, among {MANY:,} devices", [seconds * 1e6], "us", [small[name] * 1e6], f"among {FEW:,}", form="{:,.1f}",
+            inverse=True)
+    bench.row(f"memory at most, {MANY:,} devices", [large_memory], "MB", [small_memory], f"{FEW:,}", form="{:,.0f}")

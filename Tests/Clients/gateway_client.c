@@ -2,10 +2,10 @@
  * A provider of the legacy binary protocol in plain C on OpenSSL, written from Apple's description of the wire format and
  * from nothing in this repository: what it and the sandbox agree on, they did not learn from each other.
  *
- *   gateway_client ADDRESS PORT CLIENT.PEM CA.PEM COUNT
+ *   gateway_client ADDRESS PORT CLIENT.PEM CA.PEM COUNT [EACH]
  *
  * Sends COUNT notifications with command 2 and the identifiers 1 to COUNT, each to a token that is its identifier, and
- * then one without a token. Prints the answer in hexadecimal. Status: 0 an error packet came, 1 something else, 2 usage,
+ * then one without a token. EACH are written at a time; unless given, as many as fit into a TLS record. Prints the answer in hexadecimal. Status: 0 an error packet came, 1 something else, 2 usage,
  * 3 not connected, 4 TLS was refused.
  */
 #define _POSIX_C_SOURCE 200809L
@@ -103,11 +103,11 @@ static int flush(SSL *tls)
     return 1;
 }
 
-static int talk(SSL *tls, uint32_t count)
+static int talk(SSL *tls, uint32_t count, uint32_t each)
 {
     for (uint32_t identifier = 1; identifier <= count; identifier++) {
         put_notification(identifier, TOKEN_SIZE);
-        if (used > BATCH_SIZE - 512 && !flush(tls))
+        if ((used > BATCH_SIZE - 512 || (each && identifier % each == 0)) && !flush(tls))
             return fail(4, "cannot write");
     }
     put_notification(count + 1, 0);
@@ -133,8 +133,8 @@ static int talk(SSL *tls, uint32_t count)
 
 int main(int argc, char **argv)
 {
-    if (argc != 6) {
-        fprintf(stderr, "usage: gateway_client ADDRESS PORT CLIENT.PEM CA.PEM COUNT\n");
+    if (argc != 6 && argc != 7) {
+        fprintf(stderr, "usage: gateway_client ADDRESS PORT CLIENT.PEM CA.PEM COUNT [EACH]\n");
         return 2;
     }
     signal(SIGPIPE, SIG_IGN);
@@ -163,7 +163,7 @@ int main(int argc, char **argv)
         || SSL_connect(tls) != 1)
         status = fail(4, "no TLS");
     else
-        status = talk(tls, (uint32_t)strtoul(argv[5], NULL, 10));
+        status = talk(tls, (uint32_t)strtoul(argv[5], NULL, 10), argc == 7 ? (uint32_t)strtoul(argv[6], NULL, 10) : 0);
     SSL_free(tls);
     SSL_CTX_free(context);
     close(descriptor);

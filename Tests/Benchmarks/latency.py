@@ -1,0 +1,121 @@
+"""From a post to the arrival at the gateway: quiet, and beside other work."""
+import http.client, statistics, subprocess, tempfile, time
+
+import bench, drain, posts
+
+MESSAGES = 300
+PAUSE = 0.01
+CROWD = 100_000
+
+
+def send(port, sink, path):
+    """Posts one message after another; returns the seconds that each took to arrive, in order."""
+    sink.tell(f"expect {MESSAGES + 1_000_000}")
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.connect()
+    begun = {}
+    for number in range(1, MESSAGES + 1):
+        # No message of the crowd has such a number.
+        number += 3_000_000
+        body = f"cmd=message&udid={0:040d}&text=%23{number}" if path else f"text=#{number}"
+        begun[number] = time.monotonic_ns()
+        connection.request("POST", "/api.php", body, {"Content-Type": "application/x-www-form-urlencoded"})
+        answer = connection.getresponse()
+        answer.read()
+        bench.oracle(answer.status == 200, f"a post was answered with {answer.status}")
+        time.sleep(PAUSE)
+    return begun
+
+
+def arrivals(begun, sink, folder):
+    deadline = time.time() + 60
+    while True:
+        times = sink.times(folder + "/times")
+        if all(number in times for number in begun):
+            return sorted((times[number] - begin) / 1e6 for number, begin in begun.items())
+        bench.oracle(time.time() < deadline, "a message has not arrived within a minute")
+        time.sleep(0.1)
+
+
+def percentiles(values):
+    return statistics.median(values), values[int(len(values) * 0.99)]
+
+
+def without_store(folder, credentials, sink):
+    handler = bench.compile_c(folder, "Tests/Benchmarks/handler.c", "-lssl", "-lcrypto")
+    process = subprocess.Popen(
+        [handler, "127.0.0.1", str(sink.port), credentials + "/client.pem"], stdout=subprocess.PIPE, text=True)
+    try:
+        return percentiles(arrivals(send(int(process.stdout.readline()), sink, ""), sink, folder))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def through_relay(folder, credentials, sink, crowd=False, dead=False):
+    with tempfile.TemporaryDirectory() as own:
+        path = drain.configuration(own, credentials, "binary", sink.port, "settle: 1s")
+        if dead:
+            # A port that nobody listens on, and pushes that wait for it.
+            with open(path, "a") as file:
+                file.write(
+                    f"  second:\n    gateway: binary\n    host: 127.0.0.1\n    port: 1\n    trust: {credentials}/ca.pem\n"
+                    f"    certificate: {credentials}/client.pem\n")
+        relay, port, database = bench.start_configured(own, path)
+        try:
+            rows = posts.members(database, 2, 2)
+            if dead:
+                rows.execute(
+                    """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
+                       INSERT INTO push_queue (app, device_token, payload) SELECT 'second', printf('%064x', i), '{}' FROM n""")
+            if crowd:
+                rows.execute(
+                    """WITH RECURSIVE n(i) AS (SELECT 10 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+                       INSERT INTO active_users (udid, device_token, nickname, secret_code)
+                       SELECT printf('%040d', i), printf('%064x', i), 'name' || i, 'crowd' FROM n""", (CROWD + 10,))
+            # The connection to the gateway is up, and everything has been used once.
+            send_one(port, 1)
+            sink.tell("expect 1")
+            send_one(port, 2)
+            sink.arrived()
+            if crowd:
+                send_one(port, 3, member=10)
+            begun = send(port, sink, "/api.php")
+            if crowd:
+                state = rows.execute("SELECT count(*) FROM push_queue").fetchone()[0]
+                print(f"    {state:,} pushes of the crowd were queued meanwhile", flush=True)
+            return percentiles(arrivals(begun, sink, own))
+        finally:
+            bench.kill(relay)
+
+
+def send_one(port, number, member=0):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request(
+        "POST", "/api.php", f"cmd=message&udid={member:040d}&text=warm+{number}",
+        {"Content-Type": "application/x-www-form-urlencoded"})
+    answer = connection.getresponse()
+    bench.oracle(answer.status == 200, answer.read())
+
+
+def measure():
+    print("latency", flush=True)
+    limits, quiet, crowded, beside = [], [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        credentials = bench.make_credentials(folder)
+        sink = drain.Sink(folder, credentials)
+        for _ in range(bench.RUNS):
+            limits.append(without_store(folder, credentials, sink))
+            quiet.append(through_relay(folder, credentials, sink))
+            crowded.append(through_relay(folder, credentials, sink, crowd=True))
+            beside.append(through_relay(folder, credentials, sink, dead=True))
+        sink.end()
+    half, most = (lambda found: [p50 for p50, _ in found]), (lambda found: [p99 for _, p99 in found])
+    form = "{:,.2f}"
+    bench.row(
+        "post to arrival, quiet, p50", half(quiet), "ms", half(limits), "C, no store", "at least 0.5", form, inverse=True)
+    bench.row("post to arrival, quiet, p99", most(quiet), "ms", goal="under 20 ms", form=form)
+    bench.row(
+        "p99 while a room of 100,000 is served", most(crowded), "ms", most(quiet), "quiet", "at least 0.2", form, inverse=True)
+    bench.row(
+        "p99 beside a dead gateway", most(beside), "ms", most(quiet), "quiet", "at least 0.2", form, inverse=True)

@@ -1,0 +1,55 @@
+"""Memory and the time of a start, with nothing in the database and with much."""
+import http.client, tempfile, time
+
+import bench, drain, posts
+
+MANY = 1_000_000
+
+
+def first_answer(folder):
+    """Milliseconds from the start of the process to its first answer, and the process."""
+    port = drain.free_port()
+    begin = time.perf_counter()
+    # Its log is not waited for: it may come later than the answer.
+    process = bench.subprocess.Popen(
+        [bench.PUSHCHAT, "serve", "--port", str(port), "--database", folder + "/pushchat.db"], cwd=folder,
+        stdout=bench.subprocess.DEVNULL, stderr=bench.subprocess.DEVNULL)
+    while True:
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+            connection.request("GET", "/readyz")
+            assert connection.getresponse().status == 200
+            return (time.perf_counter() - begin) * 1000, process
+        except ConnectionRefusedError:
+            time.sleep(0.001)
+
+
+def measure_one(fill=None):
+    with tempfile.TemporaryDirectory() as folder:
+        if fill:
+            relay, _, database = bench.start_configured(folder, None)
+            bench.stop(relay)
+            # As the relay leaves it: with nothing in the write-ahead log.
+            rows = fill(database)
+            rows.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            rows.close()
+        milliseconds, relay = first_answer(folder)
+        time.sleep(2)
+        memory = bench.memory(relay)
+        bench.stop(relay)
+        return milliseconds, memory
+
+
+def measure():
+    print("size", flush=True)
+    idle, devices, queued = [], [], []
+    for _ in range(bench.RUNS):
+        idle.append(measure_one())
+        devices.append(measure_one(lambda database: posts.members(database, 100_000, 100)))
+        queued.append(measure_one(lambda database: drain.fill(database, MANY)))
+    times, memories = (lambda found: [one for one, _ in found]), (lambda found: [one for _, one in found])
+    bench.row("start to first answer", times(idle), "ms")
+    bench.row("the same with 1,000,000 queued", times(queued), "ms", goal="under 150 ms")
+    bench.row("memory, idle", memories(idle), "MB", goal="under 40 MB")
+    bench.row("memory, 100,000 devices", memories(devices), "MB", memories(idle), "idle", "no growth", form="{:,.1f}")
+    bench.row("memory, 1,000,000 queued", memories(queued), "MB", memories(idle), "idle", "no growth", form="{:,.1f}")
