@@ -64,7 +64,7 @@ struct PythonEnvironment {
 
     init(_ packages: String..., in folder: Folder) async throws {
         let environment = folder.file("python").path
-        let made = try await ClientProgram.run(["python3", "-m", "venv", environment], within: 60)
+        let made = try await ClientProgram.run(["python3", "-m", "venv", environment], within: 180)
         guard made.status == 0 else { throw Running.Ended(description: "python3 -m venv failed: \(made.errors)") }
         let installed = try await ClientProgram.run(
             [
