@@ -85,7 +85,7 @@ package protocol PushQueue: Sendable {
 package struct Recovery: Sendable, Hashable {
     /// Entries that were written and not settled.
     package let count: Int
-    /// The highest number of a connection that the queue still knows; new ones go on from here.
+    /// Above the number of every connection of earlier processes; new ones go on from here.
     package let lastEpoch: ConnectionEpoch
 
     package init(count: Int, lastEpoch: ConnectionEpoch) {

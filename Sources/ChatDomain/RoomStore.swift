@@ -47,7 +47,7 @@ package struct PostReceipt: Sendable, Hashable {
     package let message: MessageID
     /// The key was seen before: this is the earlier message, nothing was written.
     package let isRepeat: Bool
-    /// Devices that a push was queued for before the answer. A large room's rest follows behind it.
+    /// Devices that a push was queued for before the answer; 0 for a large room, whose pushes follow behind it.
     package let queued: Int
 
     package init(message: MessageID, isRepeat: Bool, queued: Int) {

@@ -44,3 +44,9 @@ async function callJSON(method, path, body, headers = {}) {
   if (body === undefined) return fetchJSON(path, { method, headers });
   return fetchJSON(path, { method, headers: { "Content-Type": "application/json", ...headers }, body: JSON.stringify(body) });
 }
+
+// Says in the page's place for it what went wrong, or without an error that nothing does any more.
+function complain(error) {
+  byId("problem").textContent = error?.message ?? "";
+  byId("problem").hidden = !error;
+}

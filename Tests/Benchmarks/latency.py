@@ -8,7 +8,7 @@ PAUSE = 0.01
 CROWD = 100_000
 
 
-def send(port, sink, path):
+def send(port, sink, is_relay):
     """Posts one message after another; returns the seconds that each took to arrive, in order."""
     sink.tell(f"expect {MESSAGES + 1_000_000}")
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
@@ -17,7 +17,7 @@ def send(port, sink, path):
     for number in range(1, MESSAGES + 1):
         # No message of the crowd has such a number.
         number += 3_000_000
-        body = f"cmd=message&udid={0:040d}&text=%23{number}" if path else f"text=#{number}"
+        body = f"cmd=message&udid={0:040d}&text=%23{number}" if is_relay else f"text=#{number}"
         begun[number] = time.monotonic_ns()
         connection.request("POST", "/api.php", body, {"Content-Type": "application/x-www-form-urlencoded"})
         answer = connection.getresponse()
@@ -46,7 +46,7 @@ def without_store(folder, credentials, sink):
     process = subprocess.Popen(
         [handler, "127.0.0.1", str(sink.port), credentials + "/client.pem"], stdout=subprocess.PIPE, text=True)
     try:
-        return percentiles(arrivals(send(int(process.stdout.readline()), sink, ""), sink, folder))
+        return percentiles(arrivals(send(int(process.stdout.readline()), sink, is_relay=False), sink, folder))
     finally:
         process.kill()
         process.wait()
@@ -80,7 +80,7 @@ def through_relay(folder, credentials, sink, crowd=False, dead=False):
             sink.arrived()
             if crowd:
                 send_one(port, 3, member=10)
-            begun = send(port, sink, "/api.php")
+            begun = send(port, sink, is_relay=True)
             if crowd:
                 state = rows.execute("SELECT count(*) FROM push_queue").fetchone()[0]
                 print(f"    {state:,} pushes of the crowd were queued meanwhile", flush=True)

@@ -1,5 +1,5 @@
 """Memory and the time of a start, with nothing in the database and with much."""
-import http.client, tempfile, time
+import http.client, subprocess, tempfile, time
 
 import bench, drain, posts
 
@@ -11,9 +11,9 @@ def first_answer(folder):
     port = drain.free_port()
     begin = time.perf_counter()
     # Its log is not waited for: it may come later than the answer.
-    process = bench.subprocess.Popen(
+    process = subprocess.Popen(
         [bench.PUSHCHAT, "serve", "--port", str(port), "--database", folder + "/pushchat.db"], cwd=folder,
-        stdout=bench.subprocess.DEVNULL, stderr=bench.subprocess.DEVNULL)
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while True:
         try:
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)

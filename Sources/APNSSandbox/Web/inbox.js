@@ -6,11 +6,6 @@ const page = 100;
 const pause = 700;
 const limits = { http2: 4096, binary: 2048 };
 
-function complain(error) {
-  byId("problem").textContent = error?.message ?? "";
-  byId("problem").hidden = !error;
-}
-
 // Runs what a button asks for, and says when it did not work.
 function onClick(id, action) {
   byId(id).addEventListener("click", async () => {

@@ -45,10 +45,7 @@ extension ProviderAPI {
             tag: try query.text("tag").map { text throws(ChatError) in try Tag(parsing: text, field: "tag") },
             isActive: try query.flag("active"))
         let page = try await store.devices(filter, after: query.cursor(), limit: query.limit())
-        return Answers.json(
-            .object([
-                "devices": .array(page.items.map { .object($0.json) }), "next": .optional(page.next),
-            ]))
+        return Self.page("devices", page.items.map(\.json), next: .optional(page.next))
     }
 
     /// `GET /v1/devices/{token}`

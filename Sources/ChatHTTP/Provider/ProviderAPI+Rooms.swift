@@ -8,30 +8,21 @@ extension ProviderAPI {
         let page = try await store.rooms(
             startingWith: FieldText.composed(try query.code("prefix")?.text ?? ""), after: query.code("cursor"),
             limit: query.limit())
-        return Answers.json(
-            .object([
-                "rooms": .array(page.rooms.map { .object($0.json) }), "next": .optional(page.next?.text),
-            ]))
+        return Self.page("rooms", page.rooms.map(\.json), next: .optional(page.next?.text))
     }
 
     /// `GET /v1/members`
     func members(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try ProviderQuery(request, names: ["room", "limit", "cursor"])
         let page = try await store.members(of: query.room(), after: query.cursor(), limit: query.limit())
-        return Answers.json(
-            .object([
-                "members": .array(page.items.map { .object($0.json) }), "next": .optional(page.next),
-            ]))
+        return Self.page("members", page.items.map(\.json), next: .optional(page.next))
     }
 
     /// `GET /v1/messages`
     func messages(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try ProviderQuery(request, names: ["room", "limit", "cursor"])
         let page = try await store.messages(of: query.room(), before: query.cursor(), limit: query.limit())
-        return Answers.json(
-            .object([
-                "messages": .array(page.items.map { .object($0.json) }), "next": .optional(page.next),
-            ]))
+        return Self.page("messages", page.items.map(\.json), next: .optional(page.next))
     }
 
     /// `GET /v1/messages/{id}`
@@ -61,10 +52,7 @@ extension ProviderAPI {
         let query = try ProviderQuery(request, names: ["app", "limit", "cursor"])
         let page = try await store.failures(
             of: app(query.text("app")), before: query.cursor(), limit: query.limit())
-        return Answers.json(
-            .object([
-                "deliveries": .array(page.items.map { .object($0.json) }), "next": .optional(page.next),
-            ]))
+        return Self.page("deliveries", page.items.map(\.json), next: .optional(page.next))
     }
 
     /// `GET /v1/warnings`

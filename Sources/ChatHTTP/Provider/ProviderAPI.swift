@@ -42,6 +42,11 @@ struct ProviderAPI: Sendable {
         return id
     }
 
+    /// A piece of a list, and what to ask for the next with.
+    static func page(_ name: String, _ items: [JSONObject], next: JSONValue) -> Response {
+        Answers.json(.object([name: .array(items.map { .object($0) }), "next": next]))
+    }
+
     /// The document that describes these calls.
     func description(_ request: Request, _ context: ChatContext) throws -> Response {
         _ = try ProviderQuery(request, names: [])

@@ -11,11 +11,6 @@ function call(method, path, body, headers = {}) {
   return callJSON(method, path, body, token ? { ...headers, Authorization: "Bearer " + token } : headers);
 }
 
-function complain(error) {
-  byId("problem").textContent = error?.message ?? "";
-  byId("problem").hidden = !error;
-}
-
 // MARK: The door
 
 byId("login").addEventListener("submit", (event) => {

@@ -62,7 +62,7 @@ const invited = new URLSearchParams(location.hash.slice(1)).get("code");
 byId("name").value = member.name;
 byId("code").value = invited ?? member.code;
 
-function complain(text) {
+function complainAtLogin(text) {
   byId("login-error").textContent = text;
   byId("login-error").hidden = !text;
 }
@@ -71,7 +71,7 @@ byId("login-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const [name, code] = [byId("name").value.trim(), byId("code").value.trim()];
   byId("enter").disabled = true;
-  complain("");
+  complainAtLogin("");
   try {
     await call({ cmd: "join", token: "0", name, code });
     if (code !== member.code || !member.joined) forget();
@@ -80,7 +80,7 @@ byId("login-form").addEventListener("submit", async (event) => {
     open();
     byId("text").focus();
   } catch (error) {
-    complain(error instanceof Refused ? error.message : "The server cannot be reached. Are you online?");
+    complainAtLogin(error instanceof Refused ? error.message : "The server cannot be reached. Are you online?");
   } finally {
     byId("enter").disabled = false;
   }
@@ -117,7 +117,7 @@ function close(reason) {
   byId("chat").hidden = true;
   byId("login").hidden = false;
   byId("code").value = member.code;
-  complain(reason ?? "");
+  complainAtLogin(reason ?? "");
   byId("code").focus();
 }
 
