@@ -113,7 +113,7 @@ extension ProviderGatewayTests {
 
     @Test("A stream that is not answered in time is given up, and the connection goes on with the others")
     func deadline() async throws {
-        let rig = try await ProviderRig(adjust: { $0.answerLimit = .milliseconds(100) }) { request, peer in
+        let rig = try await ProviderRig(adjust: { $0.answerLimit = .seconds(1) }) { request, peer in
             if request.stream != 1 { peer.accept(request.stream) }
         }
         let slot = try await rig.slot()
@@ -149,10 +149,7 @@ extension ProviderGatewayTests {
     @Test("A quiet connection is asked for a sign of life, and stays")
     func quiet() async throws {
         let rig = try await ProviderRig(
-            adjust: {
-                $0.limits.quiet = .milliseconds(50)
-                $0.limits.pong = .milliseconds(500)
-            }, script: Self.accept)
+            adjust: { $0.limits.quiet = .milliseconds(50) }, script: Self.accept)
         let slot = try await rig.slot()
         await rig.until { rig.server.record.withLock { $0.pings } > 2 }
         #expect(try await rig.slot().connection == slot.connection)
