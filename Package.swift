@@ -68,6 +68,7 @@ let package = Package(
             dependencies: [
                 "ChatDomain",
                 .product(name: "GRDB", package: "GRDB.swift"),
+                .product(name: "GRDBSQLite", package: "GRDB.swift"),
                 .product(name: "Logging", package: "swift-log"),
             ],
             // A link to ../../schema.sql: the schema at the top of the repository is what the executable carries.

@@ -35,7 +35,9 @@ package struct AlertPayload: Sendable, Hashable {
         let head = #"{"aps":{"alert":""#
         var tail = "\""
         if let sound {
-            tail += #","sound":""# + sound.unicodeScalars.lazy.map(Self.escaped).joined() + "\""
+            tail += #","sound":""#
+            Self.escape(sound, into: &tail)
+            tail += "\""
         }
         if namesMessage {
             tail += #","thread-id":"\#(Self.thread(of: code))"},"message_id":\#(message)}"#
@@ -58,7 +60,7 @@ package struct AlertPayload: Sendable, Hashable {
             }
         }
         var document = head
-        document.reserveCapacity(limit)
+        document.reserveCapacity(head.utf8.count + name.utf8.count + 2 + body.utf8.count + tail.utf8.count)
         Self.escape(name, into: &document)
         document += ": "
         Self.escape(body, into: &document)
@@ -97,7 +99,12 @@ package struct AlertPayload: Sendable, Hashable {
     }
 
     static func escapedSize(_ text: String) -> Int {
-        escapedSize(text.unicodeScalars)
+        isPlain(text) ? text.utf8.count : escapedSize(text.unicodeScalars)
+    }
+
+    /// Nothing in it needs an escape: the usual text, which is copied as it is.
+    private static func isPlain(_ text: String) -> Bool {
+        text.utf8.allSatisfy { $0 >= 0x20 && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\") }
     }
 
     private static func escapedSize(_ scalars: some Sequence<Unicode.Scalar>) -> Int {
@@ -113,6 +120,10 @@ package struct AlertPayload: Sendable, Hashable {
     }
 
     static func escape(_ text: String, into document: inout String) {
+        if isPlain(text) {
+            document += text
+            return
+        }
         for scalar in text.unicodeScalars {
             if scalar.value >= 0x20 && scalar != "\"" && scalar != "\\" {
                 document.unicodeScalars.append(scalar)
@@ -122,7 +133,7 @@ package struct AlertPayload: Sendable, Hashable {
         }
     }
 
-    /// RFC 8259 §7, the shortest form; `/` and everything outside ASCII stay as they are.
+    /// What cannot stand in a string as it is (RFC 8259 §7), in the shortest form; `/` and everything outside ASCII can.
     private static func escaped(_ scalar: Unicode.Scalar) -> String {
         switch scalar.value {
         case 0x22: return #"\""#
@@ -132,10 +143,9 @@ package struct AlertPayload: Sendable, Hashable {
         case 0x0A: return #"\n"#
         case 0x0C: return #"\f"#
         case 0x0D: return #"\r"#
-        case 0..<0x20:
+        default:
             let digits = String(scalar.value, radix: 16)
             return "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
-        default: return String(Character(scalar))
         }
     }
 }

@@ -52,7 +52,7 @@ package struct DeviceToken: Sendable, Hashable, CustomStringConvertible {
     package var description: String { Hex.text(bytes) }
 
     /// The first eight digits: enough for the log to tell devices apart, not enough to push to one.
-    package var shortened: String { Hex.text(bytes.prefix(4)) + "…" }
+    package var shortened: String { Hex.text(Array(bytes.prefix(4))) + "…" }
 }
 
 /// Names a user in the operator's own system: an account's id, say. Not interpreted; compared after composing (NFC).

@@ -1,4 +1,5 @@
-/// Hexadecimal digits and bytes.
+/// Hexadecimal digits and bytes. Nothing here is generic: what is, is made for no type in particular where another module
+/// calls it, and these run for each push.
 package enum Hex {
     static func isDigit(_ byte: UInt8) -> Bool { value(byte) != nil }
 
@@ -12,42 +13,48 @@ package enum Hex {
     }
 
     /// Whether there are only digits, with letters in lower case.
-    package static func isLowerCase(_ digits: some Collection<UInt8>) -> Bool {
-        digits.allSatisfy { byte in
-            (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
-                || (UInt8(ascii: "a")...UInt8(ascii: "f")).contains(byte)
+    package static func isLowerCase(_ digits: UnsafeRawBufferPointer) -> Bool {
+        for index in 0..<digits.count {
+            switch digits[index] {
+            case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "a")...UInt8(ascii: "f"): break
+            default: return false
+            }
         }
+        return true
     }
 
     /// The bytes of an even number of digits of either case; nil for anything else.
-    package static func bytes(_ digits: some Collection<UInt8>) -> [UInt8]? {
+    package static func bytes(_ digits: UnsafeRawBufferPointer) -> [UInt8]? {
         guard digits.count.isMultiple(of: 2) else { return nil }
-        var bytes: [UInt8] = []
-        bytes.reserveCapacity(digits.count / 2)
-        var high: UInt8?
-        for digit in digits {
-            guard let value = value(digit) else { return nil }
-            if let first = high {
-                bytes.append(first << 4 | value)
-                high = nil
-            } else {
-                high = value
+        var isWell = true
+        let bytes = [UInt8](unsafeUninitializedCapacity: digits.count / 2) { storage, count in
+            for index in 0..<digits.count / 2 {
+                guard let high = value(digits[2 * index]), let low = value(digits[2 * index + 1]) else {
+                    isWell = false
+                    return
+                }
+                storage[index] = high << 4 | low
+                count = index + 1
             }
         }
-        return bytes
+        return isWell ? bytes : nil
+    }
+
+    package static func bytes(_ digits: [UInt8]) -> [UInt8]? {
+        digits.withUnsafeBytes { bytes($0) }
     }
 
     /// Lower-case digits.
-    package static func text(_ bytes: some Collection<UInt8>) -> String {
-        let digits = Array("0123456789abcdef".utf8)
+    package static func text(_ bytes: [UInt8]) -> String {
+        func digit(_ value: UInt8) -> UInt8 {
+            value < 10 ? UInt8(ascii: "0") + value : UInt8(ascii: "a") - 10 + value
+        }
         return String(unsafeUninitializedCapacity: bytes.count * 2) { storage in
-            var index = 0
-            for byte in bytes {
-                storage[index] = digits[Int(byte >> 4)]
-                storage[index + 1] = digits[Int(byte & 15)]
-                index += 2
+            for (index, byte) in bytes.enumerated() {
+                storage[2 * index] = digit(byte >> 4)
+                storage[2 * index + 1] = digit(byte & 15)
             }
-            return index
+            return bytes.count * 2
         }
     }
 }

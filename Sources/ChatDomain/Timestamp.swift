@@ -35,7 +35,7 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
     }
 
     /// `2026-05-07 21:57:29.123`, UTC: the form that SQLite's own date functions read and write, and that sorts as text.
-    package var sqlText: String { text(separator: " ", suffix: "") }
+    package var sqlText: String { text(separator: " ", suffix: nil) }
 
     /// `2026-05-07T21:57:29.123Z` (RFC 3339).
     package var rfc3339: String { text(separator: "T", suffix: "Z") }
@@ -63,6 +63,8 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
         self.init(milliseconds: Int64(timegm(&broken)) * 1000 + Int64(fraction))
     }
 
+    /// 0000-01-01T00:00:00Z.
+    private static let earliestSeconds: Int64 = -62_167_219_200
     /// 9999-12-31T23:59:59Z, the last that four digits of a year can say.
     package static let latestSeconds: Int64 = 253_402_300_799
 
@@ -85,18 +87,35 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
         self = sign == "+" ? time - offset : time + offset
     }
 
-    private func text(separator: String, suffix: String) -> String {
-        var clock = time_t(seconds)
+    /// Without a string for each part, because it runs for each message. What four digits of a year cannot say is said as
+    /// the first or last moment that they can.
+    private func text(separator: Unicode.Scalar, suffix: Unicode.Scalar?) -> String {
+        let moment = min(max(milliseconds, Self.earliestSeconds * 1000), Self.latestSeconds * 1000 + 999)
+        var clock = time_t(Timestamp(milliseconds: moment).seconds)
         var broken = tm()
         gmtime_r(&clock, &broken)
-        func padded(_ value: Int, _ width: Int) -> String {
-            let digits = String(value)
-            return digits.count >= width ? digits : String(repeating: "0", count: width - digits.count) + digits
+        return String(unsafeUninitializedCapacity: 24) { bytes in
+            var end = 0
+            func put(_ value: Int, digits: Int, then mark: Unicode.Scalar?) {
+                var rest = value
+                for place in stride(from: end + digits - 1, through: end, by: -1) {
+                    bytes[place] = UInt8(ascii: "0") + UInt8(rest % 10)
+                    rest /= 10
+                }
+                end += digits
+                guard let mark else { return }
+                bytes[end] = UInt8(ascii: mark)
+                end += 1
+            }
+            put(Int(broken.tm_year) + 1900, digits: 4, then: "-")
+            put(Int(broken.tm_mon) + 1, digits: 2, then: "-")
+            put(Int(broken.tm_mday), digits: 2, then: separator)
+            put(Int(broken.tm_hour), digits: 2, then: ":")
+            put(Int(broken.tm_min), digits: 2, then: ":")
+            put(Int(broken.tm_sec), digits: 2, then: ".")
+            put(Int(moment - Int64(clock) * 1000), digits: 3, then: suffix)
+            return end
         }
-        let day =
-            "\(padded(Int(broken.tm_year) + 1900, 4))-\(padded(Int(broken.tm_mon) + 1, 2))-\(padded(Int(broken.tm_mday), 2))"
-        let time = "\(padded(Int(broken.tm_hour), 2)):\(padded(Int(broken.tm_min), 2)):\(padded(Int(broken.tm_sec), 2))"
-        return "\(day)\(separator)\(time).\(padded(Int(milliseconds - seconds * 1000), 3))\(suffix)"
     }
 }
 

@@ -110,22 +110,21 @@ struct SmallRoom {
 
     /// Reads, and writes nothing. Nil for a large room.
     init?(_ code: String, besides sender: MemberID, _ db: Database) throws {
-        let isLarge = try Bool.fetchOne(
-            db.cachedStatement(
-                sql: "SELECT TRUE FROM active_users WHERE secret_code = ? ORDER BY member_id LIMIT 1 OFFSET ?"),
-            arguments: [code, Fanout.small])
-        guard isLarge != true else { return nil }
-        let rows = try Row.fetchCursor(
-            db.cachedStatement(
-                sql: """
-                    SELECT u.udid, u.device_token, u.app, d.device_id, d.time_deactivated IS NULL FROM active_users u
-                    LEFT JOIN devices d ON d.device_token = u.device_token AND d.app = u.app
-                    WHERE u.secret_code = ? ORDER BY u.member_id
-                    """), arguments: [code])
-        while let row = try rows.next() {
-            guard row[4] as Bool, row[0] as String != sender.text else { continue }
-            let token: String = row[1]
-            if token != "0" { devices.append(Device(token: token, app: row[2], id: row[3])) }
+        let beyond = try RawStatement(
+            db, "SELECT TRUE FROM active_users WHERE secret_code = ? ORDER BY member_id LIMIT 1 OFFSET ?", code,
+            Int64(Fanout.small))
+        if try beyond.step() { return nil }
+        let members = try RawStatement(
+            db,
+            """
+            SELECT u.device_token, u.app, d.device_id FROM active_users u
+            LEFT JOIN devices d ON d.device_token = u.device_token AND d.app = u.app
+            WHERE u.secret_code = ? AND u.udid <> ? AND u.device_token <> '0' AND d.time_deactivated IS NULL
+            ORDER BY u.member_id
+            """, code, sender.text)
+        while try members.step() {
+            guard let token = members.text(0), let app = members.text(1) else { continue }
+            devices.append(Device(token: token, app: app, id: members.optionalInt(2)))
         }
     }
 
@@ -136,15 +135,16 @@ struct SmallRoom {
     ) throws -> Int {
         guard !devices.isEmpty else { return 0 }
         var payloads: [String: String] = [:]
-        let insert = try db.cachedStatement(
-            sql: """
-                INSERT INTO push_queue (device_token, payload, time_queued, app, chat_message, expires_at, device)
-                VALUES (?, ?, ?, ?, ?, ?, ?)
-                """)
         for device in devices {
             let text = try payloads[device.app] ?? payload(AppName(device.app))
             payloads[device.app] = text
-            try insert.execute(arguments: [device.token, text, now, device.app, message, expires, device.id])
+            try RawStatement(
+                db,
+                """
+                INSERT INTO push_queue (device_token, payload, time_queued, app, chat_message, expires_at, device)
+                VALUES (?, ?, ?, ?, ?, ?, ?)
+                """, device.token, text, now, device.app, message, expires, device.id
+            ).run()
         }
         return devices.count
     }

@@ -1,6 +1,5 @@
 import ChatDomain
 import Foundation
-import GRDB
 
 /// Looks at due entries one after another and says which go onto a connection, which never can, and where to stop.
 ///
@@ -71,13 +70,11 @@ struct LeaseScreening {
             needsFreshConnection: needsFreshConnection)
     }
 
-    /// Columns: message_id, device_token, payload, expires_at, priority, unanswered, is ours, is deactivated, is recovered,
-    /// push_type, collapse_id, apns_id, notification, device if the entry does not name it, is its device forgotten.
     /// - Parameter notification: of which the row is one push.
     /// - Returns: whether to go on with the next row.
-    mutating func take(_ row: Row, of notification: LeasedNotification? = nil) -> Bool {
-        let entry: Int64 = row[0]
-        let kind = Kind(unanswered: row[5], isRecovered: row[8])
+    mutating func take(_ row: borrowing DueRow, of notification: LeasedNotification? = nil) -> Bool {
+        let entry = row.entry
+        let kind = Kind(unanswered: row.unanswered, isRecovered: row.isRecovered)
         if pushes.isEmpty {
             guard slot.isFresh || !kind.isProbe else {
                 needsFreshConnection = true
@@ -89,31 +86,29 @@ struct LeaseScreening {
         }
         room = min(room, kind.size)
         guard pushes.count < room else { return false }
-        if let device = row[13] as Int64? { recognized.append((entry, device)) }
+        if let device = row.recognizedDevice { recognized.append((entry, device)) }
         if notification?.isCancelled == true {
             refused.append(.init(entry: entry, state: .cancelled, reason: LeftWork.cancelled))
             return true
         }
         // 0 is no time: the gateway is to try once and to store nothing.
-        if let expires = row[3] as Int64?, expires != 0, expires <= now.seconds {
+        if let expires = row.expiration, expires != 0, expires <= now.seconds {
             refused.append(.init(entry: entry, state: .expired, reason: "Expired"))
             return true
         }
         // It was under way when the device unregistered, and came back.
-        if row[14] as Bool {
+        if row.isDeviceForgotten {
             refused.append(.init(entry: entry, state: .cancelled, reason: LeftWork.unregistered))
             return true
         }
-        if row[7] as Bool {
+        if row.isDeviceInactive {
             refused.append(.init(entry: entry, state: .failed, reason: Self.inactive))
             return true
         }
-        do throws(PushRow.Poison) {
-            let push = PushRow(
-                entry: entry, token: row[1], payload: row[2], notificationPayload: notification?.payload,
-                expiration: row[3], priority: row[4], isOurs: row[6], type: row[9], collapseID: row[10], id: row[11])
-            let checked = try push.checked(
-                for: slot, identifier: slot.firstIdentifier + UInt32(pushes.count), idPrefix: idPrefix)
+        do throws(DueRow.Poison) {
+            let checked = try row.checked(
+                for: slot, identifier: slot.firstIdentifier + UInt32(pushes.count), idPrefix: idPrefix,
+                notificationPayload: notification?.payload)
             pushes.append(checked.push)
             isPlain.append(checked.isPlain)
         } catch {

@@ -50,27 +50,23 @@ extension SQLiteStore: PushQueue {
     private func screen(
         _ screening: inout LeaseScreening, _ condition: String, order: String, app: AppName, _ db: Database
     ) throws {
-        let rows = try Row.fetchCursor(
-            db.cachedStatement(
-                sql: """
-                    SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.unanswered,
-                        q.chat_message IS NOT NULL, d.time_deactivated IS NOT NULL, q.reason IS ?,
-                        q.push_type, q.collapse_id, q.apns_id, q.notification,
-                        CASE WHEN q.device IS NULL AND q.notification IS NULL THEN d.device_id END,
-                        q.device IS NOT NULL AND d.device_id IS NULL
-                            AND NOT EXISTS (SELECT 1 FROM devices e WHERE e.device_id = q.device)
-                    FROM push_queue q
-                    LEFT JOIN devices d ON d.app = q.app
-                        -- Another program may have written the token as Apple prints it.
-                        AND d.device_token = lower(replace(replace(replace(q.device_token, ' ', ''), '<', ''), '>', ''))
-                    WHERE q.app = ? AND q.state = 'pending' AND q.not_before IS NULL AND \(condition)
-                    ORDER BY \(order) LIMIT ?
-                    """), arguments: [LeaseScreening.recovered, app.text, screening.slot.room])
+        let rows = try RawStatement(
+            db,
+            """
+            SELECT \(DueRow.columns)
+            FROM push_queue q
+            LEFT JOIN devices d ON d.app = q.app
+                -- Another program may have written the token as Apple prints it.
+                AND d.device_token = lower(replace(replace(replace(q.device_token, ' ', ''), '<', ''), '>', ''))
+            WHERE q.app = ? AND q.state = 'pending' AND q.not_before IS NULL AND \(condition)
+            ORDER BY \(order) LIMIT ?
+            """, app.text, Int64(screening.slot.room))
         // Many rows of a lease are of the same few notifications.
         var notifications: [NotificationID: LeasedNotification] = [:]
-        while let row = try rows.next() {
+        while try rows.step() {
+            let row = DueRow(rows)
             var notification: LeasedNotification?
-            if let id = row[12] as NotificationID? {
+            if let id = row.notification {
                 notification = try notifications[id] ?? LeasedNotification.find(id, db)
                 notifications[id] = notification
             }
@@ -108,7 +104,7 @@ extension SQLiteStore: PushQueue {
             """
         // What stands in a row is marked with one statement.
         let marked = try db.cachedStatement(
-            sql: mark + (slot.namesPushes ? ", apns_id = coalesce(apns_id, \(PushRow.newIDSQL))" : "")
+            sql: mark + (slot.namesPushes ? ", apns_id = coalesce(apns_id, \(DueRow.newIDSQL))" : "")
                 + " WHERE message_id BETWEEN ? AND ?")
         let changed = try db.cachedStatement(
             sql: mark + ", device_token = ?, apns_id = coalesce(?, apns_id) WHERE message_id = ?")

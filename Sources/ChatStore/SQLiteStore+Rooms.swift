@@ -168,14 +168,7 @@ extension SQLiteStore: RoomStore {
         let now = clock()
         let time = now.sqlText
         if let earlier = try Self.earlier(request, db) { return (earlier.receipt, earlier.room, false) }
-        let member = try Row.fetchOne(
-            db.cachedStatement(
-                sql: """
-                    UPDATE active_users SET time_last_message = ?, ip_address = coalesce(?, ip_address) WHERE udid = ?
-                    RETURNING nickname, secret_code, app
-                    """), arguments: [time, request.client.address, request.member.text])
-        guard let member else { throw ChatError.notJoined() }
-        let (nickname, code): (String, String) = (member[0], member[1])
+        guard let (nickname, code, app) = try Self.noteWriter(request, time, db) else { throw ChatError.notJoined() }
         let room = try SmallRoom(code, besides: request.member, db)
         let lastMember = try room == nil ? Self.lastMember(of: code, db) : nil
         let settings = settings()
@@ -185,17 +178,16 @@ extension SQLiteStore: RoomStore {
                 message: message)
         }
         // What cannot be made is the request's error, and not one that is met again and again behind the answer.
-        if room == nil { _ = try payload(AppName(member[2]), Int64.max) }
-        try db.cachedStatement(
-            sql: """
-                INSERT INTO messages (secret_code, udid, nickname, text, ip_address, time_sent, idempotency_key,
-                    fanout_after, fanout_until)
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-                """
-        ).execute(arguments: [
-            code, request.member.text, nickname, request.text.text, request.client.address, time,
-            request.idempotencyKey, lastMember == nil ? nil : 0, lastMember,
-        ])
+        if room == nil { _ = try payload(AppName(app), Int64.max) }
+        try RawStatement(
+            db,
+            """
+            INSERT INTO messages (secret_code, udid, nickname, text, ip_address, time_sent, idempotency_key,
+                fanout_after, fanout_until)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+            """, code, request.member.text, nickname, request.text.text, request.client.address, time,
+            request.idempotencyKey, lastMember == nil ? nil : Int64(0), lastMember
+        ).run()
         let message = db.lastInsertedRowID
         let queued =
             try room?.insert(
@@ -204,6 +196,22 @@ extension SQLiteStore: RoomStore {
         return (
             PostReceipt(message: message, isRepeat: false, queued: queued), SecretCode(stored: code), lastMember != nil
         )
+    }
+
+    /// Marks the member that writes.
+    /// - Returns: nil if there is none.
+    private static func noteWriter(
+        _ request: PostRequest, _ time: String, _ db: Database
+    ) throws -> (nickname: String, code: String, app: String)? {
+        let member = try RawStatement(
+            db,
+            """
+            UPDATE active_users SET time_last_message = ?, ip_address = coalesce(?, ip_address) WHERE udid = ?
+            RETURNING nickname, secret_code, app
+            """, time, request.client.address, request.member.text)
+        guard try member.step(), let nickname = member.text(0), let code = member.text(1), let app = member.text(2)
+        else { return nil }
+        return (nickname, code, app)
     }
 
     private static func lastMember(of code: String, _ db: Database) throws -> Int64? {

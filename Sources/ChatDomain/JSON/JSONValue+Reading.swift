@@ -178,7 +178,7 @@ private struct JSONReader {
     }
 
     private mutating func unit(_ place: Int) throws(JSONValue.Malformed) -> UInt16 {
-        guard position + 4 <= bytes.count, let pair = Hex.bytes(bytes[position..<position + 4]) else {
+        guard position + 4 <= bytes.count, let pair = Hex.bytes(Array(bytes[position..<position + 4])) else {
             throw malformed("four hexadecimal digits should follow \\u", at: place)
         }
         position += 4

@@ -46,7 +46,7 @@ struct LogRecord: Sendable {
         var line: [UInt8] = []
         let own = [("time", time.rfc3339), ("level", level.rawValue), ("label", label), ("message", message)]
         for (key, text) in own {
-            line += Array("\(line.isEmpty ? "{" : ",")\(Self.json(key)):\(Self.json(text))".utf8)
+            line += "\(line.isEmpty ? "{" : ",")\(Self.json(key)):\(Self.json(text))".utf8
         }
         let cut = #","truncated":true"#
         append(metadata, to: &line, closing: cut.utf8.count + 1, cut: cut) { key, value in

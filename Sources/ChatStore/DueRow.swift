@@ -4,20 +4,54 @@ import GRDB
 
 /// A row of the queue on its way to a gateway. Another program may have written it, so everything in it is checked here,
 /// before it can do harm on a connection that carries others.
-struct PushRow {
+struct DueRow: ~Copyable {
+    /// Of `push_queue q` and the device `d` that has its token.
+    static let columns = """
+        q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.unanswered,
+        q.chat_message IS NOT NULL, d.time_deactivated IS NOT NULL, q.reason IS '\(LeaseScreening.recovered)',
+        q.push_type, q.collapse_id, q.apns_id, q.notification,
+        CASE WHEN q.device IS NULL AND q.notification IS NULL THEN d.device_id END,
+        q.device IS NOT NULL AND d.device_id IS NULL
+            AND NOT EXISTS (SELECT 1 FROM devices e WHERE e.device_id = q.device)
+        """
+
     let entry: Int64
-    let token: DatabaseValue
+    private let token: UnsafeRawBufferPointer?
     /// Text or a blob; unused where the notification has it.
-    let payload: DatabaseValue
-    /// The payload of the notification of which it is one push: known to be good JSON.
-    let notificationPayload: [UInt8]?
+    private let payload: UnsafeRawBufferPointer?
     let expiration: Int64?
-    let priority: Int64?
+    private let priority: Int64?
+    let unanswered: Int
     /// Whether the chat made it: then its payload is known to be good, and shows something.
-    let isOurs: Bool
-    let type: String?
-    let collapseID: String?
-    let id: String?
+    private let isOurs: Bool
+    let isDeviceInactive: Bool
+    let isRecovered: Bool
+    private let type: String?
+    private let collapseID: String?
+    private let id: String?
+    let notification: NotificationID?
+    /// The device, if the entry does not name it.
+    let recognizedDevice: Int64?
+    let isDeviceForgotten: Bool
+
+    /// - Parameter row: with ``columns``; good until its next step.
+    init(_ row: borrowing RawStatement) {
+        entry = row.int(0)
+        token = row.bytes(1)
+        payload = row.bytes(2)
+        expiration = row.optionalInt(3)
+        priority = row.optionalInt(4)
+        unanswered = Int(row.int(5))
+        isOurs = row.bool(6)
+        isDeviceInactive = row.bool(7)
+        isRecovered = row.bool(8)
+        type = row.text(9)
+        collapseID = row.text(10)
+        id = row.text(11)
+        notification = row.optionalInt(12)
+        recognizedDevice = row.optionalInt(13)
+        isDeviceForgotten = row.bool(14)
+    }
 
     /// Why a row can never be written.
     enum Poison: Error {
@@ -42,26 +76,38 @@ struct PushRow {
     /// Bytes of a push type: far longer than any there is.
     private static let longestType = 64
 
-    /// - Parameter idPrefix: what a new id begins with.
+    /// - Parameters:
+    ///   - idPrefix: what a new id begins with.
+    ///   - notificationPayload: of the notification of which it is one push: known to be good JSON.
     /// - Returns: the push, and whether token and id stand in the row as they are sent.
     func checked(
-        for slot: ConnectionSlot, identifier: UInt32, idPrefix: String
+        for slot: ConnectionSlot, identifier: UInt32, idPrefix: String, notificationPayload: [UInt8]?
     ) throws(Poison) -> (push: Push, isPlain: Bool) {
-        guard let text = String.fromDatabaseValue(token) else { throw .token }
-        let isStoredForm = Hex.isLowerCase(text.utf8)
+        guard let digits = token else { throw .token }
+        let isStoredForm = Hex.isLowerCase(digits)
         let parsed =
-            isStoredForm ? Hex.bytes(text.utf8).flatMap(DeviceToken.init(bytes:)) : try? DeviceToken(parsing: text)
+            isStoredForm
+            ? Hex.bytes(digits).flatMap(DeviceToken.init(bytes:))
+            : try? DeviceToken(parsing: String(decoding: digits, as: UTF8.self))
         guard let token = parsed else { throw .token }
-        let bytes: [UInt8]
-        if let notificationPayload { bytes = notificationPayload } else { bytes = try ownPayload() }
-        guard !bytes.isEmpty else { throw .missingPayload }
-        let object = isOurs || notificationPayload != nil ? nil : try Self.object(bytes)
-        let type = self.type ?? object.map(Self.type) ?? Push.alert
-        guard bytes.count <= slot.largerLimits[type] ?? slot.payloadLimit else { throw .payloadSize }
+        var payload = notificationPayload
+        var ownType: String?
+        if payload == nil {
+            guard let own = self.payload else { throw .noJSON }
+            guard !own.isEmpty else { throw .missingPayload }
+            if !isOurs {
+                guard let scan = PayloadScan(own) else { throw .noJSON }
+                ownType = scan.isBackground ? Push.background : Push.alert
+            }
+            payload = Array(own)
+        }
+        guard let payload, !payload.isEmpty else { throw .missingPayload }
+        let type = self.type ?? ownType ?? Push.alert
+        guard payload.count <= slot.largerLimits[type] ?? slot.payloadLimit else { throw .payloadSize }
         if slot.namesPushes { try checkHeaders(type: type) }
         let sentID = slot.namesPushes ? id?.lowercased() ?? Self.newID(idPrefix, entry) : nil
         let push = Push(
-            entry: entry, identifier: identifier, token: token, payload: bytes, expiration: expiration,
+            entry: entry, identifier: identifier, token: token, payload: payload, expiration: expiration,
             priority: priority.flatMap(UInt8.init(exactly:)), id: sentID, type: type, collapseID: collapseID)
         return (push, isStoredForm && (id == nil || id == sentID || sentID == nil))
     }
@@ -74,14 +120,6 @@ struct PushRow {
     /// ``newID(_:_:)`` in SQL.
     static let newIDSQL = "? || substr(printf('%012x', message_id), -12)"
 
-    private func ownPayload() throws(Poison) -> [UInt8] {
-        switch payload.storage {
-        case .string(let text): Array(text.utf8)
-        case .blob(let data): Array(data)
-        default: throw .noJSON
-        }
-    }
-
     /// What only a gateway that takes these things reads.
     private func checkHeaders(type: String) throws(Poison) {
         guard Self.isHeaderText(type, limit: Self.longestType) else { throw .type }
@@ -89,21 +127,6 @@ struct PushRow {
             throw .collapseID
         }
         guard id.map({ UUID(uuidString: $0) != nil }) != false else { throw .id }
-    }
-
-    private static func object(_ payload: [UInt8]) throws(Poison) -> [String: Any] {
-        guard let object = (try? JSONSerialization.jsonObject(with: Data(payload))) as? [String: Any] else {
-            throw .noJSON
-        }
-        return object
-    }
-
-    /// A payload that shows nothing and only wakes the app is a background push (aps-payload.md §2).
-    private static func type(of object: [String: Any]) -> String {
-        guard let aps = object["aps"] as? [String: Any], aps["content-available"] != nil,
-            ["alert", "badge", "sound"].allSatisfy({ aps[$0] == nil })
-        else { return Push.alert }
-        return Push.background
     }
 
     /// What can stand in a header: a byte that cannot would end the connection, with all that is on it.
