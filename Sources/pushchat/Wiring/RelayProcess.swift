@@ -93,7 +93,8 @@ struct RelayProcess: Sendable {
         }
         let server = ChatServer(
             configuration: ChatServerConfiguration(
-                host: configuration.http.host, port: configuration.http.port, certificate: certificate),
+                host: configuration.http.host, port: configuration.http.port, certificate: certificate,
+                maximumConnections: FileLimit.connections),
             store: store, settings: { live.httpSettings },
             resolveApp: { appid throws(ChatError) in try live.apps.resolve(appid) },
             apps: { [apps] in apps.map(\.status) }, recentWarnings: { [log] in log.recentWarnings.records },
