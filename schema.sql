@@ -147,12 +147,14 @@ CREATE TABLE push_queue (
     refused INTEGER NOT NULL DEFAULT 0,  -- how often the gateway sent it back, or did not accept the credentials with it
     notification INTEGER,  -- of which it is one push; NULL for the chat's and other programs'
     device INTEGER,  -- the device it is for, where that was registered; stays when the device is gone
+    bulk INTEGER NOT NULL DEFAULT 0 CHECK (bulk IN (0, 1)),  -- 1: for one of very many, and lets the others pass
     CHECK (state <> 'written' OR (connection_epoch IS NOT NULL AND identifier IS NOT NULL)),
     CHECK ((state = 'sent') = (time_sent IS NOT NULL))
 ) STRICT;
--- What can go now, in order, what has made trouble behind the rest; what waits for its time, the scheduled apart from the
--- repeats. With what it takes to count them.
-CREATE INDEX push_queue_due ON push_queue (app, (unanswered > 0 OR refused > 0), message_id, state, not_before)
+-- What can go now, in order, in three lanes: what has made trouble behind what is for very many, and that behind the rest; what
+-- waits for its time, the scheduled apart from the repeats. With what it takes to count them.
+CREATE INDEX push_queue_due
+    ON push_queue (app, (CASE WHEN unanswered > 0 OR refused > 0 THEN 2 ELSE bulk END), message_id, state, not_before)
     WHERE state = 'pending' AND not_before IS NULL;
 CREATE INDEX push_queue_waiting ON push_queue (app, (attempts > 0), not_before, state)
     WHERE state = 'pending' AND not_before IS NOT NULL;

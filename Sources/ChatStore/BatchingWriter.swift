@@ -58,6 +58,9 @@ final class BatchingWriter: Sendable {
             return now >= end ? nil : end - now
         }
 
+        /// Somebody waits for an answer, or did a moment ago.
+        var isAnswering: Bool { ContinuousClock.now - lastBatch < Self.gap * 10 }
+
         mutating func hadBatch(at now: ContinuousClock.Instant) {
             lastBatch = now
         }
@@ -93,6 +96,7 @@ final class BatchingWriter: Sendable {
     }
 
     private let pool: DatabasePool
+    let checkpointer: Checkpointer
     private let waiting = Mutex(Waiting())
     /// What work behind the answers may take now. Of the writer's queue alone.
     private let allowance = Mutex(Allowance())
@@ -101,7 +105,13 @@ final class BatchingWriter: Sendable {
 
     init(pool: DatabasePool) {
         self.pool = pool
+        let checkpointer = Checkpointer(path: pool.path)
+        self.checkpointer = checkpointer
+        pool.writeWithoutTransaction { db in checkpointer.serve(db) }
     }
+
+    /// Whether somebody waits for an answer, or did a moment ago: what nobody waits for is done in small pieces then.
+    var isAnswering: Bool { allowance.withLock { $0.isAnswering } }
 
     /// Returns once what `body` wrote is on disk.
     /// - Parameter durably: false for what a power cut may undo: it is in the file, and goes to the disk with the next commit

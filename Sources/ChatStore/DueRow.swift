@@ -12,7 +12,8 @@ struct DueRow: ~Copyable {
         q.push_type, q.collapse_id, q.apns_id, q.notification,
         CASE WHEN q.device IS NULL AND q.notification IS NULL THEN d.device_id END,
         q.device IS NOT NULL AND d.device_id IS NULL
-            AND NOT EXISTS (SELECT 1 FROM devices e WHERE e.device_id = q.device)
+            AND NOT EXISTS (SELECT 1 FROM devices e WHERE e.device_id = q.device),
+        \(Lane.sql)
         """
 
     let entry: Int64
@@ -33,6 +34,7 @@ struct DueRow: ~Copyable {
     /// The device, if the entry does not name it.
     let recognizedDevice: Int64?
     let isDeviceForgotten: Bool
+    let lane: Lane
 
     /// - Parameter row: with ``columns``; good until its next step.
     init(_ row: borrowing RawStatement) {
@@ -51,6 +53,7 @@ struct DueRow: ~Copyable {
         notification = row.optionalInt(12)
         recognizedDevice = row.optionalInt(13)
         isDeviceForgotten = row.bool(14)
+        lane = Lane(rawValue: row.int(15)) ?? .first
     }
 
     /// Why a row can never be written.

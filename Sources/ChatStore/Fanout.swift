@@ -64,8 +64,8 @@ struct Fanout: Sendable {
         for (app, payload) in entries.payloads {
             try db.cachedStatement(
                 sql: """
-                    INSERT INTO push_queue (device_token, payload, time_queued, app, chat_message, expires_at, device)
-                    SELECT u.device_token, ?, ?, u.app, ?, ?, d.device_id
+                    INSERT INTO push_queue (device_token, payload, time_queued, app, chat_message, expires_at, device, bulk)
+                    SELECT u.device_token, ?, ?, u.app, ?, ?, d.device_id, 1
                     FROM active_users u
                     LEFT JOIN devices d ON d.device_token = u.device_token AND d.app = u.app
                     WHERE u.secret_code = ? AND u.member_id > ? AND u.member_id <= ? AND u.app = ?

@@ -28,8 +28,15 @@ struct LeaseScreening {
     /// Silent losses from which on an entry is probed alone.
     static let alone = 6
 
+    /// Entries for very many in one lease while somebody waits for an answer, which waits for the lease, too: some
+    /// milliseconds of it.
+    static let hurriedBulk = 200
+
     let slot: ConnectionSlot
     let now: Timestamp
+    private let isHurried: Bool
+    /// Of the last entry that was looked at.
+    private(set) var lastLane: Lane?
     private(set) var pushes: [Push] = []
     /// For each of them, whether its row has all as it is, and needs only to be marked.
     private(set) var isPlain: [Bool] = []
@@ -55,9 +62,11 @@ struct LeaseScreening {
 
     private var room: Int
 
-    init(slot: ConnectionSlot, now: Timestamp) {
+    /// - Parameter isHurried: somebody waits for an answer.
+    init(slot: ConnectionSlot, now: Timestamp, isHurried: Bool = false) {
         self.slot = slot
         self.now = now
+        self.isHurried = isHurried
         self.room = slot.room
     }
 
@@ -85,6 +94,8 @@ struct LeaseScreening {
             return false
         }
         room = min(room, kind.size)
+        lastLane = row.lane
+        if isHurried, row.lane == .bulk { room = min(room, Self.hurriedBulk) }
         guard pushes.count < room else { return false }
         if let device = row.recognizedDevice { recognized.append((entry, device)) }
         if notification?.isCancelled == true {

@@ -142,9 +142,9 @@ struct NotificationFanout {
         let columns = item.columns
         return """
             INSERT INTO push_queue (device_token, payload, time_queued, app, expires_at, priority, not_before, push_type,
-                collapse_id, notification, device)
+                collapse_id, notification, device, bulk)
             SELECT \(columns.token), '', :now, \(columns.app), :expires, :priority, :notBefore, :type, :collapse, :id,
-                d.device_id
+                d.device_id, (SELECT n.devices > \(Fanout.small) FROM notifications n WHERE n.notification_id = :id)
             FROM \(item.devices(ofOneApp: ofOneApp)) AND \(isConfigured(item))
                 \(skips ? "AND \(isUnchanged) IS NOT TRUE" : "")
             ORDER BY \(columns.place)

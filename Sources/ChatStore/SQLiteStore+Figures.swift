@@ -45,15 +45,15 @@ extension SQLiteStore: RelayFigures {
             arguments: [app]) ?? 0
     }
 
-    /// Of those that can go: the first of what has made trouble, and of the rest.
+    /// Of those that can go: the first of each lane.
     private static func oldest(_ app: String, _ db: Database) throws -> Timestamp? {
-        try [0, 1].compactMap { trouble in
+        try Lane.allCases.compactMap { lane in
             try String.fetchOne(
                 db.cachedStatement(
                     sql: """
                         SELECT time_queued FROM push_queue
-                        WHERE app = ? AND (unanswered > 0 OR refused > 0) = ? AND \(isDue) ORDER BY message_id LIMIT 1
-                        """), arguments: [app, trouble]
+                        WHERE app = ? AND \(Lane.sql) = ? AND \(isDue) ORDER BY message_id LIMIT 1
+                        """), arguments: [app, lane.rawValue]
             ).flatMap(Timestamp.init(sqlText:))
         }.min()
     }

@@ -6,8 +6,9 @@ extension SQLiteStore: PushQueue {
     /// Delayed entries that one lease promotes to due ones.
     private static let promotionStep = 1000
 
-    /// What has made trouble goes behind the rest, so that it holds nothing up; but it has its turn after each lease of the
-    /// rest, so that a queue that is never empty does not keep it for ever.
+    /// The lanes go in their order, so that what has made trouble holds nothing up, and what is for very many holds up nobody
+    /// else; but the later ones have their turn after each lease that did not come to them, so that a queue that is never
+    /// empty does not keep them for ever.
     ///
     /// Where pushes have no ids, what is marked as written need not be on the disk before it is: should a power cut undo that,
     /// it is sent again, as it would be if it stood there. An id has to be the same then.
@@ -15,19 +16,21 @@ extension SQLiteStore: PushQueue {
         let (lease, refused) = try await writer.perform(durably: slot.namesPushes, forAnswer: false) { [self] db in
             let now = clock()
             try promote(app: app, now: now, db)
-            var screening = LeaseScreening(slot: slot, now: now)
-            if turns.withLock({ $0.contains(app) }) {
-                try screen(&screening, "\(Self.hasMadeTrouble) = 1", order: "q.message_id", app: app, db)
+            var screening = LeaseScreening(slot: slot, now: now, isHurried: writer.isAnswering)
+            let turn = turns.withLock { $0[app] ?? LaneTurn() }
+            if let lane = turn.next {
+                try screen(&screening, "\(Lane.sql) = \(lane.rawValue)", order: "q.message_id", app: app, db)
             }
             let isTurn = !screening.isEmpty
-            if !isTurn {
-                try screen(&screening, "TRUE", order: "\(Self.hasMadeTrouble), q.message_id", app: app, db)
-            }
+            if !isTurn { try screen(&screening, "TRUE", order: "\(Lane.sql), q.message_id", app: app, db) }
             try write(screening, now: now, db)
-            // Not while there is room for one only: then a connection is at its beginning, and may end with it.
-            let isNext = try !isTurn && slot.room > 1 && isTroubleDue(app: app, db)
             if !screening.lease.needsFreshConnection {
-                turns.withLock { if isNext { $0.insert(app) } else { $0.remove(app) } }
+                var next = LaneTurn(last: turn.next ?? turn.last)
+                // Not while there is room for one only: then a connection is at its beginning, and may end with it.
+                if !isTurn, slot.room > 1 {
+                    next.next = try turn.candidates(after: screening.lastLane).first { try isDue($0, app: app, db) }
+                }
+                turns.withLock { $0[app] = next }
             }
             return (screening.lease, screening.refused)
         }
@@ -35,16 +38,13 @@ extension SQLiteStore: PushQueue {
         return lease
     }
 
-    /// As the index push_queue_due has it.
-    private static let hasMadeTrouble = "(q.unanswered > 0 OR q.refused > 0)"
-
-    private func isTroubleDue(app: AppName, _ db: Database) throws -> Bool {
-        try Bool.fetchOne(
-            db.cachedStatement(
-                sql: """
-                    SELECT EXISTS (SELECT 1 FROM push_queue q WHERE q.app = ? AND \(Self.hasMadeTrouble) = 1
-                        AND q.state = 'pending' AND q.not_before IS NULL)
-                    """), arguments: [app.text]) == true
+    private func isDue(_ lane: Lane, app: AppName, _ db: Database) throws -> Bool {
+        try RawStatement(
+            db,
+            """
+            SELECT 1 FROM push_queue WHERE app = ? AND \(Lane.sql) = ? AND state = 'pending' AND not_before IS NULL LIMIT 1
+            """, app.text, lane.rawValue
+        ).step()
     }
 
     private func screen(

@@ -43,8 +43,8 @@ package final class SQLiteStore: Sendable {
     let hasMoreWork = Atomic(false)
     /// What became of pushes since the process began.
     let tally = Mutex(OutcomeTally())
-    /// Apps whose next lease is for entries that have made trouble.
-    let turns = Mutex<Set<AppName>>([])
+    /// Which lane of each app has its turn with the next lease.
+    let turns = Mutex<[AppName: LaneTurn]>([:])
     /// What happens in rooms, for who shows it.
     let changes = RoomChangeLog()
     /// What members were handed out, for the operator.
@@ -72,6 +72,7 @@ package final class SQLiteStore: Sendable {
     /// Closes the connections, with everything in the one file. Calls after it fail.
     package func close() throws {
         do {
+            try writer.checkpointer.close()
             try pool.writeWithoutTransaction { db in _ = try db.checkpoint(.truncate) }
         } catch {
             // Somebody reads: what is in the write-ahead log is as durable there.

@@ -114,11 +114,16 @@ extension Schema {
         END;
         """
 
-    /// What members have fetched, and the failures in order.
+    /// What members have fetched, the failures in order, and pushes for very many that let others pass.
     private static let version4 = """
         ALTER TABLE active_users ADD COLUMN fetched_to INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE active_users ADD COLUMN time_fetched TEXT;
         CREATE INDEX push_queue_lost ON push_queue (time_settled, message_id) WHERE state IN ('failed', 'expired');
+        ALTER TABLE push_queue ADD COLUMN bulk INTEGER NOT NULL DEFAULT 0 CHECK (bulk IN (0, 1));
+        DROP INDEX push_queue_due;
+        CREATE INDEX push_queue_due
+            ON push_queue (app, (CASE WHEN unanswered > 0 OR refused > 0 THEN 2 ELSE bulk END), message_id, state, not_before)
+            WHERE state = 'pending' AND not_before IS NULL;
         CREATE TABLE starts (
             start_id INTEGER PRIMARY KEY AUTOINCREMENT,
             time_started TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))

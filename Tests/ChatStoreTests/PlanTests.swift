@@ -67,7 +67,7 @@ struct PlanTests {
             (
                 """
                 SELECT time_queued FROM push_queue
-                WHERE app = ? AND (unanswered > 0 OR refused > 0) = ? AND \(SQLiteStore.isDue) ORDER BY message_id LIMIT 1
+                WHERE app = ? AND \(Lane.sql) = ? AND \(SQLiteStore.isDue) ORDER BY message_id LIMIT 1
                 """, ["push_queue_due (app=? AND <expr>=?)"]
             ),
             ("SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL", ["COVERING INDEX devices_inactive"]),

@@ -1,8 +1,9 @@
 import ChatDomain
-import ChatStore
 import Foundation
 import GRDB
 import Testing
+
+@testable import ChatStore
 
 @Suite("The queue and the world around it")
 struct QueueUpkeepTests {
@@ -17,13 +18,13 @@ struct QueueUpkeepTests {
         (
             """
             SELECT message_id FROM push_queue q WHERE app = ? AND state = 'pending' AND not_before IS NULL AND TRUE
-            ORDER BY (q.unanswered > 0 OR q.refused > 0), q.message_id LIMIT ?
+            ORDER BY \(Lane.sql), q.message_id LIMIT ?
             """, "push_queue_due"
         ),
         (
             """
             SELECT message_id FROM push_queue q WHERE app = ? AND state = 'pending' AND not_before IS NULL
-                AND (q.unanswered > 0 OR q.refused > 0) = 1
+                AND \(Lane.sql) = 1
             ORDER BY q.message_id LIMIT ?
             """, "push_queue_due"
         ),
