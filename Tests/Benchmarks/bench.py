@@ -78,10 +78,10 @@ def rows(database):
     return connection
 
 
-def memory(process):
-    """Megabytes of resident memory at the most."""
+def memory(process, field="VmHWM"):
+    """Megabytes of resident memory at the most; with VmRSS, at this moment."""
     with open(f"/proc/{process.pid}/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) / 1024
+        return next(int(line.split()[1]) for line in status if line.startswith(field + ":")) / 1024
 
 
 def stop(*processes):
