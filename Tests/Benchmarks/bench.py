@@ -114,8 +114,17 @@ def row(what, values, unit, limits=None, against="", goal="", form="{:,.0f}", in
         ratios = [limit / value if inverse else value / limit for value, limit in zip(values, limits)]
         line["limit"] = f"{against}: {figure(limits, form)}"
         line["ratio"] = figure(ratios, "{:.2f}")
+    add(line)
+
+
+def row_of_text(what, text):
+    """A line that says what was counted, for which there is no median."""
+    add({"what": what, "measured": text, "limit": "", "ratio": "", "goal": ""})
+
+
+def add(line):
     table.append(line)
-    print(f"  {what}: {line['measured']}  {line['limit']}  {line['ratio']}", flush=True)
+    print(f"  {line['what']}: {line['measured']}  {line['limit']}  {line['ratio']}", flush=True)
 
 
 def oracle(holds, what):
