@@ -11,7 +11,7 @@ RUNS = min(bench.RUNS, 3)
 
 
 def streams_that_fit():
-    """The relay takes three quarters of the files that a process may open, and the client wants 1,000 beside its streams."""
+    """The relay takes three quarters of the files that a process may open; the client wants 1,000 beside streams."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if files == resource.RLIM_INFINITY or files >= 14_000:
         return STREAMS
