@@ -78,10 +78,10 @@ def rows(database):
     return connection
 
 
-def memory(process):
-    """Megabytes of resident memory at the most."""
+def memory(process, field="VmHWM"):
+    """Megabytes of resident memory at the most; with VmRSS, at this moment."""
     with open(f"/proc/{process.pid}/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) / 1024
+        return next(int(line.split()[1]) for line in status if line.startswith(field + ":")) / 1024
 
 
 def stop(*processes):
@@ -114,8 +114,17 @@ def row(what, values, unit, limits=None, against="", goal="", form="{:,.0f}", in
         ratios = [limit / value if inverse else value / limit for value, limit in zip(values, limits)]
         line["limit"] = f"{against}: {figure(limits, form)}"
         line["ratio"] = figure(ratios, "{:.2f}")
+    add(line)
+
+
+def row_of_text(what, text):
+    """A line that says what was counted, for which there is no median."""
+    add({"what": what, "measured": text, "limit": "", "ratio": "", "goal": ""})
+
+
+def add(line):
     table.append(line)
-    print(f"  {what}: {line['measured']}  {line['limit']}  {line['ratio']}", flush=True)
+    print(f"  {line['what']}: {line['measured']}  {line['limit']}  {line['ratio']}", flush=True)
 
 
 def oracle(holds, what):

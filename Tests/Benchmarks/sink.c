@@ -8,6 +8,7 @@
  * Prints its port. Then it takes commands, a line each:
  *   expect COUNT   forget what came; when COUNT different notifications have come, it prints
  *                  "arrived SECONDS REPEATS", from the first byte to the last notification
+ *   count          prints "counted DIFFERENT REPEATS" of what has come until now
  *   times FILE     writes "NUMBER NANOSECONDS" of each, on the clock of CLOCK_MONOTONIC; prints "written"
  * A notification's number follows the sign # in its payload, or stands in the last four bytes of its token.
  */
@@ -185,6 +186,9 @@ int main(int argc, char **argv)
             expected = atol(line + 7);
             distinct = repeats = 0;
             first_byte = 0;
+        } else if (strcmp(line, "count\n") == 0) {
+            printf("counted %ld %ld\n", distinct, repeats);
+            fflush(stdout);
         } else if (strncmp(line, "times ", 6) == 0) {
             line[strcspn(line, "\n")] = 0;
             FILE *file = fopen(line + 6, "w");

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Opens many event streams, and says how late messages reach them.
 
-Usage: event_streams.py PORT STREAMS ROOMS MESSAGES-PER-SECOND SECONDS
+Usage: event_streams.py PORT STREAMS ROOMS MESSAGES-PER-SECOND SECONDS [joined]
+With "joined" the members are there already, in rooms of STREAMS / ROOMS that follow one another; else they join first.
 Prints JSON: how many events were to come, how many came, how many twice, and the latest of them in milliseconds.
 """
 import asyncio, json, resource, sys, time, urllib.parse
 
-PORT, STREAMS, ROOMS, RATE, SECONDS = map(int, sys.argv[1:])
+PORT, STREAMS, ROOMS, RATE, SECONDS = map(int, sys.argv[1:6])
+JOINED = sys.argv[6:] == ["joined"]
 limit = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (min(limit[1], STREAMS + 1000), limit[1]))
 
@@ -14,7 +16,7 @@ late, seen, doubles = [], 0, 0
 
 
 def udid(number):
-    return f"{number:040x}"
+    return f"{number:040d}"
 
 
 async def post(connection, **fields):
@@ -51,7 +53,7 @@ async def follow(number, opened):
 
 async def main():
     connection = await asyncio.open_connection("127.0.0.1", PORT)
-    for number in range(STREAMS):
+    for number in range(0 if JOINED else STREAMS):
         await post(connection, cmd="join", udid=udid(number), token=0, name=f"n{number}", code=f"room{number % ROOMS}")
     opened = asyncio.Semaphore(0)
     streams = [asyncio.create_task(follow(number, opened)) for number in range(STREAMS)]
@@ -60,7 +62,9 @@ async def main():
     begin, expected = time.time(), 0
     for turn in range(RATE * SECONDS):
         await asyncio.sleep(max(0, begin + turn / RATE - time.time()))
-        await post(connection, cmd="message", udid=udid(turn % STREAMS), text=f"at {time.time():.6f}")
+        # One room after another, whichever way the members are in them.
+        sender = turn * (STREAMS // ROOMS if JOINED else 1) % STREAMS
+        await post(connection, cmd="message", udid=udid(sender), text=f"at {time.time():.6f}")
         expected += STREAMS // ROOMS
     end = time.time() + 20
     while seen < expected and time.time() < end:

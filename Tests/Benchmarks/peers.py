@@ -1,0 +1,70 @@
+"""Two client libraries from PyPI against the gateways that the relay is measured against: they keep no queue."""
+import os, subprocess, sys, tempfile
+
+import bench, drain
+
+AIOAPNS, PUSHJACK = "4.0", "1.6.0"
+# Fewer than through the relay, which is much faster.
+HTTP2_PUSHES = 10_000
+RUNS = min(bench.RUNS, 3)
+
+
+def install(folder):
+    """A Python that has both libraries, or None."""
+    commands = (
+        [sys.executable, "-m", "venv", folder + "/venv"],
+        [folder + "/venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1",
+         f"aioapns=={AIOAPNS}", f"pushjack=={PUSHJACK}"],
+    )
+    for command in commands:
+        ran = subprocess.run(command, capture_output=True, text=True)
+        if ran.returncode != 0:
+            said = (ran.stderr.strip() or ran.stdout.strip() or "no reason given").splitlines()
+            print(f"  peers are left out: {said[-1]}", flush=True)
+            return None
+    return folder + "/venv/bin/python"
+
+
+def run(python, program, *arguments):
+    path = os.path.join(os.path.dirname(__file__), program)
+    ran = subprocess.run([python, path, *map(str, arguments)], capture_output=True, text=True)
+    if ran.returncode != 0:
+        sys.exit(f"{program} failed:\n{ran.stderr}")
+    return ran.stdout
+
+
+def aioapns(python, folder, credentials):
+    """Pushes per second, of each run."""
+    with drain.nghttpd(folder, credentials) as port:
+        return [
+            float(run(
+                python, "peer_aioapns.py", port, credentials + "/ca.pem", credentials + "/client.pem", drain.DEVICE,
+                HTTP2_PUSHES))
+            for _ in range(RUNS)]
+
+
+def pushjack(python, folder, credentials):
+    """Pushes per second, of each run, and what was lost and came twice."""
+    found, counts = [], []
+    sink = drain.Sink(folder, credentials)
+    for _ in range(RUNS):
+        # It says nothing by itself: pushes may be lost, which is not waited for.
+        sink.tell("expect 0")
+        run(python, "peer_pushjack.py", sink.port, credentials + "/client.pem", drain.PUSHES)
+        times = sink.times(folder + "/times").values()
+        found.append(len(times) / (max(times) - min(times)) * 1e9)
+        counts.append((drain.PUSHES - len(times), sink.counted()[1]))
+    sink.end()
+    return found, counts
+
+
+def measure():
+    print("peers", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        if not (python := install(folder)):
+            return
+        credentials = bench.make_credentials(folder)
+        bench.row(f"for comparison: aioapns {AIOAPNS}, HTTP/2, no queue", aioapns(python, folder, credentials), "/s")
+        found, counts = pushjack(python, folder, credentials)
+        bench.row(f"for comparison: pushjack {PUSHJACK}, binary, no queue", found, "/s")
+        drain.row_of_losses(f"pushjack {PUSHJACK}", counts)
