@@ -16,24 +16,56 @@ final class BatchingWriter: Sendable {
     /// The part of its time that goes to work behind the answers while somebody waits for an answer: one in so many.
     private static let share = 8
 
+    /// Who waits for an operation. Each has transactions of its own, so that nobody waits for those of another.
+    enum Urgency: Sendable, CaseIterable {
+        /// Somebody waits for an answer.
+        case answer
+        /// The queue's own: leases, verdicts.
+        case upkeep
+        /// Nobody waits for it: it is done when nothing else is to be done, and in a small part of the time when there is. It
+        /// takes milliseconds at the most.
+        case behind
+    }
+
     private struct Operation: Sendable {
         /// Whether what it writes has to be on the disk before its result is told.
         let isDurable: Bool
-        /// Whether somebody waits for an answer.
-        let isAnswer: Bool
         /// Runs inside the transaction; what it returns is called after the commit.
         let run: @Sendable (Database) throws -> @Sendable () -> Void
         let fail: @Sendable (ChatError) -> Void
     }
 
     private struct Waiting {
-        var operations: [Operation] = []
-        /// Steps of work that nobody waits for.
-        var behind = Line()
+        var lines: [Urgency: Line] = [:]
         /// A drain is under way or scheduled on the writer's queue.
         var isScheduled = false
         /// A drain for what lies behind has been put off.
-        var isAwaited = false
+        var isPutOff = false
+
+        func count(_ urgency: Urgency) -> Int { lines[urgency]?.count ?? 0 }
+
+        mutating func next(_ urgency: Urgency, _ most: Int) -> [Operation] { lines[urgency]?.next(most) ?? [] }
+
+        /// What is to happen after a drain.
+        /// - Parameter isPaused: nothing is done of what lies behind now.
+        mutating func drained(isPaused: Bool) -> Continuation {
+            isScheduled = count(.answer) + count(.upkeep) > 0 || (count(.behind) > 0 && !isPaused)
+            if isScheduled { return .again }
+            guard count(.behind) > 0, !isPutOff else { return .none }
+            isPutOff = true
+            return .later
+        }
+
+        /// To be called when a drain is wanted.
+        /// - Returns: whether it has to be scheduled.
+        mutating func schedule() -> Bool {
+            defer { isScheduled = true }
+            return !isScheduled
+        }
+    }
+
+    private enum Continuation {
+        case none, again, later
     }
 
     /// All of the time while nobody waits for an answer, and a share of it while somebody does: also in the moments between
@@ -116,13 +148,12 @@ final class BatchingWriter: Sendable {
     /// Returns once what `body` wrote is on disk.
     /// - Parameter durably: false for what a power cut may undo: it is in the file, and goes to the disk with the next commit
     ///   that has to.
-    /// - Parameter isAnswer: whether somebody waits for an answer; else it takes no time from what lies behind the answers.
     func perform<Value: Sendable>(
-        durably isDurable: Bool = true, forAnswer isAnswer: Bool = true,
+        durably isDurable: Bool = true, _ urgency: Urgency = .answer,
         _ body: @escaping @Sendable (Database) throws -> Value
     ) async throws(ChatError) -> Value {
         let result: Result<Value, ChatError> = await withCheckedContinuation { continuation in
-            let accepted = enqueue(durably: isDurable, forAnswer: isAnswer) { db in
+            let accepted = enqueue(durably: isDurable, urgency) { db in
                 let value = try body(db)
                 return { continuation.resume(returning: .success(value)) }
             } onFailure: {
@@ -136,21 +167,15 @@ final class BatchingWriter: Sendable {
     }
 
     /// Puts an operation in line without waiting for it. False, with nothing done, when the line is full.
-    /// - Parameter isBehind: nobody waits for it: it is done when nothing else is to be done, and in a small part of the time
-    ///   when there is. It takes milliseconds at the most.
     func enqueue(
-        behind isBehind: Bool = false, durably isDurable: Bool = true, forAnswer isAnswer: Bool = true,
+        durably isDurable: Bool = true, _ urgency: Urgency = .answer,
         _ run: @escaping @Sendable (Database) throws -> @Sendable () -> Void,
         onFailure: @escaping @Sendable (ChatError) -> Void
     ) -> Bool {
         let (accepted, mustSchedule) = waiting.withLock { waiting -> (Bool, Bool) in
-            let operation = Operation(isDurable: isDurable, isAnswer: isAnswer, run: run, fail: onFailure)
-            guard (isBehind ? waiting.behind.count : waiting.operations.count) < Self.waitingLimit else {
-                return (false, false)
-            }
-            if isBehind { waiting.behind.append(operation) } else { waiting.operations.append(operation) }
-            defer { waiting.isScheduled = true }
-            return (true, !waiting.isScheduled)
+            guard waiting.count(urgency) < Self.waitingLimit else { return (false, false) }
+            waiting.lines[urgency, default: Line()].append(Operation(isDurable: isDurable, run: run, fail: onFailure))
+            return (true, waiting.schedule())
         }
         if mustSchedule { schedule() }
         return accepted
@@ -160,48 +185,45 @@ final class BatchingWriter: Sendable {
         pool.asyncWriteWithoutTransaction { db in self.drain(db) }
     }
 
-    /// One batch and perhaps some steps of what lies behind, then the queue is given up, so that other users of the writing
-    /// connection get their turn.
+    /// One batch of each line, then the queue is given up, so that other users of the writing connection get their turn.
     private func drain(_ db: Database) {
         let (pause, most) = allowance.withLock { ($0.wait(at: .now), $0.steps) }
-        let (batch, steps) = waiting.withLock { waiting in
-            let batch = Array(waiting.operations.prefix(Self.batchLimit))
-            waiting.operations.removeFirst(batch.count)
-            return (batch, pause == nil ? waiting.behind.next(most) : [])
+        let (answers, upkeep, steps) = waiting.withLock { waiting in
+            (
+                waiting.next(.answer, Self.batchLimit), waiting.next(.upkeep, Self.batchLimit),
+                pause == nil ? waiting.next(.behind, most) : []
+            )
         }
-        if !batch.isEmpty {
-            commit(batch, db)
-            if batch.contains(where: \.isAnswer) { allowance.withLock { $0.hadBatch(at: .now) } }
+        if !answers.isEmpty {
+            commit(answers, db)
+            allowance.withLock { $0.hadBatch(at: .now) }
         }
+        commit(upkeep, db)
         if !steps.isEmpty {
             let begin = ContinuousClock.now
             commit(steps, db)
             allowance.withLock { $0.hadSteps(steps.count, from: begin, to: .now) }
         }
-        let (mustContinue, mustComeAgain) = waiting.withLock { waiting in
-            let isPaused = waiting.operations.isEmpty && pause != nil
-            waiting.isScheduled = !waiting.operations.isEmpty || (waiting.behind.count > 0 && !isPaused)
-            defer { if isPaused, waiting.behind.count > 0 { waiting.isAwaited = true } }
-            return (waiting.isScheduled, isPaused && waiting.behind.count > 0 && !waiting.isAwaited)
+        switch waiting.withLock({ $0.drained(isPaused: pause != nil) }) {
+        case .none: break
+        case .again: schedule()
+        case .later: schedule(after: pause ?? .zero)
         }
-        if mustComeAgain, let pause {
-            DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(Int(pause / .nanoseconds(1)))) { [self] in
-                let mustSchedule = waiting.withLock { waiting in
-                    waiting.isAwaited = false
-                    defer { waiting.isScheduled = true }
-                    return !waiting.isScheduled
-                }
-                if mustSchedule { schedule() }
-            }
-        }
-        if mustContinue { schedule() }
     }
 
-    private func takeAll() -> [Operation] {
-        waiting.withLock { waiting in
-            defer { waiting.operations = [] }
-            return waiting.operations
+    private func schedule(after pause: Duration) {
+        DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(Int(pause / .nanoseconds(1)))) { [self] in
+            let mustSchedule = waiting.withLock { waiting in
+                waiting.isPutOff = false
+                return waiting.schedule()
+            }
+            if mustSchedule { schedule() }
         }
+    }
+
+    /// All but what lies behind.
+    private func takeAll() -> [Operation] {
+        waiting.withLock { waiting in waiting.next(.answer, .max) + waiting.next(.upkeep, .max) }
     }
 
     /// Whether the next commit is to wait for the disk.

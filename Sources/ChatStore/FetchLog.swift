@@ -41,7 +41,7 @@ extension SQLiteStore {
         for start in stride(from: 0, to: all.count, by: Self.fetchStep) {
             let some = all[start..<min(start + Self.fetchStep, all.count)]
             do throws(ChatError) {
-                try await writer.perform(durably: false, forAnswer: false) { db in
+                try await writer.perform(durably: false, .upkeep) { db in
                     // Not what was fetched in the room before this one.
                     let update = try db.cachedStatement(
                         sql: """

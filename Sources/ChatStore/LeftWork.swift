@@ -59,7 +59,7 @@ extension SQLiteStore {
     }
 
     private func nextStep(of work: LeftWork) {
-        let accepted = writer.enqueue(behind: true) { [self] db in
+        let accepted = writer.enqueue(.behind) { [self] db in
             let step = try work.step(now: clock(), settings(), db)
             return { [self] in
                 finished(step)

@@ -13,7 +13,7 @@ extension SQLiteStore: PushQueue {
     /// Where pushes have no ids, what is marked as written need not be on the disk before it is: should a power cut undo that,
     /// it is sent again, as it would be if it stood there. An id has to be the same then.
     package func lease(app: AppName, for slot: ConnectionSlot) async throws(ChatError) -> Lease {
-        let (lease, refused) = try await writer.perform(durably: slot.namesPushes, forAnswer: false) { [self] db in
+        let (lease, refused) = try await writer.perform(durably: slot.namesPushes, .upkeep) { [self] db in
             let now = clock()
             try promote(app: app, now: now, db)
             var screening = LeaseScreening(slot: slot, now: now, isHurried: writer.isAnswering)

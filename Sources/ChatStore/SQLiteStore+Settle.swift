@@ -6,7 +6,7 @@ extension SQLiteStore {
         guard !verdicts.isEmpty else { return [] }
         var settlements: [Settlement] = []
         for part in Self.parts(of: verdicts) {
-            let (done, endings) = try await writer.perform(forAnswer: false) { [self] db in
+            let (done, endings) = try await writer.perform(.upkeep) { [self] db in
                 let now = clock()
                 var endings: [Ending] = []
                 let done = try part.map { try settle($0, now: now, &endings, db) }

@@ -273,6 +273,28 @@ import Testing
         try await running.value
     }
 
+    @Test("Who leaves hears nothing more at once, however many streams have just opened", .timeLimit(.minutes(1)))
+    func leavesAmongMany() async throws {
+        let feed = FakeFeed()
+        let hub = EventHub(feed: feed, most: 10_000, logger: LogRecorder().logger)
+        let many = (0..<5000).map { MemberID(stored: String(100_000 + $0)) }
+        for member in many { feed.enter(member, Self.room) }
+        let place = try await feed.place(of: many[0])
+        _ = feed.takeRoomChanges()
+        let running = Task { try await hub.run() }
+        var tickets = try many.map { try hub.enter($0, place) {} }
+        feed.leave(many[4000])
+        while tickets[4000].stream.end == nil { await tickets[4000].stream.wait() }
+        // Not in its turn, behind those that are looked at one after another because they have just opened.
+        #expect(feed.lookups < many.count)
+        #expect(tickets[4000].stream.end == .left)
+        #expect(tickets.count { $0.stream.end != nil } == 1)
+        tickets = []
+        #expect(hub.count == 0)
+        running.cancel()
+        try await running.value
+    }
+
     @Test("No more streams than there may be")
     func most() async throws {
         let feed = FakeFeed()

@@ -19,8 +19,8 @@ final class EventHub: Service {
     private static let tick = Duration.seconds(1)
     /// Silence after which a stream gets a sign of life: proxies close what is silent for a minute.
     private static let heartbeat = Duration.seconds(15)
-    /// Members that are looked up at a tick, after another process has written.
-    private static let checksATick = 500
+    /// Members that are looked up at a tick, where only chance would have it that they have gone.
+    private static let checksATick = 2000
 
     private struct State {
         var rooms: [SecretCode: EventRoom] = [:]
@@ -30,8 +30,21 @@ final class EventHub: Service {
         var unread: Set<SecretCode> = []
         /// Rooms whose members are to be counted.
         var uncounted: Set<SecretCode> = []
-        /// Streams whose member may have gone.
-        var unchecked: [EventStream] = []
+        /// Streams whose member has joined or left something.
+        var changed: Set<EventStream> = []
+        /// Streams whose member may have gone: they have just opened, or another process has written.
+        var unchecked: Set<EventStream> = []
+
+        mutating func takeChanged() -> [EventStream] {
+            defer { changed = [] }
+            return Array(changed)
+        }
+
+        mutating func takeUnchecked(_ most: Int) -> [EventStream] {
+            let some = Array(unchecked.prefix(most))
+            unchecked.subtract(some)
+            return some
+        }
     }
 
     /// What a stream is to write next.
@@ -86,7 +99,7 @@ final class EventHub: Service {
             state.rooms[place.code, default: EventRoom(last: place.last)].enter(stream)
             // What has come between the look-up of the place and now was announced too early, also that the member has left.
             state.unread.insert(place.code)
-            state.unchecked.append(stream)
+            state.unchecked.insert(stream)
             if state.rooms[place.code]?.members == nil { state.uncounted.insert(place.code) }
             return nil
         }
@@ -99,6 +112,8 @@ final class EventHub: Service {
         state.withLock { state in
             guard let index = state.members[stream.member]?.firstIndex(of: stream) else { return }
             state.count -= 1
+            state.changed.remove(stream)
+            state.unchecked.remove(stream)
             state.members[stream.member]?.remove(at: index)
             if state.members[stream.member]?.isEmpty == true { state.members[stream.member] = nil }
             state.rooms[stream.room]?.leave(stream)
@@ -153,15 +168,15 @@ final class EventHub: Service {
             state.uncounted.formUnion(
                 changes.isUnknown ? Set(state.rooms.keys) : changes.memberships.filter { state.rooms[$0] != nil })
             if changes.isUnknown {
-                state.unchecked = state.rooms.values.flatMap(\.streams)
+                state.unchecked = Set(state.rooms.values.flatMap(\.streams))
             } else {
-                state.unchecked += changes.members.flatMap { state.members[$0] ?? [] }
+                state.changed.formUnion(changes.members.flatMap { state.members[$0] ?? [] })
             }
             let unread = state.unread.union(changes.isUnknown ? Set(state.rooms.keys) : changes.messages)
             state.unread = []
             return unread.compactMap { code in state.rooms[code].map { (code, $0.last) } }
         }
-        if !changes.members.isEmpty { await checkMembers() }
+        await checkMembers(state.withLock { $0.takeChanged() })
         for (code, last) in rooms { await read(code, after: last) }
     }
 
@@ -195,7 +210,7 @@ final class EventHub: Service {
             return (state.uncounted, state.members.values.flatMap { $0 }, !state.unread.isEmpty)
         }
         if hasUnread { bell.continuation.yield() }
-        await checkMembers()
+        await checkMembers(state.withLock { $0.takeChanged() + $0.takeUnchecked(Self.checksATick) })
         for code in uncounted {
             let count: Int
             do throws(ChatError) {
@@ -223,12 +238,7 @@ final class EventHub: Service {
     }
 
     /// Ends the streams of who is not in their room any more.
-    private func checkMembers() async {
-        let streams = state.withLock { state in
-            let some = Array(state.unchecked.prefix(Self.checksATick))
-            state.unchecked.removeFirst(some.count)
-            return some
-        }
+    private func checkMembers(_ streams: [EventStream]) async {
         for stream in streams {
             do throws(ChatError) {
                 if try await feed.place(of: stream.member).code != stream.room { stream.end(.left) }
@@ -236,7 +246,7 @@ final class EventHub: Service {
                 if error.code == .notJoined {
                     stream.end(.left)
                 } else {
-                    state.withLock { $0.unchecked.append(stream) }
+                    state.withLock { _ = $0.changed.insert(stream) }
                 }
             }
         }

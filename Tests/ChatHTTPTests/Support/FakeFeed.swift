@@ -12,6 +12,8 @@ final class FakeFeed: RoomFeed {
         var isBroken = false
         /// Messages that were read, and reads that failed.
         var read = 0
+        /// Members that were looked up.
+        var lookups = 0
         var failures = 0
     }
 
@@ -19,6 +21,7 @@ final class FakeFeed: RoomFeed {
     private let bell = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
 
     var read: Int { state.withLock { $0.read } }
+    var lookups: Int { state.withLock { $0.lookups } }
     var failures: Int { state.withLock { $0.failures } }
 
     func enter(_ member: MemberID, _ code: SecretCode) {
@@ -61,8 +64,9 @@ final class FakeFeed: RoomFeed {
     }
 
     func place(of member: MemberID) async throws(ChatError) -> RoomPlace {
-        let place = state.withLock { state in
-            state.places[member].map { ($0, state.messages[$0]?.last?.id ?? 0) }
+        let place = state.withLock { state -> (SecretCode, MessageID)? in
+            state.lookups += 1
+            return state.places[member].map { ($0, state.messages[$0]?.last?.id ?? 0) }
         }
         guard let place else { throw .notJoined() }
         return RoomPlace(code: place.0, historyFrom: 0, last: place.1)

@@ -1,0 +1,106 @@
+import ChatDomain
+import Testing
+
+@testable import ChatStore
+
+@Suite("What is for very many lets the others pass")
+struct LaneTests {
+    let bench: QueueBench
+
+    init() throws {
+        bench = try QueueBench()
+    }
+
+    private func lease(_ first: UInt32, room: Int) async throws -> [Int64] {
+        try await bench.lease(StoreFixture.slot(first: first, room: room)).pushes.map(\.entry)
+    }
+
+    private func mark(_ entries: ClosedRange<Int>) throws {
+        _ = try bench.fixture.query(
+            "UPDATE push_queue SET bulk = 1 WHERE message_id BETWEEN ? AND ?", [entries.lowerBound, entries.upperBound])
+    }
+
+    @Test("The others go first; what is for many has its turn after a lease that did not come to it")
+    func turns() async throws {
+        try bench.insert(10)
+        try mark(1...5)
+        #expect(try await lease(1, room: 2) == [6, 7])
+        #expect(try await lease(3, room: 2) == [1, 2])
+        #expect(try await lease(5, room: 2) == [8, 9])
+        #expect(try await lease(7, room: 2) == [3, 4])
+        // The lease comes to both: nobody is owed a turn, and who comes then goes first.
+        #expect(try await lease(9, room: 2) == [10, 5])
+        try bench.insert(2)
+        try mark(11...11)
+        #expect(try await lease(11, room: 1) == [12])
+        #expect(try await lease(12, room: 1) == [11])
+    }
+
+    @Test("What has made trouble has its turn, too, however much there is for many")
+    func trouble() async throws {
+        try bench.insert(9)
+        try mark(2...9)
+        _ = try bench.fixture.query("UPDATE push_queue SET refused = 1 WHERE message_id = 1")
+        #expect(try await lease(1, room: 2) == [2, 3])
+        #expect(try await lease(3, room: 2) == [1])
+        #expect(try await lease(4, room: 9) == [4, 5, 6, 7, 8, 9])
+    }
+
+    @Test("While somebody waits for an answer, a lease takes few of those for many, and all of the others")
+    func hurry() async throws {
+        let few = LeaseScreening.hurriedBulk
+        try bench.insert(2 * few + 50)
+        try mark(1...(2 * few))
+        var count = 0
+        // A test that is held up comes too late for it, and tries again.
+        for _ in 0..<50 where count != few {
+            _ = try bench.fixture.query("UPDATE push_queue SET state = 'pending'")
+            // With the second answer it is known of the first.
+            for number in 1...2 { try await bench.store.join(StoreFixture.join(number)) }
+            count = try await lease(1, room: 2 * few + 50).count
+        }
+        #expect(count == few)
+        // And then nobody has asked for anything for a while.
+        while bench.store.writer.isAnswering { await Task.yield() }
+        #expect(try await lease(1000, room: 2 * few + 50).count == few + 50)
+    }
+
+    @Test(
+        "A message to a large room, and a notification to many, is for very many; to a small room, or to few, it is not"
+    )
+    func whoIsMany() async throws {
+        let many = Fanout.small + 1
+        for number in 0...many { try await bench.store.join(StoreFixture.join(number, "crowd")) }
+        for number in 1000...1001 { try await bench.store.join(StoreFixture.join(number, "kitchen")) }
+        _ = try await bench.store.post(StoreFixture.post(1000, "to one"))
+        _ = try await bench.store.post(StoreFixture.post(0, "to many"))
+        while try bench.fixture.value("SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL") > 0 {
+            try await Task.sleep(for: .milliseconds(5))
+        }
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE bulk = 0") == 1)
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE bulk = 1") == many)
+    }
+
+    @Test("A verdict on very many is written down in pieces, each entry once")
+    func pieces() async throws {
+        try bench.insert(2500)
+        _ = try await bench.lease(StoreFixture.slot(room: 3000))
+        let settlements = try await bench.store.settle([
+            Verdict(connection: ConnectionEpoch(1), identifiers: 1...10, outcome: .rejected(reason: "BadTopic")),
+            Verdict(connection: ConnectionEpoch(1), identifiers: 1...2500, outcome: .accepted),
+        ])
+        #expect(settlements.map(\.verdict.identifiers) == [1...10, 1...990, 991...1990, 1991...2500])
+        #expect(settlements.map(\.count) == [10, 980, 1000, 510])
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE state = 'sent'") == 2490)
+        #expect(bench.store.outcomes().map(\.total).sorted() == [10, 2490])
+    }
+
+    @Test("The end of the numbers is no trouble")
+    func lastNumber() async throws {
+        let settlements = try await bench.store.settle([
+            Verdict(
+                connection: ConnectionEpoch(1), identifiers: (UInt32.max - 1500)...UInt32.max, outcome: .accepted)
+        ])
+        #expect(settlements.map(\.count) == [0, 0])
+    }
+}

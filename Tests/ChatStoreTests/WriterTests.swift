@@ -1,0 +1,117 @@
+import ChatDomain
+import Foundation
+import GRDB
+import Synchronization
+import Testing
+
+@testable import ChatStore
+
+@Suite("The writer")
+struct WriterTests {
+    let fixture: StoreFixture
+    let store: SQLiteStore
+
+    init() throws {
+        fixture = try StoreFixture()
+        store = try fixture.open()
+    }
+
+    /// Holds the writing connection until it is let go.
+    private func hold() async -> DispatchSemaphore {
+        let end = DispatchSemaphore(value: 0)
+        await withCheckedContinuation { begun in
+            store.pool.asyncWriteWithoutTransaction { _ in
+                begun.resume()
+                end.wait()
+            }
+        }
+        return end
+    }
+
+    @Test("An answer does not share its transaction with what only the queue needs, and goes first")
+    func order() async throws {
+        let held = await hold()
+        let order = Mutex<[String]>([])
+        let done = AsyncStream.makeStream(of: Void.self)
+        func put(_ name: String, _ urgency: BatchingWriter.Urgency) {
+            let accepted = store.writer.enqueue(urgency) { db in
+                let transaction = try Int.fetchOne(db, sql: "SELECT count(*) FROM feedback") ?? 0
+                try db.execute(sql: "INSERT INTO feedback (app, device_token, time_reported) VALUES ('a', 'b', 'c')")
+                order.withLock { $0.append("\(name) after \(transaction)") }
+                return {
+                    order.withLock { $0.append("\(name) is told") }
+                    done.continuation.yield()
+                }
+            } onFailure: { error in
+                Issue.record(error)
+                done.continuation.yield()
+            }
+            #expect(accepted)
+        }
+        put("step", .behind)
+        put("lease", .upkeep)
+        put("first", .answer)
+        put("verdict", .upkeep)
+        put("second", .answer)
+        held.signal()
+        var count = 0
+        for await _ in done.stream {
+            count += 1
+            if count == 5 { break }
+        }
+        #expect(
+            order.withLock { $0 } == [
+                "first after 0", "second after 1", "first is told", "second is told",
+                "lease after 2", "verdict after 3", "lease is told", "verdict is told",
+                "step after 4", "step is told",
+            ])
+    }
+
+    @Test("A write-ahead log is moved beside the writer, does not grow without end, and nothing is lost")
+    func checkpoints() async throws {
+        let text = String(repeating: "x", count: 100_000)
+        func size(_ suffix: String) -> Int {
+            (try? FileManager.default.attributesOfItem(atPath: fixture.path + suffix)[.size] as? Int) ?? 0
+        }
+        // Two hundred megabytes, of which the log may keep less than half.
+        for number in 0..<2000 {
+            try await store.writer.perform(durably: false) { db in
+                try db.execute(
+                    sql: "INSERT INTO messages (secret_code, udid, nickname, text) VALUES ('r', 'u', ?, ?)",
+                    arguments: ["\(number)", text])
+            }
+        }
+        #expect(size("-wal") < DatabaseFile.journalSize + (8 << 20))
+        #expect(size("") > 100 << 20)
+        #expect(try fixture.value("SELECT count(*) FROM messages WHERE length(text) = 100000") == 2000)
+        try store.close()
+        #expect(size("-wal") == 0)
+        #expect(try fixture.query("PRAGMA integrity_check").map { $0[0] as String } == ["ok"])
+        #expect(try fixture.value("SELECT count(*) FROM messages") == 2000)
+    }
+
+    @Test("What cannot be moved, because somebody reads an older state, is moved later")
+    func slowReader() async throws {
+        let pool = try DatabasePool(path: fixture.path)
+        let text = String(repeating: "x", count: 100_000)
+        func write(_ count: Int) async throws {
+            for _ in 0..<count {
+                try await store.writer.perform(durably: false) { db in
+                    try db.execute(
+                        sql: "INSERT INTO messages (secret_code, udid, nickname, text) VALUES ('r', 'u', 'n', ?)",
+                        arguments: [text])
+                }
+            }
+        }
+        try await write(1)
+        let snapshot = try pool.makeSnapshot()
+        #expect(try await snapshot.read { try Int.fetchOne($0, sql: "SELECT count(*) FROM messages") } == 1)
+        try await write(300)
+        #expect(try await snapshot.read { try Int.fetchOne($0, sql: "SELECT count(*) FROM messages") } == 1)
+        try snapshot.close()
+        try await write(100)
+        try pool.close()
+        try store.close()
+        #expect(try fixture.value("SELECT count(*) FROM messages") == 401)
+    }
+}
