@@ -51,21 +51,15 @@ package struct Dispatcher: Service {
 
     /// Queue to gateway, each time the bell rings.
     private func dispatch(_ rings: AsyncStream<Void>, _ bell: AsyncStream<Void>.Continuation) async {
-        let arrivals = queue.arrivals()
-        await withTaskGroup(of: Void.self) { group in
-            group.addTask {
-                for await _ in arrivals { bell.yield() }
-            }
-            bell.yield()
-            var alarm: Task<Void, any Error>?
-            for await _ in rings {
-                guard await empty() else { break }
-                alarm?.cancel()
-                alarm = await ring(bell)
-            }
+        queue.announceArrivals(to: bell)
+        bell.yield()
+        var alarm: Task<Void, any Error>?
+        for await _ in rings {
+            guard await empty() else { break }
             alarm?.cancel()
-            group.cancelAll()
+            alarm = await ring(bell)
         }
+        alarm?.cancel()
     }
 
     /// Sends until nothing is due.

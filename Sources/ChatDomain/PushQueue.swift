@@ -76,9 +76,17 @@ package protocol PushQueue: Sendable {
     func recover() async throws(ChatError) -> Recovery
     /// When the next entry of the app that waits for its `not_before` is due; nil if none waits.
     func nextDue(app: AppName) async throws(ChatError) -> Timestamp?
-    /// An endless sequence that yields whenever a commit, ours or another process's, may have added due entries.
-    /// Yields are merged while nobody looks.
-    func arrivals() -> AsyncStream<Void>
+    /// Rings a bell, as long as it is there, whenever a commit, ours or another process's, may have added due entries.
+    func announceArrivals(to bell: AsyncStream<Void>.Continuation)
+}
+
+extension PushQueue {
+    /// An endless sequence that yields whenever there may be due entries. Yields are merged while nobody looks.
+    package func arrivals() -> AsyncStream<Void> {
+        let (rings, bell) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+        announceArrivals(to: bell)
+        return rings
+    }
 }
 
 /// What an earlier process left behind.

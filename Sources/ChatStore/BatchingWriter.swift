@@ -148,14 +148,19 @@ final class BatchingWriter: Sendable {
     /// Returns once what `body` wrote is on disk.
     /// - Parameter durably: false for what a power cut may undo: it is in the file, and goes to the disk with the next commit
     ///   that has to.
+    /// - Parameter committed: called on the writer's thread as soon as it is on disk; quick, and before the caller goes on.
     func perform<Value: Sendable>(
         durably isDurable: Bool = true, _ urgency: Urgency = .answer,
-        _ body: @escaping @Sendable (Database) throws -> Value
+        _ body: @escaping @Sendable (Database) throws -> Value,
+        committed: @escaping @Sendable (Value) -> Void = { _ in }
     ) async throws(ChatError) -> Value {
         let result: Result<Value, ChatError> = await withCheckedContinuation { continuation in
             let accepted = enqueue(durably: isDurable, urgency) { db in
                 let value = try body(db)
-                return { continuation.resume(returning: .success(value)) }
+                return {
+                    committed(value)
+                    continuation.resume(returning: .success(value))
+                }
             } onFailure: {
                 continuation.resume(returning: .failure($0))
             }

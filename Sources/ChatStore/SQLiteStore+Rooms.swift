@@ -74,8 +74,12 @@ extension SQLiteStore: RoomStore {
     }
 
     package func post(_ request: PostRequest) async throws(ChatError) -> PostReceipt {
-        let (receipt, room, hasMore) = try await writer.perform { [self] db in try insert(request, db) }
-        if receipt.queued > 0 { announceArrivals() }
+        let (receipt, room, hasMore) = try await writer.perform { [self] db in
+            try insert(request, db)
+        } committed: { [self] receipt, _, _ in
+            // The gateway waits for nothing else.
+            if receipt.queued > 0 { announceArrivals() }
+        }
         changes.message(in: room)
         if hasMore { continueWork(.message(receipt.message)) }
         return receipt

@@ -92,14 +92,12 @@ package final class SQLiteStore: Sendable {
         }
     }
 
-    /// See ``PushQueue/arrivals()``.
-    package func arrivals() -> AsyncStream<Void> {
+    /// See ``PushQueue/announceArrivals(to:)``.
+    package func announceArrivals(to bell: AsyncStream<Void>.Continuation) {
         let number = nextSubscriber.add(1, ordering: .relaxed).newValue
-        return AsyncStream(bufferingPolicy: .bufferingNewest(1)) { continuation in
-            subscribers.withLock { $0[number] = continuation }
-            continuation.onTermination = { [weak self] _ in
-                self?.subscribers.withLock { $0[number] = nil }
-            }
+        subscribers.withLock { $0[number] = bell }
+        bell.onTermination = { [weak self] _ in
+            self?.subscribers.withLock { $0[number] = nil }
         }
     }
 

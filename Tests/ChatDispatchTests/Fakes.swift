@@ -15,14 +15,14 @@ final class FakeQueue: PushQueue {
     }
 
     let state = Mutex(State())
-    private let stream = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+    private let bell = Mutex<AsyncStream<Void>.Continuation?>(nil)
 
     func tell(_ lease: Result<Lease, ChatError>...) {
         state.withLock { $0.leases += lease }
     }
 
     func ring() {
-        stream.continuation.yield()
+        _ = bell.withLock { $0?.yield() }
     }
 
     func lease(app: AppName, for slot: ConnectionSlot) async throws(ChatError) -> Lease {
@@ -57,7 +57,9 @@ final class FakeQueue: PushQueue {
         state.withLock { $0.due.isEmpty ? nil : $0.due.removeFirst() }
     }
 
-    func arrivals() -> AsyncStream<Void> { stream.stream }
+    func announceArrivals(to bell: AsyncStream<Void>.Continuation) {
+        self.bell.withLock { $0 = bell }
+    }
 }
 
 /// A gateway with slots and verdicts by order.

@@ -126,12 +126,10 @@ actor DirectQueue: PushQueue {
         }.min()
     }
 
-    /// Yields at once, and with every change.
-    nonisolated func arrivals() -> AsyncStream<Void> {
-        let (stream, listener) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
-        listener.yield()
-        listeners.withLock { $0.append(listener) }
-        return stream
+    /// Rings at once, and with every change.
+    nonisolated func announceArrivals(to bell: AsyncStream<Void>.Continuation) {
+        bell.yield()
+        listeners.withLock { $0.append(bell) }
     }
 
     private func tell() {
