@@ -7,6 +7,9 @@ import ServiceLifecycle
 /// Woken by the commit that brings entries. What cannot be done now (the disk is full, the gateway is down) is tried
 /// again until it can; the queue's rows say where everything stands.
 package struct Dispatcher: Service {
+    /// Entries whose verdicts are recorded in one transaction: some milliseconds.
+    private static let recordedAtOnce: UInt32 = 1000
+
     private let app: AppName
     private let queue: any PushQueue
     private let gateway: any PushGateway
@@ -101,16 +104,22 @@ package struct Dispatcher: Service {
     /// Gateway to queue.
     private func record() async {
         while let verdicts = await gateway.verdicts() {
-            var patience = Patience()
-            while true {
-                do throws(ChatError) {
-                    let settlements = try await queue.settle(verdicts)
-                    log.settled(settlements)
-                    break
-                } catch {
-                    log.failed("outcomes could not be recorded", error, isFirst: patience.isFresh)
-                    guard await patience.pause() else { return }
-                }
+            for part in verdicts.parts(of: Self.recordedAtOnce) {
+                guard await record(part) else { return }
+            }
+        }
+    }
+
+    /// - Returns: false when the task was cancelled.
+    private func record(_ verdicts: [Verdict]) async -> Bool {
+        var patience = Patience()
+        while true {
+            do throws(ChatError) {
+                log.settled(try await queue.settle(verdicts))
+                return true
+            } catch {
+                log.failed("outcomes could not be recorded", error, isFirst: patience.isFresh)
+                guard await patience.pause() else { return false }
             }
         }
     }

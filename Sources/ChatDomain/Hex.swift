@@ -1,5 +1,5 @@
-/// Hexadecimal digits and bytes. Nothing here is generic: what is, is made for no type in particular where another module
-/// calls it, and these run for each push.
+/// Hexadecimal digits and bytes. Not generic, because generic code is not specialised for callers in other modules, and these
+/// run for each push.
 package enum Hex {
     static func isDigit(_ byte: UInt8) -> Bool { value(byte) != nil }
 
@@ -26,18 +26,18 @@ package enum Hex {
     /// The bytes of an even number of digits of either case; nil for anything else.
     package static func bytes(_ digits: UnsafeRawBufferPointer) -> [UInt8]? {
         guard digits.count.isMultiple(of: 2) else { return nil }
-        var isWell = true
+        var isValid = true
         let bytes = [UInt8](unsafeUninitializedCapacity: digits.count / 2) { storage, count in
             for index in 0..<digits.count / 2 {
                 guard let high = value(digits[2 * index]), let low = value(digits[2 * index + 1]) else {
-                    isWell = false
+                    isValid = false
                     return
                 }
                 storage[index] = high << 4 | low
                 count = index + 1
             }
         }
-        return isWell ? bytes : nil
+        return isValid ? bytes : nil
     }
 
     package static func bytes(_ digits: [UInt8]) -> [UInt8]? {

@@ -74,7 +74,8 @@ package struct ChatServer: Service {
         let chat = ChatAPI(
             store: store, settings: settings, resolveApp: resolveApp, sessions: sessions, rates: RateGate(now: clock),
             logger: logger)
-        hub = EventHub(feed: store, most: configuration.maximumConnections, logger: logger)
+        // What is left is for those who post.
+        hub = EventHub(feed: store, most: configuration.maximumConnections / 8 * 7, logger: logger)
         responder = Routes.build(
             api: chat, events: EventsAPI(feed: store, hub: hub, chat: chat, logger: logger),
             provider: ProviderAPI(

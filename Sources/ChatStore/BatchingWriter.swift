@@ -16,8 +16,8 @@ final class BatchingWriter: Sendable {
     /// The part of its time that goes to work behind the answers while somebody waits for an answer: one in so many.
     private static let share = 8
 
-    /// Who waits for an operation. Each has transactions of its own, so that nobody waits for those of another.
-    enum Urgency: Sendable, CaseIterable {
+    /// Who waits for an operation. Each has transactions of its own, so that no answer's commit carries another's work.
+    enum Urgency: Sendable {
         /// Somebody waits for an answer.
         case answer
         /// The queue's own: leases, verdicts.
@@ -36,22 +36,37 @@ final class BatchingWriter: Sendable {
     }
 
     private struct Waiting {
-        var lines: [Urgency: Line] = [:]
+        private var answers = Line()
+        private var upkeep = Line()
+        private var behind = Line()
         /// A drain is under way or scheduled on the writer's queue.
         var isScheduled = false
         /// A drain for what lies behind has been put off.
         var isPutOff = false
 
-        func count(_ urgency: Urgency) -> Int { lines[urgency]?.count ?? 0 }
-
-        mutating func next(_ urgency: Urgency, _ most: Int) -> [Operation] { lines[urgency]?.next(most) ?? [] }
+        subscript(urgency: Urgency) -> Line {
+            get {
+                switch urgency {
+                case .answer: answers
+                case .upkeep: upkeep
+                case .behind: behind
+                }
+            }
+            _modify {
+                switch urgency {
+                case .answer: yield &answers
+                case .upkeep: yield &upkeep
+                case .behind: yield &behind
+                }
+            }
+        }
 
         /// What is to happen after a drain.
         /// - Parameter isPaused: nothing is done of what lies behind now.
         mutating func drained(isPaused: Bool) -> Continuation {
-            isScheduled = count(.answer) + count(.upkeep) > 0 || (count(.behind) > 0 && !isPaused)
+            isScheduled = answers.count + upkeep.count > 0 || (behind.count > 0 && !isPaused)
             if isScheduled { return .again }
-            guard count(.behind) > 0, !isPutOff else { return .none }
+            guard behind.count > 0, !isPutOff else { return .none }
             isPutOff = true
             return .later
         }
@@ -73,8 +88,10 @@ final class BatchingWriter: Sendable {
     private struct Allowance {
         /// How long after a batch the next is expected.
         static let gap = Duration.milliseconds(10)
+        /// How long after it somebody still counts as waiting.
+        static let afterglow = Duration.milliseconds(100)
 
-        private var lastBatch = ContinuousClock.now - gap
+        private var lastBatch = ContinuousClock.now - afterglow
         /// Until then it has had its share.
         private var paidUntil = ContinuousClock.now
         /// What a step took lately.
@@ -91,7 +108,7 @@ final class BatchingWriter: Sendable {
         }
 
         /// Somebody waits for an answer, or did a moment ago.
-        var isAnswering: Bool { ContinuousClock.now - lastBatch < Self.gap * 10 }
+        var isAnswering: Bool { ContinuousClock.now - lastBatch < Self.afterglow }
 
         mutating func hadBatch(at now: ContinuousClock.Instant) {
             lastBatch = now
@@ -178,8 +195,8 @@ final class BatchingWriter: Sendable {
         onFailure: @escaping @Sendable (ChatError) -> Void
     ) -> Bool {
         let (accepted, mustSchedule) = waiting.withLock { waiting -> (Bool, Bool) in
-            guard waiting.count(urgency) < Self.waitingLimit else { return (false, false) }
-            waiting.lines[urgency, default: Line()].append(Operation(isDurable: isDurable, run: run, fail: onFailure))
+            guard waiting[urgency].count < Self.waitingLimit else { return (false, false) }
+            waiting[urgency].append(Operation(isDurable: isDurable, run: run, fail: onFailure))
             return (true, waiting.schedule())
         }
         if mustSchedule { schedule() }
@@ -193,27 +210,22 @@ final class BatchingWriter: Sendable {
     /// One batch of each line, then the queue is given up, so that other users of the writing connection get their turn.
     private func drain(_ db: Database) {
         let (pause, most) = allowance.withLock { ($0.wait(at: .now), $0.steps) }
-        let (answers, upkeep, steps) = waiting.withLock { waiting in
-            (
-                waiting.next(.answer, Self.batchLimit), waiting.next(.upkeep, Self.batchLimit),
-                pause == nil ? waiting.next(.behind, most) : []
-            )
-        }
-        if !answers.isEmpty {
-            commit(answers, db)
-            allowance.withLock { $0.hadBatch(at: .now) }
-        }
-        commit(upkeep, db)
-        if !steps.isEmpty {
+        if commit(next(.answer, Self.batchLimit), db) { allowance.withLock { $0.hadBatch(at: .now) } }
+        commit(next(.upkeep, Self.batchLimit), db)
+        if pause == nil {
             let begin = ContinuousClock.now
-            commit(steps, db)
-            allowance.withLock { $0.hadSteps(steps.count, from: begin, to: .now) }
+            let steps = next(.behind, most)
+            if commit(steps, db) { allowance.withLock { $0.hadSteps(steps.count, from: begin, to: .now) } }
         }
         switch waiting.withLock({ $0.drained(isPaused: pause != nil) }) {
         case .none: break
         case .again: schedule()
         case .later: schedule(after: pause ?? .zero)
         }
+    }
+
+    private func next(_ urgency: Urgency, _ most: Int) -> [Operation] {
+        waiting.withLock { $0[urgency].next(most) }
     }
 
     private func schedule(after pause: Duration) {
@@ -226,11 +238,6 @@ final class BatchingWriter: Sendable {
         }
     }
 
-    /// All but what lies behind.
-    private func takeAll() -> [Operation] {
-        waiting.withLock { waiting in waiting.next(.answer, .max) + waiting.next(.upkeep, .max) }
-    }
-
     /// Whether the next commit is to wait for the disk.
     private func setDurable(_ isDurable: Bool, _ db: Database) throws {
         try self.isDurable.withLock { now in
@@ -240,8 +247,10 @@ final class BatchingWriter: Sendable {
         }
     }
 
-    private func commit(_ batch: [Operation], _ db: Database) {
-        guard !batch.isEmpty else { return }
+    /// - Returns: whether there was anything to do.
+    @discardableResult
+    private func commit(_ batch: [Operation], _ db: Database) -> Bool {
+        guard !batch.isEmpty else { return false }
         do {
             try setDurable(batch.contains(where: \.isDurable), db)
             var finish: [@Sendable () -> Void] = []
@@ -261,11 +270,12 @@ final class BatchingWriter: Sendable {
         } catch {
             if batch.count > 1, !error.isOfTheDisk {
                 for operation in batch { commit([operation], db) }
-                return
+                return true
             }
             // Another process holds the lock: those in line have waited for it, too, and would do so again.
-            let others = error.isOfALock ? takeAll() : []
+            let others = error.isOfALock ? next(.answer, .max) + next(.upkeep, .max) : []
             for operation in batch + others { operation.fail(ChatError(storing: error)) }
         }
+        return true
     }
 }

@@ -1,4 +1,5 @@
 import Dispatch
+import Foundation
 import GRDB
 import GRDBSQLite
 import Synchronization
@@ -7,26 +8,29 @@ import Synchronization
 /// it is thousands of pages, and two ways to the disk.
 ///
 /// While writing goes on without a pause the log never comes to an end that is moved, and cannot begin anew; so above
-/// ``limit`` the writer moves the rest itself, which is little then.
+/// ``limit`` the writer moves the rest itself as soon as that is little.
 final class Checkpointer: Sendable {
     /// Pages that are new in the log until it is worth the while: four megabytes.
     static let step = 1000
-    /// Pages in the log at the most, but for what one transaction adds: ``DatabaseFile/journalSize``.
+    /// Pages in the log from which on the writer helps.
     static let limit = DatabaseFile.journalSize / 4096
+    /// Pages from which on the writer moves what there is, because this connection cannot keep up.
+    static let extreme = 4 * limit
 
     private let path: String
     private let queue = DispatchQueue(label: "pushchat.checkpoint")
     private let isUnderWay = Atomic(false)
     /// Pages of the log that have been moved.
     private let moved = Atomic(0)
-    /// Opened when it is needed first.
+    /// Opened when it is needed first. Of the queue alone.
     private let connection = Mutex<DatabaseQueue?>(nil)
 
     init(path: String) {
         self.path = path
     }
 
-    /// Takes the place of SQLite's own checkpoints after the commits of a connection, for which this object has to stay.
+    /// Takes the place of SQLite's own checkpoints after the commits of a connection, for which this object has to stay until
+    /// the connection is closed, or ``end(_:)``.
     func serve(_ db: Database) {
         let context = Unmanaged.passUnretained(self).toOpaque()
         sqlite3_wal_hook(
@@ -40,16 +44,26 @@ final class Checkpointer: Sendable {
             }, context)
     }
 
+    /// Leaves it to SQLite again, and waits for what is under way.
+    func end(_ db: Database) throws {
+        sqlite3_wal_autocheckpoint(db.sqliteConnection, Int32(Self.step))
+        try queue.sync {
+            try connection.withLock { connection in
+                try connection?.close()
+                connection = nil
+            }
+        }
+    }
+
     /// - Parameter pages: that the log has now.
     private func committed(_ pages: Int, _ writer: OpaquePointer) {
         // It has begun anew.
         if pages < moved.load(ordering: .relaxed) { moved.store(0, ordering: .relaxed) }
-        if pages >= Self.limit {
+        let rest = pages - moved.load(ordering: .relaxed)
+        if pages >= Self.limit, rest < 4 * Self.step || pages >= Self.extreme {
             // Should that fail, it is tried again after the next commit.
             sqlite3_wal_checkpoint_v2(writer, nil, SQLITE_CHECKPOINT_PASSIVE, nil, nil)
-        } else if pages - moved.load(ordering: .relaxed) >= Self.step,
-            !isUnderWay.exchange(true, ordering: .relaxed)
-        {
+        } else if rest >= Self.step, !isUnderWay.exchange(true, ordering: .relaxed) {
             queue.async { [self] in
                 // A full disk, say: the log stays as it is, and it is tried again after the next commit.
                 if let pages = try? move() { moved.store(pages, ordering: .relaxed) }
@@ -61,15 +75,14 @@ final class Checkpointer: Sendable {
     /// - Returns: how many pages of the log have been moved.
     private func move() throws -> Int {
         try connection.withLock { connection in
-            if connection == nil { connection = try DatabaseQueue(path: path) }
+            if connection == nil {
+                // Opening would make a new one.
+                guard access(path, F_OK) == 0 else { return 0 }
+                connection = try DatabaseQueue(path: path)
+            }
             return try connection?.writeWithoutTransaction { db in
                 try db.checkpoint(.passive).checkpointedFrameCount
             } ?? 0
         }
-    }
-
-    /// Waits for what is under way. There are no commits any more.
-    func close() throws {
-        try queue.sync { try connection.withLock { try $0?.close() } }
     }
 }

@@ -15,7 +15,7 @@ enum Lane: Int64, CaseIterable {
 struct LaneTurn {
     /// Nil: all of them, in their order.
     var next: Lane?
-    /// The lane that had the last turn.
+    /// The lane that had a turn last.
     var last: Lane?
 
     /// Who may have the next turn, after a lease in order that came as far as a lane.

@@ -28,14 +28,14 @@ struct LeaseScreening {
     /// Silent losses from which on an entry is probed alone.
     static let alone = 6
 
-    /// Entries for very many in one lease while somebody waits for an answer, which waits for the lease, too: some
-    /// milliseconds of it.
+    /// Entries in a lease that comes to those for very many while somebody waits for an answer: it waits for the lease, too,
+    /// and that is some milliseconds of it.
     static let hurriedBulk = 200
 
     let slot: ConnectionSlot
     let now: Timestamp
     private let isHurried: Bool
-    /// Of the last entry that was looked at.
+    /// Of the last entry that was taken or refused.
     private(set) var lastLane: Lane?
     private(set) var pushes: [Push] = []
     /// For each of them, whether its row has all as it is, and needs only to be marked.
@@ -94,9 +94,9 @@ struct LeaseScreening {
             return false
         }
         room = min(room, kind.size)
-        lastLane = row.lane
         if isHurried, row.lane == .bulk { room = min(room, Self.hurriedBulk) }
         guard pushes.count < room else { return false }
+        lastLane = row.lane
         if let device = row.recognizedDevice { recognized.append((entry, device)) }
         if notification?.isCancelled == true {
             refused.append(.init(entry: entry, state: .cancelled, reason: LeftWork.cancelled))

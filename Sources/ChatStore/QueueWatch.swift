@@ -21,7 +21,7 @@ extension SQLiteStore {
             for condition in ["not_before IS NULL", "not_before IS NOT NULL"] {
                 var count = Self.adoptionStep
                 while count == Self.adoptionStep {
-                    count = try await writer.perform { db in
+                    count = try await writer.perform(.upkeep) { db in
                         try db.cachedStatement(
                             sql: """
                                 UPDATE push_queue SET app = ? WHERE message_id IN (

@@ -4,36 +4,29 @@ import GRDBSQLite
 /// A statement on SQLite's own interface, for the few that run with each message or push: they make no objects.
 ///
 /// It is one of GRDB's cached statements, so it is prepared once a connection, and is free for the next use when this value
-/// goes. Columns count from 0; what they point to is good until the next step.
+/// goes: two of the same SQL at a time would be one. Columns count from 0; what they point to is good until the next step.
 struct RawStatement: ~Copyable {
-    private let statement: SQLiteStatement
+    private let cached: Statement
+    private var statement: SQLiteStatement { cached.sqliteStatement }
 
     /// - Parameter values: for the parameters, in their order, all of them.
     init<each Value: RawValue>(_ db: Database, _ sql: String, _ values: repeat each Value) throws {
-        let statement = try db.cachedStatement(sql: sql).sqliteStatement
-        try Self.bind(statement, repeat each values)
-        self.statement = statement
-    }
-
-    deinit {
-        sqlite3_reset(statement)
-    }
-
-    /// Starts again with other values.
-    func bind<each Value: RawValue>(_ values: repeat each Value) throws {
-        try Self.bind(statement, repeat each values)
-    }
-
-    private static func bind<each Value: RawValue>(
-        _ statement: SQLiteStatement, _ values: repeat each Value
-    ) throws {
+        let cached = try db.cachedStatement(sql: sql)
+        let statement = cached.sqliteStatement
         sqlite3_reset(statement)
         var position: Int32 = 0
         for value in repeat each values {
             position += 1
             let code = value.bind(to: statement, at: position)
-            if code != SQLITE_OK { throw error(code, of: statement) }
+            if code != SQLITE_OK { throw Self.error(code, of: statement) }
         }
+        // Else a value of the last use would stand.
+        precondition(position == sqlite3_bind_parameter_count(statement), sql)
+        self.cached = cached
+    }
+
+    deinit {
+        sqlite3_reset(cached.sqliteStatement)
     }
 
     /// Goes to the next row, or does what is to be done.
@@ -66,13 +59,16 @@ struct RawStatement: ~Copyable {
 
     func bool(_ column: Int32) -> Bool { int(column) != 0 }
 
-    /// Of text or a blob; nil for NULL and for numbers.
+    /// Of text, up to a NUL, or of a blob; nil for NULL and for numbers.
     func bytes(_ column: Int32) -> UnsafeRawBufferPointer? {
         let type = sqlite3_column_type(statement, column)
         guard type == SQLITE_TEXT || type == SQLITE_BLOB else { return nil }
         // For text, too: it is stored as UTF-8. An empty blob has no address.
-        return UnsafeRawBufferPointer(
+        let bytes = UnsafeRawBufferPointer(
             start: sqlite3_column_blob(statement, column), count: Int(sqlite3_column_bytes(statement, column)))
+        // A program in C may have stored the end of its string, too.
+        guard type == SQLITE_TEXT, let end = bytes.firstIndex(of: 0) else { return bytes }
+        return UnsafeRawBufferPointer(rebasing: bytes[..<end])
     }
 
     /// Nil for what is no text; what is no UTF-8 is repaired.

@@ -6,7 +6,7 @@ extension SQLiteStore: FeedbackStore {
     private static let feedbackStep = 500
 
     package func record(_ reports: [FeedbackReport], app: AppName) async throws(ChatError) {
-        try await writer.perform { [clock] db in
+        try await writer.perform(.upkeep) { [clock] db in
             let now = clock().sqlText
             let insert = try db.cachedStatement(
                 sql: """
@@ -21,7 +21,7 @@ extension SQLiteStore: FeedbackStore {
     package func actOnFeedback() async throws(ChatError) -> FeedbackResult {
         var total = FeedbackResult()
         while true {
-            let (step, count) = try await writer.perform { db in try Self.actOnSomeFeedback(db) }
+            let (step, count) = try await writer.perform(.upkeep) { db in try Self.actOnSomeFeedback(db) }
             total.deactivated += step.deactivated
             total.kept += step.kept
             total.unknown += step.unknown

@@ -9,7 +9,7 @@ extension SQLiteStore: ProviderTokenStore {
         if let token = try await read({ [clock] db in try Self.token(key, refused: refused, now: clock(), db) }) {
             return token
         }
-        return try await writer.perform { [clock] db in
+        return try await writer.perform(.upkeep) { [clock] db in
             let now = clock()
             if let token = try Self.token(key, refused: refused, now: now, db) { return token }
             // Its time is whole seconds, as the token itself says it.

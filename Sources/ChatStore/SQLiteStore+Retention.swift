@@ -58,7 +58,7 @@ extension SQLiteStore {
     private func deleteNotifications(before time: String) async throws(ChatError) -> Int {
         var (deleted, after): (Int, Int64) = (0, 0)
         while true {
-            let (count, last) = try await writer.perform { [after] db in
+            let (count, last) = try await writer.perform(.upkeep) { [after] db in
                 let candidates = try Row.fetchAll(
                     db.cachedStatement(
                         sql: """
@@ -84,7 +84,7 @@ extension SQLiteStore {
     private func deleteInSteps(of step: Int, _ sql: String, before time: String) async throws(ChatError) -> Int {
         var deleted = 0
         while true {
-            let count = try await writer.perform { db in
+            let count = try await writer.perform(.upkeep) { db in
                 try db.cachedStatement(sql: sql).execute(arguments: [step, time])
                 return db.changesCount
             }

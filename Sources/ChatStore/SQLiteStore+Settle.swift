@@ -4,47 +4,15 @@ import GRDB
 extension SQLiteStore {
     package func settle(_ verdicts: [Verdict]) async throws(ChatError) -> [Settlement] {
         guard !verdicts.isEmpty else { return [] }
-        var settlements: [Settlement] = []
-        for part in Self.parts(of: verdicts) {
-            let (done, endings) = try await writer.perform(.upkeep) { [self] db in
-                let now = clock()
-                var endings: [Ending] = []
-                let done = try part.map { try settle($0, now: now, &endings, db) }
-                return (done, endings)
-            }
-            count(endings)
-            if done.contains(where: { $0.state == .pending && $0.count > 0 }) { announceArrivals() }
-            settlements += done
+        let (settlements, endings) = try await writer.perform(.upkeep) { [self] db in
+            let now = clock()
+            var endings: [Ending] = []
+            let settlements = try verdicts.map { try settle($0, now: now, &endings, db) }
+            return (settlements, endings)
         }
+        count(endings)
+        if settlements.contains(where: { $0.state == .pending && $0.count > 0 }) { announceArrivals() }
         return settlements
-    }
-
-    /// Entries whose verdicts are written down in one transaction: some milliseconds, for which an answer may have to wait.
-    private static let step: UInt32 = 1000
-
-    /// Verdicts as they are written down together, those on very many cut into pieces.
-    private static func parts(of verdicts: [Verdict]) -> [[Verdict]] {
-        var parts: [[Verdict]] = [[]]
-        var room = step
-        for verdict in verdicts {
-            var next = verdict.identifiers.lowerBound
-            while true {
-                let end = verdict.identifiers.upperBound
-                let last = end - next < room ? end : next + room - 1
-                parts[parts.count - 1].append(
-                    Verdict(
-                        connection: verdict.connection, identifiers: next...last, outcome: verdict.outcome,
-                        overrulesSilence: verdict.overrulesSilence))
-                room -= last - next + 1
-                if room == 0 {
-                    parts.append([])
-                    room = step
-                }
-                if last == end { break }
-                next = last + 1
-            }
-        }
-        return parts.filter { !$0.isEmpty }
     }
 
     /// Entries that are still `written` under the verdict's connection and identifiers.

@@ -72,8 +72,10 @@ package final class SQLiteStore: Sendable {
     /// Closes the connections, with everything in the one file. Calls after it fail.
     package func close() throws {
         do {
-            try writer.checkpointer.close()
-            try pool.writeWithoutTransaction { db in _ = try db.checkpoint(.truncate) }
+            try pool.writeWithoutTransaction { db in
+                try writer.checkpointer.end(db)
+                _ = try db.checkpoint(.truncate)
+            }
         } catch {
             // Somebody reads: what is in the write-ahead log is as durable there.
             logger.debug("the write-ahead log stays", metadata: ["error": "\(error)"])

@@ -107,6 +107,31 @@ struct DispatcherTests {
         #expect(settled == [[verdict]])
     }
 
+    @Test("A verdict on very many is recorded in parts, each of them until it is")
+    func parts() async throws {
+        queue.state.withLock { $0.settleFailures = 1 }
+        func verdict(_ identifiers: ClosedRange<UInt32>, _ outcome: Outcome = .accepted) -> Verdict {
+            Verdict(connection: ConnectionEpoch(1), identifiers: identifiers, outcome: outcome)
+        }
+        let refused = verdict(1...10, .rejected(reason: "BadTopic"))
+        gateway.answer([refused, verdict(11...2500)])
+        try await running {
+            await eventually("recorded") { queue.state.withLock { $0.settled.count } == 3 }
+        }
+        #expect(
+            queue.state.withLock { $0.settled } == [
+                [refused, verdict(11...1000)], [verdict(1001...2000)], [verdict(2001...2500)],
+            ])
+    }
+
+    @Test("Numbers may go to their end")
+    func lastNumber() {
+        let end = UInt32.max
+        let verdict = Verdict(connection: ConnectionEpoch(1), identifiers: (end - 5)...end, outcome: .accepted)
+        #expect(
+            [verdict].parts(of: 4).map { $0.map(\.identifiers) } == [[(end - 5)...(end - 2)], [(end - 1)...end]])
+    }
+
     @Test("Stops when it is told to, though the queue is silent", .timeLimit(.minutes(1)))
     func stops() async throws {
         try await running {

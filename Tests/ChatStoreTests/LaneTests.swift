@@ -81,26 +81,26 @@ struct LaneTests {
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE bulk = 1") == many)
     }
 
-    @Test("A verdict on very many is written down in pieces, each entry once")
-    func pieces() async throws {
-        try bench.insert(2500)
-        _ = try await bench.lease(StoreFixture.slot(room: 3000))
-        let settlements = try await bench.store.settle([
-            Verdict(connection: ConnectionEpoch(1), identifiers: 1...10, outcome: .rejected(reason: "BadTopic")),
-            Verdict(connection: ConnectionEpoch(1), identifiers: 1...2500, outcome: .accepted),
-        ])
-        #expect(settlements.map(\.verdict.identifiers) == [1...10, 1...990, 991...1990, 1991...2500])
-        #expect(settlements.map(\.count) == [10, 980, 1000, 510])
-        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE state = 'sent'") == 2490)
-        #expect(bench.store.outcomes().map(\.total).sorted() == [10, 2490])
+    @Test("What is for many has its turn, too, while somebody waits for an answer and there is much of the others")
+    func noStarvation() async throws {
+        let few = LeaseScreening.hurriedBulk
+        try bench.insert(2 * few + 100)
+        try mark(1...100)
+        var bulk = 0
+        for first in [1, 2000] {
+            for number in 1...2 { try await bench.store.join(StoreFixture.join(number)) }
+            bulk += try await lease(UInt32(first), room: few + 50).count { $0 <= 100 }
+        }
+        #expect(bulk > 0)
     }
 
-    @Test("The end of the numbers is no trouble")
-    func lastNumber() async throws {
-        let settlements = try await bench.store.settle([
-            Verdict(
-                connection: ConnectionEpoch(1), identifiers: (UInt32.max - 1500)...UInt32.max, outcome: .accepted)
-        ])
-        #expect(settlements.map(\.count) == [0, 0])
+    @Test("What C wrote as the end of a string is none of the payload's or the token's")
+    func endOfString() async throws {
+        _ = try bench.fixture.query(
+            "INSERT INTO push_queue (device_token, payload) VALUES (? || char(0), '{\"aps\":{}}' || char(0))",
+            [StoreFixture.token(1).description])
+        let push = try #require(try await bench.lease(StoreFixture.slot()).pushes.first)
+        #expect(push.token == (try StoreFixture.token(1)))
+        #expect(push.payload == Array(#"{"aps":{}}"#.utf8))
     }
 }

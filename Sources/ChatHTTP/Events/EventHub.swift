@@ -19,7 +19,7 @@ final class EventHub: Service {
     private static let tick = Duration.seconds(1)
     /// Silence after which a stream gets a sign of life: proxies close what is silent for a minute.
     private static let heartbeat = Duration.seconds(15)
-    /// Members that are looked up at a tick, where only chance would have it that they have gone.
+    /// Of the streams whose member may have gone, those that are looked at in one tick.
     private static let checksATick = 2000
 
     private struct State {
@@ -34,6 +34,8 @@ final class EventHub: Service {
         var changed: Set<EventStream> = []
         /// Streams whose member may have gone: they have just opened, or another process has written.
         var unchecked: Set<EventStream> = []
+        /// All of them may, again, once these have been looked at.
+        var mustCheckAll = false
 
         mutating func takeChanged() -> [EventStream] {
             defer { changed = [] }
@@ -41,6 +43,10 @@ final class EventHub: Service {
         }
 
         mutating func takeUnchecked(_ most: Int) -> [EventStream] {
+            if mustCheckAll, unchecked.isEmpty {
+                unchecked = Set(rooms.values.flatMap(\.streams))
+                mustCheckAll = false
+            }
             let some = Array(unchecked.prefix(most))
             unchecked.subtract(some)
             return some
@@ -168,7 +174,7 @@ final class EventHub: Service {
             state.uncounted.formUnion(
                 changes.isUnknown ? Set(state.rooms.keys) : changes.memberships.filter { state.rooms[$0] != nil })
             if changes.isUnknown {
-                state.unchecked = Set(state.rooms.values.flatMap(\.streams))
+                state.mustCheckAll = true
             } else {
                 state.changed.formUnion(changes.members.flatMap { state.members[$0] ?? [] })
             }
@@ -246,7 +252,8 @@ final class EventHub: Service {
                 if error.code == .notJoined {
                     stream.end(.left)
                 } else {
-                    state.withLock { _ = $0.changed.insert(stream) }
+                    state.withLock { $0.mustCheckAll = true }
+                    return
                 }
             }
         }

@@ -22,7 +22,7 @@ enum LogText {
 
     /// A JSON string (RFC 8259 §7), cut in the same way.
     static func json(_ text: String, limit: Int) -> String {
-        if isPlain(text, limit: limit) { return "\"\(text)\"" }
+        if isPrintableASCII(text, limit: limit) { return "\"\(text)\"" }
         let inner = replacing(text, limit: limit) { scalar in
             switch scalar {
             case "\"", "\\": return "\\\(scalar)"
@@ -36,8 +36,8 @@ enum LogText {
         return "\"\(inner)\""
     }
 
-    /// Whether it has nothing but what may stand anywhere: the usual case, and quickly told.
-    static func isPlain(_ text: String, limit: Int) -> Bool {
+    /// And neither a quotation mark nor a backslash, within the limit: the usual case, and quickly told.
+    private static func isPrintableASCII(_ text: String, limit: Int) -> Bool {
         text.utf8.count <= limit
             && text.utf8.allSatisfy {
                 (0x20..<0x7F).contains($0) && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\")
