@@ -10,7 +10,7 @@ PACKAGES := libsqlite3-dev libssl-dev openssl sqlite3 gcc make curl nghttp2-clie
 # And what only the tests need: a browser for the pages.
 TEST_PACKAGES := chromium chromium-driver
 # And what only the measuring needs: load generators and a server that is not ours.
-BENCH_PACKAGES := wrk nghttp2-client nghttp2-server gcc libssl-dev
+BENCH_PACKAGES := wrk nghttp2-client nghttp2-server gcc libssl-dev python3-venv
 
 run: packages build ## install what is missing, build, start relay and sandbox
 	.build/debug/pushchat dev
