@@ -93,19 +93,10 @@ struct DueRow: ~Copyable {
             ? Hex.bytes(digits).flatMap(DeviceToken.init(bytes:))
             : try? DeviceToken(parsing: String(decoding: digits, as: UTF8.self))
         guard let token = parsed else { throw .token }
-        var payload = notificationPayload
-        var ownType: String?
-        if payload == nil {
-            guard let own = self.payload else { throw .noJSON }
-            guard !own.isEmpty else { throw .missingPayload }
-            if !isOurs {
-                guard let scan = PayloadScan(own) else { throw .noJSON }
-                ownType = scan.isBackground ? Push.background : Push.alert
-            }
-            payload = Array(own)
-        }
-        guard let payload, !payload.isEmpty else { throw .missingPayload }
-        let type = self.type ?? ownType ?? Push.alert
+        let (payload, usualType) =
+            if let notificationPayload { (notificationPayload, type: Push.alert) } else { try ownPayload() }
+        guard !payload.isEmpty else { throw .missingPayload }
+        let type = self.type ?? usualType
         guard payload.count <= slot.largerLimits[type] ?? slot.payloadLimit else { throw .payloadSize }
         if slot.namesPushes { try checkHeaders(type: type) }
         let sentID = slot.namesPushes ? id?.lowercased() ?? Self.newID(idPrefix, entry) : nil
@@ -113,6 +104,14 @@ struct DueRow: ~Copyable {
             entry: entry, identifier: identifier, token: token, payload: payload, expiration: expiration,
             priority: priority.flatMap(UInt8.init(exactly:)), id: sentID, type: type, collapseID: collapseID)
         return (push, isStoredForm && (id == nil || id == sentID || sentID == nil))
+    }
+
+    /// What stands in the row itself, and of which type it is unless the row says so.
+    private func ownPayload() throws(Poison) -> ([UInt8], type: String) {
+        guard let payload else { throw .noJSON }
+        if payload.isEmpty || isOurs { return (Array(payload), Push.alert) }
+        guard let scan = PayloadScan(payload) else { throw .noJSON }
+        return (Array(payload), scan.isBackground ? Push.background : Push.alert)
     }
 
     private static func newID(_ prefix: String, _ entry: Int64) -> String {

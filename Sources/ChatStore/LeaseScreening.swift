@@ -63,7 +63,7 @@ struct LeaseScreening {
     private var room: Int
 
     /// - Parameter isHurried: somebody waits for an answer.
-    init(slot: ConnectionSlot, now: Timestamp, isHurried: Bool = false) {
+    init(slot: ConnectionSlot, now: Timestamp, isHurried: Bool) {
         self.slot = slot
         self.now = now
         self.isHurried = isHurried

@@ -28,7 +28,7 @@ extension SQLiteStore: PushQueue {
                 var next = LaneTurn(last: turn.next ?? turn.last)
                 // Not while there is room for one only: then a connection is at its beginning, and may end with it.
                 if !isTurn, slot.room > 1 {
-                    next.next = try turn.candidates(after: screening.lastLane).first { try isDue($0, app: app, db) }
+                    next.next = try turn.candidates(after: screening.lastLane).first { try hasDue($0, app: app, db) }
                 }
                 turns.withLock { $0[app] = next }
             }
@@ -38,11 +38,11 @@ extension SQLiteStore: PushQueue {
         return lease
     }
 
-    private func isDue(_ lane: Lane, app: AppName, _ db: Database) throws -> Bool {
+    private func hasDue(_ lane: Lane, app: AppName, _ db: Database) throws -> Bool {
         try RawStatement(
             db,
             """
-            SELECT 1 FROM push_queue WHERE app = ? AND \(Lane.sql) = ? AND state = 'pending' AND not_before IS NULL LIMIT 1
+            SELECT 1 FROM push_queue WHERE app = ? AND \(Lane.sql) = ? AND \(Self.isDue) LIMIT 1
             """, app.text, lane.rawValue
         ).step()
     }
@@ -58,7 +58,7 @@ extension SQLiteStore: PushQueue {
             LEFT JOIN devices d ON d.app = q.app
                 -- Another program may have written the token as Apple prints it.
                 AND d.device_token = lower(replace(replace(replace(q.device_token, ' ', ''), '<', ''), '>', ''))
-            WHERE q.app = ? AND q.state = 'pending' AND q.not_before IS NULL AND \(condition)
+            WHERE q.app = ? AND \(Self.isDue) AND \(condition)
             ORDER BY \(order) LIMIT ?
             """, app.text, Int64(screening.slot.room))
         // Many rows of a lease are of the same few notifications.
