@@ -9,8 +9,8 @@ PACKAGES := libsqlite3-dev libssl-dev openssl sqlite3 gcc make curl nghttp2-clie
 
 # And what only the tests need: a browser for the pages.
 TEST_PACKAGES := chromium chromium-driver
-# And what only the measuring needs: load generators and a server that is not ours.
-BENCH_PACKAGES := wrk nghttp2-client nghttp2-server gcc libssl-dev python3-venv
+# And what only the measuring needs: a load generator, a server that is not ours, and HTTP/2 for a server that is.
+BENCH_PACKAGES := nghttp2-client nghttp2-server libnghttp2-dev gcc libssl-dev python3-venv
 
 run: packages build ## install what is missing, build, start relay and sandbox
 	.build/debug/pushchat dev
@@ -32,10 +32,11 @@ check: ## what a review would find first: format, lint
 fmt: ## format in place
 	swift format --in-place --recursive Sources Tests Package.swift
 
+# PARTS="posts drain": these only. QUICK=1: short, one run. BASE=executable: another build against this one.
 bench: release ## speed, measured in the release build against a limit of the same run
-	@command -v wrk >/dev/null && command -v nghttpd >/dev/null || { \
-		$(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(BENCH_PACKAGES); }
-	@Tests/Benchmarks/run
+	@dpkg -s $(BENCH_PACKAGES) >/dev/null 2>&1 \
+		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(BENCH_PACKAGES); }
+	@Tests/Benchmarks/run $(PARTS)
 
 install: release ## put the executable into $(PREFIX)/bin
 	install -d $(DESTDIR)$(PREFIX)/bin

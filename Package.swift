@@ -181,11 +181,11 @@ let package = Package(
         .testTarget(
             name: "ChatStoreTests",
             dependencies: [
-                "ChatStore", "ChatDomain", .product(name: "GRDB", package: "GRDB.swift"),
+                "ChatStore", "ChatDomain", "ChatDispatch", "APNSGateway", .product(name: "GRDB", package: "GRDB.swift"),
                 .product(name: "Logging", package: "swift-log"),
             ],
             // The schema of each released version, for the test of its upgrade.
-            exclude: ["schema-1.sql", "schema-2.sql", "schema-3.sql"],
+            exclude: ["schema-1.sql", "schema-2.sql", "schema-3.sql", "schema-4.sql"],
             swiftSettings: strict),
         .testTarget(
             name: "ChatDispatchTests",
@@ -227,7 +227,7 @@ let package = Package(
         .testTarget(
             name: "pushchatTests",
             dependencies: [
-                "pushchat", "ChatDomain", "ChatHTTP",
+                "pushchat", "APNSGateway", "ChatDomain", "ChatHTTP",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
             ],

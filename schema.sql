@@ -1,4 +1,4 @@
--- PushChat Relay: the database, version 4.
+-- PushChat Relay: the database, version 5.
 --
 -- Times are UTC, as text that SQLite's date functions read (2026-05-07 21:57:29.123), except where a column's comment says
 -- otherwise. The version stands in PRAGMA user_version; the relay upgrades an older file and refuses a newer one.
@@ -65,7 +65,7 @@ CREATE TABLE notifications (
     app TEXT,  -- only devices of this app; NULL for all
     push_type TEXT NOT NULL,
     expires_at INTEGER,  -- as in push_queue
-    priority INTEGER CHECK (priority IN (1, 5, 10)),
+    priority INTEGER CHECK (priority = 10 OR priority = 5 OR priority = 1),
     collapse_id TEXT,
     not_before INTEGER,  -- UNIX milliseconds; NULL for at once
     skip_unchanged INTEGER NOT NULL DEFAULT 0,  -- leave out devices whose last push had the same payload
@@ -76,17 +76,20 @@ CREATE TABLE notifications (
     -- Work that is left: pushes to queue, or after a cancellation to take back. In steps, behind the answer, and after a
     -- crash from where it stood: the audience's item `work_item`, from the device, member or push after `work_after` to
     -- `work_until`.
-    work TEXT CHECK (work IN ('queue', 'cancel')),
+    work TEXT CHECK (work = 'queue' OR work = 'cancel'),
     work_item INTEGER NOT NULL DEFAULT 0,
     work_after INTEGER NOT NULL DEFAULT 0,
     work_until INTEGER NOT NULL DEFAULT 0,
     payload TEXT NOT NULL,  -- here once, not in each row of push_queue
-    audience TEXT NOT NULL CHECK (json_valid(audience))  -- {"tokens":[…]}, {"users":[…]}, {"tags":[…]}, {"room":"…"}, {"all":true}
+    audience TEXT NOT NULL CHECK (json_valid(audience)),  -- {"tokens":[…]}, {"users":[…]}, {"tags":[…]}, {"room":"…"}, {"all":true}
+    -- Its pushes have numbers from the one to the other; others' may lie between. NULL while there are none.
+    first_push INTEGER,
+    last_push INTEGER
 ) STRICT;
 CREATE INDEX notifications_work ON notifications (notification_id) WHERE work IS NOT NULL;
 
--- A notification's pushes by what became of them, kept up to date by triggers; apart, because a notification's own row may
--- be long and this one changes with each push.
+-- A notification's pushes by what became of them, kept up to date by the relay and its commands, not for what scripts change;
+-- apart, because a notification's own row may be long and this one changes with each push.
 CREATE TABLE notification_counts (
     notification_id INTEGER PRIMARY KEY REFERENCES notifications (notification_id) ON DELETE CASCADE,
     queued INTEGER NOT NULL DEFAULT 0,
@@ -127,69 +130,48 @@ CREATE TABLE push_queue (
     time_queued TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
     time_sent TEXT,  -- NULL until the gateway has taken it
     app TEXT NOT NULL DEFAULT 'default',
-    state TEXT NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'written', 'sent', 'failed', 'expired', 'cancelled')),
+    state TEXT NOT NULL DEFAULT 'pending' CHECK (state = 'pending' OR state = 'sent' OR state = 'failed' OR state = 'expired' OR state = 'cancelled'),
     reason TEXT,  -- of a failure, in the gateway's own words; of the last one, while it is tried again
     chat_message INTEGER REFERENCES messages (message_id) ON DELETE SET NULL,  -- NULL if another program queued it
-    expires_at INTEGER,  -- UNIX seconds after which it is not worth sending; NULL for never; 0: the gateway tries once
-    priority INTEGER CHECK (priority IN (1, 5, 10)),
+    expires_at INTEGER,  -- UNIX seconds after which it is not worth sending; NULL for never; 0: a single attempt
+    priority INTEGER CHECK (priority = 10 OR priority = 5 OR priority = 1),
     not_before INTEGER,  -- UNIX milliseconds; NULL for now
     attempts INTEGER NOT NULL DEFAULT 0,  -- how often it was handed to a connection that did not give it back unread
     unanswered INTEGER NOT NULL DEFAULT 0,  -- how often that connection went without a word about it
-    -- The sent-buffer: which connection of the running relay has it, and as what.
-    connection_epoch INTEGER,
-    identifier INTEGER,
-    time_written TEXT,
     time_settled TEXT,  -- when it became sent, failed, expired or cancelled
     hint TEXT,  -- what a final reason may mean, for people
-    push_type TEXT,  -- as Apple spells it; NULL: background if the payload only wakes the app, else alert
+    push_type TEXT,  -- as the gateway spells it; NULL: what the payload says
     collapse_id TEXT,  -- of pushes with the same, the device shows one
-    apns_id TEXT,  -- what Apple knows the push by: a UUID, given before it is first written, kept over repeats
+    apns_id TEXT,  -- what Apple is to know the push by: a UUID; NULL: one that is made of message_id and queue_state.id_key
     refused INTEGER NOT NULL DEFAULT 0,  -- how often the gateway sent it back, or did not accept the credentials with it
     notification INTEGER,  -- of which it is one push; NULL for the chat's and other programs'
     device INTEGER,  -- the device it is for, where that was registered; stays when the device is gone
-    bulk INTEGER NOT NULL DEFAULT 0 CHECK (bulk IN (0, 1)),  -- 1: for one of very many, and lets the others pass
-    CHECK (state <> 'written' OR (connection_epoch IS NOT NULL AND identifier IS NOT NULL)),
+    bulk INTEGER NOT NULL DEFAULT 0 CHECK (bulk = 0 OR bulk = 1),  -- 1: for one of very many, and lets the others pass
     CHECK ((state = 'sent') = (time_sent IS NOT NULL))
 ) STRICT;
--- What can go now, in order, in three lanes: what has made trouble behind what is for very many, and that behind the rest; what
--- waits for its time, the scheduled apart from the repeats. With what it takes to count them.
-CREATE INDEX push_queue_due
-    ON push_queue (app, (CASE WHEN unanswered > 0 OR refused > 0 THEN 2 ELSE bulk END), message_id, state, not_before)
-    WHERE state = 'pending' AND not_before IS NULL;
-CREATE INDEX push_queue_waiting ON push_queue (app, (attempts > 0), not_before, state)
+-- What waits for its time, the scheduled apart from the repeats. What can go at once has no index: the relay knows it in
+-- memory, and finds it again by its numbers, from queue_state.settled_to on.
+CREATE INDEX push_queue_waiting ON push_queue (app, (attempts > 0), not_before)
     WHERE state = 'pending' AND not_before IS NOT NULL;
--- What a connection has in flight.
-CREATE INDEX push_queue_written ON push_queue (connection_epoch, identifier) WHERE state = 'written';
--- What retention may delete.
-CREATE INDEX push_queue_settled ON push_queue (time_settled) WHERE time_settled IS NOT NULL;
-CREATE INDEX push_queue_chat_message ON push_queue (chat_message) WHERE chat_message IS NOT NULL;
 -- What went wrong last.
-CREATE INDEX push_queue_lost ON push_queue (time_settled, message_id) WHERE state IN ('failed', 'expired');
+CREATE INDEX push_queue_lost ON push_queue (time_settled, message_id) WHERE state = 'failed' OR state = 'expired';
+-- A chat message's pushes, and the one to a device.
+CREATE INDEX push_queue_chat_message ON push_queue (chat_message, device) WHERE chat_message IS NOT NULL;
 -- A device gets a notification once: registered devices, and tokens that are not registered.
 CREATE UNIQUE INDEX push_queue_notification ON push_queue (notification, device)
     WHERE notification IS NOT NULL AND device IS NOT NULL;
 CREATE UNIQUE INDEX push_queue_notification_token ON push_queue (notification, app, device_token)
     WHERE notification IS NOT NULL AND device IS NULL;
--- A notification's pushes, and a device's, in order.
-CREATE INDEX push_queue_of_notification ON push_queue (notification, message_id) WHERE notification IS NOT NULL;
-CREATE INDEX push_queue_device ON push_queue (device, message_id) WHERE device IS NOT NULL;
--- Count what became of a notification's pushes.
-CREATE TRIGGER push_queue_counted AFTER UPDATE OF state ON push_queue
-WHEN new.notification IS NOT NULL AND old.state <> new.state
-    AND (new.state NOT IN ('pending', 'written') OR old.state NOT IN ('pending', 'written'))
-BEGIN
-    UPDATE notification_counts SET
-        sent = sent + (new.state = 'sent') - (old.state = 'sent'),
-        failed = failed + (new.state = 'failed') - (old.state = 'failed'),
-        expired = expired + (new.state = 'expired') - (old.state = 'expired'),
-        cancelled = cancelled + (new.state = 'cancelled') - (old.state = 'cancelled')
-    WHERE notification_id = new.notification;
-END;
-CREATE TRIGGER push_queue_deleted AFTER DELETE ON push_queue
-WHEN old.notification IS NOT NULL AND old.state IN ('pending', 'written')
-BEGIN
-    UPDATE notification_counts SET queued = queued - 1 WHERE notification_id = old.notification;
-END;
+-- What a device was sent beside the chat's.
+CREATE INDEX push_queue_device ON push_queue (device, message_id) WHERE device IS NOT NULL AND chat_message IS NULL;
+
+-- What the relay remembers of the queue as a whole. One row.
+CREATE TABLE queue_state (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    settled_to INTEGER NOT NULL,  -- no push up to this number is due; those that wait for their time are in their index
+    id_key BLOB NOT NULL CHECK (length(id_key) = 16)  -- of which the pushes' UUIDs are made
+) STRICT;
+INSERT INTO queue_state (id, settled_to, id_key) VALUES (1, -4611686018427387904, randomblob(16));
 
 -- What the feedback service reported; written down before it is acted on, because reading it clears it there.
 CREATE TABLE feedback (
@@ -202,8 +184,8 @@ CREATE TABLE feedback (
 ) STRICT;
 CREATE INDEX feedback_open ON feedback (feedback_id) WHERE result IS NULL;
 
--- Signed tokens with which the relay proves itself to Apple, which puts up with a new one every twenty minutes only: a
--- restart goes on with the one that is here.
+-- Signed tokens with which the relay proves itself to Apple, which accepts a new one every twenty minutes only: a restart
+-- goes on with the one that is here.
 CREATE TABLE provider_tokens (
     team_id TEXT NOT NULL,
     key_id TEXT NOT NULL,
@@ -212,9 +194,3 @@ CREATE TABLE provider_tokens (
     time_issued TEXT NOT NULL,
     PRIMARY KEY (team_id, key_id, key_fingerprint)
 ) STRICT, WITHOUT ROWID;
-
--- When the relay was started, lately. The numbers of its connections begin at a thousand million times the start's.
-CREATE TABLE starts (
-    start_id INTEGER PRIMARY KEY AUTOINCREMENT,
-    time_started TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
-) STRICT;

@@ -66,6 +66,6 @@ extension ConnectionSlot {
     fileprivate var narrowed: ConnectionSlot {
         ConnectionSlot(
             connection: connection, firstIdentifier: firstIdentifier, room: min(room, 1), isFresh: isFresh,
-            payloadLimit: payloadLimit, largerLimits: largerLimits, namesPushes: namesPushes)
+            answersEach: answersEach)
     }
 }

@@ -13,8 +13,8 @@ struct DispatchLog: Sendable {
         self.showsTokens = showsTokens
     }
 
-    private func text(_ token: DeviceToken) -> String {
-        showsTokens ? token.description : token.shortened
+    private func text(_ address: String) -> String {
+        showsTokens ? address : address.prefix(8) + "…"
     }
 
     func written(_ lease: Lease) {
@@ -23,7 +23,7 @@ struct DispatchLog: Sendable {
             logger.info(
                 "pushed",
                 metadata: [
-                    "entry": "\(push.entry)", "token": "\(text(push.token))",
+                    "entry": "\(push.entry)", "token": "\(text(push.address.description))",
                     "connection": "\(lease.slot.connection)", "identifier": "\(push.identifier)",
                 ])
         } else {
@@ -32,52 +32,58 @@ struct DispatchLog: Sendable {
                 metadata: ["count": "\(lease.pushes.count)", "connection": "\(lease.slot.connection)"])
         }
         if lease.isProbe {
-            logger.notice("these were lost with their connections before; asking the gateway about them alone")
+            logger.info("pushes of before were lost or may have been, asking the gateway about these before more are sent")
         }
     }
 
-    func refused(_ refusals: [Lease.Refusal]) {
-        for refusal in refusals {
+    func refused(_ settlements: [Settlement]) {
+        for settlement in settlements {
             logger.warning(
                 "not pushed",
                 metadata: [
-                    "entry": "\(refusal.entry)", "state": "\(refusal.state.rawValue)", "reason": "\(refusal.reason)",
+                    "entry": "\(settlement.entries.lowerBound)", "state": "\(settlement.transition.state.rawValue)",
+                    "reason": "\(settlement.transition.reason ?? "")",
                 ])
         }
     }
 
-    func settled(_ settlements: [Settlement]) {
-        for settlement in settlements where settlement.count > 0 {
-            var metadata: Logger.Metadata = ["connection": "\(settlement.verdict.connection)"]
-            if let entry = settlement.entry { metadata["entry"] = "\(entry)" }
-            if let token = settlement.token { metadata["token"] = "\(text(token))" }
-            if settlement.count > 1 { metadata["count"] = "\(settlement.count)" }
-            switch settlement.verdict.outcome {
+    func givenBack(_ entries: [ClosedRange<Int64>]) {
+        logger.info("not processed, repeating", metadata: ["count": "\(entries.reduce(0) { $0 + $1.count })"])
+    }
+
+    func settled(_ settlements: [(settlement: Settlement, verdict: Verdict)], _ settled: [SettledPushes]) {
+        for ((settlement, verdict), changed) in zip(settlements, settled) where changed.count > 0 {
+            var metadata: Logger.Metadata = ["connection": "\(verdict.connection)"]
+            if settlement.count == 1 { metadata["entry"] = "\(settlement.entries.lowerBound)" }
+            if let address = changed.address { metadata["token"] = "\(text(address))" }
+            if changed.count > 1 { metadata["count"] = "\(changed.count)" }
+            if let reason = settlement.transition.reason { metadata["reason"] = "\(reason)" }
+            let isOver = settlement.transition.state == .failed
+            switch verdict.outcome {
             case .accepted:
                 logger.info("accepted by the gateway", metadata: metadata)
-            case .rejected(let reason, let hint):
-                metadata["reason"] = "\(reason)"
+            case .rejected(_, let hint):
                 if let hint { metadata["hint"] = "\(hint)" }
                 logger.warning("refused by the gateway", metadata: metadata)
-            case .unregistered(let since, let reason):
-                metadata["reason"] = "\(reason)"
+            case .badAddress:
+                logger.warning("refused by the gateway", metadata: metadata)
+            case .unregistered(let since, _):
                 metadata["since"] = "\(since.rfc3339)"
                 logger.notice("device no longer wants pushes", metadata: metadata)
-            case .retry(let reason):
-                metadata["reason"] = "\(reason)"
+            case .retry:
+                logger.notice(isOver ? "failed after repeats" : "to be repeated later", metadata: metadata)
+            case .notAuthorized:
                 logger.notice(
-                    settlement.state == .failed ? "failed after repeats" : "to be repeated later", metadata: metadata)
-            case .notAuthorized(let reason):
-                metadata["reason"] = "\(reason)"
-                logger.notice("credentials not accepted, repeating later", metadata: metadata)
-            case .sentBack(let reason):
-                metadata["reason"] = "\(reason)"
-                logger.info("sent back by the gateway, repeating", metadata: metadata)
+                    isOver ? "failed: the credentials are not accepted with it" : "credentials not accepted, repeating later",
+                    metadata: metadata)
+            case .sentBack:
+                logger.info(isOver ? "failed after repeats" : "sent back by the gateway, repeating", metadata: metadata)
             case .notProcessed:
                 logger.info("not processed, repeating", metadata: metadata)
-            case .unanswered(let reason):
-                metadata["reason"] = "\(reason)"
-                logger.notice("connection went without an answer, repeating", metadata: metadata)
+            case .unanswered:
+                logger.notice(
+                    isOver ? "failed: connections end without an answer to it" : "connection ended without an answer, repeating",
+                    metadata: metadata)
             }
         }
     }

@@ -1,46 +1,61 @@
 package import ChatDomain
 package import Logging
 import ServiceLifecycle
+import Synchronization
 
 /// Drains one app's part of the queue into its gateway and records what comes back. Never ends by itself.
 ///
-/// Woken by the commit that brings entries. What cannot be done now (the disk is full, the gateway is down) is tried
-/// again until it can; the queue's rows say where everything stands.
+/// Woken by the commit that brings pushes. What cannot be done now (the disk is full, the gateway is down) is tried
+/// again until it can; the queue's rows say where everything stands. What is decided, ``PushLedger`` decides.
 package struct Dispatcher: Service {
-    /// Entries whose verdicts are recorded in one transaction: some milliseconds.
-    private static let recordedAtOnce: UInt32 = 1000
+    /// Pushes whose outcomes are recorded in one transaction: some milliseconds, for which an answer may have to wait.
+    private static let recordedAtOnce = 1000
 
     private let app: AppName
     private let queue: any PushQueue
     private let gateway: any PushGateway
     private let clock: TimeSource
     private let log: DispatchLog
+    private let ledger: Ledger
 
-    /// - Parameter showsTokens: whether whole device tokens may stand in the log (in development).
+    /// What the tasks of a dispatcher share.
+    private final class Ledger: Sendable {
+        let value: Mutex<PushLedger>
+
+        init(_ ledger: PushLedger) {
+            value = Mutex(ledger)
+        }
+    }
+
+    /// - Parameters:
+    ///   - startsInDoubt: an earlier process may have sent some of what is queued.
+    ///   - showsTokens: whether whole device tokens may stand in the log (in development).
     package init(
-        app: AppName, queue: any PushQueue, gateway: any PushGateway, clock: @escaping TimeSource = Timestamp.now,
-        logger: Logger, showsTokens: Bool = false
+        app: AppName, queue: any PushQueue, gateway: any PushGateway, lifeCycle: PushLifeCycle = PushLifeCycle(),
+        startsInDoubt: Bool = false, clock: @escaping TimeSource = Timestamp.now, logger: Logger,
+        showsTokens: Bool = false
     ) {
         self.app = app
         self.queue = queue
         self.gateway = gateway
         self.clock = clock
         self.log = DispatchLog(app: app, logger: logger, showsTokens: showsTokens)
+        ledger = Ledger(PushLedger(lifeCycle, startsInDoubt: startsInDoubt))
     }
 
     package func run() async throws {
-        let bell = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+        let signal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
         await withTaskGroup(of: Void.self) { group in
             group.addTask { await gateway.run() }
             await withTaskGroup(of: Void.self) { group in
                 group.addTask { await record() }
                 group.addTask {
                     await withTaskGroup(of: Void.self) { group in
-                        group.addTask { await dispatch(bell.stream, bell.continuation) }
+                        group.addTask { await dispatch(signal.stream, signal.continuation) }
                         // Ends the other: the gateway gives out no slots any more.
                         group.addTask {
                             try? await gracefulShutdown()
-                            bell.continuation.finish()
+                            signal.continuation.finish()
                             await gateway.drain()
                         }
                     }
@@ -52,15 +67,16 @@ package struct Dispatcher: Service {
         }
     }
 
-    /// Queue to gateway, each time the bell rings.
-    private func dispatch(_ rings: AsyncStream<Void>, _ bell: AsyncStream<Void>.Continuation) async {
-        queue.announceArrivals(to: bell)
-        bell.yield()
+    // MARK: - Queue to gateway
+
+    private func dispatch(_ signals: AsyncStream<Void>, _ signal: AsyncStream<Void>.Continuation) async {
+        queue.announceArrivals(to: signal)
+        signal.yield()
         var alarm: Task<Void, any Error>?
-        for await _ in rings {
+        for await _ in signals {
             guard await empty() else { break }
             alarm?.cancel()
-            alarm = await ring(bell)
+            alarm = await wake(signal)
         }
         alarm?.cancel()
     }
@@ -68,65 +84,96 @@ package struct Dispatcher: Service {
     /// Sends until nothing is due.
     /// - Returns: false when the gateway is being stopped.
     private func empty() async -> Bool {
-        var patience = Patience()
-        var needsFresh = false
+        var backoff = Backoff()
         while true {
-            guard let slot = await gateway.slot(fresh: needsFresh) else { return false }
+            guard let slot = await gateway.slot(fresh: ledger.value.withLock { $0.needsFreshConnection }) else {
+                return false
+            }
+            let (lanes, limit, isTurn) = ledger.value.withLock { ($0.lanes, $0.limit(for: slot), $0.isTurn) }
             do throws(ChatError) {
-                let lease = try await queue.lease(app: app, for: slot)
-                patience.succeeded()
-                log.refused(lease.refused)
-                needsFresh = lease.needsFreshConnection
-                if !lease.pushes.isEmpty {
-                    gateway.write(lease)
-                    log.written(lease)
-                } else if lease.refused.isEmpty, !needsFresh {
-                    return true
+                let leased = try await queue.lease(app: app, lanes: lanes, limit: limit)
+                backoff.succeeded()
+                if leased.pushes.isEmpty {
+                    guard isTurn else { return true }
+                    ledger.value.withLock { $0.turnIsEmpty() }
+                    continue
                 }
+                await hand(leased, to: slot)
             } catch {
-                log.failed("entries could not be taken from the queue", error, isFirst: patience.isFresh)
-                guard await patience.pause() else { return false }
+                log.failed("pushes could not be taken from the queue", error, isFirst: backoff.isFresh)
+                guard await backoff.pause() else { return false }
             }
         }
     }
 
-    /// Rings when the next entry that waits for its time is due.
-    private func ring(_ bell: AsyncStream<Void>.Continuation) async -> Task<Void, any Error>? {
+    private func hand(_ leased: LeasedPushes, to slot: ConnectionSlot) async {
+        let admission = ledger.value.withLock { ledger in
+            ledger.admit(leased, to: slot, format: gateway.format, at: clock())
+        }
+        for (lane, entries) in admission.givenBack { queue.giveBack(entries, lane: lane, app: app) }
+        if !admission.lease.pushes.isEmpty {
+            gateway.write(admission.lease)
+            log.written(admission.lease)
+        }
+        if !admission.settlements.isEmpty {
+            log.refused(admission.settlements)
+            _ = await settle(admission.settlements)
+        }
+    }
+
+    /// Signals when the next push that waits for its time is due.
+    private func wake(_ signal: AsyncStream<Void>.Continuation) async -> Task<Void, any Error>? {
         guard let due = try? await queue.nextDue(app: app) else { return nil }
-        // At least a moment, so that an entry that is due and yet not taken cannot make it spin.
+        // At least a moment, so that a push that is due and yet not taken cannot make it spin.
         let wait = Duration.milliseconds(max(50, due.milliseconds - clock().milliseconds))
         return Task {
             try await Task.sleep(for: wait)
-            bell.yield()
+            signal.yield()
         }
     }
 
-    /// Gateway to queue.
+    // MARK: - Gateway to queue
+
     private func record() async {
         while let verdicts = await gateway.verdicts() {
-            for part in verdicts.parts(of: Self.recordedAtOnce) {
-                guard await record(part) else { return }
+            let conclusion = ledger.value.withLock { $0.conclude(verdicts, at: clock()) }
+            for (lane, entries) in conclusion.givenBack {
+                log.givenBack(entries)
+                queue.giveBack(entries, lane: lane, app: app)
+            }
+            var start = 0
+            let settlements = conclusion.settlements
+            while start < settlements.count {
+                var (end, count) = (start, 0)
+                while end < settlements.count, count < Self.recordedAtOnce {
+                    count += settlements[end].settlement.count
+                    end += 1
+                }
+                let part = settlements[start..<end]
+                guard let settled = await settle(part.map(\.settlement)) else { return }
+                log.settled(Array(part), settled)
+                start = end
             }
         }
     }
 
-    /// - Returns: false when the task was cancelled.
-    private func record(_ verdicts: [Verdict]) async -> Bool {
-        var patience = Patience()
+    /// Repeats until it is written down.
+    /// - Returns: nil when the task was cancelled.
+    private func settle(_ settlements: [Settlement]) async -> [SettledPushes]? {
+        var backoff = Backoff()
         while true {
             do throws(ChatError) {
-                log.settled(try await queue.settle(verdicts))
-                return true
+                return try await queue.settle(settlements, app: app)
             } catch {
-                log.failed("outcomes could not be recorded", error, isFirst: patience.isFresh)
-                guard await patience.pause() else { return false }
+                log.failed("outcomes could not be recorded", error, isFirst: backoff.isFresh)
+                guard await backoff.pause() else { return nil }
             }
         }
     }
 }
 
 /// Waits between repeats of something that will work again: 100 ms, doubling up to 5 s.
-struct Patience: Sendable {
+struct Backoff: Sendable {
     private static let first = Duration.milliseconds(100)
     private static let longest = Duration.seconds(5)
 

@@ -92,13 +92,13 @@ package struct FeedbackReader: Service {
 
     /// Tries until it is stored: the service has already forgotten what was read.
     private func record(_ reports: [FeedbackReport]) async throws {
-        var patience = Patience()
+        var backoff = Backoff()
         while true {
             do throws(ChatError) {
                 return try await store.record(reports, app: app)
             } catch {
                 logger.error("feedback could not be stored, trying again", metadata: ["error": "\(error)"])
-                guard await patience.pause() else { throw error }
+                guard await backoff.pause() else { throw error }
             }
         }
     }

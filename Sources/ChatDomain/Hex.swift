@@ -1,7 +1,7 @@
 /// Hexadecimal digits and bytes. Not generic, because generic code is not specialised for callers in other modules, and these
 /// run for each push.
 package enum Hex {
-    static func isDigit(_ byte: UInt8) -> Bool { value(byte) != nil }
+    package static func isDigit(_ byte: UInt8) -> Bool { value(byte) != nil }
 
     private static func value(_ byte: UInt8) -> UInt8? {
         switch byte {

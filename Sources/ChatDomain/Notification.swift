@@ -144,17 +144,16 @@ package struct Delivery: Sendable, Hashable {
     package let attempts: Int
     package let queuedAt: Timestamp
     package let notBefore: Timestamp?
-    /// Handed to a connection, the last time.
-    package let writtenAt: Timestamp?
+    package let sentAt: Timestamp?
     /// Became sent, failed, expired or cancelled.
     package let settledAt: Timestamp?
-    /// What Apple knows it by.
-    package let apnsID: String?
+    /// What the push service is told that it is: a UUID; nil while nothing was sent.
+    package let pushID: String?
 
     package init(
         entry: Int64, notification: NotificationID?, message: MessageID?, token: String, app: AppName,
         state: PushState, reason: String?, hint: String?, attempts: Int, queuedAt: Timestamp, notBefore: Timestamp?,
-        writtenAt: Timestamp?, settledAt: Timestamp?, apnsID: String?
+        sentAt: Timestamp?, settledAt: Timestamp?, pushID: String?
     ) {
         self.entry = entry
         self.notification = notification
@@ -167,9 +166,9 @@ package struct Delivery: Sendable, Hashable {
         self.attempts = attempts
         self.queuedAt = queuedAt
         self.notBefore = notBefore
-        self.writtenAt = writtenAt
+        self.sentAt = sentAt
         self.settledAt = settledAt
-        self.apnsID = apnsID
+        self.pushID = pushID
     }
 
     /// As the provider API and the command line show it.
@@ -178,8 +177,8 @@ package struct Delivery: Sendable, Hashable {
             "id": .number(entry), "notification": .optional(notification), "message": .optional(message),
             "token": .string(token), "app": .string(app.text), "state": .string(state.rawValue),
             "reason": .optional(reason), "hint": .optional(hint), "attempts": .number(attempts),
-            "queued_at": .time(queuedAt), "not_before": .optional(notBefore), "written_at": .optional(writtenAt),
-            "settled_at": .optional(settledAt), "apns_id": .optional(apnsID),
+            "queued_at": .time(queuedAt), "not_before": .optional(notBefore), "sent_at": .optional(sentAt),
+            "settled_at": .optional(settledAt), "apns_id": .optional(pushID),
         ]
     }
 }

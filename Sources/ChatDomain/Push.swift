@@ -1,11 +1,42 @@
-/// One entry of the queue, as a gateway writes it.
+/// Where a push goes, as its gateway kind understands it.
+package enum Address: Sendable, Hashable, CustomStringConvertible {
+    /// What Apple's services know a device by.
+    case token(DeviceToken)
+
+    /// As a row of the queue has it; nil for what is no address of any kind.
+    ///
+    /// - Parameter text: UTF-8. Lower-case hexadecimal digits are read without making a string of them.
+    package init?(stored text: UnsafeRawBufferPointer) {
+        let token =
+            Hex.isLowerCase(text)
+            ? Hex.bytes(text).flatMap(DeviceToken.init(bytes:))
+            : try? DeviceToken(parsing: String(decoding: text, as: UTF8.self))
+        guard let token else { return nil }
+        self = .token(token)
+    }
+
+    package var description: String {
+        switch self {
+        case .token(let token): token.description
+        }
+    }
+
+    /// Enough for the log to tell devices apart, not enough to push to one.
+    package var shortened: String {
+        switch self {
+        case .token(let token): token.shortened
+        }
+    }
+}
+
+/// One push, checked, as a gateway writes it.
 package struct Push: Sendable, Hashable {
     /// The row of `push_queue`.
     package let entry: Int64
-    /// The entry's number on its connection, from 1; with the connection's epoch it names the entry in a verdict.
+    /// The push's number on its connection, from 1; with the connection's epoch it names the push in a verdict.
     package let identifier: UInt32
-    package let token: DeviceToken
-    /// UTF-8 JSON, checked, within the gateway's limit.
+    package let address: Address
+    /// UTF-8, checked, within the gateway's limit.
     package let payload: [UInt8]
     /// UNIX seconds after which the gateway need not try any more; nil if the sender did not say.
     package let expiration: Int64?
@@ -19,12 +50,12 @@ package struct Push: Sendable, Hashable {
     package let collapseID: String?
 
     package init(
-        entry: Int64, identifier: UInt32, token: DeviceToken, payload: [UInt8], expiration: Int64? = nil,
+        entry: Int64, identifier: UInt32, address: Address, payload: [UInt8], expiration: Int64? = nil,
         priority: UInt8? = nil, id: String? = nil, type: String = Push.alert, collapseID: String? = nil
     ) {
         self.entry = entry
         self.identifier = identifier
-        self.token = token
+        self.address = address
         self.payload = payload
         self.expiration = expiration
         self.priority = priority
@@ -37,19 +68,12 @@ package struct Push: Sendable, Hashable {
     package static let alert = "alert"
     /// The type of a push that only wakes the app.
     package static let background = "background"
-    /// The types of Apple's provider API (apns-http2.md §2).
-    package static let types = [
-        alert, background, "location", "voip", "complication", "fileprovider", "mdm", "liveactivity", "pushtotalk",
-        "widgets", "controls",
-    ]
 }
 
 /// Where an entry of the queue stands; the column `state`.
 package enum PushState: String, Sendable, Hashable, CaseIterable {
-    /// Waits for its turn, or for `not_before`.
+    /// Waits for its turn, for `not_before`, or for the gateway's answer.
     case pending
-    /// Handed to a connection; what became of it is not known yet.
-    case written
     /// The gateway has taken it.
     case sent
     /// It will not be tried again; `reason` says why.
@@ -69,10 +93,14 @@ package enum Outcome: Sendable, Hashable {
     case accepted
     /// Refused for good, with the gateway's own reason, and what it may mean, for people.
     case rejected(reason: String, hint: String? = nil)
+    /// Refused for good because of the address, at the price of the connection: an address that is refused so again and
+    /// again is not tried any more.
+    case badAddress(reason: String)
     /// The device no longer wants it since a time; it is deactivated unless it registered later.
     case unregistered(since: Timestamp, reason: String)
-    /// The gateway's fault, or a passing one of the push: worth another try after a delay that grows.
-    case retry(reason: String)
+    /// The gateway's fault, or a passing one of the push: worth another try after a delay that grows, and not before the
+    /// time that the gateway named (Retry-After).
+    case retry(reason: String, notBefore: Timestamp? = nil)
     /// The gateway does not accept who sends, and the push waits for better credentials: repeat after a delay, for ever,
     /// unless others of the app get through meanwhile. Then it is the push.
     case notAuthorized(reason: String)
@@ -87,11 +115,10 @@ package enum Outcome: Sendable, Hashable {
 /// What became of some of the pushes of one connection.
 package struct Verdict: Sendable, Hashable {
     package let connection: ConnectionEpoch
-    /// Only entries that are still `written` on the connection are touched, so ranges may overlap; the first
-    /// verdict on an entry stands.
+    /// Ranges may overlap: the first verdict on a push stands.
     package let identifiers: ClosedRange<UInt32>
     package let outcome: Outcome
-    /// The gateway spoke after silence had been taken for acceptance: entries that are `sent` change too.
+    /// The gateway spoke after silence had been taken for acceptance: pushes that are `sent` change too.
     package let overrulesSilence: Bool
 
     package init(
@@ -104,8 +131,7 @@ package struct Verdict: Sendable, Hashable {
     }
 }
 
-/// Numbers the gateway connections. A process goes on where the queue's entries end, so that none of them is met under
-/// a number that means another connection.
+/// Numbers the gateway connections of a process.
 package struct ConnectionEpoch: Sendable, Hashable, CustomStringConvertible {
     package let number: Int64
 

@@ -1,8 +1,12 @@
-/// One app's way to Apple: connections that are kept open, and what comes back over them.
+/// One app's way to a push service: connections that are kept open, and what comes back over them.
 package protocol PushGateway: Sendable {
+    /// What the gateway requires of pushes.
+    var format: any PushFormat { get }
+    /// Connections that are open now.
+    var openConnections: Int { get }
     /// Keeps connections up until the task is cancelled or ``drain()`` has ended. Never gives up.
     func run() async
-    /// Waits until a connection can take entries. With `fresh`, until one can on which nothing was written yet.
+    /// Waits until a connection can take pushes. With `fresh`, until one can on which nothing was written yet.
     /// Nil when the gateway is being stopped.
     func slot(fresh: Bool) async -> ConnectionSlot?
     /// Writes what was leased for a slot. Each push gets exactly one verdict, even if the connection is gone by now.
@@ -14,6 +18,46 @@ package protocol PushGateway: Sendable {
     func drain() async
     /// Nothing will be written any more: the verdicts end with those that are there.
     func finish() async
+}
+
+/// Room on a connection, for which pushes may be leased.
+package struct ConnectionSlot: Sendable, Hashable {
+    package let connection: ConnectionEpoch
+    /// The identifier that the first leased push gets; the others follow without a gap.
+    package let firstIdentifier: UInt32
+    /// How many pushes at the most.
+    package let room: Int
+    /// Nothing on the connection is in doubt, so that what happens to it next is the doing of what is written next.
+    package let isFresh: Bool
+    /// Each push is answered for itself. Otherwise silence means acceptance, and a lost connection leaves in doubt
+    /// whatever was written on it.
+    package let answersEach: Bool
+
+    package init(
+        connection: ConnectionEpoch, firstIdentifier: UInt32, room: Int, isFresh: Bool, answersEach: Bool = false
+    ) {
+        self.connection = connection
+        self.firstIdentifier = firstIdentifier
+        self.room = room
+        self.isFresh = isFresh
+        self.answersEach = answersEach
+    }
+}
+
+/// Pushes that belong to a connection now.
+package struct Lease: Sendable, Hashable {
+    package let slot: ConnectionSlot
+    /// With identifiers from the slot's first on.
+    package let pushes: [Push]
+    /// To be written alone on their connection, and proved before anything else is written on it: one of them may make
+    /// the gateway close, or so much may be what the gateway loses.
+    package let isProbe: Bool
+
+    package init(slot: ConnectionSlot, pushes: [Push], isProbe: Bool = false) {
+        self.slot = slot
+        self.pushes = pushes
+        self.isProbe = isProbe
+    }
 }
 
 /// Reads one app's feedback list. A destructive read: what is yielded must be stored before it is acted on.

@@ -5,7 +5,7 @@ package struct QueueDepth: Sendable, Hashable {
     package var due: Int
     /// Wait for their time.
     package var delayed: Int
-    /// Handed to a connection, and not answered.
+    /// Handed to a connection, and not answered. Counted in memory.
     package var written: Int
     /// When the oldest of those that can go was queued.
     package var oldest: Timestamp?
@@ -68,27 +68,19 @@ package struct AppStatus: Sendable, Hashable {
     package let address: String?
     /// The bundle id, as far as it is known.
     package let topic: String?
-    /// Bytes of a payload that the gateway takes, and of types of pushes that may have more.
-    package let payloadLimit: Int
-    package let largerLimits: [String: Int]
     /// Connections that are open and proved.
     package let connections: Int
     package let certificateExpiresAt: Timestamp?
 
     package init(
-        app: AppName, gateway: String, address: String?, topic: String?, payloadLimit: Int,
-        largerLimits: [String: Int] = [:], connections: Int = 0, certificateExpiresAt: Timestamp? = nil
+        app: AppName, gateway: String, address: String?, topic: String?, connections: Int = 0,
+        certificateExpiresAt: Timestamp? = nil
     ) {
         self.app = app
         self.gateway = gateway
         self.address = address
         self.topic = topic
-        self.payloadLimit = payloadLimit
-        self.largerLimits = largerLimits
         self.connections = connections
         self.certificateExpiresAt = certificateExpiresAt
     }
-
-    /// Bytes of a payload of a push of a type.
-    package func limit(of pushType: String) -> Int { largerLimits[pushType] ?? payloadLimit }
 }

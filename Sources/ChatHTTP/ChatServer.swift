@@ -46,6 +46,7 @@ package struct ChatServer: Service {
     ///   - settings: asked once per request.
     ///   - resolveApp: which app an `appid` names; nil if the request has none.
     ///   - apps: the apps that are configured, with the state of their gateways.
+    ///   - format: what an app's gateway requires of pushes.
     ///   - recentWarnings: the log's last warnings and errors, oldest first.
     ///   - sessions: tells whose session it is, where registration needs one; nil where anyone may register.
     ///   - readiness: what must work besides the database.
@@ -54,10 +55,11 @@ package struct ChatServer: Service {
     ///   - onListening: told the port once requests are taken.
     package init(
         configuration: ChatServerConfiguration,
-        store: any RoomStore & RoomFeed & RoomRecords & DeviceStore & NotificationStore & RelayFigures,
+        stores: Stores,
         settings: @escaping @Sendable () -> ChatHTTPSettings,
         resolveApp: @escaping @Sendable (String?) throws(ChatError) -> AppName,
         apps: @escaping @Sendable () -> [AppStatus] = { [] },
+        format: @escaping @Sendable (AppName) -> any PushFormat,
         recentWarnings: @escaping @Sendable () -> [JSONValue] = { [] },
         sessions: @escaping @Sendable () -> (any SessionVerifier)? = { nil },
         readiness: @escaping @Sendable () async -> [ReadinessCheck] = { [] },
@@ -70,17 +72,17 @@ package struct ChatServer: Service {
         self.onListening = onListening
         census = ConnectionCensus(trustedProxies: { settings().trustedProxies })
         self.logger = logger
-        let health = Health(store: store, furtherChecks: readiness, logger: logger)
+        let health = Health(store: stores.rooms, furtherChecks: readiness, logger: logger)
         let chat = ChatAPI(
-            store: store, settings: settings, resolveApp: resolveApp, sessions: sessions, rates: RateGate(now: clock),
-            logger: logger)
+            rooms: stores.rooms, devices: stores.devices, settings: settings, resolveApp: resolveApp, sessions: sessions,
+            rates: RateGate(now: clock), logger: logger)
         // What is left is for those who post.
-        hub = EventHub(feed: store, most: configuration.maximumConnections / 8 * 7, logger: logger)
+        hub = EventHub(feed: stores.feed, most: configuration.maximumConnections / 8 * 7, logger: logger)
         responder = Routes.build(
-            api: chat, events: EventsAPI(feed: store, hub: hub, chat: chat, logger: logger),
+            api: chat, events: EventsAPI(feed: stores.feed, hub: hub, chat: chat, logger: logger),
             provider: ProviderAPI(
-                store: store, resolveApp: resolveApp, apps: apps, recentWarnings: recentWarnings, clock: time,
-                version: version, started: time(),
+                stores: stores, resolveApp: resolveApp, apps: apps, format: format, recentWarnings: recentWarnings,
+                clock: time, version: version, started: time(),
                 logger: logger),
             pages: Pages(settings: settings, health: health), health: health,
             answers: AnswerMiddleware(logger: logger),

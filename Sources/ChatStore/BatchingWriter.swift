@@ -268,12 +268,12 @@ final class BatchingWriter: Sendable {
             }
             for call in finish { call() }
         } catch {
-            if batch.count > 1, !error.isOfTheDisk {
+            if batch.count > 1, !error.isDiskProblem {
                 for operation in batch { commit([operation], db) }
                 return true
             }
             // Another process holds the lock: those in line have waited for it, too, and would do so again.
-            let others = error.isOfALock ? next(.answer, .max) + next(.upkeep, .max) : []
+            let others = error.isLockProblem ? next(.answer, .max) + next(.upkeep, .max) : []
             for operation in batch + others { operation.fail(ChatError(storing: error)) }
         }
         return true

@@ -38,7 +38,7 @@ package struct DatabaseFile: Sendable {
         let pool: DatabasePool
         do {
             pool = try DatabasePool(path: path, configuration: configuration)
-        } catch  where error.isOfTheDisk {
+        } catch  where error.isDiskProblem {
             throw ChatError(storing: error)
         } catch {
             throw Unusable(description: "\(path) cannot be opened as a database: \(error)")
@@ -88,7 +88,7 @@ extension DatabaseFile {
                 let found = try knownVersion(db)
                 let members = try Int.fetchOne(db, sql: "SELECT count(*) FROM active_users") ?? 0
                 let waiting =
-                    try Int.fetchOne(db, sql: "SELECT count(*) FROM push_queue WHERE state IN ('pending', 'written')")
+                    try Int.fetchOne(db, sql: "SELECT count(*) FROM push_queue WHERE state = 'pending'")
                     ?? 0
                 return "\(path), schema version \(found), \(members) members, \(waiting) pushes to send"
             }

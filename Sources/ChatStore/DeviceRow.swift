@@ -101,14 +101,3 @@ extension DeviceEdit.Change {
         }
     }
 }
-
-extension Row {
-    /// A column with a time as SQLite's date functions write it; nil where another program wrote something else.
-    func optionalTime(_ index: Int) -> Timestamp? {
-        (self[index] as String?).flatMap(Timestamp.init(sqlText:))
-    }
-
-    func time(_ index: Int) -> Timestamp {
-        optionalTime(index) ?? Timestamp(milliseconds: 0)
-    }
-}

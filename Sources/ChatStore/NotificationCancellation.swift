@@ -17,8 +17,8 @@ struct NotificationCancellation {
     static func begin(_ id: NotificationID, now: Timestamp, _ db: Database) throws -> Bool {
         try db.cachedStatement(
             sql: """
-                UPDATE notifications SET time_cancelled = ?1, work = 'cancel', work_item = 0, work_after = 0,
-                    work_until = (SELECT coalesce(max(message_id), 0) FROM push_queue WHERE notification = ?2)
+                UPDATE notifications SET time_cancelled = ?1, work = 'cancel', work_item = 0,
+                    work_after = coalesce(first_push, 1) - 1, work_until = coalesce(last_push, 0)
                 WHERE notification_id = ?2 AND time_cancelled IS NULL AND (work = 'queue' OR EXISTS (
                     SELECT 1 FROM notification_counts c WHERE c.notification_id = ?2
                         AND c.queued > c.sent + c.failed + c.expired + c.cancelled))
@@ -35,19 +35,28 @@ struct NotificationCancellation {
         ).map { NotificationCancellation(id: id, after: $0[0], until: $0[1]) }
     }
 
-    func step(now: Timestamp, _ db: Database) throws -> LeftWork.Step {
+    /// - Parameter inFlight: what of a range is with a gateway, in order.
+    func step(
+        now: Timestamp, inFlight: (ClosedRange<Int64>) -> [ClosedRange<Int64>] = { _ in [] }, _ db: Database
+    ) throws -> BackgroundJob.Step {
         let row = try Row.fetchOne(
             db.cachedStatement(sql: "SELECT count(*), max(message_id) FROM (\(Self.candidatesSQL))"),
-            arguments: [id, after, until, Self.step])
-        var result = LeftWork.Step()
+            arguments: [after, until, id, Self.step])
+        var result = BackgroundJob.Step()
         if let upTo = row?[1] as Int64? {
             result.hasMore = row?[0] == Self.step && upTo < until
-            result.endings = try String.fetchAll(
-                db.cachedStatement(sql: Self.sweepSQL),
-                arguments: [LeftWork.cancelled, now.sqlText, id, after, upTo]
-            ).map { Ending(app: AppName($0), state: .cancelled, reason: LeftWork.cancelled) }
+            var first = after + 1
+            for held in inFlight(first...upTo) + [upTo + 1...upTo + 1] {
+                if first < held.lowerBound {
+                    result.endings += try takeBack(first...held.lowerBound - 1, now: now, db)
+                }
+                first = held.upperBound + 1
+            }
             try db.cachedStatement(sql: "UPDATE notifications SET work_after = ? WHERE notification_id = ?")
                 .execute(arguments: [upTo, id])
+            try db.cachedStatement(
+                sql: "UPDATE notification_counts SET cancelled = cancelled + ? WHERE notification_id = ?"
+            ).execute(arguments: [result.endings.count, id])
         }
         if !result.hasMore {
             try db.cachedStatement(sql: "UPDATE notifications SET work = NULL WHERE notification_id = ?")
@@ -56,13 +65,19 @@ struct NotificationCancellation {
         return result
     }
 
+    private func takeBack(_ range: ClosedRange<Int64>, now: Timestamp, _ db: Database) throws -> [Ending] {
+        try String.fetchAll(
+            db.cachedStatement(sql: Self.sweepSQL),
+            arguments: [PushLifeCycle.cancelled, now.sqlText, range.lowerBound, range.upperBound, id]
+        ).map { Ending(app: AppName($0), state: .cancelled, reason: PushLifeCycle.cancelled) }
+    }
+
     static let candidatesSQL = """
-        SELECT message_id FROM push_queue WHERE notification = ? AND message_id > ? AND message_id <= ?
+        SELECT message_id FROM push_queue WHERE message_id > ? AND message_id <= ? AND +notification = ?
         ORDER BY message_id LIMIT ?
         """
     static let sweepSQL = """
-        UPDATE push_queue INDEXED BY push_queue_of_notification
-        SET state = 'cancelled', reason = ?, time_settled = ?
-        WHERE notification = ? AND message_id > ? AND message_id <= ? AND state = 'pending' RETURNING app
+        UPDATE push_queue SET state = 'cancelled', reason = ?, time_settled = ?
+        WHERE message_id BETWEEN ? AND ? AND +notification = ? AND state = 'pending' RETURNING app
         """
 }

@@ -51,14 +51,15 @@ struct NotificationFanout {
     }
 
     /// Queues the next pushes, and writes down how far it has come.
-    mutating func step(now: Timestamp, _ settings: SQLiteStore.Settings, _ db: Database) throws -> LeftWork.Step {
-        var result = LeftWork.Step()
+    mutating func step(now: Timestamp, _ settings: StoreSettings, _ db: Database) throws -> BackgroundJob.Step {
+        var result = BackgroundJob.Step()
         var skipped = 0
+        var inserted: [ClosedRange<Int64>] = []
         var budget = Self.step
         while item < items.count, budget > 0 {
             let piece = try piece(budget, now: now, settings, db)
             skipped += piece.skipped
-            result.queued += piece.queued
+            if let range = piece.inserted { inserted.append(range) }
             result.endings += piece.endings
             budget -= max(1, piece.looked)
             if let next = piece.next {
@@ -72,16 +73,48 @@ struct NotificationFanout {
         try db.cachedStatement(
             sql: "UPDATE notifications SET work = ?, work_item = ?, work_after = ? WHERE notification_id = ?"
         ).execute(arguments: [result.hasMore ? "queue" : nil, item, after, id])
-        try db.cachedStatement(
-            sql: "UPDATE notification_counts SET queued = queued + ?, skipped = skipped + ? WHERE notification_id = ?"
-        ).execute(arguments: [result.queued, skipped, id])
+        try note(inserted, skipped: skipped, result.endings.reduce(0) { $0 + $1.count }, db)
+        try tell(inserted, &result, db)
         return result
+    }
+
+    private func note(_ inserted: [ClosedRange<Int64>], skipped: Int, _ failed: Int, _ db: Database) throws {
+        try db.cachedStatement(
+            sql: """
+                UPDATE notification_counts SET queued = queued + ?, skipped = skipped + ?, failed = failed + ?
+                WHERE notification_id = ?
+                """
+        ).execute(arguments: [inserted.reduce(0) { $0 + $1.count }, skipped, failed, id])
+        guard let first = inserted.first?.lowerBound, let last = inserted.last?.upperBound else { return }
+        try db.cachedStatement(
+            sql: "UPDATE notifications SET first_push = coalesce(first_push, ?), last_push = ? WHERE notification_id = ?"
+        ).execute(arguments: [first, last, id])
+    }
+
+    /// What the queue is to know of the rows after the commit.
+    private func tell(_ inserted: [ClosedRange<Int64>], _ result: inout BackgroundJob.Step, _ db: Database) throws {
+        guard let first = inserted.first?.lowerBound, let last = inserted.last?.upperBound else { return }
+        let rows = try Row.fetchAll(
+            db.cachedStatement(
+                sql: """
+                    SELECT app, count(*), max(bulk) FROM push_queue
+                    WHERE message_id BETWEEN ? AND ? AND state = 'pending' GROUP BY app
+                    """), arguments: [first, last])
+        let apps = rows.map { AppName($0[0]) }
+        if let time = request.notBefore {
+            result.scheduled = (first...last, time, apps)
+        } else {
+            // The rows of several apps lie among each other: each has its part of the same range.
+            result.inserted = zip(rows, apps).map { row, app in
+                InsertedPushes(range: first...last, count: row[1], lane: row[2] ? .bulk : .first, app: app)
+            }
+        }
     }
 
     /// What was done of one item.
     private struct Piece {
         var looked = 1
-        var queued = 0
+        var inserted: ClosedRange<Int64>?
         var skipped = 0
         var endings: [Ending] = []
         /// Where the item goes on; nil when it is done.
@@ -89,7 +122,7 @@ struct NotificationFanout {
     }
 
     private func piece(
-        _ budget: Int, now: Timestamp, _ settings: SQLiteStore.Settings, _ db: Database
+        _ budget: Int, now: Timestamp, _ settings: StoreSettings, _ db: Database
     ) throws -> Piece {
         let item = items[item]
         let isOfOneApp = request.app != nil
@@ -114,12 +147,13 @@ struct NotificationFanout {
         }
         try db.cachedStatement(sql: Self.insertSQL(item, ofOneApp: isOfOneApp, skips: request.skipsUnchanged))
             .execute(arguments: arguments)
-        piece.queued = db.changesCount
+        let (count, last) = (Int64(db.changesCount), db.lastInsertedRowID)
+        if count > 0 { piece.inserted = last - count + 1...last }
         if case .token(let token) = item { piece.endings = try failInactive(token, now: now, db) }
         return piece
     }
 
-    private func arguments(now: Timestamp, _ settings: SQLiteStore.Settings) -> StatementArguments {
+    private func arguments(now: Timestamp, _ settings: StoreSettings) -> StatementArguments {
         // Only a device's tags are looked for among the earlier items, and there are few.
         var earlier: String?
         if request.skipsUnchanged, case .tag = items[item] {
@@ -144,7 +178,7 @@ struct NotificationFanout {
             INSERT INTO push_queue (device_token, payload, time_queued, app, expires_at, priority, not_before, push_type,
                 collapse_id, notification, device, bulk)
             SELECT \(columns.token), '', :now, \(columns.app), :expires, :priority, :notBefore, :type, :collapse, :id,
-                d.device_id, (SELECT n.devices > \(Fanout.small) FROM notifications n WHERE n.notification_id = :id)
+                d.device_id, (SELECT n.devices > \(PushLifeCycle.bulkFrom) FROM notifications n WHERE n.notification_id = :id)
             FROM \(item.devices(ofOneApp: ofOneApp)) AND \(isConfigured(item))
                 \(skips ? "AND \(isUnchanged) IS NOT TRUE" : "")
             ORDER BY \(columns.place)
@@ -174,12 +208,14 @@ struct NotificationFanout {
         "(:apps IS NULL OR \(item.columns.app) IN (SELECT value FROM json_each(:apps)))"
     }
 
-    /// Whether the device's last push, sent or on its way, had the same payload. What is scheduled for later is not on its way.
+    /// Whether the device's last push beside the chat's, sent or on its way, had the same payload. What is scheduled for later
+    /// is not on its way.
     private static let isUnchanged = """
         (SELECT n.payload = :payload
         FROM push_queue p INDEXED BY push_queue_device
         LEFT JOIN notifications n ON n.notification_id = p.notification
-        WHERE p.device = d.device_id AND p.state IN ('pending', 'written', 'sent') AND p.notification IS NOT :id
+        WHERE p.device = d.device_id AND p.chat_message IS NULL AND (p.state = 'pending' OR p.state = 'sent')
+            AND p.notification IS NOT :id
             AND NOT (p.state = 'pending' AND p.attempts = 0 AND coalesce(p.not_before, 0) > :nowMilliseconds)
         ORDER BY p.message_id DESC LIMIT 1)
         """
@@ -193,7 +229,7 @@ struct NotificationFanout {
                     WHERE notification = ? AND state = 'pending' AND device IN (
                         SELECT device_id FROM devices WHERE device_token = ? AND time_deactivated IS NOT NULL)
                     RETURNING app
-                    """), arguments: [LeaseScreening.inactive, now.sqlText, id, token]
-        ).map { Ending(app: AppName($0), state: .failed, reason: LeaseScreening.inactive) }
+                    """), arguments: [PushLifeCycle.deviceInactive, now.sqlText, id, token]
+        ).map { Ending(app: AppName($0), state: .failed, reason: PushLifeCycle.deviceInactive) }
     }
 }

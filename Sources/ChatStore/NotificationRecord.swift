@@ -52,19 +52,20 @@ struct NotificationRecord: Sendable {
     }
 
     /// Writes a notification whose pushes are still to be queued, to devices or members up to `until`.
+    /// - Parameter devices: how many there are now.
     static func insert(
-        _ request: NotificationRequest, until: Int64, now: Timestamp, _ db: Database
+        _ request: NotificationRequest, devices: Int, until: Int64, now: Timestamp, _ db: Database
     ) throws -> NotificationID {
         try db.cachedStatement(
             sql: """
                 INSERT INTO notifications (app, push_type, expires_at, priority, collapse_id, not_before, skip_unchanged,
                     idempotency_key, devices, time_created, work, work_until, payload, audience)
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 'queue', ?, ?, ?)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queue', ?, ?, ?)
                 """
         ).execute(arguments: [
             request.app?.text, request.pushType, request.expiration, request.priority.map { Int64($0) },
             request.collapseID, request.notBefore?.milliseconds, request.skipsUnchanged, request.idempotencyKey,
-            now.sqlText, until, request.payload, request.audience.json.description,
+            devices, now.sqlText, until, request.payload, request.audience.json.description,
         ])
         let id = db.lastInsertedRowID
         try db.cachedStatement(sql: "INSERT INTO notification_counts (notification_id) VALUES (?)")

@@ -1,4 +1,5 @@
 import ChatDomain
+import Synchronization
 
 /// Some pushes of an app came to one end, for one reason.
 struct Ending: Sendable {
@@ -6,6 +7,27 @@ struct Ending: Sendable {
     let state: PushState
     let reason: String?
     var count = 1
+}
+
+/// What became of pushes since the process began, for all stores.
+final class OutcomeCounter: Sendable {
+    private let tally = Mutex(OutcomeTally())
+    private let clock: TimeSource
+
+    init(clock: @escaping TimeSource) {
+        self.clock = clock
+    }
+
+    /// To be called after the commit.
+    func add(_ endings: [Ending]) {
+        guard !endings.isEmpty else { return }
+        let now = clock()
+        tally.withLock { tally in
+            for ending in endings { tally.add(ending, at: now) }
+        }
+    }
+
+    var outcomes: [OutcomeCount] { tally.withLock { $0.outcomes(at: clock()) } }
 }
 
 /// Counts what became of pushes: since the process began, and in the last minute.
@@ -50,9 +72,9 @@ struct OutcomeTally: Sendable {
     private var counts: [Key: Count] = [:]
     private var reasons: [AppName: Set<String>] = [:]
 
-    /// What has not come to an end (`pending`, `written`) is left out.
+    /// What is still pending is left out.
     mutating func add(_ ending: Ending, at now: Timestamp) {
-        guard ending.count > 0, ending.state != .pending, ending.state != .written else { return }
+        guard ending.count > 0, ending.state != .pending else { return }
         let reason = ending.state == .sent ? nil : ending.reason.map { known($0, of: ending.app) }
         counts[Key(app: ending.app, state: ending.state, reason: reason), default: Count()]
             .add(ending.count, at: now.seconds)

@@ -46,6 +46,7 @@ package struct QueueFile: Sendable {
     private static let busyTimeout: TimeInterval = 10
 
     let queue: DatabaseQueue
+    private let ids: PushIDs
     private let clock: TimeSource
 
     /// Opens a file that exists and has this version's schema; never makes or upgrades one.
@@ -63,6 +64,7 @@ package struct QueueFile: Sendable {
             throw DatabaseFile.Unusable(
                 description: "\(path) has schema version \(found); start pushchat serve once, which upgrades it")
         }
+        ids = try queue.read(PushIDs.load)
     }
 
     /// A connection to a file of ours of any version.
@@ -92,8 +94,8 @@ package struct QueueFile: Sendable {
                     SELECT \(DeliveryRow.columns) FROM push_queue q WHERE q.message_id > :after AND \(filter.condition)
                     ORDER BY q.message_id LIMIT :limit
                     """,
-                arguments: filter.arguments + ["after": cursor ?? 0, "limit": limit + 1])
-            let items = rows.prefix(limit).map(DeliveryRow.delivery)
+                arguments: filter.arguments + ["after": cursor ?? Int64.min, "limit": limit + 1])
+            let items = rows.prefix(limit).map { DeliveryRow.delivery($0, ids) }
             return Page(items: items, next: rows.count > limit ? items.last?.entry : nil)
         }
     }
@@ -110,7 +112,7 @@ package struct QueueFile: Sendable {
                     """, arguments: [id])
             return row.map { row in
                 Entry(
-                    delivery: DeliveryRow.delivery(row),
+                    delivery: DeliveryRow.delivery(row, ids),
                     payload: String(decoding: (row[14] as Data?) ?? Data(), as: UTF8.self), pushType: row[15],
                     expiration: row[16], priority: (row[17] as Int64?).map { UInt8(clamping: $0) }, collapseID: row[18])
             }
@@ -119,6 +121,8 @@ package struct QueueFile: Sendable {
 
     /// Makes failed, expired and cancelled entries pending again, at once and with attempts from zero; also lets pending ones
     /// that wait for a repeat go now. In steps; `progress` is told how many so far.
+    ///
+    /// They are due since now, by `not_before`: through its index a relay finds them wherever they lie.
     ///
     /// An expired one has no time any more after which it is not worth sending; the others keep theirs. Those of a notification
     /// that was cancelled stay cancelled, also where they are named: whoever wants it after all sends it again. So do those of
@@ -129,15 +133,14 @@ package struct QueueFile: Sendable {
             where: """
                 (q.state IN ('failed', 'expired', 'cancelled')
                     OR (q.state = 'pending' AND q.not_before IS NOT NULL AND q.attempts > 0))
-                AND NOT (q.state = 'cancelled' AND q.reason IS '\(LeftWork.unregistered)')
+                AND NOT (q.state = 'cancelled' AND q.reason IS '\(PushLifeCycle.unregistered)')
                 AND NOT EXISTS (SELECT 1 FROM notifications n
                     WHERE n.notification_id = q.notification AND n.time_cancelled IS NOT NULL)
                 """,
             """
-            UPDATE push_queue AS q SET state = 'pending', attempts = 0, unanswered = 0, refused = 0, not_before = NULL,
-                time_settled = NULL, hint = NULL, connection_epoch = NULL, identifier = NULL,
-                expires_at = CASE WHEN state = 'expired' THEN NULL ELSE expires_at END
-            """, [:], progress)
+            UPDATE push_queue AS q SET state = 'pending', attempts = 0, unanswered = 0, refused = 0, not_before = :time,
+                time_settled = NULL, hint = NULL, expires_at = CASE WHEN state = 'expired' THEN NULL ELSE expires_at END
+            """, ["time": clock().milliseconds], progress)
     }
 
     /// Takes back pending entries. Where a whole notification is meant, also those that are not queued yet.
@@ -150,7 +153,7 @@ package struct QueueFile: Sendable {
         return try change(
             selection, where: "q.state = 'pending'",
             "UPDATE push_queue AS q SET state = 'cancelled', reason = :reason, time_settled = :now",
-            ["reason": LeftWork.cancelled, "now": clock().sqlText], progress)
+            ["reason": PushLifeCycle.cancelled, "now": clock().sqlText], progress)
     }
 
     /// As the provider API does it; a relay that runs does the same, and what one has done the other finds done.
@@ -202,12 +205,34 @@ package struct QueueFile: Sendable {
         var changed = 0
         func change(_ entries: [Int64]) throws {
             changed += try write { db in
-                try db.cachedStatement(
-                    sql: "\(statement) WHERE q.message_id IN (SELECT value FROM json_each(:entries)) AND (\(condition))"
-                ).execute(arguments: arguments + ["entries": Self.json(entries)])
+                let rows = "q.message_id IN (SELECT value FROM json_each(:entries)) AND (\(condition))"
+                let list = Self.json(entries)
+                try count(rows, in: statement, list, db)
+                try db.cachedStatement(sql: "\(statement) WHERE \(rows)")
+                    .execute(arguments: arguments + ["entries": list])
                 return db.changesCount
             }
             progress(changed)
+        }
+        /// Notifications count what became of their pushes.
+        func count(_ rows: String, in statement: String, _ list: String, _ db: Database) throws {
+            guard statement.hasPrefix("UPDATE") else { return }
+            let counts = try db.cachedStatement(
+                sql: """
+                    SELECT q.notification, q.state, count(*) FROM push_queue q
+                    WHERE q.notification IS NOT NULL AND \(rows) GROUP BY q.notification, q.state
+                    """)
+            for row in try Row.fetchAll(counts, arguments: arguments + ["entries": list]) {
+                // What was pending is taken back; what had come to its end is pending again.
+                let (column, sign) =
+                    row[1] as String == PushState.pending.rawValue
+                    ? (statement.contains("'cancelled'") ? "cancelled" : nil, "+") : (row[1] as String, "-")
+                guard let column else { continue }
+                try db.execute(
+                    sql: """
+                        UPDATE notification_counts SET \(column) = \(column) \(sign) ? WHERE notification_id = ?
+                        """, arguments: [row[2] as Int, row[0] as Int64])
+            }
         }
         switch selection {
         case .entries(let entries):
@@ -217,7 +242,7 @@ package struct QueueFile: Sendable {
         case .matching(let filter):
             // What is queued meanwhile is not meant.
             let last = try queue.read { try Int64.fetchOne($0, sql: "SELECT max(message_id) FROM push_queue") } ?? 0
-            var after: Int64 = 0
+            var after = Int64.min
             while true {
                 let found = try queue.read { [after] db in
                     try Int64.fetchAll(
@@ -244,11 +269,18 @@ package struct QueueFile: Sendable {
 }
 
 extension QueueFile.Filter {
-    /// Always in the order of the queue, so that no page has to sort: through a notification's own index, or along the rows
+    /// Always in the order of the queue, so that no page has to sort: within a notification's numbers, or along all rows
     /// (the unary plus keeps the indexes of states and apps out of it).
     fileprivate var condition: String {
         var terms = ["TRUE"]
-        if notification != nil { terms.append("q.notification = :notification") }
+        if notification != nil {
+            terms.append(
+                """
+                q.message_id BETWEEN (SELECT first_push FROM notifications WHERE notification_id = :notification)
+                    AND (SELECT last_push FROM notifications WHERE notification_id = :notification)
+                AND +q.notification = :notification
+                """)
+        }
         if app != nil { terms.append("+q.app = :app") }
         if states != nil { terms.append("+q.state IN (SELECT value FROM json_each(:states))") }
         if token != nil {

@@ -20,7 +20,7 @@ package struct Schema: Sendable {
     }
 
     package static let current = Schema(
-        version: 4, sql: String(decoding: PackageResources.schema_sql, as: UTF8.self), upgrades: releasedUpgrades)
+        version: 5, sql: String(decoding: PackageResources.schema_sql, as: UTF8.self), upgrades: releasedUpgrades)
 
     /// In one transaction, so that a crash leaves the old version or the new one.
     func bringUpToDate(_ pool: DatabasePool, path: String) throws {
@@ -30,35 +30,79 @@ package struct Schema: Sendable {
                 && Int.fetchOne(db, sql: "PRAGMA application_id") == Self.applicationID
         }
         if isCurrent { return }
-        try pool.writeInTransaction(.exclusive) { db in
-            let found = try Int.fetchOne(db, sql: "PRAGMA user_version") ?? 0
-            let isEmpty = try Int.fetchOne(db, sql: "SELECT count(*) FROM sqlite_schema") == 0
-            let isOurs = try Int.fetchOne(db, sql: "PRAGMA application_id") == Self.applicationID
-            guard isOurs || (isEmpty && found == 0) else {
-                throw DatabaseFile.Unusable(
-                    description: "\(path) is a database of another program; name another file in database.path")
+        try pool.writeWithoutTransaction { db in
+            // A statement that rewrites a table keeps the pages as they were until it has ended. A large queue has too many for
+            // the memory.
+            try db.execute(sql: "PRAGMA temp_store = FILE")
+            defer { try? db.execute(sql: "PRAGMA temp_store = MEMORY") }
+            try db.inTransaction(.exclusive) {
+                try bringUpToDate(db, path: path)
+                return .commit
             }
-            guard found <= version else {
-                throw DatabaseFile.Unusable(
-                    description: """
-                        \(path) has schema version \(found), this pushchat knows up to \(version): \
-                        it was last used by a newer one; run that, or name another file in database.path
-                        """)
-            }
-            if isEmpty {
-                try db.execute(sql: sql)
-                try db.execute(sql: "PRAGMA application_id = \(Self.applicationID)")
+        }
+    }
+
+    private func bringUpToDate(_ db: Database, path: String) throws {
+        let found = try Int.fetchOne(db, sql: "PRAGMA user_version") ?? 0
+        let isEmpty = try Int.fetchOne(db, sql: "SELECT count(*) FROM sqlite_schema") == 0
+        let isOurs = try Int.fetchOne(db, sql: "PRAGMA application_id") == Self.applicationID
+        guard isOurs || (isEmpty && found == 0) else {
+            throw DatabaseFile.Unusable(
+                description: "\(path) is a database of another program; name another file in database.path")
+        }
+        guard found <= version else {
+            throw DatabaseFile.Unusable(
+                description: """
+                    \(path) has schema version \(found), this pushchat knows up to \(version): \
+                    it was last used by a newer one; run that, or name another file in database.path
+                    """)
+        }
+        if isEmpty {
+            try db.execute(sql: sql)
+            try db.execute(sql: "PRAGMA application_id = \(Self.applicationID)")
+        } else {
+            for step in found..<version { try upgrade(from: step, db, path: path) }
+        }
+        try db.execute(sql: "PRAGMA user_version = \(version)")
+    }
+
+    private func upgrade(from step: Int, _ db: Database, path: String) throws {
+        guard let upgrade = upgrades[step] else {
+            throw DatabaseFile.Unusable(
+                description: "\(path) has schema version \(step), from which there is no upgrade")
+        }
+        do {
+            try db.execute(sql: upgrade)
+        } catch let error as DatabaseError {
+            guard let obstacle = Obstacle(error) else { throw error }
+            throw DatabaseFile.Unusable(
+                description: """
+                    \(path) cannot be upgraded to schema version \(step + 1) and is unchanged: \(obstacle.what) uses what that \
+                    version does not have (\(obstacle.problem)); \(obstacle.remedy), and start again
+                    """)
+        }
+    }
+
+    /// Something of the operator's own that names what an upgrade takes away.
+    private struct Obstacle {
+        let what: String
+        let remedy: String
+        /// In SQLite's words.
+        let problem: String
+
+        /// SQLite checks all views, triggers and indexes when a column goes: `error in view NAME after drop column: no such
+        /// column: …`. Nil for any other error.
+        init?(_ error: DatabaseError) {
+            let shape = #/error in (view|trigger|index|table) (.+?)(?: after drop column)?: (.+)/#
+            guard let match = error.message?.wholeMatch(of: shape)?.output else { return nil }
+            problem = String(match.3)
+            if match.1 == "table" {
+                what = "a column or CHECK that was added to table \(match.2)"
+                remedy = "drop that column"
             } else {
-                for step in found..<version {
-                    guard let upgrade = upgrades[step] else {
-                        throw DatabaseFile.Unusable(
-                            description: "\(path) has schema version \(step), from which there is no upgrade")
-                    }
-                    try db.execute(sql: upgrade)
-                }
+                what = "\(match.1) \(match.2)"
+                remedy = "drop it, or make it anew without that"
             }
-            try db.execute(sql: "PRAGMA user_version = \(version)")
-            return .commit
         }
     }
 }

@@ -36,9 +36,11 @@ struct BinaryConnectionStateTests {
         ])
     func refusal(status: BinaryStatus) {
         var state = state(written: 10)
+        let refusal: Outcome =
+            status == .invalidToken ? .badAddress(reason: "InvalidToken") : .rejected(reason: status.name)
         #expect(
             state.answered(answer(status, 4)) == [
-                verdict(1...3, .accepted), verdict(4...4, .rejected(reason: status.name)),
+                verdict(1...3, .accepted), verdict(4...4, refusal),
                 verdict(5...10, .notProcessed),
             ])
         #expect(state.isSettled)
@@ -106,7 +108,7 @@ struct BinaryConnectionStateTests {
         _ = state.willWriteSentinel()
         #expect(
             state.answered(answer(.invalidToken, 3)) == [
-                verdict(1...2, .accepted), verdict(3...3, .rejected(reason: "InvalidToken")),
+                verdict(1...2, .accepted), verdict(3...3, .badAddress(reason: "InvalidToken")),
             ])
     }
 
@@ -202,7 +204,7 @@ struct BinaryConnectionStateTests {
         #expect(state.settled == 4)
         #expect(
             state.answered(answer(.invalidToken, 2)) == [
-                verdict(2...2, .rejected(reason: "InvalidToken"), late: true),
+                verdict(2...2, .badAddress(reason: "InvalidToken"), late: true),
                 verdict(3...6, .notProcessed, late: true),
             ])
     }

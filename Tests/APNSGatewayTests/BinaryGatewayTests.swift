@@ -52,8 +52,8 @@ private final class Pair: Sendable {
         let pushes = try (0..<count).map { number in
             Push(
                 entry: Int64(number), identifier: slot.firstIdentifier + UInt32(number),
-                token: try DeviceToken(parsing: String(repeating: "ab", count: 32)), payload: Array("{\"aps\":{}}".utf8)
-            )
+                address: .token(try DeviceToken(parsing: String(repeating: "ab", count: 32))),
+                payload: Array("{\"aps\":{}}".utf8))
         }
         return Lease(slot: slot, pushes: pushes, isProbe: isProbe)
     }
@@ -80,6 +80,7 @@ struct BinaryGatewayTests {
         let slot = try #require(await pair.gateway.slot(fresh: false))
         #expect(slot.firstIdentifier == 1)
         #expect(slot.isFresh)
+        #expect(!slot.answersEach)
         pair.gateway.write(try pair.lease(slot, 3))
         let verdicts = await pair.verdicts(slot, 3)
         #expect(verdicts.map(\.outcome) == [.accepted])
@@ -99,8 +100,7 @@ struct BinaryGatewayTests {
         #expect(await verdicts.map(\.outcome) == [.accepted])
         #expect(await pair.gateway.slot(fresh: false) == nil)
         // One that was leased before, and comes late.
-        let late = ConnectionSlot(
-            connection: slot.connection, firstIdentifier: 101, room: 3, isFresh: false, payloadLimit: slot.payloadLimit)
+        let late = ConnectionSlot(connection: slot.connection, firstIdentifier: 101, room: 3, isFresh: false)
         pair.gateway.write(try pair.lease(late, 3))
         await pair.gateway.finish()
         #expect(await pair.verdicts(late, 3).map(\.outcome) == [.notProcessed])
@@ -175,7 +175,7 @@ struct BinaryGatewayTests {
         let slot = try #require(await pair.gateway.slot(fresh: false))
         var lease = try pair.lease(slot, 3)
         let tooLarge = Push(
-            entry: 9, identifier: 2, token: lease.pushes[0].token,
+            entry: 9, identifier: 2, address: lease.pushes[0].address,
             payload: Array("{\"aps\":{\"alert\":\"\(String(repeating: "x", count: 2048))\"}}".utf8))
         lease = Lease(slot: slot, pushes: [lease.pushes[0], tooLarge, lease.pushes[2]])
         pair.gateway.write(lease)

@@ -3,7 +3,19 @@ import json, os, signal, sqlite3, statistics, subprocess, sys, time
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 PUSHCHAT = os.path.join(ROOT, ".build-release", "release", "pushchat")
-RUNS = int(os.environ.get("RUNS", "5"))
+QUICK = bool(os.environ.get("QUICK"))
+RUNS = 1 if QUICK else int(os.environ.get("RUNS", "5"))
+
+
+def scaled(full, quick):
+    """A number that QUICK makes smaller."""
+    return quick if QUICK else full
+
+
+def use(executable):
+    """From here on this executable is measured, and not the release build of this folder."""
+    global PUSHCHAT
+    PUSHCHAT = os.path.abspath(executable)
 
 
 def start(folder, name, arguments, fields):
@@ -64,6 +76,14 @@ def start_configured(folder, configuration, *more):
     return process, int(port), database
 
 
+def make_database(folder):
+    """An empty database, as the relay makes it. Returns its path and the seconds of CPU that a start costs."""
+    relay, _, database = start_configured(folder, None)
+    seconds = cpu(relay)
+    stop(relay)
+    return database, seconds
+
+
 def compile_c(folder, source, *libraries):
     program = os.path.join(folder, os.path.basename(source).removesuffix(".c"))
     if not os.path.exists(program):
@@ -82,6 +102,13 @@ def memory(process, field="VmHWM"):
     """Megabytes of resident memory at the most; with VmRSS, at this moment."""
     with open(f"/proc/{process.pid}/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith(field + ":")) / 1024
+
+
+def cpu(process):
+    """Seconds of CPU that it has used until now, its own and the system's for it."""
+    with open(f"/proc/{process.pid}/stat") as stat:
+        fields = stat.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def stop(*processes):
@@ -107,13 +134,17 @@ def figure(values, form):
     return middle if len(values) == 1 else f"{middle} ({form.format(min(values))} to {form.format(max(values))})"
 
 
+def quotients(values, others):
+    """Of what belongs to the same run."""
+    return [value / other for value, other in zip(values, others)]
+
+
 def row(what, values, unit, limits=None, against="", goal="", form="{:,.0f}", inverse=False):
     """One line: medians of the runs with their spread, and the ratio of what belongs to the same run."""
     line = {"what": what, "measured": figure(values, form) + " " + unit, "limit": "", "ratio": "", "goal": goal}
     if limits:
-        ratios = [limit / value if inverse else value / limit for value, limit in zip(values, limits)]
         line["limit"] = f"{against}: {figure(limits, form)}"
-        line["ratio"] = figure(ratios, "{:.2f}")
+        line["ratio"] = figure(quotients(limits, values) if inverse else quotients(values, limits), "{:.2f}")
     add(line)
 
 
@@ -133,7 +164,7 @@ def oracle(holds, what):
         sys.exit(f"ORACLE FAILED: {what}")
 
 
-def markdown():
-    lines = ["| what | measured | limit in the same run | ratio | to reach |", "| --- | --- | --- | --- | --- |"]
+def markdown(against):
+    lines = [f"| what | measured | {against} | ratio | to reach |", "| --- | --- | --- | --- | --- |"]
     return "\n".join(lines + [
         f"| {line['what']} | {line['measured']} | {line['limit']} | {line['ratio']} | {line['goal']} |" for line in table])

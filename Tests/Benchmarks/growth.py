@@ -3,7 +3,7 @@ import http.client, json, sqlite3, statistics, tempfile, time
 
 import bench
 
-FEW, MANY = 1_000, 1_000_000
+FEW, MANY = 1_000, bench.scaled(1_000_000, 100_000)
 REQUESTS = 400
 # Reports of the feedback service that are acted on, each about another device.
 REPORTS = 1_000
@@ -102,7 +102,6 @@ def measure_with(count, folder):
 
 
 def measure():
-    print("growth", flush=True)
     with tempfile.TemporaryDirectory() as few, tempfile.TemporaryDirectory() as many:
         (small, small_memory), (large, large_memory) = measure_with(FEW, few), measure_with(MANY, many)
     for name, seconds in large.items():

@@ -1,7 +1,7 @@
 """Two client libraries from PyPI against the gateways that the relay is measured against: they keep no queue."""
 import os, subprocess, sys, tempfile
 
-import bench, drain
+import bench, drain, gateways
 
 AIOAPNS, PUSHJACK = "4.0", "1.6.0"
 # Fewer than through the relay, which is much faster.
@@ -35,10 +35,10 @@ def run(python, program, *arguments):
 
 def aioapns(python, folder, credentials):
     """Pushes per second, of each run."""
-    with drain.nghttpd(folder, credentials) as port:
+    with gateways.nghttpd(folder, credentials) as port:
         return [
             float(run(
-                python, "peer_aioapns.py", port, credentials + "/ca.pem", credentials + "/client.pem", drain.DEVICE,
+                python, "peer_aioapns.py", port, credentials + "/ca.pem", credentials + "/client.pem", gateways.DEVICE,
                 HTTP2_PUSHES))
             for _ in range(RUNS)]
 
@@ -46,7 +46,7 @@ def aioapns(python, folder, credentials):
 def pushjack(python, folder, credentials):
     """Pushes per second, of each run, and what was lost and came twice."""
     found, counts = [], []
-    sink = drain.Sink(folder, credentials)
+    sink = gateways.Sink(folder, credentials)
     for _ in range(RUNS):
         # It says nothing by itself: pushes may be lost, which is not waited for.
         sink.tell("expect 0")
@@ -59,7 +59,6 @@ def pushjack(python, folder, credentials):
 
 
 def measure():
-    print("peers", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         if not (python := install(folder)):
             return
@@ -67,4 +66,4 @@ def measure():
         bench.row(f"for comparison: aioapns {AIOAPNS}, HTTP/2, no queue", aioapns(python, folder, credentials), "/s")
         found, counts = pushjack(python, folder, credentials)
         bench.row(f"for comparison: pushjack {PUSHJACK}, binary, no queue", found, "/s")
-        drain.row_of_losses(f"pushjack {PUSHJACK}", counts)
+        drain.row_of_losses(f"pushjack {PUSHJACK}", counts, drain.PUSHES * RUNS)

@@ -1,29 +1,78 @@
-"""Messages accepted per second, durable, in rooms of two, of a thousand and of a hundred thousand."""
-import os, re, sqlite3, subprocess, tempfile, time
+"""Messages that the relay accepts and the gateway takes, in rooms of several sizes, and their latency at half of that load."""
+import contextlib, dataclasses, http.client, os, sqlite3, statistics, subprocess, tempfile, time
 
-import bench
+import bench, drain, gateways
 
-SECONDS = 3
+SECONDS = bench.scaled(3, 1)
+SIZES = (2, 10, 100, 1_000)
+# A run with a larger room takes long, nearly all of it for the pushes.
+LARGE, LARGE_RUNS = 100, min(bench.RUNS, 3)
+# So that a run ends: what a room of 1,000 is sent in three seconds would be pushed for minutes.
+MOST_PUSHES = bench.scaled(1_000_000, 100_000)
 CONNECTIONS = 64
+# More than anything answers in the time.
+MOST_FORMS = 1_000_000
+# Where the bare handler is built; `make clean` removes it with the release.
+SCRATCH = os.path.join(bench.ROOT, ".build-release", "limit")
 
 
-def wrk(url, script, may_be_refused=False):
-    """Requests per second, and how many were answered."""
-    text = subprocess.run(
-        ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{SECONDS}s", "-s", script, url], check=True, capture_output=True,
-        text=True).stdout
-    if "Non-2xx" in text and not may_be_refused:
-        raise SystemExit(f"{url}: not every answer was 200:\n{text}")
-    return float(re.search(r"Requests/sec:\s+([\d.]+)", text).group(1)), int(re.search(r"(\d+) requests in", text).group(1))
+@dataclasses.dataclass
+class Load:
+    """What the poster did."""
+    answered: int
+    accepted: int
+    seconds: float  # from the first post to the last answer
+    begun: dict  # when each message was posted, by its number, in nanoseconds
+    latencies: list  # milliseconds from each post to its answer, sorted
+
+    @property
+    def rate(self):
+        return self.answered / self.seconds
 
 
-def script(folder, name, body):
-    path = f"{folder}/{name}.lua"
-    with open(path, "w") as file:
-        file.write(
-            'wrk.method = "POST"\nwrk.headers["Content-Type"] = "application/x-www-form-urlencoded"\nlocal n = 0\n'
-            f"function request()\n  n = n + 1\n  return wrk.format(nil, \"/api.php\", nil, {body})\nend\n")
-    return path
+@dataclasses.dataclass
+class Delivery:
+    """One run in rooms of one size."""
+    messages: int
+    pushes: int
+    accepted: float  # messages a second, to the last answer
+    delivered: float  # messages a second, until the gateway has taken the last push and the relay has recorded it
+    pushed: float  # pushes a second, likewise
+    cpu: float  # seconds of the relay
+    twice: int
+    answers: list  # milliseconds from each post to its answer, sorted
+    arrivals: list  # milliseconds from each post to the first arrival of a push at the gateway, sorted
+
+
+@dataclasses.dataclass
+class Limit:
+    """What a server does that keeps nothing."""
+    rate: float  # forms a second
+    cpu: float  # microseconds a form
+
+
+def post(folder, port, members, seconds=SECONDS, most=MOST_FORMS, rate=0):
+    """Posts over all connections; with a rate, so many a second, else as fast as they are answered. The members take
+    turns; with none the forms name nobody."""
+    poster = bench.compile_c(folder, "Tests/Benchmarks/poster.c")
+    path = folder + "/posts"
+    printed = subprocess.run(
+        [poster, *map(str, (port, members, seconds, most, rate, path))], check=True, capture_output=True, text=True).stdout
+    answered, accepted, took = printed.split()
+    with open(path) as file:
+        times = {number: (begun, end) for number, begun, end in (map(int, line.split()) for line in file)}
+    return Load(
+        int(answered), int(accepted), float(took), {number: begun for number, (begun, _) in times.items()},
+        sorted((end - begun) / 1e6 for begun, end in times.values()))
+
+
+def post_one(port, text, member=0):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request(
+        "POST", "/api.php", f"cmd=message&udid={member:040d}&text={text}",
+        {"Content-Type": "application/x-www-form-urlencoded"})
+    answer = connection.getresponse()
+    bench.oracle(answer.status == 200, answer.read())
 
 
 def members(database, count, size):
@@ -41,28 +90,76 @@ def members(database, count, size):
     return rows
 
 
-def measure_room(size):
-    """Posts per second of 64 writers in rooms of a size. What is queued for the others stays in the queue."""
-    with tempfile.TemporaryDirectory() as folder:
-        relay, port, database = bench.start_configured(folder, None)
-        url = f"http://127.0.0.1:{port}/api.php"
+def deliver(folder, credentials, sink, size, rate=0):
+    """Posts to rooms of a size and waits until every push is at the gateway and recorded as sent."""
+    with tempfile.TemporaryDirectory() as own:
+        database, _ = bench.make_database(own)
+        rooms = -(-CONNECTIONS // size)
+        rows = members(database, rooms * size, size)
+        relay, port, _ = bench.start_configured(own, gateways.configuration(own, credentials, "http2", sink.port))
         try:
-            rows = members(database, max(CONNECTIONS, size), size)
-            form = script(folder, "form", '"cmd=message&text=message+number+" .. n')
-            post = script(
-                folder, "post",
-                f'string.format("cmd=message&udid=%040d&text=message+number+%d", n % {CONNECTIONS}, n)')
+            # The connection to the gateway is up, and everything has been used once.
+            sink.tell("expect 0")
+            post_one(port, "warm")
+            sink.wait_for(size - 1)
+            drain.wait_until_settled(rows)
+
+            sink.tell(f"expect 0 {size}")
+            cpu, begin = bench.cpu(relay), time.time()
+            load = post(folder, port, rooms * size, most=max(1, MOST_PUSHES // (size - 1)), rate=rate)
+            pushes = load.accepted * (size - 1)
+            sink.wait_for(pushes)
+            seconds, cpu = drain.wait_until_settled(rows) - begin, bench.cpu(relay) - cpu
+
+            times = {}
+            for number, arrived in sink.times(own + "/times").items():
+                times[number // size] = min(arrived, times.get(number // size, arrived))
+            stored = rows.execute("SELECT count(*) FROM messages").fetchone()[0] - 1
+        finally:
+            bench.stop(relay)
+        bench.oracle(load.accepted == load.answered, f"{load.accepted} of {load.answered} posts were accepted")
+        bench.oracle(stored == load.accepted, f"{load.accepted} posts were accepted, {stored} are stored")
+        drain.check_queue(rows, pushes + size - 1)
+        # After the relay's end: what came twice may have come later than the last one.
+        different, twice = sink.counted()
+        bench.oracle(different == pushes, f"{different} of {pushes} pushes came")
+        return Delivery(
+            load.accepted, pushes, load.rate, load.accepted / seconds, pushes / seconds, cpu, twice, load.latencies,
+            sorted((times[number] - begun) / 1e6 for number, begun in load.begun.items()))
+
+
+def build_handler():
+    """Builds the bare Hummingbird handler."""
+    print("building the bare handler that posts are measured against; the first time takes minutes", flush=True)
+    subprocess.run(
+        ["swift", "build", "--quiet", "-c", "release", "--static-swift-stdlib", "--package-path",
+         os.path.join(bench.ROOT, "Tests", "Benchmarks", "limit"), "--scratch-path", SCRATCH], check=True)
+
+
+@contextlib.contextmanager
+def bare_handler():
+    process = subprocess.Popen([SCRATCH + "/release/limit"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        yield process, int(process.stdout.readline())
+    finally:
+        bench.kill(process)
+
+
+def answer_forms(folder):
+    with bare_handler() as (process, port):
+        cpu, load = bench.cpu(process), post(folder, port, CONNECTIONS)
+        bench.oracle(load.accepted == load.answered, "the bare handler did not answer every form with 200")
+        return Limit(load.rate, (bench.cpu(process) - cpu) / load.answered * 1e6)
+
+
+def refuse_forms(folder):
+    with tempfile.TemporaryDirectory() as own:
+        relay, port, _ = bench.start_configured(own, None)
+        try:
             # Without a udid it is read like any other, and refused before anybody looks into the database.
-            limit, _ = wrk(url, form, may_be_refused=True)
-            posts, answered = wrk(url, post)
-            stored = rows.execute("SELECT count(*) FROM messages").fetchone()[0]
-            # Those under way when the time is over are stored, too.
-            bench.oracle(
-                answered <= stored <= answered + CONNECTIONS, f"{answered} posts were accepted, {stored} are stored")
-            if size == 2:
-                queued = rows.execute("SELECT count(*) FROM push_queue").fetchone()[0]
-                bench.oracle(queued == stored, f"{stored} messages, {queued} pushes in rooms of two")
-            return posts, limit
+            cpu, load = bench.cpu(relay), post(folder, port, 0)
+            bench.oracle(load.accepted == 0, f"{load.accepted} forms that name nobody were accepted")
+            return Limit(load.rate, (bench.cpu(relay) - cpu) / load.answered * 1e6)
         finally:
             bench.kill(relay)
 
@@ -96,17 +193,52 @@ def sqlite_bulk_update(count=100_000):
         return changed / (time.time() - begin)
 
 
+def percentiles(values):
+    return statistics.median(values), values[int(len(values) * 0.99)]
+
+
+def row_of_rooms(size, found, small):
+    accepted = [run.accepted for run in small]
+    bench.row(f"messages accepted, rooms of {size:,}", [run.accepted for run in found], "/s", accepted, "rooms of 2", "0.8")
+    bench.row(f"messages delivered, rooms of {size:,}", [run.delivered for run in found], "/s")
+    bench.row(
+        f"pushes delivered, rooms of {size:,}", [run.pushed for run in found], "/s", [run.pushed for run in small], "rooms of 2")
+    bench.row(f"CPU of a message, rooms of {size:,}", [run.cpu / run.messages * 1e6 for run in found], "us")
+    bench.row(f"CPU of a push, rooms of {size:,}", [run.cpu / run.pushes * 1e6 for run in found], "us", form="{:,.1f}")
+
+
 def measure():
-    print("posts", flush=True)
-    sizes = (2, 1_000, 100_000)
-    found = {size: [] for size in sizes}
-    for _ in range(bench.RUNS):
-        for size in sizes:
-            found[size].append(measure_room(size))
-    small = [posts for posts, _ in found[2]]
-    bench.row("messages accepted, rooms of 2", small, "/s", [limit for _, limit in found[2]], "forms read and refused", "0.6")
-    for size in sizes[1:]:
-        bench.row(f"messages accepted, a room of {size:,}", [posts for posts, _ in found[size]], "/s", small, "rooms of 2", "0.8")
+    found = {size: [] for size in SIZES}
+    bare, refused, half = [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        credentials = bench.make_credentials(folder)
+        sink = gateways.Sink(folder, credentials)
+        for number in range(bench.RUNS):
+            bare.append(answer_forms(folder))
+            refused.append(refuse_forms(folder))
+            for size in SIZES:
+                if size < LARGE or number < LARGE_RUNS:
+                    found[size].append(deliver(folder, credentials, sink, size))
+            half.append(deliver(folder, credentials, sink, 2, rate=found[2][-1].delivered / 2))
+        sink.end()
+
+    small = found[2]
+    delivered = [run.delivered for run in small]
+    bench.row("messages delivered, rooms of 2", delivered, "/s", [run.rate for run in bare], "a bare Hummingbird form handler")
+    bench.row("the same", delivered, "/s", [run.rate for run in refused], "forms read and refused", "0.5")
+    bench.row("messages accepted, rooms of 2", [run.accepted for run in small], "/s")
+    cpu = [run.cpu / run.messages * 1e6 for run in small]
+    bench.row(
+        "CPU of a message and its push, rooms of 2", cpu, "us", [run.cpu for run in bare], "a form, the bare handler",
+        inverse=True)
+    bench.row("the same", cpu, "us", [run.cpu for run in refused], "a form refused", inverse=True)
+    for size in SIZES[1:]:
+        row_of_rooms(size, found[size], small[:len(found[size])])
+    for what, latencies in (("answer", [run.answers for run in half]), ("arrival", [run.arrivals for run in half])):
+        for name, values in zip(("p50", "p99"), zip(*map(percentiles, latencies))):
+            bench.row(f"post to {what} at half of the load, rooms of 2, {name}", values, "ms", form="{:,.2f}")
+    runs = [run for size in SIZES for run in found[size]] + half
+    drain.row_of_losses("posted", [(0, run.twice) for run in runs], sum(run.pushes for run in runs))
     for each in (1, 1_000):
         bench.row(f"for comparison: SQLite alone, {each:,} rows a commit", [sqlite_alone(each) for _ in range(bench.RUNS)], "/s")
     bench.row("for comparison: SQLite alone, bulk update", [sqlite_bulk_update() for _ in range(bench.RUNS)], "/s")

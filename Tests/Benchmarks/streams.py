@@ -4,7 +4,7 @@ import json, os, resource, subprocess, sys, tempfile
 import bench, posts
 
 CLIENT = os.path.join(bench.ROOT, "Tests", "Clients", "event_streams.py")
-STREAMS, ROOM = 10_000, 100
+STREAMS, ROOM = bench.scaled(10_000, 2_000), 100
 RATE, SECONDS = 50, 3
 # A run takes ten seconds, most of them for opening the streams.
 RUNS = min(bench.RUNS, 3)
@@ -40,7 +40,6 @@ def measure_one(streams):
 
 
 def measure():
-    print("streams", flush=True)
     streams = streams_that_fit()
     found = [measure_one(streams) for _ in range(RUNS)]
     fewer = "" if streams == STREAMS else ", as many as the limit of open files allows"

@@ -11,14 +11,10 @@ struct DispatcherTests {
     private let gateway = FakeGateway()
     private let silent = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
 
-    private func push(_ identifier: UInt32) throws -> Push {
-        Push(
-            entry: Int64(identifier), identifier: identifier,
-            token: try DeviceToken(parsing: String(repeating: "ab", count: 32)), payload: Array("{}".utf8))
-    }
-
-    private func lease(_ identifiers: UInt32..., isProbe: Bool = false) throws -> Lease {
-        Lease(slot: FakeGateway.slot(), pushes: try identifiers.map(push), isProbe: isProbe)
+    private func verdict(
+        _ identifiers: ClosedRange<UInt32>, _ outcome: Outcome = .accepted, connection: Int64 = 1
+    ) -> Verdict {
+        Verdict(connection: ConnectionEpoch(connection), identifiers: identifiers, outcome: outcome)
     }
 
     /// Runs a dispatcher while `body` looks on.
@@ -33,109 +29,103 @@ struct DispatcherTests {
         #expect(gateway.isDrained)
     }
 
-    @Test("Writes what it leases until nothing is due, and again when the queue rings")
+    @Test("Writes what it leases until nothing is due, and again when the queue signals")
     func drains() async throws {
-        queue.tell(.success(try lease(5, 6)), .success(try lease(7)))
+        queue.tell(.success(FakeQueue.rows(1...2)), .success(FakeQueue.rows(3...3)))
         try await running {
             await eventually("both leases are written") { gateway.written.count == 2 }
-            queue.tell(.success(try lease(8)))
-            queue.ring()
+            queue.tell(.success(FakeQueue.rows(9...9)))
+            queue.signal()
             await eventually("the third is written") { gateway.written.count == 3 }
         }
+        #expect(gateway.written.flatMap(\.pushes).map(\.entry) == [1, 2, 3, 9])
         #expect(gateway.written.flatMap(\.pushes).map(\.identifier) == [5, 6, 7, 8])
     }
 
-    @Test("What is being leased while the gateway drains still gets its verdict, and that is recorded")
+    @Test("What is being leased while the gateway drains still gets its verdict, and goes back")
     func lateLease() async throws {
         let (gate, opening) = AsyncStream.makeStream(of: Void.self)
         queue.state.withLock { $0.gate = gate }
-        queue.tell(.success(try lease(5, 6)))
+        queue.tell(.success(FakeQueue.rows(7...8)))
         let dispatcher = Dispatcher(app: .default, queue: queue, gateway: gateway, logger: silent)
         let services = ServiceGroup(services: [dispatcher], logger: silent)
         async let work: Void = services.run()
-        await eventually("the lease is under way") { queue.state.withLock { $0.slots.count } == 1 }
+        await eventually("the lease is under way") { queue.state.withLock { $0.asked.count } == 1 }
         await services.triggerGracefulShutdown()
         await eventually("the gateway is drained") { gateway.isDrained }
         queue.state.withLock { $0.gate = nil }
         opening.finish()
         try await work
-        #expect(gateway.written.flatMap(\.pushes).map(\.identifier) == [5, 6])
-        #expect(queue.state.withLock { $0.settled.flatMap { $0 }.map(\.identifiers) } == [5...6])
+        #expect(gateway.written.flatMap(\.pushes).map(\.entry) == [7, 8])
+        #expect(queue.state.withLock { $0.givenBack } == [7...8])
     }
 
     @Test("Goes on when the queue fails for a while")
     func survivesQueueFailures() async throws {
         queue.tell(
-            .failure(.unavailable(cause: "locked")), .failure(.unavailable(cause: "locked")), .success(try lease(5)))
+            .failure(.unavailable(cause: "locked")), .failure(.unavailable(cause: "locked")),
+            .success(FakeQueue.rows(5...5)))
         try await running {
             await eventually("written after the failures") { gateway.written.count == 1 }
         }
     }
 
-    @Test("Goes on after entries that were refused, and asks for a fresh connection for a probe")
+    @Test("Goes on after pushes that are refused, and asks for a fresh connection for a probe")
     func refusedAndProbes() async throws {
-        let refused = Lease(
-            slot: FakeGateway.slot(), pushes: [], refused: [.init(entry: 1, state: .failed, reason: "InvalidToken")])
-        let needsFresh = Lease(slot: FakeGateway.slot(), pushes: [], needsFreshConnection: true)
-        queue.tell(.success(refused), .success(needsFresh), .success(try lease(1, isProbe: true)))
+        queue.tell(
+            .success(LeasedPushes([FakeQueue.row(1, payload: "")])),
+            .success(FakeQueue.rows(2...3, unanswered: 2)), .success(FakeQueue.rows(2...3, unanswered: 2)))
         try await running {
             await eventually("the probe is written") { gateway.written.count == 1 }
         }
         #expect(gateway.freshAsked == 1)
         #expect(gateway.written[0].isProbe)
+        #expect(queue.state.withLock { $0.givenBack } == [2...3])
+        let refused = queue.state.withLock { $0.settled }.flatMap { $0 }
+        #expect(refused.map(\.transition) == [Transition(.failed(reason: "MissingPayload"))])
     }
 
-    @Test("Rings for itself when an entry that waits becomes due")
+    @Test("Wakes by itself when a push that waits becomes due")
     func alarm() async throws {
         queue.state.withLock { $0.due = [Timestamp(milliseconds: 20)] }
         try await running {
-            await eventually("it looked once") { queue.state.withLock { $0.slots.count } >= 1 }
-            queue.tell(.success(try lease(5)))
-            await eventually("written without a ring of the queue") { gateway.written.count == 1 }
+            await eventually("it looked once") { queue.state.withLock { $0.asked.count } >= 1 }
+            queue.tell(.success(FakeQueue.rows(5...5)))
+            await eventually("written without a signal of the queue") { gateway.written.count == 1 }
         }
     }
 
-    @Test("Records every verdict, also when the store fails at first")
+    @Test("Records what becomes of each push, also when the store fails at first")
     func records() async throws {
-        let verdict = Verdict(connection: ConnectionEpoch(1), identifiers: 1...2, outcome: .accepted)
         queue.state.withLock { $0.settleFailures = 2 }
-        gateway.answer([verdict])
+        queue.tell(.success(FakeQueue.rows(10...11)))
         try await running {
+            await eventually("written") { gateway.written.count == 1 }
+            gateway.answer([verdict(5...6)])
             await eventually("recorded") { queue.state.withLock { !$0.settled.isEmpty } }
         }
         let settled = queue.state.withLock { $0.settled }
-        #expect(settled == [[verdict]])
+        #expect(settled == [[Settlement(10...11, Transition(.sent, adding: PushHistory(attempts: 1)))]])
     }
 
-    @Test("A verdict on very many is recorded in parts, each of them until it is")
+    @Test("Many outcomes are recorded in parts, each of them until it is")
     func parts() async throws {
         queue.state.withLock { $0.settleFailures = 1 }
-        func verdict(_ identifiers: ClosedRange<UInt32>, _ outcome: Outcome = .accepted) -> Verdict {
-            Verdict(connection: ConnectionEpoch(1), identifiers: identifiers, outcome: outcome)
-        }
-        let refused = verdict(1...10, .rejected(reason: "BadTopic"))
-        gateway.answer([refused, verdict(11...2500)])
+        // Every other number is somebody else's: a settlement for each push.
+        queue.tell(.success(LeasedPushes((0..<800).map { FakeQueue.row($0 * 2) })))
+        queue.tell(.success(LeasedPushes((0..<800).map { FakeQueue.row(5000 + $0 * 2) })))
         try await running {
-            await eventually("recorded") { queue.state.withLock { $0.settled.count } == 3 }
+            await eventually("written") { gateway.written.count == 2 }
+            gateway.answer([verdict(5...1604)])
+            await eventually("recorded") { queue.state.withLock { $0.settled.count } == 2 }
         }
-        #expect(
-            queue.state.withLock { $0.settled } == [
-                [refused, verdict(11...1000)], [verdict(1001...2000)], [verdict(2001...2500)],
-            ])
-    }
-
-    @Test("Numbers may go to their end")
-    func lastNumber() {
-        let end = UInt32.max
-        let verdict = Verdict(connection: ConnectionEpoch(1), identifiers: (end - 5)...end, outcome: .accepted)
-        #expect(
-            [verdict].parts(of: 4).map { $0.map(\.identifiers) } == [[(end - 5)...(end - 2)], [(end - 1)...end]])
+        #expect(queue.state.withLock { $0.settled.map(\.count) } == [1000, 600])
     }
 
     @Test("Stops when it is told to, though the queue is silent", .timeLimit(.minutes(1)))
     func stops() async throws {
         try await running {
-            await eventually("it looked once") { queue.state.withLock { $0.slots.count } >= 1 }
+            await eventually("it looked once") { queue.state.withLock { $0.asked.count } >= 1 }
         }
     }
 }

@@ -2,12 +2,13 @@ import ChatDomain
 import Synchronization
 import Testing
 
-/// A queue that answers as it was told, and fails the test when asked for more.
+/// A queue that answers as it was told, and fails the test when asked for what it was not told.
 final class FakeQueue: PushQueue {
     struct State {
-        var leases: [Result<Lease, ChatError>] = []
-        var slots: [ConnectionSlot] = []
-        var settled: [[Verdict]] = []
+        var leases: [Result<LeasedPushes, ChatError>] = []
+        var asked: [(lanes: [PushLane], limit: Int)] = []
+        var settled: [[Settlement]] = []
+        var givenBack: [ClosedRange<Int64>] = []
         var settleFailures = 0
         var due: [Timestamp?] = []
         /// The next lease waits for its end.
@@ -15,62 +16,95 @@ final class FakeQueue: PushQueue {
     }
 
     let state = Mutex(State())
-    private let bell = Mutex<AsyncStream<Void>.Continuation?>(nil)
+    private let listener = Mutex<AsyncStream<Void>.Continuation?>(nil)
 
-    func tell(_ lease: Result<Lease, ChatError>...) {
+    func tell(_ lease: Result<LeasedPushes, ChatError>...) {
         state.withLock { $0.leases += lease }
     }
 
-    func ring() {
-        _ = bell.withLock { $0?.yield() }
+    func signal() {
+        _ = listener.withLock { $0?.yield() }
     }
 
-    func lease(app: AppName, for slot: ConnectionSlot) async throws(ChatError) -> Lease {
+    static func rows(_ entries: ClosedRange<Int64>, unanswered: Int = 0) -> LeasedPushes {
+        LeasedPushes(entries.map { row($0, unanswered: unanswered) })
+    }
+
+    static func row(_ entry: Int64, unanswered: Int = 0, lane: PushLane? = nil, payload: String = "{}") -> QueuedPush {
+        let history = PushHistory(attempts: unanswered, unanswered: unanswered)
+        return QueuedPush(
+            entry: entry, lane: lane ?? PushLane(history, isBulk: false), history: history,
+            address: DeviceToken(bytes: [UInt8](repeating: 0xAB, count: 32)).map(Address.token),
+            payload: Array(payload.utf8), id: "\(entry)")
+    }
+
+    func lease(app: AppName, lanes: [PushLane], limit: Int) async throws(ChatError) -> LeasedPushes {
         let (next, gate) = state.withLock { state in
-            state.slots.append(slot)
+            state.asked.append((lanes, limit))
             return (state.leases.isEmpty ? nil : state.leases.removeFirst(), state.gate)
         }
         if let gate { for await _ in gate {} }
-        guard let next else { return Lease(slot: slot, pushes: []) }
+        guard let next else { return LeasedPushes([]) }
         return try next.get()
     }
 
-    func settle(_ verdicts: [Verdict]) async throws(ChatError) -> [Settlement] {
+    func giveBack(_ entries: [ClosedRange<Int64>], lane: PushLane, app: AppName) {
+        state.withLock { $0.givenBack += entries }
+    }
+
+    func settle(_ settlements: [Settlement], app: AppName) async throws(ChatError) -> [SettledPushes] {
         let fails = state.withLock { state in
             guard state.settleFailures == 0 else {
                 state.settleFailures -= 1
                 return true
             }
-            state.settled.append(verdicts)
+            state.settled.append(settlements)
             return false
         }
         if fails { throw .unavailable(cause: "the disk is full") }
-        return verdicts.map { Settlement(verdict: $0, count: 1, entry: 1, token: nil, state: .sent) }
-    }
-
-    func recover() async throws(ChatError) -> Recovery {
-        Issue.record("recover is not the dispatcher's")
-        return Recovery(count: 0, lastEpoch: ConnectionEpoch(0))
+        return settlements.map { SettledPushes(count: $0.count) }
     }
 
     func nextDue(app: AppName) async throws(ChatError) -> Timestamp? {
         state.withLock { $0.due.isEmpty ? nil : $0.due.removeFirst() }
     }
 
-    func announceArrivals(to bell: AsyncStream<Void>.Continuation) {
-        self.bell.withLock { $0 = bell }
+    func announceArrivals(to signal: AsyncStream<Void>.Continuation) {
+        listener.withLock { $0 = signal }
+    }
+}
+
+/// Takes every row that has a payload.
+struct FakeFormat: PushFormat {
+    func payload(of alert: ChatAlert) throws(ChatError) -> String {
+        Issue.record("a dispatcher composes nothing")
+        return ""
+    }
+
+    func compose(_ content: NotificationContent, for app: AppName) throws(ChatError) -> ComposedNotification {
+        Issue.record("a dispatcher composes nothing")
+        return ComposedNotification(payload: "", pushType: "", priority: nil)
+    }
+
+    func push(_ row: QueuedPush, identifier: UInt32) throws(PushRefusal) -> Push {
+        guard let address = row.address, let payload = row.payload, !payload.isEmpty else {
+            throw PushRefusal("MissingPayload")
+        }
+        return Push(entry: row.entry, identifier: identifier, address: address, payload: payload)
     }
 }
 
 /// A gateway with slots and verdicts by order.
 final class FakeGateway: PushGateway {
     private struct State {
-        var slots: [ConnectionSlot] = []
+        var nextIdentifier: UInt32 = 5
         var freshAsked = 0
         var written: [Lease] = []
         var isDrained = false
     }
 
+    let format: any PushFormat = FakeFormat()
+    let openConnections = 1
     private let state = Mutex(State())
     private let answers = AsyncStream.makeStream(of: [Verdict].self)
 
@@ -89,19 +123,17 @@ final class FakeGateway: PushGateway {
     func slot(fresh: Bool) async -> ConnectionSlot? {
         state.withLock { state in
             if fresh { state.freshAsked += 1 }
-            return state.isDrained ? nil : Self.slot(fresh: fresh)
+            guard !state.isDrained else { return nil }
+            return ConnectionSlot(
+                connection: ConnectionEpoch(fresh ? 2 : 1), firstIdentifier: fresh ? 1 : state.nextIdentifier,
+                room: 1000, isFresh: fresh)
         }
-    }
-
-    static func slot(fresh: Bool = false) -> ConnectionSlot {
-        ConnectionSlot(
-            connection: ConnectionEpoch(1), firstIdentifier: fresh ? 1 : 5, room: 10, isFresh: fresh, payloadLimit: 2048
-        )
     }
 
     func write(_ lease: Lease) {
         let isLate = state.withLock { state in
             state.written.append(lease)
+            if let last = lease.pushes.last { state.nextIdentifier = max(state.nextIdentifier, last.identifier + 1) }
             return state.isDrained
         }
         guard isLate, let first = lease.pushes.first, let last = lease.pushes.last else { return }

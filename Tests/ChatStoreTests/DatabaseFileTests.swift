@@ -18,7 +18,7 @@ struct DatabaseFileTests {
             FileManager.default.createFile(
                 atPath: fixture.path, contents: nil, attributes: [.posixPermissions: 0o644]))
         let store = try fixture.open()
-        try await store.join(StoreFixture.join(1))
+        try await store.rooms.join(StoreFixture.join(1))
         for name in ["", "-wal", "-shm"] {
             let attributes = try FileManager.default.attributesOfItem(atPath: fixture.path + name)
             #expect(attributes[.posixPermissions] as? Int == 0o600, "\(name)")
@@ -31,20 +31,20 @@ struct DatabaseFileTests {
         #expect(try await store.pragma("journal_mode") == "wal")
         #expect(try await store.pragma("synchronous") == "2")
         #expect(try await store.pragma("foreign_keys") == "1")
-        #expect(try await store.pragma("user_version") == "4")
+        #expect(try await store.pragma("user_version") == "5")
     }
 
     @Test("An older version is upgraded step by step")
     func upgrades() throws {
         _ = try fixture.open()
         let later = Schema(
-            version: 6, sql: "", upgrades: [4: "CREATE TABLE second (x)", 5: "ALTER TABLE second ADD COLUMN y"])
+            version: 7, sql: "", upgrades: [5: "CREATE TABLE second (x)", 6: "ALTER TABLE second ADD COLUMN y"])
         _ = try fixture.open(later)
         #expect(try fixture.value("SELECT count(*) FROM pragma_table_info('second')") == 2)
-        #expect(try fixture.value("PRAGMA user_version") == 6)
+        #expect(try fixture.value("PRAGMA user_version") == 7)
     }
 
-    @Test("A file of an earlier version becomes what a new one is, with all that it held", arguments: [1, 2, 3])
+    @Test("A file of an earlier version becomes what a new one is, with all that it held", arguments: [1, 2, 3, 4])
     func fromEarlier(version: Int) async throws {
         try createFile(ofVersion: version)
         let token = String(repeating: "ab", count: 32)
@@ -66,7 +66,7 @@ struct DatabaseFileTests {
             """)
 
         let store = try fixture.open()
-        #expect(try fixture.value("PRAGMA user_version") == 4)
+        #expect(try fixture.value("PRAGMA user_version") == 5)
         let new = try StoreFixture()
         _ = try new.open()
         let structure = try Self.structure(fixture)
@@ -76,8 +76,8 @@ struct DatabaseFileTests {
         #expect(Set(structure.keys).subtracting(wanted.keys) == ["waiting", "theirs", "noted", "said"])
         #expect(try fixture.query("PRAGMA integrity_check")[0][0] == "ok")
         #expect(try fixture.value("SELECT count(*) FROM waiting") == 2)
-        let slot = StoreFixture.slot()
-        #expect(try await store.lease(app: .default, for: slot).pushes.map(\.entry) == [1, 2])
+        let lease = try await store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 1000)
+        #expect(lease.pushes.map(\.entry) == [1, 2])
         _ = try fixture.query("INSERT INTO push_queue (device_token, payload, priority) VALUES ('\(token)', '{}', 1)")
         #expect(try fixture.value("SELECT max(message_id) FROM push_queue") == 4)
         #expect(try fixture.value("SELECT max(entry) FROM theirs") == 4)
@@ -87,6 +87,135 @@ struct DatabaseFileTests {
                 try fixture.query("INSERT INTO push_queue (device_token, payload, \(bad)")
             }
         }
+    }
+
+    /// Pushes in every state, as version 4 kept them; 4 and 5 were in flight.
+    private func fillVersion4() throws {
+        let token = String(repeating: "ab", count: 32)
+        let time = "'2026-05-07 21:57:29.123'"
+        let waiting = fixture.time.withLock { $0 + .seconds(3600) }.milliseconds
+        for sql in [
+            "INSERT INTO devices (device_id, app, device_token) VALUES (1, 'default', '\(token)')",
+            "INSERT INTO messages (message_id, secret_code, udid, nickname, text) VALUES (7, 'room', 'a', 'a', 'hi')",
+            """
+            INSERT INTO notifications (push_type, devices, payload, audience)
+            VALUES ('alert', 3, '{}', '{"all":true}'), ('alert', 0, '{}', '{"all":true}')
+            """,
+            "INSERT INTO notification_counts (notification_id, queued) VALUES (1, 3), (2, 0)",
+            """
+            INSERT INTO push_queue (device_token, payload, state, time_sent, time_settled, notification, device, attempts,
+                connection_epoch, identifier, time_written)
+            VALUES ('\(token)', '', 'sent', \(time), \(time), 1, 1, 1, 1000000001, 1, \(time))
+            """,
+            """
+            INSERT INTO push_queue (device_token, payload, state, reason, time_settled, attempts)
+            VALUES ('\(token)', '{}', 'failed', 'BadToken', \(time), 1)
+            """,
+            "INSERT INTO push_queue (device_token, payload, not_before) VALUES ('\(token)', '{}', \(waiting))",
+            """
+            INSERT INTO push_queue (device_token, payload, state, notification, attempts, connection_epoch, identifier,
+                time_written)
+            VALUES ('\(token)', '', 'written', 1, 1, 1000000001, 2, \(time))
+            """,
+            """
+            INSERT INTO push_queue (device_token, payload, state, chat_message, device, bulk, connection_epoch, identifier)
+            VALUES ('\(token)', '{}', 'written', 7, 1, 1, 1000000001, 3)
+            """,
+            "INSERT INTO push_queue (device_token, payload, priority) VALUES ('\(token)', '{}', 5)",
+        ] { _ = try fixture.query(sql) }
+    }
+
+    @Test("What version 4 had in flight is due again, and nothing else has changed")
+    func inFlight() async throws {
+        try createFile(ofVersion: 4)
+        try fillVersion4()
+        let kept = """
+            SELECT message_id, device_token, payload, time_queued, time_sent, app, reason, chat_message, expires_at, priority,
+                not_before, unanswered, time_settled, hint, push_type, collapse_id, apns_id, refused, notification, device, bulk
+            FROM push_queue ORDER BY message_id
+            """
+        let before = try fixture.query(kept)
+        let store = try fixture.open()
+        #expect(try fixture.query(kept) == before)
+        let states = try fixture.query("SELECT state FROM push_queue ORDER BY message_id").map { $0[0] as String }
+        #expect(states == ["sent", "failed", "pending", "pending", "pending", "pending"])
+        let attempts = try fixture.query("SELECT attempts FROM push_queue ORDER BY message_id").map { $0[0] as Int }
+        #expect(attempts == [1, 1, 0, 0, 0, 0])
+        #expect(try fixture.value("SELECT settled_to FROM queue_state") == 3)
+        #expect(try fixture.value("SELECT length(id_key) FROM queue_state") == 16)
+        let pushes = try fixture.query(
+            "SELECT first_push, last_push FROM notifications ORDER BY notification_id"
+        ).map { [$0[0] as Int?, $0[1] as Int?] }
+        #expect(pushes == [[1, 4], [nil, nil]])
+        let lease = try await store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 1000)
+        #expect(lease.pushes.map(\.entry) == [4, 6, 5])
+        #expect(try fixture.query("PRAGMA foreign_key_check").isEmpty)
+        // The message is still what the push refers to.
+        _ = try fixture.query("DELETE FROM messages")
+        #expect(try fixture.value("SELECT count(*) FROM push_queue WHERE chat_message IS NOT NULL") == 0)
+    }
+
+    @Test(
+        "The upgrade finds up to where nothing is due, and never counts beyond 62 bits",
+        arguments: [
+            ([], -1 << 62),
+            (["(8, 'failed')", "(9, 'failed')"], 9),
+            (["(8, 'failed')", "(9, 'pending')", "(10, 'failed')"], 8),
+            (["(-9, 'pending')", "(10, 'failed')"], -10),
+            (["(\(Int64.min), 'pending')"], -1 << 62),
+            (["(\(Int64.min), 'failed')"], -1 << 62),
+            (["(\(Int64.max), 'pending')"], 1 << 62 - 1),
+            (["(\(Int64.max), 'failed')"], 1 << 62 - 1),
+        ] as [([String], Int)])
+    func settled(rows: [String], settledTo: Int) throws {
+        try createFile(ofVersion: 4)
+        for row in rows {
+            _ = try fixture.query(
+                """
+                INSERT INTO push_queue (message_id, state, device_token, payload)
+                SELECT column1, column2, 'aa', '{}' FROM (VALUES \(row))
+                """)
+        }
+        _ = try fixture.open()
+        #expect(try fixture.value("SELECT settled_to FROM queue_state") == settledTo)
+    }
+
+    @Test(
+        "What of the operator's own names a column that goes stops the upgrade, by its name, and the file stays as it was",
+        arguments: [
+            (
+                "trigger noted", "DROP TRIGGER noted",
+                "CREATE TRIGGER noted AFTER UPDATE ON push_queue BEGIN SELECT new.time_written; END"
+            ),
+            (
+                "view in flight", "DROP VIEW \"in flight\"",
+                "CREATE VIEW \"in flight\" AS SELECT identifier FROM push_queue"
+            ),
+            ("index theirs", "DROP INDEX theirs", "CREATE INDEX theirs ON push_queue (connection_epoch)"),
+            ("view begun", "DROP VIEW begun", "CREATE VIEW begun AS SELECT max(time_started) FROM starts"),
+            (
+                "table push_queue", "ALTER TABLE push_queue DROP COLUMN day",
+                "ALTER TABLE push_queue ADD COLUMN day TEXT AS (substr(time_written, 1, 10))"
+            ),
+        ])
+    func obstacles(name: String, remedy: String, sql: String) throws {
+        try createFile(ofVersion: 4)
+        try fillVersion4()
+        _ = try fixture.query(sql)
+        func content() throws -> [[Row]] {
+            try ["sqlite_schema", "push_queue", "notifications"].map { try fixture.query("SELECT * FROM \($0)") }
+        }
+        let before = try content()
+        #expect {
+            try fixture.open()
+        } throws: { error in
+            error is DatabaseFile.Unusable && "\(error)".contains(name) && "\(error)".contains("schema version 5")
+        }
+        #expect(try fixture.value("PRAGMA user_version") == 4)
+        #expect(try content() == before)
+        _ = try fixture.query(remedy)
+        _ = try fixture.open()
+        #expect(try fixture.value("PRAGMA user_version") == 5)
     }
 
     /// As the release made it that had this version.
@@ -116,9 +245,9 @@ struct DatabaseFileTests {
     @Test("An upgrade that fails leaves the old version whole")
     func failedUpgrade() throws {
         _ = try fixture.open()
-        let broken = Schema(version: 6, sql: "", upgrades: [4: "CREATE TABLE second (x)", 5: "NO SQL"])
+        let broken = Schema(version: 7, sql: "", upgrades: [5: "CREATE TABLE second (x)", 6: "NO SQL"])
         #expect(throws: (any Error).self) { try fixture.open(broken) }
-        #expect(try fixture.value("PRAGMA user_version") == 4)
+        #expect(try fixture.value("PRAGMA user_version") == 5)
         #expect(try fixture.value("SELECT count(*) FROM sqlite_schema WHERE name = 'second'") == 0)
     }
 
@@ -153,34 +282,34 @@ struct DatabaseFileTests {
     @Test("While another process holds the write lock too long: 503, nothing accepted, and then it works")
     func locked() async throws {
         let store = try fixture.open()
-        try await store.join(StoreFixture.join(1))
+        try await store.rooms.join(StoreFixture.join(1))
         var unsafe = GRDB.Configuration()
         unsafe.allowsUnsafeTransactions = true
         let other = try DatabaseQueue(path: fixture.path, configuration: unsafe)
         try await other.writeWithoutTransaction { db in
             try db.execute(sql: "BEGIN IMMEDIATE")
         }
-        let error = await #expect(throws: ChatError.self) { try await store.post(StoreFixture.post(1, "hi")) }
+        let error = await #expect(throws: ChatError.self) { try await store.rooms.post(StoreFixture.post(1, "hi")) }
         #expect(error?.code == .unavailable)
         #expect(error?.retryAfter != nil)
-        #expect(try await store.messages(for: StoreFixture.member(1), since: nil, limit: 1).messages.isEmpty)
+        #expect(try await store.rooms.messages(for: StoreFixture.member(1), since: nil, limit: 1).messages.isEmpty)
         try await other.writeWithoutTransaction { db in
             try db.execute(sql: "ROLLBACK")
         }
-        _ = try await store.post(StoreFixture.post(1, "hi"))
+        _ = try await store.rooms.post(StoreFixture.post(1, "hi"))
         #expect(try fixture.value("SELECT count(*) FROM messages") == 1)
     }
 
     @Test("A file that cannot grow is a 503 that loses nothing, and service resumes by itself")
     func full() async throws {
         let store = try fixture.open()
-        for number in 1...2 { try await store.join(StoreFixture.join(number)) }
+        for number in 1...2 { try await store.rooms.join(StoreFixture.join(number)) }
         try await store.limitPages(spare: 3)
         var accepted = 0
         var refused = 0
         for number in 0..<200 {
             do {
-                _ = try await store.post(
+                _ = try await store.rooms.post(
                     StoreFixture.post(1, "message \(number) " + String(repeating: "x", count: 150)))
                 accepted += 1
             } catch let error as ChatError {
@@ -192,7 +321,7 @@ struct DatabaseFileTests {
         #expect(try fixture.value("SELECT count(*) FROM messages") == accepted)
         #expect(try fixture.value("SELECT count(*) FROM push_queue") == accepted)
         try await store.limitPages(spare: 1_000_000)
-        _ = try await store.post(StoreFixture.post(1, "again"))
+        _ = try await store.rooms.post(StoreFixture.post(1, "again"))
         #expect(try fixture.value("SELECT count(*) FROM messages") == accepted + 1)
     }
 }

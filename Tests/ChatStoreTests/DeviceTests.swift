@@ -6,7 +6,7 @@ import Testing
 @Suite("Devices that register by themselves")
 struct DeviceTests {
     let fixture: StoreFixture
-    let store: SQLiteStore
+    let store: SQLiteStores
 
     init() throws {
         fixture = try StoreFixture()
@@ -16,16 +16,16 @@ struct DeviceTests {
     @Test("A device is one row for each app; an equal repeat writes nothing, an old one sets the time anew")
     func repeats() async throws {
         let token = try StoreFixture.token(1)
-        #expect(try await store.register(RegistrationRequest(token: token, app: .default)) == .created)
-        #expect(try await store.register(RegistrationRequest(token: token, app: AppName("other"))) == .created)
+        #expect(try await store.devices.register(RegistrationRequest(token: token, app: .default)) == .created)
+        #expect(try await store.devices.register(RegistrationRequest(token: token, app: AppName("other"))) == .created)
         let registered = try fixture.query("SELECT time_registered FROM devices")
         fixture.advance(DeviceRegistration.freshness - .milliseconds(1))
         let before = try await store.pragma("data_version")
-        #expect(try await store.register(RegistrationRequest(token: token, app: .default)) == .unchanged)
+        #expect(try await store.devices.register(RegistrationRequest(token: token, app: .default)) == .unchanged)
         #expect(try await store.pragma("data_version") == before)
         #expect(try fixture.query("SELECT time_registered FROM devices") == registered)
         fixture.advance(.milliseconds(1))
-        #expect(try await store.register(RegistrationRequest(token: token, app: .default)) == .refreshed)
+        #expect(try await store.devices.register(RegistrationRequest(token: token, app: .default)) == .refreshed)
         #expect(try fixture.value("SELECT count(*) FROM devices") == 2)
         #expect(try fixture.value("SELECT count(DISTINCT time_registered) FROM devices") == 2)
     }
@@ -33,18 +33,18 @@ struct DeviceTests {
     @Test("A removed app that comes back is active again at once, with its refusals forgotten")
     func revival() async throws {
         let token = try StoreFixture.token(1)
-        _ = try await store.register(RegistrationRequest(token: token, app: .default))
+        _ = try await store.devices.register(RegistrationRequest(token: token, app: .default))
         _ = try fixture.query(
             "UPDATE devices SET time_deactivated = time_registered, deactivated_reason = 'Unregistered', refusals = 3")
-        #expect(try await store.register(RegistrationRequest(token: token, app: .default)) == .refreshed)
+        #expect(try await store.devices.register(RegistrationRequest(token: token, app: .default)) == .refreshed)
         #expect(try fixture.value("SELECT count(*) FROM devices WHERE time_deactivated IS NULL AND refusals = 0") == 1)
     }
 
     @Test("Joining registers the same row")
     func joining() async throws {
-        try await store.join(StoreFixture.join(1))
+        try await store.rooms.join(StoreFixture.join(1))
         #expect(
-            try await store.register(RegistrationRequest(token: StoreFixture.token(1), app: .default)) == .unchanged)
+            try await store.devices.register(RegistrationRequest(token: StoreFixture.token(1), app: .default)) == .unchanged)
         #expect(try fixture.value("SELECT count(*) FROM devices") == 1)
     }
 
@@ -53,7 +53,7 @@ struct DeviceTests {
         let token = try StoreFixture.token(1)
         let results = try await withThrowingTaskGroup(of: DeviceRegistration.self) { [store] group in
             for _ in 0..<50 {
-                group.addTask { try await store.register(RegistrationRequest(token: token, app: .default)) }
+                group.addTask { try await store.devices.register(RegistrationRequest(token: token, app: .default)) }
             }
             return try await group.reduce(into: []) { $0.append($1) }
         }

@@ -32,10 +32,10 @@ struct FanoutTests {
     @Test("Other writes go between its steps")
     func between() async throws {
         try bench.fill(10_000)
-        for number in 1...2 { try await bench.store.join(StoreFixture.join(number)) }
+        for number in 1...2 { try await bench.store.rooms.join(StoreFixture.join(number)) }
         let id = try await bench.store.accept(bench.request(.all), steps: 0)
-        bench.store.continueWork(.notification(id))
-        _ = try await bench.store.post(StoreFixture.post(1, "between"))
+        bench.store.jobs.start(.notification(id))
+        _ = try await bench.store.rooms.post(StoreFixture.post(1, "between"))
         #expect(try await bench.finish(id).counts[.pending] == 10_002)
         let place = try bench.fixture.value("SELECT message_id FROM push_queue WHERE chat_message IS NOT NULL")
         #expect(place < 10_002)
@@ -49,13 +49,13 @@ struct FanoutTests {
         try bench.store.close()
         let store = try bench.fixture.open()
         // Registered between: not meant.
-        _ = try await store.register(RegistrationRequest(token: StoreFixture.token(1), app: .default))
-        try await store.resumeWork()
-        try await store.resumeWork()
-        while try await store.notification(id).state == .queueing { try await store.ping() }
+        _ = try await store.devices.register(RegistrationRequest(token: StoreFixture.token(1), app: .default))
+        try await store.jobs.resume()
+        try await store.jobs.resume()
+        while try await store.notifications.notification(id).state == .queueing { try await store.rooms.ping() }
         #expect(try bench.fixture.value("SELECT count(DISTINCT device) FROM push_queue") == 1980)
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == 1980)
-        #expect(try await store.notification(id).counts[.pending] == 1980)
+        #expect(try await store.notifications.notification(id).counts[.pending] == 1980)
     }
 
     @Test("A store that is closed while it works loses nothing")
@@ -64,9 +64,9 @@ struct FanoutTests {
         let id = try await bench.send(.all).id
         try bench.store.close()
         let store = try bench.fixture.open()
-        let watch = Task { await store.watch() }
+        let watch = Task { await store.upkeep.watch() }
         defer { watch.cancel() }
-        while try await store.notification(id).state == .queueing { try await store.ping() }
+        while try await store.notifications.notification(id).state == .queueing { try await store.rooms.ping() }
         #expect(try bench.fixture.value("SELECT count(DISTINCT device) FROM push_queue") == 5000)
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == 5000)
     }
@@ -98,7 +98,7 @@ struct FanoutTests {
         let id = try await bench.store.accept(bench.request(.users(names)), steps: 2)
         #expect(try bench.fixture.value("SELECT work_item FROM notifications") == 999)
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == 901)
-        try await bench.store.resumeWork()
+        try await bench.store.jobs.resume()
         #expect(try await bench.finish(id).counts[.pending] == 1700)
     }
 
@@ -131,30 +131,30 @@ struct FanoutTests {
     func cancelledWhileQueueing() async throws {
         try bench.fill(3000)
         let id = try await bench.store.accept(bench.request(.all), steps: 3)
-        _ = try await bench.store.lease(app: .default, for: StoreFixture.slot(room: 100))
-        let status = try await bench.store.cancel(id)
+        _ = try await bench.queue.lease(StoreFixture.slot(room: 100))
+        let status = try await bench.store.notifications.cancel(id)
         #expect(status.state == .cancelled)
         #expect(status.cancelledAt == bench.now)
         // The sweep has not come to them yet, or has: they do not go.
-        #expect(try await bench.store.lease(app: .default, for: StoreFixture.slot(2)).pushes.isEmpty)
+        #expect(try await bench.queue.lease(StoreFixture.slot(2)).pushes.isEmpty)
         let end = try await bench.finish(id)
         #expect(end.counts[.cancelled] == 1400)
-        #expect(end.counts[.written] == 100)
-        #expect(end.counts[.pending] == 0)
-        #expect(try await bench.store.cancel(id).state == .cancelled)
+        // These are with the gateway.
+        #expect(end.counts[.pending] == 100)
+        #expect(try await bench.store.notifications.cancel(id).state == .cancelled)
         // What was handed out and comes back is not sent again.
-        _ = try await bench.store.settle([
+        _ = try await bench.queue.settle([
             Verdict(connection: ConnectionEpoch(1), identifiers: 1...60, outcome: .notProcessed),
             Verdict(connection: ConnectionEpoch(1), identifiers: 61...100, outcome: .accepted),
         ])
-        let lease = try await bench.store.lease(app: .default, for: StoreFixture.slot(3))
+        let lease = try await bench.queue.lease(StoreFixture.slot(3))
         #expect(lease.pushes.isEmpty)
         #expect(lease.refused.count == 60)
-        #expect(Set(lease.refused.map(\.state)) == [.cancelled])
+        #expect(Set(lease.refused.map(\.transition.state)) == [.cancelled])
         #expect(
-            try await bench.store.notification(id).counts
-                == [.pending: 0, .written: 0, .sent: 40, .failed: 0, .expired: 0, .cancelled: 1460])
-        let counted = bench.store.outcomes().filter { $0.state == .cancelled }
+            try await bench.store.notifications.notification(id).counts
+                == [.pending: 0, .sent: 40, .failed: 0, .expired: 0, .cancelled: 1460])
+        let counted = bench.store.figures.outcomes().filter { $0.state == .cancelled }
         #expect(counted.map(\.total) == [1460])
     }
 
@@ -168,7 +168,7 @@ struct FanoutTests {
                 work_after = 700, work_until = 1800
             """)
         _ = try bench.fixture.query("UPDATE push_queue SET state = 'cancelled' WHERE message_id <= 700")
-        try await bench.store.resumeWork()
+        try await bench.store.jobs.resume()
         #expect(try await bench.finish(id).counts[.cancelled] == 1800)
     }
 
@@ -176,11 +176,11 @@ struct FanoutTests {
     func cancelledLate() async throws {
         try bench.fill(2)
         let id = try await bench.send(.all).id
-        _ = try await bench.store.lease(app: .default, for: StoreFixture.slot())
-        _ = try await bench.store.settle([
+        _ = try await bench.queue.lease(StoreFixture.slot())
+        _ = try await bench.queue.settle([
             Verdict(connection: ConnectionEpoch(1), identifiers: 1...2, outcome: .accepted)
         ])
-        let status = try await bench.store.cancel(id)
+        let status = try await bench.store.notifications.cancel(id)
         #expect(status.state == .done)
         #expect(status.cancelledAt == nil)
     }
@@ -188,10 +188,10 @@ struct FanoutTests {
     @Test("Nobody is woken before there is something, and then after each step")
     func arrivals() async throws {
         try bench.fill(600)
-        var arrivals = bench.store.arrivals().makeAsyncIterator()
+        var arrivals = bench.store.queue.arrivals().makeAsyncIterator()
         let id = try await bench.send(.all).id
         await arrivals.next()
-        #expect(try await bench.store.lease(app: .default, for: StoreFixture.slot(room: 10)).pushes.count == 10)
+        #expect(try await bench.queue.lease(StoreFixture.slot(room: 10)).pushes.count == 10)
         _ = try await bench.finish(id)
     }
 }

@@ -62,7 +62,7 @@ struct FiguresTests {
         _ = try await bench.settle(6...6, .retry(reason: "InternalServerError"))
         // Settled already.
         _ = try await bench.settle(1...5, .accepted)
-        let outcomes = bench.store.outcomes()
+        let outcomes = bench.store.figures.outcomes()
         #expect(outcomes.map(\.state) == [.failed, .failed, .sent])
         #expect(outcomes.map(\.reason) == ["BadDeviceToken", "InvalidToken", nil])
         #expect(outcomes.map(\.total) == [1, 1, 4])
@@ -71,31 +71,31 @@ struct FiguresTests {
     @Test("The queue's depths, per app, with the oldest that can go")
     func depths() async throws {
         let bench = try QueueBench()
-        #expect(try await bench.store.queueDepths().isEmpty)
+        #expect(try await bench.store.figures.queueDepths().isEmpty)
         try bench.insert(5)
         _ = try await bench.lease(StoreFixture.slot(room: 2))
         _ = try bench.fixture.query(
             "UPDATE push_queue SET app = 'late', not_before = 5000000000000 WHERE message_id = 3")
         _ = try bench.fixture.query(
             "UPDATE push_queue SET time_queued = '2020-01-01 00:00:00', unanswered = 1 WHERE message_id = 5")
-        let depths = try await bench.store.queueDepths()
+        let depths = try await bench.store.figures.queueDepths()
         #expect(
             depths == [
                 QueueDepth(app: .default, due: 2, written: 2, oldest: Timestamp(sqlText: "2020-01-01 00:00:00")),
                 QueueDepth(app: AppName("late"), delayed: 1),
             ])
-        #expect(try await bench.store.appsWithEntries() == [.default])
+        #expect(bench.store.queue.dueApps == [.default])
     }
 
     @Test("How much the store holds")
     func totals() async throws {
         let bench = try NotificationBench()
-        for number in 1...3 { try await bench.store.join(StoreFixture.join(number, number == 3 ? "other" : "room")) }
+        for number in 1...3 { try await bench.store.rooms.join(StoreFixture.join(number, number == 3 ? "other" : "room")) }
         try await bench.register(4...6)
         try bench.deactivate(6)
-        _ = try await bench.store.post(StoreFixture.post(1, "hi"))
+        _ = try await bench.store.rooms.post(StoreFixture.post(1, "hi"))
         _ = try await bench.send(.all)
-        let totals = try await bench.store.totals()
+        let totals = try await bench.store.figures.totals()
         #expect(totals.devices == 6)
         #expect(totals.activeDevices == 5)
         #expect(totals.members == 3)

@@ -46,52 +46,20 @@ struct LaneTests {
         #expect(try await lease(4, room: 9) == [4, 5, 6, 7, 8, 9])
     }
 
-    @Test("While somebody waits for an answer, a lease takes few of those for many, and all of the others")
-    func hurry() async throws {
-        let few = LeaseScreening.hurriedBulk
-        try bench.insert(2 * few + 50)
-        try mark(1...(2 * few))
-        var count = 0
-        // A test that is held up comes too late for it, and tries again.
-        for _ in 0..<50 where count != few {
-            _ = try bench.fixture.query("UPDATE push_queue SET state = 'pending'")
-            // With the second answer it is known of the first.
-            for number in 1...2 { try await bench.store.join(StoreFixture.join(number)) }
-            count = try await lease(1, room: 2 * few + 50).count
-        }
-        #expect(count == few)
-        // And then nobody has asked for anything for a while.
-        while bench.store.writer.isAnswering { await Task.yield() }
-        #expect(try await lease(1000, room: 2 * few + 50).count == few + 50)
-    }
-
     @Test(
         "A message to a large room, and a notification to many, is for very many; to a small room, or to few, it is not"
     )
     func whoIsMany() async throws {
-        let many = Fanout.small + 1
-        for number in 0...many { try await bench.store.join(StoreFixture.join(number, "crowd")) }
-        for number in 1000...1001 { try await bench.store.join(StoreFixture.join(number, "kitchen")) }
-        _ = try await bench.store.post(StoreFixture.post(1000, "to one"))
-        _ = try await bench.store.post(StoreFixture.post(0, "to many"))
+        let many = PushLifeCycle.bulkFrom + 1
+        for number in 0...many { try await bench.store.rooms.join(StoreFixture.join(number, "crowd")) }
+        for number in 1000...1001 { try await bench.store.rooms.join(StoreFixture.join(number, "kitchen")) }
+        _ = try await bench.store.rooms.post(StoreFixture.post(1000, "to one"))
+        _ = try await bench.store.rooms.post(StoreFixture.post(0, "to many"))
         while try bench.fixture.value("SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL") > 0 {
             try await Task.sleep(for: .milliseconds(5))
         }
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE bulk = 0") == 1)
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE bulk = 1") == many)
-    }
-
-    @Test("What is for many has its turn, too, while somebody waits for an answer and there is much of the others")
-    func noStarvation() async throws {
-        let few = LeaseScreening.hurriedBulk
-        try bench.insert(2 * few + 100)
-        try mark(1...100)
-        var bulk = 0
-        for first in [1, 2000] {
-            for number in 1...2 { try await bench.store.join(StoreFixture.join(number)) }
-            bulk += try await lease(UInt32(first), room: few + 50).count { $0 <= 100 }
-        }
-        #expect(bulk > 0)
     }
 
     @Test("What C wrote as the end of a string is none of the payload's or the token's")
@@ -100,7 +68,7 @@ struct LaneTests {
             "INSERT INTO push_queue (device_token, payload) VALUES (? || char(0), '{\"aps\":{}}' || char(0))",
             [StoreFixture.token(1).description])
         let push = try #require(try await bench.lease(StoreFixture.slot()).pushes.first)
-        #expect(push.token == (try StoreFixture.token(1)))
+        #expect(push.address == .token(try StoreFixture.token(1)))
         #expect(push.payload == Array(#"{"aps":{}}"#.utf8))
     }
 }

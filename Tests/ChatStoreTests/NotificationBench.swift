@@ -1,3 +1,4 @@
+import APNSGateway
 import ChatDomain
 import GRDB
 
@@ -6,13 +7,16 @@ import GRDB
 /// A store with devices, and the moves that tests of notifications are made of.
 struct NotificationBench: Sendable {
     let fixture: StoreFixture
-    let store: SQLiteStore
+    let store: SQLiteStores
+    /// The queue with what a dispatcher does.
+    let queue: QueueBench
 
     static let payload = #"{"aps":{"alert":"hello"}}"#
 
     init() throws {
         fixture = try StoreFixture()
         store = try fixture.open()
+        queue = try QueueBench(fixture, store)
     }
 
     var now: Timestamp { fixture.time.withLock { $0 } }
@@ -26,7 +30,7 @@ struct NotificationBench: Sendable {
         for number in numbers {
             var edit = DeviceEdit(tags: tags.map { Set($0.map(ChatDomain.Tag.init(stored:))) })
             if let user { edit.user = .set(UserReference(stored: user)) }
-            _ = try await store.register(
+            _ = try await store.devices.register(
                 RegistrationRequest(token: StoreFixture.token(number), app: AppName(app), edit: edit))
         }
     }
@@ -54,15 +58,15 @@ struct NotificationBench: Sendable {
     }
 
     func send(_ audience: Audience, app: String? = nil, payload: String = payload) async throws -> NotificationReceipt {
-        try await store.send(request(audience, app: app, payload: payload))
+        try await store.notifications.send(request(audience, app: app, payload: payload))
     }
 
     /// Waits until nothing of a notification is left to do.
     func finish(_ id: NotificationID) async throws -> NotificationStatus {
         while try fixture.value("SELECT count(*) FROM notifications WHERE work IS NOT NULL") > 0 {
-            try await store.ping()
+            try await store.rooms.ping()
         }
-        return try await store.notification(id)
+        return try await store.notifications.notification(id)
     }
 
     /// The last two digits of the tokens in the queue, in order.
@@ -85,13 +89,15 @@ struct NotificationBench: Sendable {
     }
 }
 
-extension SQLiteStore {
+extension SQLiteStores {
     /// Accepts a notification and does so many steps of its fan-out, as if the process ended then.
     func accept(_ request: NotificationRequest, steps: Int) async throws -> NotificationID {
-        try await writer.perform { [self] db in
+        let settings = StoreSettings(format: { _ in APNSFormat(.binary, payloadLimit: 2048) })
+        return try await database.writer.perform { [database] db in
+            let now = database.clock()
             let id = try NotificationRecord.insert(
-                request, until: NotificationFanout.end(of: request.audience, db), now: clock(), db)
-            for _ in 0..<steps { _ = try LeftWork.notification(id).step(now: clock(), settings(), db) }
+                request, devices: 0, until: NotificationFanout.end(of: request.audience, db), now: now, db)
+            for _ in 0..<steps { _ = try BackgroundJob.notification(id).step(now: now, settings, db) }
             return id
         }
     }

@@ -24,58 +24,48 @@ struct PlanTests {
                 ["devices_user (user_reference=?", "SEARCH t USING PRIMARY KEY (tag=? AND device_id=?)"]
             ),
             (DeviceFilter(app: .default, isActive: false), ["devices_inactive (device_id>?)"]),
-        ].map { (SQLiteStore.candidates($0.0), $0.1) } + [
-            (SQLiteStore.nextDueSQL, ["push_queue_waiting (app=? AND <expr>=?"]),
+        ].map { (SQLiteDeviceStore.candidates($0.0), $0.1) } + [
+            (SQLitePushQueue.nextWaitingSQL, ["push_queue_waiting (app=? AND <expr>=? AND not_before>?)"]),
             (
-                SQLiteStore.promotionSQL("<="),
+                SQLitePushQueue.waitingSQL,
                 ["push_queue_waiting (app=? AND <expr>=? AND not_before>? AND not_before<?)"]
             ),
-            (SQLiteStore.promotionSQL(">"), ["push_queue_waiting (app=? AND <expr>=? AND not_before>?)"]),
-            (SQLiteStore.historySQL, ["push_queue_device (device=? AND message_id<?)"]),
+            (SQLitePushQueue.delayedSQL, ["COVERING INDEX push_queue_waiting (app=?)"]),
+            (SQLitePushQueue.nextAppSQL, ["push_queue_waiting (app>?)"]),
+            (SQLitePushQueue.scanSQL, ["SEARCH push_queue USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]),
             (
-                SQLiteStore.messageDeliveriesSQL,
+                QueueReader.sql,
+                ["SEARCH q USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)", "SEARCH d USING INTEGER PRIMARY KEY"]
+            ),
+            (
+                PostRoom.sql,
                 [
-                    "push_queue_chat_message (chat_message=? AND rowid>?)",
-                    "active_users_device (device_token=? AND app=?)",
+                    "SEARCH w USING INDEX sqlite_autoindex_active_users_1 (udid=?)",
+                    "active_users_room (secret_code=?)", "(device_token=? AND app=?)",
                 ]
             ),
-            (SQLiteStore.failuresSQL, ["push_queue_lost (time_settled<?)"]),
-            (SQLiteStore.roomsSQL, ["active_users_room (secret_code>? AND secret_code<?)"]),
-            (SQLiteStore.deliveriesSQL, ["push_queue_of_notification (notification=? AND message_id>?)"]),
-            (SQLiteStore.writtenSQL, ["push_queue_written"]),
+            (SQLiteRoomRecords.failuresSQL, ["push_queue_lost (time_settled<?)"]),
+            (SQLiteRoomRecords.roomsSQL, ["active_users_room (secret_code>? AND secret_code<?)"]),
+            (
+                SQLiteNotificationStore.deliveriesSQL,
+                ["SEARCH n USING INTEGER PRIMARY KEY", "SEARCH q USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
+            ),
+            (
+                SQLiteNotificationStore.pendingSQL,
+                ["SEARCH n USING INTEGER PRIMARY KEY", "SEARCH q USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
+            ),
             (
                 NotificationCancellation.candidatesSQL,
-                ["COVERING INDEX push_queue_of_notification (notification=? AND message_id>? AND message_id<?)"]
+                ["SEARCH push_queue USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
             ),
             (
                 NotificationCancellation.sweepSQL,
-                ["push_queue_of_notification (notification=? AND message_id>? AND message_id<?)"]
+                ["SEARCH push_queue USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
             ),
-            (
-                "SELECT count(*) FROM push_queue WHERE app = ? AND \(SQLiteStore.isDue)",
-                ["COVERING INDEX push_queue_due"]
-            ),
-            (
-                "SELECT count(*) FROM push_queue WHERE app = ? AND \(SQLiteStore.isWaiting)",
-                ["COVERING INDEX push_queue_waiting"]
-            ),
-            ("SELECT min(app) FROM push_queue WHERE \(SQLiteStore.isDue) AND app > ?", ["push_queue_due (app>?)"]),
-            (
-                "SELECT min(app) FROM push_queue WHERE \(SQLiteStore.isWaiting) AND app > ?",
-                ["push_queue_waiting (app>?)"]
-            ),
-            (
-                """
-                SELECT time_queued FROM push_queue
-                WHERE app = ? AND \(Lane.sql) = ? AND \(SQLiteStore.isDue) ORDER BY message_id LIMIT 1
-                """, ["push_queue_due (app=? AND <expr>=?)"]
-            ),
+            (SQLiteUpkeep.windowSQL, ["SEARCH push_queue USING INTEGER PRIMARY KEY (rowid>?)"]),
             ("SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL", ["COVERING INDEX devices_inactive"]),
             ("SELECT count(*) FROM devices", ["COVERING INDEX"]),
-            (
-                "UPDATE push_queue SET state = 'cancelled' WHERE device = ? AND state = 'pending'",
-                ["push_queue_device (device=?)"]
-            ),
+            (SQLiteDeviceStore.cancelSQL, ["push_queue_device (device=?)"]),
             (
                 "SELECT notification_id FROM notifications WHERE work IS NOT NULL ORDER BY notification_id LIMIT ?",
                 ["notifications_work"]
@@ -133,6 +123,24 @@ struct PlanTests {
         try Self.check(NotificationFanout.skippedSQL(item, ofOneApp: ofOneApp), rows + unchanged)
     }
 
+    @Test("Lists that sort what an index found")
+    func sorted() throws {
+        try Self.check(
+            SQLiteDeviceStore.historySQL,
+            [
+                "push_queue_device (device=? AND message_id<?)",
+                "push_queue_chat_message (chat_message=? AND device=? AND rowid<?)",
+                "messages_room (secret_code=? AND message_id>? AND message_id<?)",
+                "active_users_device (device_token=? AND app=?)",
+            ], maySort: true)
+        try Self.check(
+            SQLiteRoomRecords.messageDeliveriesSQL,
+            [
+                "COVERING INDEX push_queue_chat_message (chat_message=?)",
+                "active_users_device (device_token=? AND app=?)",
+            ], maySort: true)
+    }
+
     @Test("A token is looked up by itself")
     func tokens() throws {
         try Self.check(
@@ -145,7 +153,7 @@ struct PlanTests {
 
     private static func check(_ sql: String, _ words: [String], maySort: Bool = false) throws {
         let store = try NotificationBench().store
-        let plan = try store.pool.read { db in
+        let plan = try store.database.pool.read { db in
             let statement = try db.makeStatement(sql: "EXPLAIN QUERY PLAN " + sql)
             statement.setUncheckedArguments([])
             return try Row.fetchAll(statement).map { $0["detail"] as String }

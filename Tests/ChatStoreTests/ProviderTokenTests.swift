@@ -26,9 +26,9 @@ struct ProviderTokenTests {
     }
 
     private func token(
-        _ store: SQLiteStore, key: String = "KEY", fingerprint: String = "f", refused: String? = nil
+        _ store: SQLiteStores, key: String = "KEY", fingerprint: String = "f", refused: String? = nil
     ) async throws -> String {
-        try await store.providerToken(
+        try await store.providerTokens.providerToken(
             for: ProviderKeyName(teamID: "TEAM", keyID: key, fingerprint: fingerprint), refused: refused,
             sign: { [count] time in "token \(count.next()) of \(time.seconds)" }
         ).text
@@ -92,7 +92,7 @@ struct ProviderTokenTests {
         struct NoKey: Error {}
         let store = try fixture.open()
         await #expect(throws: (any Error).self) {
-            try await store.providerToken(
+            try await store.providerTokens.providerToken(
                 for: ProviderKeyName(teamID: "T", keyID: "K", fingerprint: "f"), refused: nil,
                 sign: { _ in throw NoKey() })
         }

@@ -17,7 +17,7 @@ struct QueueFileTests {
         file = try QueueFile(path: bench.fixture.path, clock: { bench.now })
     }
 
-    /// Entries 1…8, two of each settled state, then a pending and a written one.
+    /// Entries 1…8, two of each settled state, then two pending ones.
     private func populate() async throws {
         for (number, state) in ["sent", "failed", "expired", "cancelled"].enumerated() {
             for place in 1...2 {
@@ -36,8 +36,7 @@ struct QueueFileTests {
         }
         _ = try bench.fixture.query(
             """
-            INSERT INTO push_queue (device_token, payload, state, connection_epoch, identifier) VALUES
-                ('aa', '{}', 'written', 1, 1), ('aa', '{}', 'pending', NULL, NULL)
+            INSERT INTO push_queue (device_token, payload) VALUES ('aa', '{}'), ('aa', '{}')
             """)
     }
 
@@ -99,7 +98,7 @@ struct QueueFileTests {
     func retry() async throws {
         try await populate()
         #expect(try file.retry(.matching(.init(app: .default)), progress: { _ in }) == 3)
-        #expect(try states() == ["se", "se", "pe", "fa", "pe", "ex", "pe", "ca", "wr", "pe"])
+        #expect(try states() == ["se", "se", "pe", "fa", "pe", "ex", "pe", "ca", "pe", "pe"])
         #expect(try file.retry(.entries([1, 2, 4, 9, 10, 77]), progress: { _ in }) == 1)
         #expect(
             try bench.fixture.value(
@@ -107,7 +106,7 @@ struct QueueFileTests {
                 SELECT count(*) FROM push_queue WHERE reason = 'why' AND attempts = 0 AND unanswered = 0 AND refused = 0
                     AND hint IS NULL AND time_settled IS NULL AND expires_at IS NULL
                 """) == 4)
-        let lease = try await bench.store.lease(app: .default, for: StoreFixture.slot())
+        let lease = try await bench.queue.lease(StoreFixture.slot())
         #expect(lease.pushes.map(\.entry) == [3, 5, 7])
     }
 
@@ -115,22 +114,22 @@ struct QueueFileTests {
     func retryDelayed() async throws {
         try await bench.register([1])
         var request = bench.request(.all)
-        _ = try await bench.store.send(request)
-        _ = try await bench.store.lease(app: .default, for: StoreFixture.slot())
-        _ = try await bench.store.settle([
+        _ = try await bench.store.notifications.send(request)
+        _ = try await bench.queue.lease(StoreFixture.slot())
+        _ = try await bench.queue.settle([
             Verdict(connection: ConnectionEpoch(1), identifiers: 1...1, outcome: .retry(reason: "InternalServerError"))
         ])
         request.notBefore = bench.now + .seconds(500)
-        _ = try await bench.store.send(request)
+        _ = try await bench.store.notifications.send(request)
         #expect(try file.retry(.matching(.init()), progress: { _ in }) == 1)
-        #expect(try await bench.store.lease(app: .default, for: StoreFixture.slot(2)).pushes.map(\.entry) == [1])
+        #expect(try await bench.queue.lease(StoreFixture.slot(2)).pushes.map(\.entry) == [1])
     }
 
     @Test("What belongs to a cancelled notification stays cancelled, also where it is named")
     func retryCancelled() async throws {
         try await bench.register(1...2)
         let id = try await bench.send(.all).id
-        _ = try await bench.store.cancel(id)
+        _ = try await bench.store.notifications.cancel(id)
         #expect(try file.retry(.matching(.init(notification: id)), progress: { _ in }) == 0)
         #expect(try file.retry(.entries([1]), progress: { _ in }) == 0)
         #expect(try states() == ["ca", "ca"])
@@ -141,14 +140,14 @@ struct QueueFileTests {
         try await populate()
         try await bench.register(1...2)
         let id = try await bench.send(.all).id
-        #expect(try file.cancel(.entries([1, 9, 11]), progress: { _ in }) == 1)
+        #expect(try file.cancel(.entries([1, 9, 11]), progress: { _ in }) == 2)
         #expect(try file.cancel(.matching(.init()), progress: { _ in }) == 2)
-        #expect(try states() == ["se", "se", "fa", "fa", "ex", "ex", "ca", "ca", "wr", "ca", "ca", "ca"])
-        let status = try await bench.store.notification(id)
+        #expect(try states() == ["se", "se", "fa", "fa", "ex", "ex", "ca", "ca", "ca", "ca", "ca", "ca"])
+        let status = try await bench.store.notifications.notification(id)
         #expect(status.counts[.cancelled] == 2)
         #expect(status.state == .done)
         #expect(try file.retry(.entries([11]), progress: { _ in }) == 1)
-        #expect(try await bench.store.notification(id).counts[.cancelled] == 1)
+        #expect(try await bench.store.notifications.notification(id).counts[.cancelled] == 1)
     }
 
     @Test("Purge deletes what is settled, if asked only what is old, and nothing that keeps a fan-out from repeating")
@@ -156,7 +155,7 @@ struct QueueFileTests {
         try await populate()
         #expect(try file.purge(.matching(.init()), olderThan: .seconds(1500), progress: { _ in }) == 4)
         #expect(try file.purge(.entries([1, 9, 10]), olderThan: nil, progress: { _ in }) == 1)
-        #expect(try states() == ["fa", "ex", "ca", "wr", "pe"])
+        #expect(try states() == ["fa", "ex", "ca", "pe", "pe"])
         try bench.fill(1100)
         _ = try await bench.store.accept(bench.request(.all), steps: 1)
         _ = try bench.fixture.query("UPDATE push_queue SET state = 'failed' WHERE notification IS NOT NULL")
@@ -233,7 +232,7 @@ struct QueueFileTests {
             seen.withLock { $0 = count }
         }
         #expect(count == NotificationFanout.step && seen.withLock { $0 } == count)
-        if isRelayRunning { try await bench.store.resumeWork() }
+        if isRelayRunning { try await bench.store.jobs.resume() }
         let status = try await bench.finish(id)
         #expect(status.state == .cancelled)
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == NotificationFanout.step)

@@ -1,11 +1,12 @@
 import ChatDomain
-import ChatStore
 import Testing
+
+@testable import ChatStore
 
 @Suite("What happens in rooms, as it happens", .timeLimit(.minutes(1)))
 struct RoomFeedTests {
     let fixture: StoreFixture
-    let store: SQLiteStore
+    let store: SQLiteStores
 
     init() throws {
         fixture = try StoreFixture()
@@ -17,38 +18,38 @@ struct RoomFeedTests {
     @Test("Messages, entering and leaving are told, with where")
     func changes() async throws {
         // Nobody listens: nothing is kept.
-        try await store.join(StoreFixture.join(1))
-        #expect(store.takeRoomChanges().isEmpty)
-        var bell = store.roomChanges().makeAsyncIterator()
+        try await store.rooms.join(StoreFixture.join(1))
+        #expect(store.feed.takeRoomChanges().isEmpty)
+        var bell = store.feed.roomChanges().makeAsyncIterator()
 
-        try await store.join(StoreFixture.join(2))
+        try await store.rooms.join(StoreFixture.join(2))
         await bell.next()
-        var changes = store.takeRoomChanges()
+        var changes = store.feed.takeRoomChanges()
         #expect(try changes.memberships == [code("room")])
         #expect(try changes.members == [StoreFixture.member(2)])
         // Again into the same room is nothing new.
-        try await store.join(StoreFixture.join(2, name: "other"))
-        #expect(store.takeRoomChanges().isEmpty)
-        try await store.join(StoreFixture.join(2, "elsewhere"))
-        changes = store.takeRoomChanges()
+        try await store.rooms.join(StoreFixture.join(2, name: "other"))
+        #expect(store.feed.takeRoomChanges().isEmpty)
+        try await store.rooms.join(StoreFixture.join(2, "elsewhere"))
+        changes = store.feed.takeRoomChanges()
         #expect(try changes.memberships == [code("room"), code("elsewhere")])
-        _ = try await store.post(StoreFixture.post(2, "hi"))
-        changes = store.takeRoomChanges()
+        _ = try await store.rooms.post(StoreFixture.post(2, "hi"))
+        changes = store.feed.takeRoomChanges()
         #expect(try changes.messages == [code("elsewhere")])
         #expect(changes.members.isEmpty)
-        #expect(try await store.leave(StoreFixture.member(2)))
-        #expect(try await store.leave(StoreFixture.member(2)) == false)
-        changes = store.takeRoomChanges()
+        #expect(try await store.rooms.leave(StoreFixture.member(2)))
+        #expect(try await store.rooms.leave(StoreFixture.member(2)) == false)
+        changes = store.feed.takeRoomChanges()
         #expect(try changes.memberships == [code("elsewhere")])
         #expect(!changes.isUnknown)
     }
 
     @Test("What another process writes is told, too")
     func others() async throws {
-        try await store.join(StoreFixture.join(1))
-        var bell = store.roomChanges().makeAsyncIterator()
-        let watching = Task { [store] in await store.watch() }
-        while !store.takeRoomChanges().isUnknown {
+        try await store.rooms.join(StoreFixture.join(1))
+        var bell = store.feed.roomChanges().makeAsyncIterator()
+        let watching = Task { [store] in await store.upkeep.watch() }
+        while !store.feed.takeRoomChanges().isUnknown {
             _ = try fixture.query("UPDATE active_users SET nickname = nickname")
             await bell.next()
         }
@@ -58,18 +59,18 @@ struct RoomFeedTests {
 
     @Test("A place is the room, where the member's history begins and where the room's ends")
     func places() async throws {
-        try await store.join(StoreFixture.join(1))
-        for text in ["a", "b"] { _ = try await store.post(StoreFixture.post(1, text)) }
-        try await store.join(StoreFixture.join(2))
-        _ = try await store.post(StoreFixture.post(1, "c"))
+        try await store.rooms.join(StoreFixture.join(1))
+        for text in ["a", "b"] { _ = try await store.rooms.post(StoreFixture.post(1, text)) }
+        try await store.rooms.join(StoreFixture.join(2))
+        _ = try await store.rooms.post(StoreFixture.post(1, "c"))
         #expect(
-            try await store.place(of: StoreFixture.member(2)) == RoomPlace(code: code("room"), historyFrom: 2, last: 3))
-        #expect(try await store.place(of: StoreFixture.member(1)).historyFrom == 0)
-        let error = await #expect(throws: ChatError.self) { try await store.place(of: StoreFixture.member(9)) }
+            try await store.feed.place(of: StoreFixture.member(2)) == RoomPlace(code: code("room"), historyFrom: 2, last: 3))
+        #expect(try await store.feed.place(of: StoreFixture.member(1)).historyFrom == 0)
+        let error = await #expect(throws: ChatError.self) { try await store.feed.place(of: StoreFixture.member(9)) }
         #expect(error?.code == .notJoined)
-        #expect(try await store.memberCount(of: code("room")) == 2)
-        #expect(try await store.memberCount(of: code("nowhere")) == 0)
-        let page = try await store.messages(in: code("room"), after: 1, limit: 1)
+        #expect(try await store.feed.memberCount(of: code("room")) == 2)
+        #expect(try await store.feed.memberCount(of: code("nowhere")) == 0)
+        let page = try await store.feed.messages(in: code("room"), after: 1, limit: 1)
         #expect(page.map(\.text) == ["b"])
         #expect(try page.first?.sender == StoreFixture.member(1))
     }

@@ -1,11 +1,12 @@
 import ChatDomain
-import ChatStore
 import Testing
+
+@testable import ChatStore
 
 @Suite("Rooms in the store")
 struct RoomTests {
     let fixture: StoreFixture
-    let store: SQLiteStore
+    let store: SQLiteStores
 
     init() throws {
         fixture = try StoreFixture()
@@ -14,10 +15,10 @@ struct RoomTests {
 
     @Test("A message is queued for everyone else of the room, once each")
     func recipients() async throws {
-        for number in 1...3 { try await store.join(StoreFixture.join(number)) }
-        try await store.join(StoreFixture.join(4, "elsewhere"))
-        try await store.join(StoreFixture.join(5, tokenless: true))
-        let receipt = try await store.post(StoreFixture.post(1, "hi"))
+        for number in 1...3 { try await store.rooms.join(StoreFixture.join(number)) }
+        try await store.rooms.join(StoreFixture.join(4, "elsewhere"))
+        try await store.rooms.join(StoreFixture.join(5, tokenless: true))
+        let receipt = try await store.rooms.post(StoreFixture.post(1, "hi"))
         #expect(receipt.queued == 2)
         let rows = try fixture.query(
             "SELECT device_token, payload, state, time_sent FROM push_queue ORDER BY message_id")
@@ -30,77 +31,77 @@ struct RoomTests {
 
     @Test("Who has not joined cannot speak, update or read")
     func strangers() async throws {
-        await #expect(throws: ChatError.self) { try await store.post(StoreFixture.post(9, "hi")) }
+        await #expect(throws: ChatError.self) { try await store.rooms.post(StoreFixture.post(9, "hi")) }
         await #expect(throws: ChatError.self) {
-            try await store.update(
+            try await store.rooms.update(
                 StoreFixture.member(9), token: StoreFixture.token(9), client: ClientInfo(), user: nil)
         }
         await #expect(throws: ChatError.self) {
-            try await store.messages(for: StoreFixture.member(9), since: nil, limit: 10)
+            try await store.rooms.messages(for: StoreFixture.member(9), since: nil, limit: 10)
         }
-        #expect(try await store.leave(StoreFixture.member(9)) == false)
+        #expect(try await store.rooms.leave(StoreFixture.member(9)) == false)
         #expect(try fixture.value("SELECT count(*) FROM messages") == 0)
     }
 
     @Test("Codes are compared exactly")
     func exactCodes() async throws {
-        try await store.join(StoreFixture.join(1, "Room"))
-        try await store.join(StoreFixture.join(2, "room"))
-        #expect(try await store.post(StoreFixture.post(1, "hi")).queued == 0)
+        try await store.rooms.join(StoreFixture.join(1, "Room"))
+        try await store.rooms.join(StoreFixture.join(2, "room"))
+        #expect(try await store.rooms.post(StoreFixture.post(1, "hi")).queued == 0)
     }
 
     @Test("A token belongs to the member who brought it last (defect 14)")
     func sharedToken() async throws {
-        try await store.join(StoreFixture.join(1, token: 7))
-        try await store.join(StoreFixture.join(2, token: 7))
-        try await store.join(StoreFixture.join(3))
-        #expect(try await store.post(StoreFixture.post(3, "one push")).queued == 1)
-        #expect(try await store.post(StoreFixture.post(1, "still in the room")).queued == 2)
+        try await store.rooms.join(StoreFixture.join(1, token: 7))
+        try await store.rooms.join(StoreFixture.join(2, token: 7))
+        try await store.rooms.join(StoreFixture.join(3))
+        #expect(try await store.rooms.post(StoreFixture.post(3, "one push")).queued == 1)
+        #expect(try await store.rooms.post(StoreFixture.post(1, "still in the room")).queued == 2)
         #expect(try fixture.value("SELECT count(*) FROM active_users") == 3)
     }
 
     @Test("Joining again keeps the place in the room, joining another leaves the first")
     func rejoin() async throws {
-        try await store.join(StoreFixture.join(1))
-        try await store.join(StoreFixture.join(2))
-        _ = try await store.post(StoreFixture.post(2, "first"))
-        try await store.join(StoreFixture.join(1, name: "renamed"))
-        let page = try await store.messages(for: StoreFixture.member(1), since: nil, limit: 10)
+        try await store.rooms.join(StoreFixture.join(1))
+        try await store.rooms.join(StoreFixture.join(2))
+        _ = try await store.rooms.post(StoreFixture.post(2, "first"))
+        try await store.rooms.join(StoreFixture.join(1, name: "renamed"))
+        let page = try await store.rooms.messages(for: StoreFixture.member(1), since: nil, limit: 10)
         #expect(page.messages.map(\.text) == ["first"])
-        try await store.join(StoreFixture.join(1, "other"))
-        #expect(try await store.messages(for: StoreFixture.member(1), since: nil, limit: 10).messages.isEmpty)
-        #expect(try await store.post(StoreFixture.post(2, "alone")).queued == 0)
+        try await store.rooms.join(StoreFixture.join(1, "other"))
+        #expect(try await store.rooms.messages(for: StoreFixture.member(1), since: nil, limit: 10).messages.isEmpty)
+        #expect(try await store.rooms.post(StoreFixture.post(2, "alone")).queued == 0)
     }
 
     @Test("History comes in order, in pages, from joining on, and says what is one's own")
     func history() async throws {
-        try await store.join(StoreFixture.join(1))
-        _ = try await store.post(StoreFixture.post(1, "before"))
-        try await store.join(StoreFixture.join(2))
-        for number in 0..<5 { _ = try await store.post(StoreFixture.post(number % 2 + 1, "m\(number)")) }
-        let first = try await store.messages(for: StoreFixture.member(2), since: nil, limit: 3)
+        try await store.rooms.join(StoreFixture.join(1))
+        _ = try await store.rooms.post(StoreFixture.post(1, "before"))
+        try await store.rooms.join(StoreFixture.join(2))
+        for number in 0..<5 { _ = try await store.rooms.post(StoreFixture.post(number % 2 + 1, "m\(number)")) }
+        let first = try await store.rooms.messages(for: StoreFixture.member(2), since: nil, limit: 3)
         #expect(first.messages.map(\.text) == ["m0", "m1", "m2"])
         let reader = try StoreFixture.member(2)
         #expect(first.messages.map { $0.sender == reader } == [false, true, false])
         #expect(first.messages[0].nickname == "name1")
-        let second = try await store.messages(for: StoreFixture.member(2), since: first.next, limit: 3)
+        let second = try await store.rooms.messages(for: StoreFixture.member(2), since: first.next, limit: 3)
         #expect(second.messages.map(\.text) == ["m3", "m4"])
-        let end = try await store.messages(for: StoreFixture.member(2), since: second.next, limit: 3)
+        let end = try await store.rooms.messages(for: StoreFixture.member(2), since: second.next, limit: 3)
         #expect(end.messages.isEmpty)
         #expect(end.next == second.next)
-        #expect(try await store.messages(for: StoreFixture.member(2), since: 0, limit: 10).messages.count == 6)
+        #expect(try await store.rooms.messages(for: StoreFixture.member(2), since: 0, limit: 10).messages.count == 6)
     }
 
     @Test("A repeat with the same key is the same message, another text with it is refused")
     func idempotency() async throws {
-        try await store.join(StoreFixture.join(1))
-        try await store.join(StoreFixture.join(2))
-        let first = try await store.post(StoreFixture.post(1, "hi", key: "k"))
-        let again = try await store.post(StoreFixture.post(1, "hi", key: "k"))
+        try await store.rooms.join(StoreFixture.join(1))
+        try await store.rooms.join(StoreFixture.join(2))
+        let first = try await store.rooms.post(StoreFixture.post(1, "hi", key: "k"))
+        let again = try await store.rooms.post(StoreFixture.post(1, "hi", key: "k"))
         #expect(again == PostReceipt(message: first.message, isRepeat: true, queued: 0))
-        #expect(try await store.post(StoreFixture.post(2, "hi", key: "k")).isRepeat == false)
+        #expect(try await store.rooms.post(StoreFixture.post(2, "hi", key: "k")).isRepeat == false)
         let error = await #expect(throws: ChatError.self) {
-            try await store.post(StoreFixture.post(1, "other", key: "k"))
+            try await store.rooms.post(StoreFixture.post(1, "other", key: "k"))
         }
         #expect(error?.code == .idempotencyConflict)
         #expect(try fixture.value("SELECT count(*) FROM push_queue") == 2)
@@ -109,12 +110,12 @@ struct RoomTests {
     @Test("A large room is served completely, behind the answer, and not to who comes later")
     func largeRoom() async throws {
         let members = 1300
-        for number in 1...members { try await store.join(StoreFixture.join(number)) }
-        let receipt = try await store.post(StoreFixture.post(700, "hello all"))
+        for number in 1...members { try await store.rooms.join(StoreFixture.join(number)) }
+        let receipt = try await store.rooms.post(StoreFixture.post(700, "hello all"))
         #expect(receipt.queued <= 500)
-        try await store.join(StoreFixture.join(members + 1))
+        try await store.rooms.join(StoreFixture.join(members + 1))
         while try fixture.value("SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL") > 0 {
-            try await store.ping()
+            try await store.rooms.ping()
         }
         #expect(try fixture.value("SELECT count(DISTINCT device_token) FROM push_queue") == members - 1)
         #expect(try fixture.value("SELECT count(*) FROM push_queue") == members - 1)
@@ -122,13 +123,13 @@ struct RoomTests {
 
     @Test("A small room is served before the answer, a larger one behind it", arguments: [100, 101])
     func sizes(members: Int) async throws {
-        for number in 1...members { try await store.join(StoreFixture.join(number)) }
+        for number in 1...members { try await store.rooms.join(StoreFixture.join(number)) }
         // Nobody that a push goes to, and a member all the same.
-        try await store.join(StoreFixture.join(members, tokenless: true))
+        try await store.rooms.join(StoreFixture.join(members, tokenless: true))
         let isSmall = members == 100
-        #expect(try await store.post(StoreFixture.post(1, "hi")).queued == (isSmall ? 98 : 0))
+        #expect(try await store.rooms.post(StoreFixture.post(1, "hi")).queued == (isSmall ? 98 : 0))
         while try fixture.value("SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL") > 0 {
-            try await store.ping()
+            try await store.rooms.ping()
         }
         #expect(try fixture.value("SELECT count(DISTINCT device_token) FROM push_queue") == members - 2)
         #expect(try fixture.value("SELECT count(*) FROM push_queue") == members - 2)
@@ -136,12 +137,12 @@ struct RoomTests {
 
     @Test("While messages keep coming, a large room is served nevertheless", .timeLimit(.minutes(1)))
     func largeRoomBesideOthers() async throws {
-        for number in 1...1200 { try await store.join(StoreFixture.join(number)) }
-        try await store.join(StoreFixture.join(2000, "other"))
-        #expect(try await store.post(StoreFixture.post(1, "hello all")).queued == 0)
+        for number in 1...1200 { try await store.rooms.join(StoreFixture.join(number)) }
+        try await store.rooms.join(StoreFixture.join(2000, "other"))
+        #expect(try await store.rooms.post(StoreFixture.post(1, "hello all")).queued == 0)
         var posted = 0
         while try fixture.value("SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL") > 0 {
-            _ = try await store.post(StoreFixture.post(2000, "\(posted)"))
+            _ = try await store.rooms.post(StoreFixture.post(2000, "\(posted)"))
             posted += 1
         }
         #expect(try fixture.value("SELECT count(*) FROM push_queue") == 1199)
@@ -149,14 +150,14 @@ struct RoomTests {
 
     @Test("A fan-out that a crash interrupted goes on where it stood")
     func interruptedFanout() async throws {
-        for number in 1...10 { try await store.join(StoreFixture.join(number)) }
-        _ = try await store.post(StoreFixture.post(1, "hi"))
+        for number in 1...10 { try await store.rooms.join(StoreFixture.join(number)) }
+        _ = try await store.rooms.post(StoreFixture.post(1, "hi"))
         // As the file looks when the process ended after a step that reached member 4.
         _ = try fixture.query("DELETE FROM push_queue WHERE message_id > 3")
         _ = try fixture.query("UPDATE messages SET fanout_after = 4, fanout_until = 10")
-        try await store.resumeWork()
+        try await store.jobs.resume()
         while try fixture.value("SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL") > 0 {
-            try await store.ping()
+            try await store.rooms.ping()
         }
         #expect(try fixture.value("SELECT count(DISTINCT device_token) FROM push_queue") == 9)
         #expect(try fixture.value("SELECT count(*) FROM push_queue") == 9)
@@ -168,25 +169,25 @@ struct RoomTests {
             """
             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
             INSERT INTO active_users (udid, nickname, secret_code) SELECT printf('%040d', i), 'n', 'room' FROM n
-            """, [SQLiteStore.largestRoom])
+            """, [SQLiteRoomStore.largestRoom])
         let error = await #expect(throws: ChatError.self) {
-            try await store.join(StoreFixture.join(SQLiteStore.largestRoom + 1))
+            try await store.rooms.join(StoreFixture.join(SQLiteRoomStore.largestRoom + 1))
         }
         #expect(error?.field == "code")
-        try await store.join(StoreFixture.join(1))
-        try await store.join(StoreFixture.join(SQLiteStore.largestRoom + 1, "elsewhere"))
+        try await store.rooms.join(StoreFixture.join(1))
+        try await store.rooms.join(StoreFixture.join(SQLiteRoomStore.largestRoom + 1, "elsewhere"))
     }
 
     @Test("Many at once share transactions and each is told of its own result")
     func groupCommit() async throws {
-        try await store.join(StoreFixture.join(1))
-        try await store.join(StoreFixture.join(2))
+        try await store.rooms.join(StoreFixture.join(1))
+        try await store.rooms.join(StoreFixture.join(2))
         let results = await withTaskGroup(of: Bool.self) { group in
             for number in 0..<400 {
                 group.addTask { [store] in
                     // Every fifth is from a stranger and must fail alone.
                     let sender = number.isMultiple(of: 5) ? 99 : 1
-                    return (try? await store.post(StoreFixture.post(sender, "m\(number)"))) != nil
+                    return (try? await store.rooms.post(StoreFixture.post(sender, "m\(number)"))) != nil
                 }
             }
             return await group.reduce(into: [Bool]()) { $0.append($1) }
@@ -198,7 +199,7 @@ struct RoomTests {
 
     @Test("What a client says of itself is kept")
     func analytics() async throws {
-        try await store.join(StoreFixture.join(1))
+        try await store.rooms.join(StoreFixture.join(1))
         let row = try fixture.query(
             "SELECT ip_address, app_version, os_version, device_model, time_joined, time_updated FROM active_users")[0]
         #expect(

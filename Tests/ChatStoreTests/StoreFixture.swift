@@ -1,3 +1,4 @@
+import APNSGateway
 import ChatDomain
 import ChatStore
 import Foundation
@@ -24,13 +25,12 @@ final class StoreFixture: Sendable {
     func open(
         _ schema: Schema = .current, defaultApp: AppName = .default, namesMessage: Bool = false,
         apps: Set<AppName>? = nil
-    ) throws -> SQLiteStore {
-        try SQLiteStore(
+    ) throws -> SQLiteStores {
+        try SQLiteStores(
             file: DatabaseFile(path: path, schema: schema),
             settings: {
-                SQLiteStore.Settings(
-                    payload: { _ in AlertPayload(limit: 2048, namesMessage: namesMessage) },
-                    retry: RetryPolicy(attempts: 10),
+                StoreSettings(
+                    format: { _ in APNSFormat(namesMessage ? .http2 : .binary, payloadLimit: 2048) },
                     defaultApp: defaultApp, apps: apps)
             },
             clock: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
@@ -80,7 +80,6 @@ final class StoreFixture: Sendable {
     static func slot(_ connection: Int64 = 1, first: UInt32 = 1, room: Int = 1000, fresh: Bool? = nil) -> ConnectionSlot
     {
         ConnectionSlot(
-            connection: ConnectionEpoch(connection), firstIdentifier: first, room: room, isFresh: fresh ?? (first == 1),
-            payloadLimit: 2048)
+            connection: ConnectionEpoch(connection), firstIdentifier: first, room: room, isFresh: fresh ?? (first == 1))
     }
 }

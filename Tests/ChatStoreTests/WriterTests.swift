@@ -9,7 +9,7 @@ import Testing
 @Suite("The writer")
 struct WriterTests {
     let fixture: StoreFixture
-    let store: SQLiteStore
+    let store: SQLiteStores
 
     init() throws {
         fixture = try StoreFixture()
@@ -20,7 +20,7 @@ struct WriterTests {
     private func hold() async -> DispatchSemaphore {
         let end = DispatchSemaphore(value: 0)
         await withCheckedContinuation { begun in
-            store.pool.asyncWriteWithoutTransaction { _ in
+            store.database.pool.asyncWriteWithoutTransaction { _ in
                 begun.resume()
                 end.wait()
             }
@@ -34,7 +34,7 @@ struct WriterTests {
         let order = Mutex<[String]>([])
         let done = AsyncStream.makeStream(of: Void.self)
         func put(_ name: String, _ urgency: BatchingWriter.Urgency) {
-            let accepted = store.writer.enqueue(urgency) { db in
+            let accepted = store.database.writer.enqueue(urgency) { db in
                 let transaction = try Int.fetchOne(db, sql: "SELECT count(*) FROM feedback") ?? 0
                 try db.execute(sql: "INSERT INTO feedback (app, device_token, time_reported) VALUES ('a', 'b', 'c')")
                 order.withLock { $0.append("\(name) after \(transaction)") }
@@ -75,7 +75,7 @@ struct WriterTests {
         }
         // Two hundred megabytes.
         for number in 0..<2000 {
-            try await store.writer.perform(durably: false) { db in
+            try await store.database.writer.perform(durably: false) { db in
                 try db.execute(
                     sql: "INSERT INTO messages (secret_code, udid, nickname, text) VALUES ('r', 'u', ?, ?)",
                     arguments: ["\(number)", text])
@@ -97,7 +97,7 @@ struct WriterTests {
         let text = String(repeating: "x", count: 100_000)
         func write(_ count: Int) async throws {
             for _ in 0..<count {
-                try await store.writer.perform(durably: false) { db in
+                try await store.database.writer.perform(durably: false) { db in
                     try db.execute(
                         sql: "INSERT INTO messages (secret_code, udid, nickname, text) VALUES ('r', 'u', 'n', ?)",
                         arguments: [text])

@@ -38,8 +38,7 @@ final class BinaryConnection: PooledConnection {
         guard availability.takesPushes, channel.isActive, channel.isWritable else { return nil }
         let next = nextIdentifier.load(ordering: .acquiring)
         return ConnectionSlot(
-            connection: epoch, firstIdentifier: next, room: BinaryGateway.leaseLimit, isFresh: next == 1,
-            payloadLimit: options.payloadLimit)
+            connection: epoch, firstIdentifier: next, room: BinaryGateway.leaseLimit, isFresh: next == 1)
     }
 
     /// Whether it can be given up for a fresh one: not while it is being asked about what is in doubt.
@@ -57,8 +56,12 @@ final class BinaryConnection: PooledConnection {
         var frames = channel.allocator.buffer(capacity: lease.pushes.reduce(0) { $0 + $1.payload.count + 160 })
         let furthest = now + Self.longestStorage
         for push in lease.pushes {
+            let token: DeviceToken
+            switch push.address {
+            case .token(let known): token = known
+            }
             BinaryNotification(
-                command: options.command, token: push.token.bytes, payload: ByteBuffer(bytes: push.payload),
+                command: options.command, token: token.bytes, payload: ByteBuffer(bytes: push.payload),
                 identifier: push.identifier, expiration: UInt32(clamping: push.expiration ?? furthest.seconds),
                 priority: push.priority.map { $0 == 1 ? 5 : $0 }
             ).write(to: &frames)

@@ -193,6 +193,9 @@ struct BinaryConnectionState: Sendable {
     static func outcome(of status: BinaryStatus) -> Outcome {
         switch status {
         case .processingError, .unknown: .retry(reason: status.name)
+        // Not the HTTP/2 provider API's BadDeviceToken: that costs no connection, and may only mean that the token is one of
+        // the other environment.
+        case .invalidToken: .badAddress(reason: status.name)
         default: .rejected(reason: status.name)
         }
     }
@@ -209,12 +212,13 @@ extension Verdict {
     fileprivate var isProgress: Bool {
         switch outcome {
         case .accepted, .retry, .unregistered: true
-        case .rejected, .notAuthorized, .sentBack, .notProcessed, .unanswered: false
+        case .rejected, .badAddress, .notAuthorized, .sentBack, .notProcessed, .unanswered: false
         }
     }
 
     /// Whether a push was refused for its own sake. A refused topic is the certificate's fault and will meet every push.
     fileprivate var isRefusal: Bool {
+        if case .badAddress = outcome { return true }
         guard case .rejected(let reason, _) = outcome else { return false }
         return reason != BinaryStatus.missingTopic.name && reason != BinaryStatus.invalidTopicSize.name
     }

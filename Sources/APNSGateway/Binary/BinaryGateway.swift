@@ -13,18 +13,14 @@ package final class BinaryGateway: PushGateway {
         /// How many connections are kept open.
         package var connections: Int
         package var command: BinaryCommand
-        /// Bytes of a payload.
-        package var payloadLimit: Int
         /// Silence after which a push counts as accepted.
         package var settleTime: Duration
 
         package init(
-            connections: Int = 2, command: BinaryCommand = .framed, payloadLimit: Int = 2048,
-            settleTime: Duration = .seconds(5)
+            connections: Int = 2, command: BinaryCommand = .framed, settleTime: Duration = .seconds(5)
         ) {
             self.connections = connections
             self.command = command
-            self.payloadLimit = payloadLimit
             self.settleTime = settleTime
         }
     }
@@ -43,15 +39,17 @@ package final class BinaryGateway: PushGateway {
         let sentinels = SentinelExperience()
     }
 
+    package let format: any PushFormat
     private let options: Options
     private let mailbox = VerdictMailbox()
     private let pool: ConnectionPool<Target, BinaryConnection>
 
     /// - Parameter endpoint: nil while the app has no credentials; everything waits in the queue then.
     package init(
-        endpoint: GatewayEndpoint?, options: Options, epochs: ConnectionEpochs,
-        clock: @escaping TimeSource = Timestamp.now, logger: Logger
+        endpoint: GatewayEndpoint?, format: APNSFormat = APNSFormat(.binary, payloadLimit: 2048), options: Options,
+        epochs: ConnectionEpochs, clock: @escaping TimeSource = Timestamp.now, logger: Logger
     ) {
+        self.format = format
         self.options = options
         self.pool = ConnectionPool(
             target: endpoint.map(Target.init), size: .init(permanent: options.connections), epochs: epochs,

@@ -6,8 +6,9 @@ import Synchronization
 /// One that closes or keeps silent instead would never prove anything, and what is asked about would be repeated for
 /// ever; with such a gateway silence has to do.
 final class SentinelExperience: Sendable {
-    /// Failures in a row after which it is not tried for a while, if it has never worked.
-    static let patience = 2
+    /// Failures in a row after which it is not tried for a while, if it has never worked. More than it takes until what is
+    /// written before is so little that a gateway that closes every so often comes to the sentinel.
+    static let patience = 6
     static let pause = TimeAmount.minutes(10)
 
     private struct State {

@@ -10,13 +10,11 @@ final class ProviderConnection: PooledConnection {
     private let retirement: EventLoopFuture<Void>
     private let template: ProviderRequestTemplate
     private let temper: ServiceTemper
-    private let payloadLimit: Int
-    private let largerLimits: [String: Int]
 
     /// To be called on the channel's event loop.
     init(
         epoch: ConnectionEpoch, channel: any Channel, handler: ProviderConnectionHandler,
-        template: ProviderRequestTemplate, temper: ServiceTemper, payloadLimit: Int, largerLimits: [String: Int]
+        template: ProviderRequestTemplate, temper: ServiceTemper
     ) {
         self.epoch = epoch
         self.channel = channel
@@ -25,13 +23,11 @@ final class ProviderConnection: PooledConnection {
         self.retirement = handler.retirement.futureResult
         self.template = template
         self.temper = temper
-        self.payloadLimit = payloadLimit
-        self.largerLimits = largerLimits
     }
 
     var slot: ConnectionSlot? {
         guard channel.isActive else { return nil }
-        return desk.slot(on: epoch, payloadLimit: payloadLimit, largerLimits: largerLimits)
+        return desk.slot(on: epoch)
     }
 
     /// It is fresh again as soon as everything is answered.

@@ -27,12 +27,11 @@ final class ProviderDesk: Sendable {
 
     private let state = Mutex(State())
 
-    func slot(on epoch: ConnectionEpoch, payloadLimit: Int, largerLimits: [String: Int]) -> ConnectionSlot? {
+    func slot(on epoch: ConnectionEpoch) -> ConnectionSlot? {
         let (leased, outstanding, room) = state.withLock { ($0.leased, $0.outstanding, $0.room) }
         guard let room else { return nil }
         return ConnectionSlot(
-            connection: epoch, firstIdentifier: leased + 1, room: room, isFresh: outstanding <= 0,
-            payloadLimit: payloadLimit, largerLimits: largerLimits, namesPushes: true)
+            connection: epoch, firstIdentifier: leased + 1, room: room, isFresh: outstanding <= 0, answersEach: true)
     }
 
     var isSaturated: Bool { state.withLock { $0.canBeSaturated && !$0.isProbing && $0.room == nil } }

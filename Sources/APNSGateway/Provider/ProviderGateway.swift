@@ -13,8 +13,6 @@ package final class ProviderGateway: PushGateway {
     package struct Options: Sendable {
         /// The most connections.
         package var connections: Int
-        /// Bytes of a payload.
-        package var payloadLimit: Int
         /// How long a stream may stay unanswered.
         package var answerLimit: Duration
         /// After how long without a push a further connection is closed.
@@ -23,19 +21,12 @@ package final class ProviderGateway: PushGateway {
         var growthInterval = TimeAmount.seconds(1)
 
         package init(
-            connections: Int = 4, payloadLimit: Int = 4096, answerLimit: Duration = .seconds(30),
+            connections: Int = 4, answerLimit: Duration = .seconds(30),
             idleLimit: Duration = .seconds(300)
         ) {
             self.connections = connections
-            self.payloadLimit = payloadLimit
             self.answerLimit = answerLimit
             self.idleLimit = idleLimit
-        }
-
-        /// Apple's own limits; where another is configured, it holds for all types.
-        package var largerLimits: [String: Int] {
-            payloadLimit == PushType.alert.payloadLimit
-                ? [PushType.voip.rawValue: PushType.voip.payloadLimit] : [:]
         }
     }
 
@@ -69,6 +60,7 @@ package final class ProviderGateway: PushGateway {
         let text = Mutex<String?>(nil)
     }
 
+    package let format: any PushFormat
     private let options: Options
     private let clock: TimeSource
     private let mailbox = VerdictMailbox()
@@ -77,9 +69,10 @@ package final class ProviderGateway: PushGateway {
 
     /// - Parameter target: nil while the app has no credentials; everything waits in the queue then.
     package init(
-        target: Target?, options: Options, epochs: ConnectionEpochs, clock: @escaping TimeSource = Timestamp.now,
-        logger: Logger
+        target: Target?, format: APNSFormat = APNSFormat(.http2, payloadLimit: PushType.alert.payloadLimit),
+        options: Options, epochs: ConnectionEpochs, clock: @escaping TimeSource = Timestamp.now, logger: Logger
     ) {
+        self.format = format
         self.options = options
         self.clock = clock
         self.pool = ConnectionPool(
@@ -160,8 +153,7 @@ package final class ProviderGateway: PushGateway {
                 logger: opening.logger)
             try channel.pipeline.syncOperations.addHandler(handler)
             return ProviderConnection(
-                epoch: opening.epoch, channel: channel, handler: handler, template: template, temper: temper,
-                payloadLimit: options.payloadLimit, largerLimits: options.largerLimits)
+                epoch: opening.epoch, channel: channel, handler: handler, template: template, temper: temper)
         }
         return connection
     }

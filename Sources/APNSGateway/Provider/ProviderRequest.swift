@@ -46,7 +46,7 @@ struct ProviderRequestTemplate: Sendable {
         // The names are entered once per connection.
         let changing = push.identifier == 1 ? HPACKIndexing.indexable : .nonIndexable
         var headers = prefix
-        headers.add(name: ":path", value: ProviderHeader.devicePath + push.token.description, indexing: .neverIndexed)
+        headers.add(name: ":path", value: ProviderHeader.devicePath + push.address.description, indexing: .neverIndexed)
         headers.add(contentsOf: rest)
         if let topic = Self.topic(type: push.type, bundleID: bundleID) {
             headers.add(name: ProviderHeader.topic, value: topic)

@@ -29,7 +29,7 @@ extension Outcome {
     fileprivate var isShared: Bool {
         switch self {
         case .accepted, .notProcessed, .sentBack, .unanswered: true
-        case .rejected, .unregistered, .retry, .notAuthorized: false
+        case .rejected, .badAddress, .unregistered, .retry, .notAuthorized: false
         }
     }
 }

@@ -125,7 +125,8 @@ struct ControlAPI: Sendable {
         do {
             let fault = try world.withState { (state) throws(FaultTable.Full) in
                 try state.faults.add(
-                    to: made.gateway, token: made.token, after: made.after, times: made.times, action: made.action)
+                    to: made.gateway, token: made.token, after: made.after, times: made.times, every: made.every,
+                    action: made.action)
             }
             return try Response.json(FaultBody(fault), status: .created)
         } catch is FaultTable.Full {

@@ -7,6 +7,8 @@ struct FaultBody: Encodable {
     var token: String?
     var after: Int
     var times: Int
+    /// Only where it is not 1.
+    var every: Int?
     /// Of `after`, those that have passed.
     var passed: Int
     /// Of `times`, those that were hit.
@@ -22,7 +24,7 @@ struct FaultBody: Encodable {
     var delayMilliseconds: Int?
 
     enum CodingKeys: String, CodingKey {
-        case id, `protocol`, token, after, times, passed, hit, action, status, identifier, reason, timestamp, code
+        case id, `protocol`, token, after, times, every, passed, hit, action, status, identifier, reason, timestamp, code
         case limit
         case lastStream = "last_stream"
         case delayMilliseconds = "delay_ms"
@@ -34,6 +36,7 @@ struct FaultBody: Encodable {
         token = fault.token?.hex
         after = fault.after
         times = fault.times
+        every = fault.every == 1 ? nil : fault.every
         passed = fault.passed
         hit = fault.hit
         switch fault.action {

@@ -38,7 +38,7 @@ enum FaultAction: String, CaseIterable {
 
 /// A fault as `POST /faults` asks for it.
 struct FaultRequest {
-    private static let common: Set<String> = ["protocol", "token", "after", "times", "action"]
+    private static let common: Set<String> = ["protocol", "token", "after", "times", "every", "action"]
     private static let special = [
         "status", "identifier", "reason", "timestamp", "last_stream", "code", "limit", "delay_ms",
     ]
@@ -50,6 +50,7 @@ struct FaultRequest {
     let token: [UInt8]?
     let after: Int
     let times: Int
+    let every: Int
     let action: Fault.Action
 
     init(_ body: ControlBody) throws {
@@ -60,6 +61,7 @@ struct FaultRequest {
         token = try body.token("token")
         after = try body.integer("after", in: 0...Fault.largestCount) ?? 0
         times = try body.integer("times", in: 1...Fault.largestCount) ?? 1
+        every = try body.integer("every", in: 1...Fault.largestCount) ?? 1
         let actions = FaultAction.all(over: gateway)
         guard let action = try body.string("action").flatMap(FaultAction.init), actions.contains(action) else {
             throw ControlError(

@@ -40,11 +40,15 @@ package struct Fault: Sendable, Hashable {
     package let after: Int
     /// Notifications that are hit.
     package let times: Int
+    /// Of those after ``after`` only the last of so many is hit; 1: each.
+    package let every: Int
     package let action: Action
     /// Of `after`, those that have passed.
     package internal(set) var passed = 0
     /// Of `times`, those that were hit.
     package internal(set) var hit = 0
+    /// Since the last hit, those that ``every`` let pass.
+    var spared = 0
 
     /// Whether there is nothing left for it to do.
     package var isSpent: Bool { hit >= times }

@@ -16,12 +16,13 @@ struct FaultTable: Sendable {
     var all: [Fault] { (waiting + spent).sorted { $0.id < $1.id } }
 
     mutating func add(
-        to gateway: GatewayProtocol = .binary, token: [UInt8]? = nil, after: Int = 0, times: Int = 1,
+        to gateway: GatewayProtocol = .binary, token: [UInt8]? = nil, after: Int = 0, times: Int = 1, every: Int = 1,
         action: Fault.Action
     ) throws(Full) -> Fault {
         guard waiting.count < Self.limit else { throw Full() }
         lastID += 1
-        let fault = Fault(id: lastID, gateway: gateway, token: token, after: after, times: times, action: action)
+        let fault = Fault(
+            id: lastID, gateway: gateway, token: token, after: after, times: times, every: every, action: action)
         waiting.append(fault)
         return fault
     }
@@ -41,12 +42,15 @@ struct FaultTable: Sendable {
         where waiting[index].gateway == gateway && (waiting[index].token == nil || waiting[index].token == token) {
             if waiting[index].passed < waiting[index].after {
                 waiting[index].passed += 1
+            } else if waiting[index].spared < waiting[index].every - 1 {
+                waiting[index].spared += 1
             } else if struck == nil {
                 struck = index
             }
         }
         guard let struck else { return nil }
         waiting[struck].hit += 1
+        waiting[struck].spared = 0
         let action = waiting[struck].action
         if waiting[struck].isSpent {
             spent.append(waiting.remove(at: struck))

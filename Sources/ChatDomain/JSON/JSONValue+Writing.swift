@@ -63,7 +63,7 @@ extension JSONValue: CustomStringConvertible {
 
     private static func write(_ string: String, to text: inout String) {
         text += "\""
-        AlertPayload.escape(string, into: &text)
+        JSONString.escape(string, into: &text)
         text += "\""
     }
 }

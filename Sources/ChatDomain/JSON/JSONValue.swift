@@ -72,7 +72,7 @@ package struct JSONObject: Sendable, Hashable, ExpressibleByDictionaryLiteral {
     }
 
     /// For a reader that has seen to it that the name is new.
-    mutating func append(_ name: String, _ value: JSONValue) {
+    package mutating func append(_ name: String, _ value: JSONValue) {
         members.append((name, value))
     }
 

@@ -16,7 +16,7 @@ extension ChatAPI {
         let client = try call.client()
         try rates.admit(member, limit: call.settings.memberRate)
         let user = try await user(call)
-        try await store.join(
+        try await rooms.join(
             JoinRequest(
                 member: member, app: app, token: device, nickname: nickname, code: code, client: client, user: user))
         logger.info(
@@ -29,7 +29,7 @@ extension ChatAPI {
     func leave(_ call: Call) async throws(ChatError) -> Response {
         let member = try call.member()
         try rates.admit(member, limit: call.settings.memberRate)
-        let wasJoined = try await store.leave(member)
+        let wasJoined = try await rooms.leave(member)
         logger.info(
             "member left", metadata: call.metadata(member).merging([LogKeys.wasJoined: "\(wasJoined)"]) { $1 })
         return Answers.ok(asJSON: call.wantsJSON)
@@ -42,7 +42,7 @@ extension ChatAPI {
         try rates.admit(member, limit: call.settings.memberRate)
         let user = try await user(call)
         do throws(ChatError) {
-            try await store.update(member, token: token, client: client, user: user)
+            try await rooms.update(member, token: token, client: client, user: user)
         } catch {
             throw call.spelt(error)
         }

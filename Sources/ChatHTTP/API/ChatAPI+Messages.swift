@@ -13,7 +13,7 @@ extension ChatAPI {
         try rates.admit(member, limit: call.settings.memberRate)
         let receipt: PostReceipt
         do throws(ChatError) {
-            receipt = try await store.post(
+            receipt = try await rooms.post(
                 PostRequest(member: member, text: text, idempotencyKey: key, client: client))
         } catch {
             throw call.spelt(error)
@@ -47,7 +47,7 @@ extension ChatAPI {
         try rates.admit(member, limit: call.settings.memberRate)
         let page: MessagePage
         do throws(ChatError) {
-            page = try await store.messages(
+            page = try await rooms.messages(
                 for: member, since: since, limit: limit.map { Int(clamping: $0) } ?? HTTPLimits.defaultMessages)
         } catch {
             throw call.spelt(error)

@@ -35,10 +35,10 @@ extension ChatAPI {
         switch command {
         case .register:
             let edit = DeviceEdit(user: user.map { .set($0) } ?? .keep, clientInfo: note)
-            result = try await store.register(RegistrationRequest(token: token, app: app, edit: edit)).rawValue
+            result = try await devices.register(RegistrationRequest(token: token, app: app, edit: edit)).rawValue
         case .unregister:
             if let user { try await requireOwner(user, of: token, app) }
-            result = try await store.unregister(token, app: app) ? "unregistered" : "unknown"
+            result = try await devices.unregister(token, app: app) ? "unregistered" : "unknown"
         }
         logger.info(
             command == .register ? "device registered" : "device unregistered",
@@ -55,7 +55,7 @@ extension ChatAPI {
     ) async throws(ChatError) {
         let owner: UserReference?
         do throws(ChatError) {
-            owner = try await store.device(token, app: app).user
+            owner = try await devices.device(token, app: app).user
         } catch  where error.code == .notFound {
             return
         }

@@ -5,7 +5,8 @@ import Logging
 
 /// What apps call: `POST /api.php` reads the form, hands the command to the store, answers.
 struct ChatAPI: Sendable {
-    let store: any RoomStore & DeviceStore
+    let rooms: any RoomStore
+    let devices: any DeviceStore
     let settings: @Sendable () -> ChatHTTPSettings
     /// Which app an `appid` (nil if absent) names. Throws what the user reads if it names none.
     let resolveApp: @Sendable (String?) throws(ChatError) -> AppName

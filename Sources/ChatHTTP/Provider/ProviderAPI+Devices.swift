@@ -22,7 +22,7 @@ extension ProviderAPI {
                 try DeviceNote.text(text, field: "client_info")
             },
             tags: try body.tags())
-        let result = try await store.register(RegistrationRequest(token: token, app: app, edit: edit))
+        let result = try await stores.devices.register(RegistrationRequest(token: token, app: app, edit: edit))
         logger.info(
             "device registered",
             metadata: [
@@ -44,7 +44,7 @@ extension ProviderAPI {
             user: try query.text("user_reference").map { text throws(ChatError) in try UserReference(parsing: text) },
             tag: try query.text("tag").map { text throws(ChatError) in try Tag(parsing: text, field: "tag") },
             isActive: try query.flag("active"))
-        let page = try await store.devices(filter, after: query.cursor(), limit: query.limit())
+        let page = try await stores.devices.devices(filter, after: query.cursor(), limit: query.limit())
         return Self.page("devices", page.items.map(\.json), next: .optional(page.next))
     }
 
@@ -53,8 +53,8 @@ extension ProviderAPI {
         let token = try Self.token(context)
         let query = try ProviderQuery(request, names: ["app", "limit", "cursor"])
         let (app, limit, cursor) = (try app(query.text("app")), try query.limit(), try query.cursor())
-        let device = try await store.device(token, app: app)
-        let page = try await store.deliveries(to: device.id, before: cursor, limit: limit)
+        let device = try await stores.devices.device(token, app: app)
+        let page = try await stores.devices.deliveries(to: device.id, before: cursor, limit: limit)
         var json = device.json
         json["deliveries"] = .array(page.items.map { .object($0.json) })
         json["next"] = .optional(page.next)
@@ -74,14 +74,14 @@ extension ProviderAPI {
                 try DeviceNote.text(text, field: "server_info")
             },
             tags: try body.tags())
-        return Answers.json(.object(try await store.edit(token, app: app(query.text("app")), edit).json))
+        return Answers.json(.object(try await stores.devices.edit(token, app: app(query.text("app")), edit).json))
     }
 
     /// `DELETE /v1/devices/{token}`
     func unregister(_ request: Request, _ context: ChatContext) async throws -> Response {
         let token = try Self.token(context)
         let query = try ProviderQuery(request, names: ["app"])
-        guard try await store.unregister(token, app: app(query.text("app"))) else {
+        guard try await stores.devices.unregister(token, app: app(query.text("app"))) else {
             throw ChatError.notFound("device")
         }
         logger.info(

@@ -26,7 +26,7 @@ extension ProviderAPI {
     /// `GET /v1/stats`
     func stats(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try ProviderQuery(request, names: [])
-        let (parts, totals, outcomes) = (try await parts(), try await store.totals(), store.outcomes())
+        let (parts, totals, outcomes) = (try await parts(), try await stores.figures.totals(), stores.figures.outcomes())
         let now = clock()
         return Answers.json(
             .object([
@@ -57,7 +57,7 @@ extension ProviderAPI {
 
     /// `GET /metrics`
     func metrics(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let (parts, totals, outcomes) = (try await parts(), try await store.totals(), store.outcomes())
+        let (parts, totals, outcomes) = (try await parts(), try await stores.figures.totals(), stores.figures.outcomes())
         let now = clock()
         var text = MetricsText()
         text.family("pushchat_pushes_total", "counter", "Pushes by what became of them, since the start.")
@@ -101,7 +101,7 @@ extension ProviderAPI {
 
     /// One for each app that is configured, and for others that have something in the queue.
     private func parts() async throws -> [Part] {
-        let depths = try await store.queueDepths()
+        let depths = try await stores.figures.queueDepths()
         let statuses = apps()
         let configured = statuses.map { status in
             (depth: depths.first { $0.app == status.app } ?? QueueDepth(app: status.app), status: Optional(status))

@@ -13,22 +13,20 @@ extension ProviderAPI {
         let app = try app(body.text("app"))
         let key = try IdempotencyKey.text(request.headers)
         let content = try NotificationContent(body.object, now: clock(), isRepeat: key != nil)
-        for status in apps() where app == nil || status.app == app {
-            try content.requireSize(atMost: status.limit(of: content.pushType), app: status.app)
-        }
+        let composed = try compose(content, for: app)
         let notification = NotificationRequest(
-            audience: audience, app: app, payload: content.payload, pushType: content.pushType,
-            expiration: content.expiration, priority: content.priority, collapseID: content.collapseID,
+            audience: audience, app: app, payload: composed.payload, pushType: composed.pushType,
+            expiration: content.expiration, priority: composed.priority, collapseID: content.collapseID,
             notBefore: content.notBefore, skipsUnchanged: try body.flag("skip_unchanged"), idempotencyKey: key)
         let receipt: NotificationReceipt
         if let end = content.expiration, end > 0, end <= clock().seconds {
             // As a repeat it has its answer; as a new one it comes too late.
-            guard let earlier = try await store.earlier(notification) else {
+            guard let earlier = try await stores.notifications.earlier(notification) else {
                 throw ChatError.invalid("expiration", NotificationContent.isPast)
             }
             receipt = earlier
         } else {
-            receipt = try await store.send(notification)
+            receipt = try await stores.notifications.send(notification)
         }
         logger.info(
             "notification accepted",
@@ -43,6 +41,17 @@ extension ProviderAPI {
             headers: headers)
     }
 
+    /// As the gateway of the app wants it, or those of all: it has to fit each of them.
+    private func compose(_ content: NotificationContent, for app: AppName?) throws(ChatError) -> ComposedNotification {
+        var composed: ComposedNotification?
+        for app in app.map({ [$0] }) ?? apps().map(\.app) {
+            let next = try format(app).compose(content, for: app)
+            composed = composed ?? next
+        }
+        if let composed { return composed }
+        return try format(.default).compose(content, for: .default)
+    }
+
     /// `GET /v1/notifications/{id}`
     func notification(_ request: Request, _ context: ChatContext) async throws -> Response {
         let id = try Self.id(context)
@@ -55,8 +64,8 @@ extension ProviderAPI {
             }
             return state
         }
-        var json = try await store.notification(id).json
-        let page = try await store.deliveries(of: id, in: state, after: cursor, limit: limit)
+        var json = try await stores.notifications.notification(id).json
+        let page = try await stores.notifications.deliveries(of: id, in: state, after: cursor, limit: limit)
         json["deliveries"] = .array(page.items.map { .object($0.json) })
         json["next"] = .optional(page.next)
         return Answers.json(.object(json))
@@ -66,7 +75,7 @@ extension ProviderAPI {
     func cancel(_ request: Request, _ context: ChatContext) async throws -> Response {
         let id = try Self.id(context)
         _ = try ProviderQuery(request, names: [])
-        let status = try await store.cancel(id)
+        let status = try await stores.notifications.cancel(id)
         logger.info(
             "notification cancelled",
             metadata: [LogKeys.requestID: "\(context.requestID)", LogKeys.notification: "\(id)"])

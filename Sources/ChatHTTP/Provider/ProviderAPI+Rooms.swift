@@ -5,7 +5,7 @@ extension ProviderAPI {
     /// `GET /v1/rooms`
     func rooms(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try ProviderQuery(request, names: ["prefix", "limit", "cursor"])
-        let page = try await store.rooms(
+        let page = try await stores.records.rooms(
             startingWith: FieldText.composed(try query.code("prefix")?.text ?? ""), after: query.code("cursor"),
             limit: query.limit())
         return Self.page("rooms", page.rooms.map(\.json), next: .optional(page.next?.text))
@@ -14,14 +14,14 @@ extension ProviderAPI {
     /// `GET /v1/members`
     func members(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try ProviderQuery(request, names: ["room", "limit", "cursor"])
-        let page = try await store.members(of: query.room(), after: query.cursor(), limit: query.limit())
+        let page = try await stores.records.members(of: query.room(), after: query.cursor(), limit: query.limit())
         return Self.page("members", page.items.map(\.json), next: .optional(page.next))
     }
 
     /// `GET /v1/messages`
     func messages(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try ProviderQuery(request, names: ["room", "limit", "cursor"])
-        let page = try await store.messages(of: query.room(), before: query.cursor(), limit: query.limit())
+        let page = try await stores.records.messages(of: query.room(), before: query.cursor(), limit: query.limit())
         return Self.page("messages", page.items.map(\.json), next: .optional(page.next))
     }
 
@@ -30,8 +30,8 @@ extension ProviderAPI {
         let id = try Self.id(context)
         let query = try ProviderQuery(request, names: ["limit", "cursor"])
         let (limit, cursor) = (try query.limit(), try query.cursor())
-        let way = try await store.way(of: id)
-        let page = try await store.deliveries(ofMessage: id, after: cursor, limit: limit)
+        let way = try await stores.records.way(of: id)
+        let page = try await stores.records.deliveries(ofMessage: id, after: cursor, limit: limit)
         var json = way.message.json
         json["queueing"] = .bool(way.isQueueing)
         json["counts"] = .object(JSONObject(counts: way.counts))
@@ -50,7 +50,7 @@ extension ProviderAPI {
     /// `GET /v1/failures`
     func failures(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try ProviderQuery(request, names: ["app", "limit", "cursor"])
-        let page = try await store.failures(
+        let page = try await stores.records.failures(
             of: app(query.text("app")), before: query.cursor(), limit: query.limit())
         return Self.page("deliveries", page.items.map(\.json), next: .optional(page.next))
     }

@@ -4,11 +4,13 @@ import Logging
 
 /// What the operator's own programs call: `/v1` and `/metrics`. Who may is the ``AdminGuard``'s affair.
 struct ProviderAPI: Sendable {
-    let store: any DeviceStore & NotificationStore & RoomRecords & RelayFigures
+    let stores: Stores
     /// Which app a name or topic means. Throws what the user reads if it means none.
     let resolveApp: @Sendable (String?) throws(ChatError) -> AppName
     /// The apps that are configured.
     let apps: @Sendable () -> [AppStatus]
+    /// What an app's gateway requires of pushes.
+    let format: @Sendable (AppName) -> any PushFormat
     /// The log's last warnings and errors, oldest first.
     let recentWarnings: @Sendable () -> [JSONValue]
     let clock: TimeSource

@@ -247,7 +247,7 @@ async function showNotification(id) {
 async function showMessage(id) {
   const message = await call("GET", "/v1/messages/" + id + "?limit=50");
   const { counts } = message;
-  const isOver = !message.queueing && counts.pending + counts.written === 0 && message.fetched === message.readers;
+  const isOver = !message.queueing && counts.pending === 0 && message.fetched === message.readers;
   return [messageOf(message), isOver];
 }
 
@@ -315,10 +315,10 @@ function origin(delivery) {
 }
 
 function deliveries(list, head, cell) {
-  return table(["Push", "Token", "State", "Reason", "Attempts", "Queued", "Written", "Settled", head], list.map((delivery) => [
+  return table(["Push", "Token", "State", "Reason", "Attempts", "Queued", "Settled", head], list.map((delivery) => [
     delivery.id, delivery.token.slice(0, 8) + "…", state(delivery.state),
     (delivery.reason ?? "") + (delivery.hint ? " (" + delivery.hint + ")" : ""), delivery.attempts,
-    clock(delivery.queued_at), clock(delivery.written_at), clock(delivery.settled_at), cell(delivery),
+    clock(delivery.queued_at), clock(delivery.settled_at), cell(delivery),
   ]));
 }
 
@@ -346,7 +346,7 @@ function messageOf(message) {
   const box = element("div");
   const way = element("ol", "way");
   for (const [count, text] of [
-    [queued + (message.queueing ? "…" : ""), "queued"], [counts.written, "written, not answered"],
+    [queued + (message.queueing ? "…" : ""), "queued"], [counts.pending, "not answered yet"],
     [counts.sent + " of " + queued, "accepted" + (lost ? ", " + lost + " lost" : "")],
     [message.fetched + " of " + message.readers, "members have fetched it"],
   ]) {

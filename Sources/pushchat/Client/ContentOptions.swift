@@ -1,3 +1,5 @@
+import APNSGateway
+import APNSWire
 import ArgumentParser
 import ChatDomain
 import Foundation
@@ -61,7 +63,7 @@ struct ContentOptions: ParsableArguments {
 
     @Option(
         help: ArgumentHelp("As Apple spells it; found from the content unless given.", valueName: "type"),
-        completion: .list(Push.types))
+        completion: .list(PushType.allCases.map(\.rawValue)))
     var pushType: String?
 
     /// The fields of `POST /v1/notifications`, checked as the relay checks them.
@@ -91,7 +93,7 @@ struct ContentOptions: ParsableArguments {
         if let collapseID { fields["collapse_id"] = .string(collapseID) }
         if let pushType { fields["push_type"] = .string(pushType) }
         do throws(ChatError) {
-            _ = try NotificationContent(fields, now: now)
+            _ = try APNSFormat.composed(NotificationContent(fields, now: now))
         } catch {
             throw ValidationError(error.message)
         }

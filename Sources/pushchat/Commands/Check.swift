@@ -63,7 +63,7 @@ struct Check: AsyncParsableCommand {
                 continue
             }
             do {
-                let credentials = try AppCredentials(app)
+                let credentials = try app.credentials()
                 if let key = credentials.key {
                     report(
                         .ok, "\(subject) key",

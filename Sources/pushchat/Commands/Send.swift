@@ -115,9 +115,14 @@ struct Send: AsyncParsableCommand {
             throw ValidationError(error.message)
         }
         let gateway = try direct.app(named: app, relay)
-        try content.requireSizeOrFail(of: gateway)
+        let composed: ComposedNotification
+        do throws(ChatError) {
+            composed = try gateway.format().compose(content, for: gateway.name)
+        } catch {
+            throw Failure(error.message)
+        }
         let results = try await DirectSending(
-            app: gateway, content: content, tokens: tokens, patience: patience
+            app: gateway, content: content, composed: composed, tokens: tokens, patience: patience
         ).run()
         if json {
             Output.print(json: .array(results.map(\.json)))
@@ -125,15 +130,5 @@ struct Send: AsyncParsableCommand {
             for result in results { print(result.line) }
         }
         guard results.allSatisfy({ $0.outcome == .accepted }) else { throw ExitCode(1) }
-    }
-}
-
-extension NotificationContent {
-    fileprivate func requireSizeOrFail(of app: AppConfiguration) throws {
-        do throws(ChatError) {
-            try requireSize(atMost: app.payloadLimit(of: pushType), app: app.name)
-        } catch {
-            throw Failure(error.message)
-        }
     }
 }

@@ -2,134 +2,120 @@ import ChatDomain
 import Foundation
 import Synchronization
 
-/// The pushes of one command, in memory: what the dispatcher drains where there is no relay.
-actor DirectQueue: PushQueue {
-    private enum Place {
-        case waiting(until: Timestamp?)
-        case written(ConnectionEpoch, identifier: UInt32)
-        case settled
-    }
+/// The pushes of one command, in memory: what the dispatcher drains where there is no relay. What becomes of them, the same
+/// rules say as for a relay's.
+final class DirectQueue: PushQueue {
+    /// A command has an end: it does not wait for better credentials, nor for ever for a gateway.
+    static let lifeCycle = PushLifeCycle(.init(unansweredLimit: 3, credentialsMayChange: false))
 
     private struct Entry {
         var result: DirectResult
-        var place = Place.waiting(until: nil)
-        /// How often a connection ended over it.
-        var unanswered = 0
+        let id = UUID().uuidString.lowercased()
+        var history = PushHistory()
+        var isLeased = false
+        var isSettled = false
+        /// Nil: at once.
+        var due: Timestamp?
 
-        var isWaiting: Bool {
-            if case .waiting = place { true } else { false }
-        }
-
-        var isSettled: Bool {
-            if case .settled = place { true } else { false }
-        }
+        var isWaiting: Bool { !isLeased && !isSettled }
+        var lane: PushLane { PushLane(history, isBulk: false) }
     }
-
-    /// How often a connection may end over a push until that is laid to it.
-    private static let mostUnanswered = 3
 
     private let content: NotificationContent
+    private let composed: ComposedNotification
     private let clock: TimeSource
-    private let retry = RetryPolicy()
-    private var entries: [Entry]
+    private let entries: Mutex<[Entry]>
     private let listeners = Mutex<[AsyncStream<Void>.Continuation]>([])
 
-    init(_ content: NotificationContent, to tokens: [DeviceToken], clock: @escaping TimeSource = Timestamp.now) {
+    init(
+        _ content: NotificationContent, _ composed: ComposedNotification, to tokens: [DeviceToken],
+        clock: @escaping TimeSource = Timestamp.now
+    ) {
         self.content = content
+        self.composed = composed
         self.clock = clock
-        entries = tokens.map { Entry(result: DirectResult(token: $0)) }
+        entries = Mutex(tokens.map { Entry(result: DirectResult(token: $0)) })
     }
 
-    var hasWaiting: Bool { entries.contains(where: \.isWaiting) }
-    var isSettled: Bool { entries.allSatisfy(\.isSettled) }
-    var results: [DirectResult] { entries.map(\.result) }
+    var hasWaiting: Bool { entries.withLock { $0.contains(where: \.isWaiting) } }
+    var isSettled: Bool { entries.withLock { $0.allSatisfy(\.isSettled) } }
+    var results: [DirectResult] { entries.withLock { $0.map(\.result) } }
 
-    func lease(app: AppName, for slot: ConnectionSlot) -> Lease {
+    func lease(app: AppName, lanes: [PushLane], limit: Int) -> LeasedPushes {
         let now = clock()
-        let due = entries.indices.filter { index in
-            guard case .waiting(let time) = entries[index].place else { return false }
-            return time.map { $0 <= now } ?? true
-        }
-        // What may have made the gateway close goes alone, so that the others are not drawn in again.
-        let suspect = due.first { entries[$0].unanswered > 0 }
-        if suspect != nil, !slot.isFresh { return Lease(slot: slot, pushes: [], needsFreshConnection: true) }
-        let taken = suspect.map { [$0] } ?? Array(due.prefix(slot.room))
-        let pushes = zip(taken, slot.firstIdentifier...).map { index, identifier in
-            entries[index].place = .written(slot.connection, identifier: identifier)
-            entries[index].result.attempts += 1
-            if slot.namesPushes, entries[index].result.apnsID == nil {
-                entries[index].result.apnsID = UUID().uuidString.lowercased()
+        let pushes = entries.withLock { entries in
+            let due = lanes.flatMap { lane in
+                entries.indices.filter { index in
+                    let entry = entries[index]
+                    return entry.isWaiting && entry.lane == lane && entry.due.map { $0 <= now } ?? true
+                }
             }
-            return push(index, identifier)
+            return due.prefix(limit).map { index in
+                entries[index].isLeased = true
+                let entry = entries[index]
+                return QueuedPush(
+                    entry: Int64(index), lane: entry.lane, history: entry.history, address: .token(entry.result.token),
+                    payload: Array(composed.payload.utf8), isOurs: true, expiration: content.expiration,
+                    priority: composed.priority.map(Int64.init), type: composed.pushType,
+                    collapseID: content.collapseID, id: entry.id)
+            }
         }
-        if !taken.isEmpty { tell() }
-        return Lease(slot: slot, pushes: pushes, isProbe: suspect != nil)
+        if !pushes.isEmpty { tell() }
+        return LeasedPushes(pushes)
     }
 
-    private func push(_ index: Int, _ identifier: UInt32) -> Push {
-        Push(
-            entry: Int64(index), identifier: identifier, token: entries[index].result.token,
-            payload: Array(content.payload.utf8), expiration: content.expiration, priority: content.priority,
-            id: entries[index].result.apnsID, type: content.pushType, collapseID: content.collapseID)
+    func giveBack(_ ranges: [ClosedRange<Int64>], lane: PushLane, app: AppName) {
+        entries.withLock { entries in
+            for index in ranges.joined() { entries[Int(index)].isLeased = false }
+        }
+        tell()
     }
 
-    @discardableResult
-    func settle(_ verdicts: [Verdict]) -> [Settlement] {
-        for verdict in verdicts {
-            for index in entries.indices {
-                guard case .written(verdict.connection, let identifier) = entries[index].place,
-                    verdict.identifiers.contains(identifier)
-                else { continue }
-                settle(verdict.outcome, &entries[index])
+    func settle(_ settlements: [Settlement], app: AppName) -> [SettledPushes] {
+        entries.withLock { entries in
+            for settlement in settlements {
+                for index in settlement.entries { Self.settle(&entries[Int(index)], settlement.transition) }
             }
         }
         tell()
-        return []
+        return settlements.map { SettledPushes(count: $0.count) }
     }
 
-    private func settle(_ outcome: Outcome, _ entry: inout Entry) {
-        func end(_ outcome: DirectResult.Outcome, _ reason: String? = nil, hint: String? = nil) {
-            entry.place = .settled
-            entry.result.outcome = outcome
-            entry.result.reason = reason
+    private static func settle(_ entry: inout Entry, _ transition: Transition) {
+        entry.isLeased = false
+        entry.history.attempts += transition.added.attempts
+        entry.history.unanswered += transition.added.unanswered
+        entry.history.refused += transition.added.refused
+        entry.result.attempts = entry.history.attempts
+        entry.result.pushID = entry.id
+        entry.result.reason = transition.reason
+        switch transition.result {
+        case .sent:
+            entry.result.outcome = .accepted
+            entry.isSettled = true
+        case .failed(_, let hint):
+            entry.result.outcome = transition.added.unanswered > 0 ? .unknown : .refused
             entry.result.hint = hint
+            entry.isSettled = true
+        case .expired, .cancelled:
+            entry.isSettled = true
+        case .waiting(let time, _):
+            entry.due = time
+        case .due:
+            entry.due = nil
         }
-        func wait(_ reason: String) {
-            // An expiration of 0 asks for a single attempt.
-            guard content.expiration != 0, let delay = retry.delay(afterAttempts: entry.result.attempts) else {
-                return end(.refused, reason)
-            }
-            entry.place = .waiting(until: clock() + delay)
-            entry.result.reason = reason
-        }
-        switch outcome {
-        case .accepted: end(.accepted)
-        case .rejected(let reason, let hint): end(.refused, reason, hint: hint)
-        // Better credentials do not come while a command runs.
-        case .unregistered(_, let reason), .notAuthorized(let reason): end(.refused, reason)
-        case .retry(let reason), .sentBack(let reason): wait(reason)
-        case .notProcessed: entry.place = .waiting(until: nil)
-        case .unanswered(let reason):
-            entry.unanswered += 1
-            // Until one of its repeats is answered.
-            entry.result.outcome = .unknown
-            guard entry.unanswered < Self.mostUnanswered, content.expiration != 0 else { return end(.unknown, reason) }
-            wait(reason)
-        }
+        // Until one of its repeats is answered.
+        if !entry.isSettled, transition.added.unanswered > 0 { entry.result.outcome = .unknown }
     }
-
-    func recover() -> Recovery { Recovery(count: 0, lastEpoch: ConnectionEpoch(0)) }
 
     func nextDue(app: AppName) -> Timestamp? {
-        entries.compactMap { entry in
-            if case .waiting(let time) = entry.place { time } else { nil }
-        }.min()
+        entries.withLock { $0.filter(\.isWaiting).compactMap(\.due).min() }
     }
 
-    /// Rings at once, and with every change.
-    nonisolated func announceArrivals(to bell: AsyncStream<Void>.Continuation) {
-        bell.yield()
-        listeners.withLock { $0.append(bell) }
+    /// Signals at once, and with every change.
+    func announceArrivals(to signal: AsyncStream<Void>.Continuation) {
+        signal.yield()
+        listeners.withLock { $0.append(signal) }
     }
 
     private func tell() {
@@ -152,7 +138,7 @@ struct DirectResult: Sendable, Hashable {
     /// As the gateway spells it.
     var reason: String?
     var hint: String?
-    var apnsID: String?
+    var pushID: String?
     var attempts = 0
 
     init(token: DeviceToken) {
@@ -162,7 +148,7 @@ struct DirectResult: Sendable, Hashable {
     var json: JSONValue {
         .object([
             "token": .string(token.description), "outcome": .string(outcome.rawValue), "reason": .optional(reason),
-            "hint": .optional(hint), "attempts": .number(attempts), "apns_id": .optional(apnsID),
+            "hint": .optional(hint), "attempts": .number(attempts), "apns_id": .optional(pushID),
         ])
     }
 

@@ -9,6 +9,7 @@ import Synchronization
 struct DirectSending {
     let app: AppConfiguration
     let content: NotificationContent
+    let composed: ComposedNotification
     let tokens: [DeviceToken]
     let patience: Duration
 
@@ -22,14 +23,15 @@ struct DirectSending {
             throw Failure(error.description)
         }
         let deadline = ContinuousClock.now + patience
-        let queue = DirectQueue(content, to: tokens)
+        let queue = DirectQueue(content, composed, to: tokens)
         let (epochs, keys) = (ConnectionEpochs(), MemoryTokenStore())
         // What a gateway that is being closed could not take, the next one gets.
-        while await queue.hasWaiting, ContinuousClock.now < deadline {
-            let gateway = AppGateway(
-                app, credentials: credentials, tokens: keys, epochs: epochs, logger: Self.warnings)
+        while queue.hasWaiting, ContinuousClock.now < deadline {
+            let gateway = app.gateway.kind.gateway(
+                GatewayParts(
+                    app: app, credentials: credentials, tokens: keys, epochs: epochs, logger: Self.warnings))
             let dispatcher = Dispatcher(
-                app: app.name, queue: queue, gateway: gateway.gateway,
+                app: app.name, queue: queue, gateway: gateway, lifeCycle: DirectQueue.lifeCycle,
                 logger: Logger(label: "direct") { _ in
                     SwiftLogNoOpLogHandler()
                 })
@@ -40,12 +42,12 @@ struct DirectSending {
             await services.triggerGracefulShutdown()
             try await work
         }
-        return await queue.results
+        return queue.results
     }
 
     private func usable() throws -> AppCredentials {
         do throws(CredentialsError) {
-            return try AppCredentials(app)
+            return try app.credentials()
         } catch {
             throw Failure(error.description)
         }
@@ -56,7 +58,7 @@ struct DirectSending {
         await withTaskGroup(of: Void.self) { group in
             group.addTask {
                 for await _ in queue.arrivals() {
-                    let isOver = app.gateway == .binary ? await !queue.hasWaiting : await queue.isSettled
+                    let isOver = app.gateway == .binary ? !queue.hasWaiting : queue.isSettled
                     if isOver { break }
                 }
             }

@@ -9,17 +9,26 @@ final class LogSettings: Sendable {
         var format: LogFormat
     }
 
-    private let values: Mutex<Values>
+    private static let levels = Logger.Level.allCases
+    /// A number for the pair, because each call that logs asks, also one whose level is off.
+    private let values: Atomic<Int>
     let recentWarnings = RecentWarnings()
 
     init(level: Logger.Level = .info, format: LogFormat = .text) {
-        values = Mutex(Values(level: level, format: format))
+        values = Atomic(Self.number(level, format))
     }
 
-    var current: Values { values.withLock { $0 } }
+    var current: Values {
+        let number = values.load(ordering: .relaxed)
+        return Values(level: Self.levels[number >> 1], format: number & 1 == 0 ? .text : .json)
+    }
 
     func set(level: Logger.Level, format: LogFormat) {
-        values.withLock { $0 = Values(level: level, format: format) }
+        values.store(Self.number(level, format), ordering: .relaxed)
+    }
+
+    private static func number(_ level: Logger.Level, _ format: LogFormat) -> Int {
+        (levels.firstIndex(of: level) ?? 0) << 1 | (format == .text ? 0 : 1)
     }
 }
 
@@ -59,13 +68,22 @@ struct LineLogHandler: LogHandler {
     /// The call's own metadata overrides the provider's, and that the logger's.
     func log(event: LogEvent) {
         var all = metadata
-        if let provided = metadataProvider?.get() { all.merge(provided) { $1 } }
-        if let own = event.metadata { all.merge(own) { $1 } }
+        if let provided = metadataProvider?.get() { Self.override(&all, with: provided) }
+        if let own = event.metadata { Self.override(&all, with: own) }
         if let error = event.error, all["error"] == nil { all["error"] = "\(error)" }
         let record = LogRecord(
             time: now(), level: event.level, label: label, message: event.message.description, metadata: all)
-        output.write(record.line(settings.current.format))
+        output.write(record, settings.current.format)
         if event.level >= .warning { settings.recentWarnings.add(record) }
+    }
+
+    /// Most loggers have no metadata of their own, so that there is nothing to copy.
+    private static func override(_ metadata: inout Logger.Metadata, with new: Logger.Metadata) {
+        if metadata.isEmpty {
+            metadata = new
+        } else {
+            metadata.merge(new) { $1 }
+        }
     }
 }
 

@@ -20,111 +20,192 @@ struct LogRecord: Sendable {
 
     /// The line, with its line feed.
     func line(_ format: LogFormat) -> [UInt8] {
-        var line =
-            switch format {
-            case .text: textLine()
-            case .json: jsonLine()
-            }
-        line.append(UInt8(ascii: "\n"))
-        return line
-    }
-
-    /// Who speaks, where that is not the relay itself.
-    private var origin: String { label == Self.relay ? "" : label + ": " }
-
-    private func textLine() -> [UInt8] {
-        let padding = String(repeating: " ", count: max(0, 5 - level.rawValue.count))
-        let message = LogText.cut(origin + message, limit: Self.longestValue)
-        var line = Array("\(time.rfc3339) \(level.rawValue)\(padding) \(message)".utf8)
-        append(metadata, to: &line, closing: " …".utf8.count, cut: " …") { key, value in
-            " \(Self.word(key))=\(Self.word(Self.flat(value)))"
-        }
-        return line
-    }
-
-    private func jsonLine() -> [UInt8] {
         var line: [UInt8] = []
-        let own = [("time", time.rfc3339), ("level", level.rawValue), ("label", label), ("message", message)]
-        for (key, text) in own {
-            line += "\(line.isEmpty ? "{" : ",")\(Self.json(key)):\(Self.json(text))".utf8
+        line.reserveCapacity(256)
+        var clock = LogClock()
+        append(format, to: &line, clock: &clock)
+        return line
+    }
+
+    /// Adds the line, with its line feed, to other lines.
+    ///
+    /// - Parameter clock: kept from one line to the next, because most lines have the second of the one before.
+    func append(_ format: LogFormat, to lines: inout [UInt8], clock: inout LogClock) {
+        switch format {
+        case .text: appendText(to: &lines, clock: &clock)
+        case .json: appendJSON(to: &lines, clock: &clock)
         }
-        let cut = #","truncated":true"#
-        append(metadata, to: &line, closing: cut.utf8.count + 1, cut: cut) { key, value in
+        lines.append(UInt8(ascii: "\n"))
+    }
+
+    /// Bytes that the texts of the record have, or nil if it should not be kept as it is: because they are more than a
+    /// line has, or because a value has a description that is yet to be made, and would say what is true then.
+    var keptSize: Int? {
+        var size = message.utf8.count + label.utf8.count
+        for (key, value) in metadata {
+            guard case .string(let text) = value else { return nil }
+            size += key.utf8.count + text.utf8.count
+        }
+        return size <= Self.longestLine ? size : nil
+    }
+
+    private func appendText(to line: inout [UInt8], clock: inout LogClock) {
+        let start = line.count
+        clock.append(time, to: &line)
+        line.append(UInt8(ascii: " "))
+        let name = level.rawValue
+        line.append(contentsOf: name.utf8)
+        for _ in name.utf8.count..<max(5, name.utf8.count) { line.append(UInt8(ascii: " ")) }
+        line.append(UInt8(ascii: " "))
+        // Who speaks, where that is not the relay itself.
+        let said = label == Self.relay ? message : "\(label): \(message)"
+        LogText.append(said, as: .plain, limit: Self.longestValue, to: &line)
+        appendPairs(to: &line, start: start, closing: 0, cut: " …") { key, value, line in
+            line.append(UInt8(ascii: " "))
+            Self.appendWord(key, to: &line)
+            line.append(UInt8(ascii: "="))
+            switch value {
+            case .string(let text): Self.appendWord(text, to: &line)
+            case .stringConvertible(let value): Self.appendWord(value.description, to: &line)
+            case .array, .dictionary:
+                var json: [UInt8] = []
+                Self.appendJSON(value, depth: 0, to: &json)
+                Self.appendWord(String(decoding: json, as: UTF8.self), to: &line)
+            }
+        }
+    }
+
+    private func appendJSON(to line: inout [UInt8], clock: inout LogClock) {
+        let start = line.count
+        line.append(contentsOf: #"{"time":""#.utf8)
+        clock.append(time, to: &line)
+        line.append(contentsOf: #"","level":""#.utf8)
+        line.append(contentsOf: level.rawValue.utf8)
+        line.append(contentsOf: #"","label":"#.utf8)
+        Self.appendJSON(label, to: &line)
+        line.append(contentsOf: #","message":"#.utf8)
+        Self.appendJSON(message, to: &line)
+        appendPairs(to: &line, start: start, closing: 1, cut: #","truncated":true"#) { key, value, line in
+            line.append(UInt8(ascii: ","))
             // One that would be a second `time` or the like is kept under a name of its own.
-            let isOwn = key == "truncated" || own.contains { $0.0 == key }
-            return ",\(Self.json(isOwn ? "metadata." + key : key)):\(Self.json(value, depth: 0))"
+            switch key {
+            case "time", "level", "label", "message", "truncated": Self.appendJSON("metadata." + key, to: &line)
+            default: Self.appendJSON(key, to: &line)
+            }
+            line.append(UInt8(ascii: ":"))
+            Self.appendJSON(value, depth: 0, to: &line)
         }
         line.append(UInt8(ascii: "}"))
-        return line
     }
 
     /// Adds pairs in the order of their keys while there is room for them, then `cut` if some are missing.
-    private func append(
-        _ metadata: Logger.Metadata, to line: inout [UInt8], closing: Int, cut: String,
-        pair: (String, Logger.MetadataValue) -> String
+    ///
+    /// - Parameters:
+    ///   - start: where the line begins.
+    ///   - closing: bytes that follow, without the line feed.
+    private func appendPairs(
+        to line: inout [UInt8], start: Int, closing: Int, cut: String,
+        append: (String, Logger.MetadataValue, inout [UInt8]) -> Void
     ) {
+        var pairs: [(String, Logger.MetadataValue)] = []
+        pairs.reserveCapacity(metadata.count)
+        Self.flatten(metadata, prefix: "", depth: 0, into: &pairs)
+        pairs.sort { $0.0 < $1.0 }
+        let room = start + Self.longestLine - cut.utf8.count - closing - 1
         var isCut = false
-        for (key, value) in Self.flattened(metadata).sorted(by: { $0.0 < $1.0 }) {
-            let text = pair(key, value).utf8
-            if line.count + text.count + closing + 1 <= Self.longestLine {
-                line += text
-            } else {
-                isCut = true
-            }
+        for (key, value) in pairs {
+            let end = line.count
+            append(key, value, &line)
+            guard line.count > room else { continue }
+            line.removeLast(line.count - end)
+            isCut = true
         }
-        if isCut { line += Array(cut.utf8) }
+        if isCut { line.append(contentsOf: cut.utf8) }
     }
 
     /// `["a": ["b": 1]]` as `a.b=1`.
-    private static func flattened(
-        _ metadata: Logger.Metadata, prefix: String = "", depth: Int = 0
-    ) -> [(String, Logger.MetadataValue)] {
-        metadata.flatMap { key, value -> [(String, Logger.MetadataValue)] in
-            guard case .dictionary(let inner) = value else { return [(prefix + key, value)] }
-            return depth < deepest ? flattened(inner, prefix: prefix + key + ".", depth: depth + 1) : []
+    private static func flatten(
+        _ metadata: Logger.Metadata, prefix: String, depth: Int, into pairs: inout [(String, Logger.MetadataValue)]
+    ) {
+        for (key, value) in metadata {
+            if case .dictionary(let inner) = value {
+                guard depth < deepest else { continue }
+                flatten(inner, prefix: prefix + key + ".", depth: depth + 1, into: &pairs)
+            } else {
+                pairs.append((prefix.isEmpty ? key : prefix + key, value))
+            }
         }
     }
 }
 
 extension LogRecord {
     /// As it is, if it is one word that nothing can be confused with; else in quotation marks.
-    private static func word(_ text: String) -> String {
-        let isPlain =
-            !text.isEmpty && text.utf8.count <= longestValue
-            && !text.unicodeScalars.contains {
-                $0 == "\"" || $0 == "\\" || $0 == "=" || $0.properties.isWhitespace || LogText.isUnsafe($0)
-            }
-        return isPlain ? text : LogText.quoted(text, limit: longestValue)
+    private static func appendWord(_ text: String, to line: inout [UInt8]) {
+        let isPlain = text.utf8.count <= longestValue && LogText.isWord(text)
+        LogText.append(text, as: isPlain ? .plain : .quoted, limit: longestValue, to: &line)
     }
 
-    private static func flat(_ value: Logger.MetadataValue) -> String {
+    private static func appendJSON(_ value: Logger.MetadataValue, depth: Int, to line: inout [UInt8]) {
         switch value {
-        case .string(let text): text
-        case .stringConvertible(let value): value.description
-        case .array, .dictionary: json(value, depth: 0)
-        }
-    }
-
-    private static func json(_ value: Logger.MetadataValue, depth: Int) -> String {
-        switch value {
-        case .string(let text): return json(text)
+        case .string(let text): appendJSON(text, to: &line)
         case .stringConvertible(let value):
             switch value {
-            case let number as any BinaryInteger: return number.description
-            case let flag as Bool: return flag ? "true" : "false"
-            default: return json(value.description)
+            case let number as any BinaryInteger: line.append(contentsOf: number.description.utf8)
+            case let flag as Bool: line.append(contentsOf: (flag ? "true" : "false").utf8)
+            default: appendJSON(value.description, to: &line)
             }
+        case .array where depth >= deepest, .dictionary where depth >= deepest:
+            line.append(contentsOf: "null".utf8)
         case .array(let values):
-            guard depth < deepest else { return "null" }
-            return "[" + values.map { json($0, depth: depth + 1) }.joined(separator: ",") + "]"
+            var mark = UInt8(ascii: "[")
+            if values.isEmpty { line.append(mark) }
+            for value in values {
+                line.append(mark)
+                appendJSON(value, depth: depth + 1, to: &line)
+                mark = UInt8(ascii: ",")
+            }
+            line.append(UInt8(ascii: "]"))
         case .dictionary(let values):
-            guard depth < deepest else { return "null" }
-            let pairs = values.sorted { $0.key < $1.key }.map { "\(json($0.key)):\(json($0.value, depth: depth + 1))" }
-            return "{" + pairs.joined(separator: ",") + "}"
+            var mark = UInt8(ascii: "{")
+            if values.isEmpty { line.append(mark) }
+            for (key, value) in values.sorted(by: { $0.key < $1.key }) {
+                line.append(mark)
+                appendJSON(key, to: &line)
+                line.append(UInt8(ascii: ":"))
+                appendJSON(value, depth: depth + 1, to: &line)
+                mark = UInt8(ascii: ",")
+            }
+            line.append(UInt8(ascii: "}"))
         }
     }
 
-    private static func json(_ text: String) -> String {
-        LogText.json(text, limit: longestValue)
+    private static func appendJSON(_ text: String, to line: inout [UInt8]) {
+        LogText.append(text, as: .json, limit: longestValue, to: &line)
+    }
+}
+
+/// Writes times as RFC 3339, and asks the calendar only once a second.
+struct LogClock: Sendable {
+    private var second: Int64?
+    /// `2026-11-20T23:55:00.`
+    private var prefix: [UInt8] = []
+
+    mutating func append(_ time: Timestamp, to line: inout [UInt8]) {
+        if time.seconds != second {
+            let text = time.rfc3339.utf8
+            // The years that four digits cannot say are written as the nearest that they can, with digits of its own.
+            guard (0...Timestamp.latestSeconds).contains(time.seconds) else {
+                line.append(contentsOf: text)
+                return
+            }
+            prefix = Array(text.dropLast(4))
+            second = time.seconds
+        }
+        line.append(contentsOf: prefix)
+        let fraction = UInt16(time.milliseconds - time.seconds * 1000)
+        line.append(UInt8(ascii: "0") + UInt8(fraction / 100))
+        line.append(UInt8(ascii: "0") + UInt8(fraction / 10 % 10))
+        line.append(UInt8(ascii: "0") + UInt8(fraction % 10))
+        line.append(UInt8(ascii: "Z"))
     }
 }

@@ -1,47 +1,113 @@
 /// Text that comes from outside, made safe for one line of a log or a terminal.
 enum LogText {
-    /// Control characters and line separators, which could forge lines or steer a terminal, and marks that turn the
-    /// direction of writing, as escapes: `\n`, `\t`, `\r`, `\u{1b}`.
+    /// How a text stands in a line.
+    enum Form {
+        /// Control characters and line separators, which could forge lines or steer a terminal, and marks that turn
+        /// the direction of writing, as escapes: `\n`, `\t`, `\r`, `\u{1b}`.
+        case plain
+        /// In quotation marks, with `"` and `\` escaped as well.
+        case quoted
+        /// A JSON string (RFC 8259 §7).
+        case json
+    }
+
+    /// What is written instead of the rest of a text that is cut.
+    private static let ellipsis = "…"
+
     static func escaped(_ text: String) -> String {
         cut(text, limit: .max)
     }
 
     /// Escaped, and cut where it would have more than `limit` bytes; then `…` follows.
     static func cut(_ text: String, limit: Int) -> String {
-        guard text.utf8.count > limit || text.unicodeScalars.contains(where: isUnsafe) else { return text }
-        return replacing(text, limit: limit, with: escape)
+        string(text, as: .plain, limit: limit)
     }
 
-    /// In quotation marks, with `"` and `\` escaped as well, and cut in the same way.
+    /// Cut in the same way; the quotation marks do not count.
     static func quoted(_ text: String, limit: Int) -> String {
-        let inner = replacing(text, limit: limit) { scalar in
-            scalar == "\"" || scalar == "\\" ? "\\\(scalar)" : escape(scalar)
-        }
-        return "\"\(inner)\""
+        string(text, as: .quoted, limit: limit)
     }
 
-    /// A JSON string (RFC 8259 §7), cut in the same way.
-    static func json(_ text: String, limit: Int) -> String {
-        if isPrintableASCII(text, limit: limit) { return "\"\(text)\"" }
-        let inner = replacing(text, limit: limit) { scalar in
-            switch scalar {
-            case "\"", "\\": return "\\\(scalar)"
-            case "\n", "\r", "\t": return escape(scalar)
-            case _ where isUnsafe(scalar):
-                let digits = String(scalar.value, radix: 16)
-                return "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
-            default: return nil
-            }
-        }
-        return "\"\(inner)\""
+    private static func string(_ text: String, as form: Form, limit: Int) -> String {
+        var line: [UInt8] = []
+        append(text, as: form, limit: limit, to: &line)
+        return String(decoding: line, as: UTF8.self)
     }
 
-    /// And neither a quotation mark nor a backslash, within the limit: the usual case, and quickly told.
-    private static func isPrintableASCII(_ text: String, limit: Int) -> Bool {
-        text.utf8.count <= limit
-            && text.utf8.allSatisfy {
-                (0x20..<0x7F).contains($0) && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\")
+    /// Adds the text to a line, cut where it would have more than `limit` bytes; then `…` follows.
+    static func append(_ text: String, as form: Form, limit: Int, to line: inout [UInt8]) {
+        if form != .plain { line.append(UInt8(ascii: "\"")) }
+        if !appendAsItIs(text, as: form, limit: limit, to: &line) {
+            appendEscaped(text, as: form, limit: limit, to: &line)
+        }
+        if form != .plain { line.append(UInt8(ascii: "\"")) }
+    }
+
+    /// Adds the text if it is printable ASCII in which nothing needs an escape: nearly always, and quickly told.
+    private static func appendAsItIs(_ text: String, as form: Form, limit: Int, to line: inout [UInt8]) -> Bool {
+        text.withBytes { bytes in
+            guard bytes.count <= limit else { return false }
+            // Without a way out of the loop, so that the compiler can test many bytes at once.
+            var isSafe = true
+            for byte in bytes { isSafe = isSafe && isPrintable(byte) }
+            if form != .plain {
+                for byte in bytes { isSafe = isSafe && byte != UInt8(ascii: "\"") && byte != UInt8(ascii: "\\") }
             }
+            if isSafe { line.append(contentsOf: bytes) }
+            return isSafe
+        }
+    }
+
+    private static func appendEscaped(_ text: String, as form: Form, limit: Int, to line: inout [UInt8]) {
+        var size = 0
+        for scalar in text.unicodeScalars {
+            let escape = escape(scalar, as: form)
+            size += escape?.utf8.count ?? UTF8.width(scalar)
+            guard size <= limit else {
+                line.append(contentsOf: ellipsis.utf8)
+                return
+            }
+            if let escape {
+                line.append(contentsOf: escape.utf8)
+            } else if let bytes = UTF8.encode(scalar) {
+                line.append(contentsOf: bytes)
+            }
+        }
+    }
+
+    /// Nil for what stays as it is.
+    private static func escape(_ scalar: Unicode.Scalar, as form: Form) -> String? {
+        switch scalar {
+        case "\"" where form != .plain: return #"\""#
+        case "\\" where form != .plain: return #"\\"#
+        case "\n": return #"\n"#
+        case "\r": return #"\r"#
+        case "\t": return #"\t"#
+        case _ where isUnsafe(scalar):
+            let digits = String(scalar.value, radix: 16)
+            return form == .json ? "\\u" + String(repeating: "0", count: 4 - digits.count) + digits : "\\u{\(digits)}"
+        default: return nil
+        }
+    }
+
+    /// Whether it is one word that nothing in a line can be confused with.
+    static func isWord(_ text: String) -> Bool {
+        text.withBytes { bytes in
+            var isPlain = !bytes.isEmpty
+            var isASCII = true
+            for byte in bytes {
+                isPlain =
+                    isPlain && byte != UInt8(ascii: " ") && byte != UInt8(ascii: "\"") && byte != UInt8(ascii: "\\")
+                    && byte != UInt8(ascii: "=")
+                isASCII = isASCII && isPrintable(byte)
+            }
+            guard isPlain, !isASCII else { return isPlain }
+            return !text.unicodeScalars.contains { $0.properties.isWhitespace || isUnsafe($0) }
+        }
+    }
+
+    private static func isPrintable(_ byte: UInt8) -> Bool {
+        byte >= 0x20 && byte < 0x7F
     }
 
     static func isUnsafe(_ scalar: Unicode.Scalar) -> Bool {
@@ -52,33 +118,13 @@ enum LogText {
         default: false
         }
     }
+}
 
-    private static func escape(_ scalar: Unicode.Scalar) -> String? {
-        switch scalar {
-        case "\n": #"\n"#
-        case "\r": #"\r"#
-        case "\t": #"\t"#
-        case _ where isUnsafe(scalar): "\\u{\(String(scalar.value, radix: 16))}"
-        default: nil
-        }
-    }
-
-    /// - Parameter escape: nil for what stays as it is.
-    private static func replacing(
-        _ text: String, limit: Int, with escape: (Unicode.Scalar) -> String?
-    ) -> String {
-        var safe = ""
-        var size = 0
-        for scalar in text.unicodeScalars {
-            let escape = escape(scalar)
-            size += escape?.utf8.count ?? UTF8.width(scalar)
-            guard size <= limit else { return safe + "…" }
-            if let escape {
-                safe += escape
-            } else {
-                safe.unicodeScalars.append(scalar)
-            }
-        }
-        return safe
+extension String {
+    /// The UTF-8 of the text, copied only where it is not stored as that.
+    fileprivate func withBytes<Result>(_ body: (UnsafeBufferPointer<UInt8>) -> Result) -> Result {
+        if let result = utf8.withContiguousStorageIfAvailable(body) { return result }
+        var copy = self
+        return copy.withUTF8(body)
     }
 }

@@ -1,8 +1,6 @@
 import APNSGateway
-import APNSWire
 import ChatDispatch
 import ChatDomain
-import ChatStore
 import Foundation
 import Logging
 import ServiceLifecycle
@@ -11,24 +9,25 @@ import Synchronization
 /// One app at work: its gateway, and its credentials as they were read last.
 final class AppRuntime: Sendable {
     let name: AppName
-    private let store: SQLiteStore
-    private let gateway: AppGateway
+    private let stores: Stores
+    private let gateway: any ConfiguredGateway
     private let configuration: Mutex<AppConfiguration>
     private let credentials: Mutex<AppCredentials>
     private let logger: Logger
 
     init(
-        _ app: AppConfiguration, credentials: AppCredentials, store: SQLiteStore, epochs: ConnectionEpochs,
-        logger: Logger
+        _ app: AppConfiguration, credentials: AppCredentials, stores: Stores, epochs: ConnectionEpochs, logger: Logger
     ) {
         name = app.name
-        self.store = store
+        self.stores = stores
         configuration = Mutex(app)
         self.credentials = Mutex(credentials)
         var logger = logger
         logger[metadataKey: "app"] = "\(app.name)"
         self.logger = logger
-        gateway = AppGateway(app, credentials: credentials, tokens: store, epochs: epochs, logger: logger)
+        gateway = app.gateway.kind.gateway(
+            GatewayParts(
+                app: app, credentials: credentials, tokens: stores.providerTokens, epochs: epochs, logger: logger))
         if app.isRetired, credentials.push != nil { logger.warning("\(AppConfiguration.retirement)") }
         if credentials.push == nil { logger.warning("\(AppConfiguration.nothingToLogInWith)") }
     }
@@ -39,8 +38,7 @@ final class AppRuntime: Sendable {
         let credentials = credentials.withLock { $0 }
         return AppStatus(
             app: name, gateway: app.gateway.rawValue, address: credentials.push.map { "\($0.host):\($0.port)" },
-            topic: app.topic ?? credentials.certificate?.topic, payloadLimit: app.payloadLimit,
-            largerLimits: app.largerLimits, connections: gateway.openConnections,
+            topic: app.topic ?? credentials.certificate?.topic, connections: gateway.openConnections,
             certificateExpiresAt: credentials.certificate.map {
                 Timestamp(seconds: Int64($0.notAfter.timeIntervalSince1970))
             })
@@ -50,13 +48,15 @@ final class AppRuntime: Sendable {
     var certificateTopic: String? { credentials.withLock { $0.certificate?.topic } }
 
     /// What runs for this app.
-    func services(showsTokens: Bool) -> [any Service] {
+    /// - Parameter startsInDoubt: an earlier process may have sent some of what is queued.
+    func services(startsInDoubt: Bool, showsTokens: Bool) -> [any Service] {
         let dispatcher = Dispatcher(
-            app: name, queue: store, gateway: gateway.gateway, logger: logger, showsTokens: showsTokens)
+            app: name, queue: stores.queue, gateway: gateway, startsInDoubt: startsInDoubt, logger: logger,
+            showsTokens: showsTokens)
         // Over HTTP/2 there is nothing to read: who is gone stands in the answers.
-        guard case .binary = gateway else { return [dispatcher] }
+        guard configuration.withLock({ $0.gateway }) == .binary else { return [dispatcher] }
         let feedback = FeedbackReader(
-            app: name, store: store,
+            app: name, store: stores.feedback,
             source: { [self] in
                 guard configuration.withLock({ $0.feedbackInterval != nil }) else { return nil }
                 return credentials.withLock { $0.feedback.map(BinaryFeedbackSource.init(endpoint:)) }
@@ -70,6 +70,6 @@ final class AppRuntime: Sendable {
     func reconfigure(_ app: AppConfiguration, credentials: AppCredentials) async {
         configuration.withLock { $0 = app }
         self.credentials.withLock { $0 = credentials }
-        await gateway.reconfigure(app, credentials: credentials, tokens: store)
+        await gateway.reconfigure(app, credentials, tokens: stores.providerTokens)
     }
 }

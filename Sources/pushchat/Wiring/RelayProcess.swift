@@ -65,26 +65,26 @@ struct RelayProcess: Sendable {
         FileLimit.raise()
         let live = LiveConfiguration(configuration)
         let lock = try DatabaseLock(path: configuration.database.path)
-        let (store, recovery) = try await openStore(live, logger)
+        let (store, backlog) = try await openStore(live, logger)
+        let stores = store.ports
         logger.info(
             "started",
             metadata: [
                 "version": "\(Pushchat.version)", "environment": "\(configuration.environment.rawValue)",
                 "database": "\(configuration.database.path)", "configuration": "\(configuration.file ?? "defaults")",
-                "recovered": "\(recovery.count)",
             ])
-        let orphans = try await store.appsWithEntries().filter { configuration.app($0) == nil && $0 != .default }
+        let orphans = backlog.apps.filter { configuration.app($0) == nil && $0 != .default }.sorted()
         if !orphans.isEmpty {
             logger.warning(
                 "entries wait for apps that are not configured",
                 metadata: ["apps": "\(orphans.map(\.text).joined(separator: " "))"])
         }
 
-        let epochs = ConnectionEpochs(after: recovery.lastEpoch)
+        let epochs = ConnectionEpochs()
         var apps: [AppRuntime] = []
         for app in configuration.apps {
             apps.append(
-                AppRuntime(app, credentials: try AppCredentials(app), store: store, epochs: epochs, logger: logger))
+                AppRuntime(app, credentials: try app.credentials(), stores: stores, epochs: epochs, logger: logger))
         }
         live.replace(
             configuration, topics: Self.topics(apps), sessions: try await TokenVerifier.configured(configuration))
@@ -95,9 +95,9 @@ struct RelayProcess: Sendable {
             configuration: ChatServerConfiguration(
                 host: configuration.http.host, port: configuration.http.port, certificate: certificate,
                 maximumConnections: FileLimit.connections),
-            store: store, settings: { live.httpSettings },
+            stores: stores, settings: { live.httpSettings },
             resolveApp: { appid throws(ChatError) in try live.apps.resolve(appid) },
-            apps: { [apps] in apps.map(\.status) }, recentWarnings: { [log] in log.recentWarnings.records },
+            apps: { [apps] in apps.map(\.status) }, format: { live.storeSettings.format($0) }, recentWarnings: { [log] in log.recentWarnings.records },
             sessions: { live.sessions }, version: Pushchat.version,
             logger: logger,
             onListening: { [configuration, onListening] port in
@@ -107,10 +107,14 @@ struct RelayProcess: Sendable {
         let showsTokens = configuration.environment == .development
         let services: [any Service] =
             companions + [
-                QueueWatch(store: store), FetchRecorder(store: store),
+                StoreWatch(upkeep: stores.upkeep),
                 Housekeeping(
-                    sweep: { () async throws(ChatError) in try await sweep(store, live.current) }, logger: logger),
-            ] + apps.flatMap { $0.services(showsTokens: showsTokens) } + [server]
+                    sweep: { () async throws(ChatError) in try await sweep(stores.upkeep, live.current) },
+                    logger: logger),
+            ]
+            + apps.flatMap {
+                $0.services(startsInDoubt: backlog.apps.contains($0.name), showsTokens: showsTokens)
+            } + [server]
             + (reloads
                 ? [
                     Reloader(
@@ -132,13 +136,15 @@ struct RelayProcess: Sendable {
     }
 
     /// Waits while the disk is in the way: a lock that another process holds is no reason not to start.
-    private func openStore(_ live: LiveConfiguration, _ logger: Logger) async throws -> (SQLiteStore, Recovery) {
+    private func openStore(
+        _ live: LiveConfiguration, _ logger: Logger
+    ) async throws -> (SQLiteStores, StoreBacklog) {
         while true {
             do {
-                let store = try SQLiteStore(
+                let store = try SQLiteStores(
                     file: DatabaseFile(path: configuration.database.path), settings: { live.storeSettings },
                     logger: logger)
-                return (store, try await store.recover())
+                return (store, try await store.upkeep.prepare())
             } catch let error as ChatError where error.code == .unavailable {
                 logger.error("the database cannot be opened now, trying again", metadata: ["error": "\(error)"])
                 try await Task.sleep(for: Self.reopenInterval)
@@ -147,9 +153,9 @@ struct RelayProcess: Sendable {
     }
 
     private func sweep(
-        _ store: SQLiteStore, _ configuration: Configuration
+        _ upkeep: any StoreUpkeep, _ configuration: Configuration
     ) async throws(ChatError) -> Logger.Metadata {
-        let result = try await store.applyRetention(
+        let result = try await upkeep.applyRetention(
             messages: configuration.messages.retention, queue: configuration.queue.retention)
         guard result.messages + result.pushes + result.feedback + result.notifications > 0 else { return [:] }
         return [
@@ -170,21 +176,12 @@ private struct NamedService: Service, CustomStringConvertible {
     }
 }
 
-/// The store's look-out for other processes' commits, as a service.
-private struct QueueWatch: Service {
-    let store: SQLiteStore
+/// What the store does by itself, as a service.
+private struct StoreWatch: Service {
+    let upkeep: any StoreUpkeep
 
     func run() async throws {
-        await cancelWhenGracefulShutdown { await store.watch() }
-    }
-}
-
-/// What members fetch, written down, as a service.
-private struct FetchRecorder: Service {
-    let store: SQLiteStore
-
-    func run() async throws {
-        await cancelWhenGracefulShutdown { await store.recordFetches() }
+        await cancelWhenGracefulShutdown { await upkeep.watch() }
     }
 }
 
@@ -193,7 +190,7 @@ final class LiveConfiguration: Sendable {
     private struct Values: Sendable {
         var configuration: Configuration
         var http: ChatHTTPSettings
-        var store: SQLiteStore.Settings
+        var store: StoreSettings
         var apps: AppDirectory
         var sessions: (any SessionVerifier)?
     }
@@ -206,7 +203,7 @@ final class LiveConfiguration: Sendable {
 
     var current: Configuration { values.withLock { $0.configuration } }
     var httpSettings: ChatHTTPSettings { values.withLock { $0.http } }
-    var storeSettings: SQLiteStore.Settings { values.withLock { $0.store } }
+    var storeSettings: StoreSettings { values.withLock { $0.store } }
     var apps: AppDirectory { values.withLock { $0.apps } }
     var sessions: (any SessionVerifier)? { values.withLock { $0.sessions } }
 
@@ -222,15 +219,11 @@ final class LiveConfiguration: Sendable {
         _ configuration: Configuration, topics: [AppName: String], sessions: (any SessionVerifier)?
     ) -> Values {
         let sound = configuration.push.sound
-        let payloads = Dictionary(
-            uniqueKeysWithValues: configuration.apps.map { app in
-                // The tutorial's payload to the byte where its protocol is spoken.
-                let payload = AlertPayload(
-                    sound: sound, limit: app.payloadLimit, namesMessage: app.gateway == .http2)
-                return (app.name, payload)
-            })
+        let formats = Dictionary(
+            uniqueKeysWithValues: configuration.apps.map { ($0.name, $0.format(sound: sound)) })
         // An app that is not configured any more: what fits everywhere.
-        let smallest = AlertPayload(sound: sound, limit: payloads.values.map(\.limit).min() ?? 256)
+        let smallest = configuration.apps.min { $0.payloadLimit < $1.payloadLimit }?.format(sound: sound)
+        let other = smallest ?? AppConfiguration(name: .default, environment: .development).format(sound: sound)
         return Values(
             configuration: configuration,
             http: ChatHTTPSettings(
@@ -243,8 +236,8 @@ final class LiveConfiguration: Sendable {
                 memberRate: configuration.http.ratePerMember.flatMap {
                     RateLimit(perSecond: $0.perSecond, burst: $0.burst)
                 }, adminToken: configuration.admin.token?.text),
-            store: SQLiteStore.Settings(
-                payload: { payloads[$0] ?? smallest },
+            store: StoreSettings(
+                format: { formats[$0] ?? other },
                 expiration: configuration.push.expiration, defaultApp: configuration.defaultApp,
                 apps: Set(configuration.apps.map(\.name))),
             apps: AppDirectory(configuration, topics: topics), sessions: sessions)

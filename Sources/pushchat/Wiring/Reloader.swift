@@ -33,7 +33,7 @@ struct Reloader: Service {
             var credentials: [(AppRuntime, AppConfiguration, AppCredentials)] = []
             for app in apps {
                 guard let configuration = new.app(app.name) else { continue }
-                credentials.append((app, configuration, try AppCredentials(configuration)))
+                credentials.append((app, configuration, try configuration.credentials()))
             }
             let sessions = try await TokenVerifier.configured(new)
             try certificate?.reload()

@@ -68,7 +68,7 @@ struct FrameWriterTests {
             default: others.append("\(frame.payload)")
             }
         }
-        #expect(paths == pushes.map { "/3/device/\($0.token)" })
+        #expect(paths == pushes.map { "/3/device/\($0.address)" })
         #expect(bodies == pushes.map(\.payload))
         #expect(others == ["settings [0, 16384]", "ack", "reset 1", "ping"])
         _ = try? channel.finish()

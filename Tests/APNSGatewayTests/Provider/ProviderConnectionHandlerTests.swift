@@ -52,7 +52,7 @@ struct ProviderConnectionHandlerTests {
         var next: UInt32 = 1
         var seen = 0
         while seen < 20_000 {
-            let slot = handler.desk.slot(on: ConnectionEpoch(1), payloadLimit: 4096, largerLimits: [:])
+            let slot = handler.desk.slot(on: ConnectionEpoch(1))
             if let slot, next <= 20_000 {
                 #expect(slot.firstIdentifier == next)
                 let last = min(20_000, next + UInt32(slot.room) - 1)
@@ -81,7 +81,7 @@ struct ProviderConnectionHandlerTests {
         let body = [UInt8](repeating: 0x20, count: 5000)
         let requests = try (UInt32(1)...20).map {
             let push = try ProviderRig.push($0)
-            return template.request(for: Push(entry: 1, identifier: $0, token: push.token, payload: body))
+            return template.request(for: Push(entry: 1, identifier: $0, address: push.address, payload: body))
         }
         handler.desk.noteLeased(through: 20, isProbe: false)
         handler.write(requests)
@@ -160,7 +160,7 @@ struct ProviderConnectionHandlerTests {
         let base = try ProviderRig.push(2)
         func headers(_ type: String, priority: UInt8? = nil, collapseID: String? = nil) -> [String?] {
             let push = Push(
-                entry: 1, identifier: 2, token: base.token, payload: [], expiration: 0, priority: priority,
+                entry: 1, identifier: 2, address: base.address, payload: [], expiration: 0, priority: priority,
                 id: "the-id", type: type, collapseID: collapseID)
             let headers = template.request(for: push).headers
             return ["apns-topic", "apns-priority", "apns-expiration", "apns-collapse-id"].map {

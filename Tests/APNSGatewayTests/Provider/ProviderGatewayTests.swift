@@ -104,8 +104,11 @@ struct ProviderGatewayTests {
         let rig = try await ProviderRig(tokens: FakeTokenStore(), script: Self.accept)
         let slot = try await rig.slot()
         #expect(slot.room == 1)
-        #expect(slot.namesPushes)
-        #expect(slot.largerLimits == ["voip": 5120])
+        #expect(slot.answersEach)
+        let format = try #require(rig.gateway.format as? APNSFormat)
+        #expect(format.kind == .http2)
+        #expect(format.payloadLimit == 4096)
+        #expect(format.limit(of: "voip") == 5120)
         _ = await rig.outcomes(try rig.write(slot))
         #expect(try await rig.slot().room == 200)
         await rig.end()
@@ -297,7 +300,7 @@ struct ProviderGatewayTests {
         let pushes = try (0..<150).map { number in
             let push = try ProviderRig.push(slot.firstIdentifier + UInt32(number))
             return Push(
-                entry: push.entry, identifier: push.identifier, token: push.token, payload: payload, id: push.id)
+                entry: push.entry, identifier: push.identifier, address: push.address, payload: payload, id: push.id)
         }
         rig.gateway.write(Lease(slot: slot, pushes: pushes))
         let names = pushes.map { ProviderRig.Name(connection: slot.connection.number, identifier: $0.identifier) }

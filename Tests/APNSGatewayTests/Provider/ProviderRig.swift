@@ -106,8 +106,9 @@ final class ProviderRig: Sendable {
     static func push(_ identifier: UInt32, type: String = Push.alert) throws -> Push {
         Push(
             entry: Int64(identifier), identifier: identifier,
-            token: try DeviceToken(
-                parsing: String(repeating: "aB", count: 28) + String(identifier + 0x1000_0000, radix: 16)),
+            address: .token(
+                try DeviceToken(
+                    parsing: String(repeating: "aB", count: 28) + String(identifier + 0x1000_0000, radix: 16))),
             payload: Array(#"{"aps":{}}"#.utf8),
             id: "8c4f7a5e-0000-4000-8000-\(String(100_000_000_000 + Int(identifier)))", type: type)
     }

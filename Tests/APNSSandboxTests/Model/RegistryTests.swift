@@ -69,14 +69,15 @@ struct RegistryTests {
     }
 
     @Test(
-        "A fault hits after so many, so many times, and only its token",
+        "A fault hits after so many, so many times, at such distances, and only its token",
         arguments: [
-            (nil, 0, 1, "1......"), (nil, 2, 1, "..1...."), (nil, 1, 3, ".111..."), ([UInt8(7)], 0, 1, ".1....."),
-            ([7], 1, 2, "...1.1."), ([9], 0, 1, "......."),
-        ] as [([UInt8]?, Int, Int, String)])
-    func faults(token: [UInt8]?, after: Int, times: Int, expected: String) throws {
+            (nil, 0, 1, 1, "1......"), (nil, 2, 1, 1, "..1...."), (nil, 1, 3, 1, ".111..."),
+            ([UInt8(7)], 0, 1, 1, ".1....."), ([7], 1, 2, 1, "...1.1."), ([9], 0, 1, 1, "......."),
+            (nil, 0, 9, 3, "..1..1."), (nil, 1, 1, 2, "..1...."), ([7], 0, 9, 2, "...1..."),
+        ] as [([UInt8]?, Int, Int, Int, String)])
+    func faults(token: [UInt8]?, after: Int, times: Int, every: Int, expected: String) throws {
         var table = FaultTable()
-        _ = try table.add(token: token, after: after, times: times, action: .close)
+        _ = try table.add(token: token, after: after, times: times, every: every, action: .close)
         let struck = (0..<7).map { table.strike(token: $0 % 2 == 1 ? [7] : [8]) == nil ? "." : "1" }
         #expect(struck.joined() == expected)
     }

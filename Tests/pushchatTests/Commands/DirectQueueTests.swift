@@ -1,3 +1,4 @@
+import APNSGateway
 import ChatDomain
 import Synchronization
 import Testing
@@ -13,20 +14,26 @@ import Testing
     ) throws -> DirectQueue {
         var fields: JSONObject = ["alert": .string("x")]
         if let expiration { fields["expiration"] = .number(expiration) }
-        return DirectQueue(
-            try NotificationContent(fields, now: start), to: Array(tokens.prefix(count)), clock: clock)
+        let content = try NotificationContent(fields, now: start)
+        return DirectQueue(content, try APNSFormat.composed(content), to: Array(tokens.prefix(count)), clock: clock)
     }
 
-    private static func slot(_ epoch: Int64 = 1, first: UInt32 = 1, isFresh: Bool = true) -> ConnectionSlot {
-        ConnectionSlot(
-            connection: ConnectionEpoch(epoch), firstIdentifier: first, room: 10, isFresh: isFresh,
-            payloadLimit: 4096, namesPushes: true)
+    private static func lease(_ queue: DirectQueue) -> [QueuedPush] {
+        queue.lease(app: .default, lanes: PushLane.allCases, limit: 10).pushes
     }
 
-    private static func verdict(
-        _ outcome: Outcome, _ identifiers: ClosedRange<UInt32> = 1...1, epoch: Int64 = 1
-    ) -> Verdict {
-        Verdict(connection: ConnectionEpoch(epoch), identifiers: identifiers, outcome: outcome)
+    /// What a dispatcher does with an outcome of a push.
+    private static func settle(
+        _ queue: DirectQueue, _ push: QueuedPush, _ outcome: Outcome, at now: Timestamp = start
+    ) {
+        let transition = DirectQueue.lifeCycle.transition(
+            outcome, push.history, lane: push.lane, expiration: push.expiration, leasedAt: now, lastAccepted: nil,
+            at: now)
+        if transition.changesNothing {
+            queue.giveBack([push.entry...push.entry], lane: push.lane, app: .default)
+        } else {
+            _ = queue.settle([Settlement(push.entry...push.entry, transition)], app: .default)
+        }
     }
 
     @Test(
@@ -34,6 +41,7 @@ import Testing
         arguments: [
             (.accepted, .accepted, nil, true),
             (.rejected(reason: "BadTopic", hint: "h"), .refused, "BadTopic", true),
+            (.badAddress(reason: "InvalidToken"), .refused, "InvalidToken", true),
             (.unregistered(since: start, reason: "Unregistered"), .refused, "Unregistered", true),
             (.notAuthorized(reason: "InvalidProviderToken"), .refused, "InvalidProviderToken", true),
             (.retry(reason: "ServiceUnavailable"), .unsent, "ServiceUnavailable", false),
@@ -41,66 +49,62 @@ import Testing
             (.notProcessed, .unsent, nil, false),
             (.unanswered(reason: "NoAnswer"), .unknown, "NoAnswer", false),
         ] as [(Outcome, DirectResult.Outcome, String?, Bool)])
-    func outcomes(outcome: Outcome, expected: DirectResult.Outcome, reason: String?, isOver: Bool) async throws {
+    func outcomes(outcome: Outcome, expected: DirectResult.Outcome, reason: String?, isOver: Bool) throws {
         let queue = try Self.queue()
-        let lease = await queue.lease(app: .default, for: Self.slot())
-        #expect(lease.pushes.map(\.token) == [Self.tokens[0]] && lease.pushes.first?.id != nil)
-        #expect(await !queue.hasWaiting)
-        await queue.settle([Self.verdict(outcome)])
-        let result = await queue.results[0]
-        #expect((result.outcome, result.reason, result.attempts) == (expected, reason, 1))
-        #expect(await queue.isSettled == isOver)
-        #expect(await queue.hasWaiting == !isOver)
+        let pushes = Self.lease(queue)
+        #expect(pushes.map(\.address) == [.token(Self.tokens[0])])
+        #expect(!queue.hasWaiting)
+        Self.settle(queue, pushes[0], outcome)
+        let result = queue.results[0]
+        #expect((result.outcome, result.reason, result.attempts) == (expected, reason, outcome == .notProcessed ? 0 : 1))
+        #expect(queue.isSettled == isOver)
+        #expect(queue.hasWaiting == !isOver)
     }
 
     @Test("A repeat keeps its id, waits for its time, and ends what was unknown")
-    func repeats() async throws {
+    func repeats() throws {
         let clock = TestClock(Self.start)
         let queue = try Self.queue(clock: clock.now)
-        let first = await queue.lease(app: .default, for: Self.slot())
-        await queue.settle([Self.verdict(.unanswered(reason: "NoAnswer"))])
-        #expect(await queue.lease(app: .default, for: Self.slot(2)).pushes.isEmpty)
-        let due = try #require(await queue.nextDue(app: .default))
+        let first = Self.lease(queue)
+        Self.settle(queue, first[0], .retry(reason: "ServiceUnavailable"))
+        #expect(Self.lease(queue).isEmpty)
+        let due = try #require(queue.nextDue(app: .default))
         #expect(due > Self.start)
         clock.set(due)
-        let second = await queue.lease(app: .default, for: Self.slot(2))
-        #expect(second.pushes.map(\.id) == first.pushes.map(\.id))
-        // Of another connection: not meant.
-        await queue.settle([Self.verdict(.rejected(reason: "Late"))])
-        #expect(await !queue.isSettled)
-        await queue.settle([Self.verdict(.accepted, epoch: 2)])
-        let result = await queue.results[0]
-        #expect((result.outcome, result.reason, result.attempts) == (.accepted, nil, 2))
+        let second = Self.lease(queue)
+        #expect(second.map(\.id) == first.map(\.id))
+        Self.settle(queue, second[0], .unanswered(reason: "NoAnswer"), at: due)
+        #expect(queue.results[0].outcome == .unknown)
+        let third = Self.lease(queue)
+        Self.settle(queue, third[0], .accepted, at: due)
+        let result = queue.results[0]
+        #expect((result.outcome, result.reason, result.attempts) == (.accepted, nil, 3))
     }
 
-    @Test("What may have made the gateway close goes alone on a fresh connection, and not for ever")
-    func suspect() async throws {
-        let clock = TestClock(Self.start)
-        let queue = try Self.queue(3, clock: clock.now)
-        #expect(await queue.lease(app: .default, for: Self.slot()).pushes.count == 3)
-        await queue.settle([
-            Self.verdict(.accepted, 1...1), Self.verdict(.unanswered(reason: "Closed"), 2...2),
-            Self.verdict(.notProcessed, 3...3),
-        ])
-        for epoch in 2...3 as ClosedRange<Int64> {
-            clock.set(try #require(await queue.nextDue(app: .default)) + .seconds(60))
-            #expect(await queue.lease(app: .default, for: Self.slot(epoch, isFresh: false)).needsFreshConnection)
-            let lease = await queue.lease(app: .default, for: Self.slot(epoch))
-            #expect(lease.isProbe && lease.pushes.map(\.token) == [Self.tokens[1]])
-            await queue.settle([Self.verdict(.unanswered(reason: "Closed"), epoch: epoch)])
+    @Test("What may have made the gateway close goes behind the others, and not for ever")
+    func suspect() throws {
+        let queue = try Self.queue(3)
+        let pushes = Self.lease(queue)
+        #expect(pushes.count == 3)
+        Self.settle(queue, pushes[0], .accepted)
+        Self.settle(queue, pushes[1], .unanswered(reason: "Closed"))
+        Self.settle(queue, pushes[2], .notProcessed)
+        for _ in 2...3 {
+            let again = Self.lease(queue)
+            let suspect = try #require(again.last)
+            #expect(suspect.lane == .trouble && suspect.address == .token(Self.tokens[1]))
+            Self.settle(queue, suspect, .unanswered(reason: "Closed"))
+            for push in again.dropLast() { Self.settle(queue, push, .accepted) }
         }
-        #expect(await queue.lease(app: .default, for: Self.slot(4)).pushes.map(\.token) == [Self.tokens[2]])
-        await queue.settle([Self.verdict(.accepted, epoch: 4)])
-        #expect(await queue.isSettled)
-        #expect(await queue.results.map(\.outcome) == [.accepted, .unknown, .accepted])
+        #expect(queue.isSettled)
+        #expect(queue.results.map(\.outcome) == [.accepted, .unknown, .accepted])
     }
 
     @Test("An expiration of 0 is one attempt", arguments: [Outcome.retry(reason: "r"), .unanswered(reason: "r")])
-    func once(outcome: Outcome) async throws {
+    func once(outcome: Outcome) throws {
         let queue = try Self.queue(expiration: 0)
-        _ = await queue.lease(app: .default, for: Self.slot())
-        await queue.settle([Self.verdict(outcome)])
-        #expect(await queue.isSettled)
+        Self.settle(queue, Self.lease(queue)[0], outcome)
+        #expect(queue.isSettled)
     }
 
     @Test("Results are a line each, or objects")

@@ -144,7 +144,7 @@ import Testing
         let app = try command.direct.app(named: nil, command.relay)
         #expect((app.name.text, app.host, app.port, app.connections) == ("chat", "h", 9, 7))
         #expect(app.gateway == .binary && app.certificate == folder.path + "/a.pem")
-        #expect(app.payloadLimit(of: Push.alert) == 2048)
+        #expect(app.payloadLimit == 2048)
     }
 
     @Test(

@@ -92,6 +92,22 @@ import Testing
         #expect(Self.line("m", ["k": value, "l": list], .json).utf8.count < 300)
     }
 
+    @Test("Times are written as RFC 3339, whichever was written before")
+    func times() {
+        var clock = LogClock()
+        let seconds: [Int64] = [
+            0, 1, -1, 1_795_218_900, 1_795_218_900, 1_795_218_901, 253_402_300_799, 253_402_300_800,
+        ]
+        for second in seconds + seconds.reversed() {
+            for fraction: Int64 in [0, 1, 20, 300, 999] {
+                let time = Timestamp(milliseconds: second * 1000 + fraction)
+                var line: [UInt8] = []
+                clock.append(time, to: &line)
+                #expect(String(decoding: line, as: UTF8.self) == time.rfc3339)
+            }
+        }
+    }
+
     @Test("A text is cut between characters")
     func cut() {
         #expect(LogText.cut("äöü", limit: 5) == "äö…")

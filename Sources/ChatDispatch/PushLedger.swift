@@ -1,0 +1,320 @@
+import ChatDomain
+
+/// What the dispatcher knows of the pushes of one app between the queue and the gateway, and what follows from it: which
+/// may go together, which push a verdict is about, what becomes of it. A value; the dispatcher acts.
+struct PushLedger: Sendable {
+    /// Blocks that are remembered after all of their pushes came to an end, for a gateway that speaks after silence was
+    /// taken for acceptance: about a million pushes, some hundred kilobytes.
+    private static let mostSettledBlocks = 2000
+
+    /// Pushes with consecutive identifiers and entries.
+    private struct Block: Sendable {
+        let firstIdentifier: UInt32
+        let firstEntry: Int64
+        var count: Int
+        let lane: PushLane
+        let notification: NotificationID?
+        let leasedAt: Timestamp
+
+        var identifiers: ClosedRange<Int64> { Int64(firstIdentifier)...Int64(firstIdentifier) + Int64(count) - 1 }
+
+        func entry(of identifier: Int64) -> Int64 { firstEntry + identifier - Int64(firstIdentifier) }
+    }
+
+    private struct Connection: Sendable {
+        var blocks: [Block] = []
+        /// Identifiers without a verdict.
+        var open = IDRanges()
+        let answersEach: Bool
+        /// Pushes of a group that was asked about, and whether nothing else was due; nil where there is none.
+        var probe: (count: Int, isAll: Bool)?
+        /// The group was lost, or a part of it.
+        var hasLost = false
+    }
+
+    /// What a verdict has to know of a push that is not as most are.
+    private struct Detail: Sendable {
+        let history: PushHistory
+        let expiration: Int64?
+    }
+
+    let lifeCycle: PushLifeCycle
+    private var connections: [ConnectionEpoch: Connection] = [:]
+    /// Connections in the order in which they were first written to.
+    private var order: [ConnectionEpoch] = []
+    private var details: [Int64: Detail] = [:]
+    private var window: ProofWindow
+    private var turn = LaneTurn()
+    private(set) var lastAccepted: Timestamp?
+    /// The next pushes are to be proved alone.
+    private(set) var needsFreshConnection = false
+
+    /// - Parameter startsInDoubt: an earlier process may have sent some of what is queued.
+    init(_ lifeCycle: PushLifeCycle, startsInDoubt: Bool = false) {
+        self.lifeCycle = lifeCycle
+        window = ProofWindow(limit: startsInDoubt ? ProofWindow.afterStart : nil)
+    }
+
+    /// Blocks that verdicts can be about.
+    var rememberedBlocks: Int { connections.values.reduce(0) { $0 + $1.blocks.count } }
+
+    // MARK: - From the queue to the gateway
+
+    /// Which lanes the next lease is to look at, in order.
+    var lanes: [PushLane] { turn.next.map { [$0] } ?? PushLane.allCases }
+    /// It is one lane's turn: that nothing was found in it does not say that nothing is due.
+    var isTurn: Bool { turn.next != nil }
+
+    mutating func turnIsEmpty() { turn = LaneTurn(last: turn.next ?? turn.last) }
+
+    /// How many pushes to ask for.
+    func limit(for slot: ConnectionSlot) -> Int {
+        slot.answersEach ? slot.room : min(slot.room, window.limit ?? .max)
+    }
+
+    /// What becomes of leased pushes.
+    struct Admission: Sendable {
+        /// To be written; may be empty.
+        var lease: Lease
+        /// Pushes that do not go.
+        var settlements: [Settlement] = []
+        /// Pushes that go back to the queue, by lane: they do not fit.
+        var givenBack: [PushLane: [ClosedRange<Int64>]] = [:]
+        /// They are asked about because of what was lost, or may have been, before.
+        var isProbe: Bool { lease.isProbe }
+    }
+
+    /// Takes pushes in their order, as far as they may go together, and remembers them.
+    mutating func admit(
+        _ leased: LeasedPushes, to slot: ConnectionSlot, format: any PushFormat, at now: Timestamp
+    ) -> Admission {
+        var admission = Admission(lease: Lease(slot: slot, pushes: []))
+        var (pushes, rows) = ([Push](), [QueuedPush]())
+        var room = limit(for: slot)
+        let isWindowed = !slot.answersEach && window.limit != nil
+        var kind: Bool?
+        var lastLane: PushLane?
+        var rest = leased.pushes[...]
+        needsFreshConnection = false
+        while let row = rest.first, pushes.count < room {
+            if let obstacle = lifeCycle.obstacle(to: row, at: now) {
+                admission.settlements.append(Settlement(row.entry...row.entry, obstacle, notification: row.notification))
+            } else {
+                let group = lifeCycle.group(row.history)
+                let isProbe = group.isProbe || isWindowed
+                if kind == nil, isProbe, !slot.isFresh {
+                    needsFreshConnection = true
+                    break
+                }
+                // What is suspected and what is not do not go together.
+                if let kind, kind != group.isProbe { break }
+                room = min(room, group.size)
+                guard pushes.count < room else { break }
+                do throws(PushRefusal) {
+                    let identifier = slot.firstIdentifier + UInt32(pushes.count)
+                    pushes.append(try format.push(row, identifier: identifier))
+                    rows.append(row)
+                    kind = group.isProbe
+                } catch {
+                    admission.settlements.append(
+                        Settlement(
+                            row.entry...row.entry, Transition(.failed(reason: error.reason)),
+                            notification: row.notification))
+                }
+            }
+            lastLane = row.lane
+            rest = rest.dropFirst()
+        }
+        for row in rest { admission.giveBack(row) }
+        let isProbe = (kind == true || isWindowed) && !pushes.isEmpty
+        if !pushes.isEmpty {
+            remember(rows, slot, probe: isProbe ? (pushes.count, rest.isEmpty && leased.lanes.isEmpty) : nil, at: now)
+        }
+        if !needsFreshConnection {
+            turn.took(through: lastLane, of: leased.lanes.union(rest.map(\.lane)), isSingle: slot.room == 1)
+        }
+        admission.lease = Lease(slot: slot, pushes: pushes, isProbe: isProbe)
+        return admission
+    }
+
+    private mutating func remember(
+        _ rows: [QueuedPush], _ slot: ConnectionSlot, probe: (count: Int, isAll: Bool)?, at now: Timestamp
+    ) {
+        if connections[slot.connection] == nil { order.append(slot.connection) }
+        var connection = connections[slot.connection] ?? Connection(answersEach: slot.answersEach)
+        connections[slot.connection] = nil
+        connection.probe = probe
+        connection.hasLost = false
+        for (index, row) in rows.enumerated() {
+            let identifier = slot.firstIdentifier + UInt32(index)
+            if row.history != PushHistory() || row.expiration == 0 {
+                details[row.entry] = Detail(history: row.history, expiration: row.expiration)
+            }
+            if index > 0, let last = connection.blocks.last, last.firstEntry + Int64(last.count) == row.entry,
+                last.lane == row.lane, last.notification == row.notification
+            {
+                connection.blocks[connection.blocks.count - 1].count += 1
+            } else {
+                connection.blocks.append(
+                    Block(
+                        firstIdentifier: identifier, firstEntry: row.entry, count: 1, lane: row.lane,
+                        notification: row.notification, leasedAt: now))
+            }
+        }
+        connection.open.insert(Int64(slot.firstIdentifier)...Int64(slot.firstIdentifier) + Int64(rows.count) - 1)
+        connections[slot.connection] = connection
+    }
+
+    // MARK: - From the gateway to the queue
+
+    /// What follows from verdicts.
+    struct Conclusion: Sendable {
+        /// To be written down; for each the verdict that it comes from, for the log.
+        var settlements: [(settlement: Settlement, verdict: Verdict)] = []
+        /// To which nothing has happened.
+        var givenBack: [PushLane: [ClosedRange<Int64>]] = [:]
+    }
+
+    mutating func conclude(_ verdicts: [Verdict], at now: Timestamp) -> Conclusion {
+        var conclusion = Conclusion()
+        // First, because what others met at the same time is judged by it.
+        if verdicts.contains(where: { $0.outcome == .accepted && isOpen($0) }) { lastAccepted = now }
+        for verdict in verdicts {
+            guard var connection = connections[verdict.connection] else { continue }
+            connections[verdict.connection] = nil
+            let identifiers = Int64(verdict.identifiers.lowerBound)...Int64(verdict.identifiers.upperBound)
+            let concerned =
+                verdict.overrulesSilence ? [identifiers] : connection.open.intersection(identifiers)
+            var lost = 0
+            for range in concerned {
+                conclude(verdict, range, connection.blocks, &conclusion, at: now)
+                if case .unanswered = verdict.outcome { lost += range.count }
+                connection.open.subtract(range)
+            }
+            if !connection.answersEach { adapt(&connection, lost: lost) }
+            connections[verdict.connection] = connection
+        }
+        forget()
+        return conclusion
+    }
+
+    private func isOpen(_ verdict: Verdict) -> Bool {
+        let identifiers = Int64(verdict.identifiers.lowerBound)...Int64(verdict.identifiers.upperBound)
+        return connections[verdict.connection]?.open.intersection(identifiers).isEmpty == false
+    }
+
+    /// How much may be written before the gateway is asked for proof.
+    private mutating func adapt(_ connection: inout Connection, lost: Int) {
+        if lost > 0 {
+            window.lost(lost)
+            connection.hasLost = true
+        } else if connection.open.isEmpty, let probe = connection.probe, !connection.hasLost {
+            window.proved(probe.count, isAll: probe.isAll)
+            connection.probe = nil
+        }
+    }
+
+    private mutating func conclude(
+        _ verdict: Verdict, _ identifiers: ClosedRange<Int64>, _ blocks: [Block], _ conclusion: inout Conclusion,
+        at now: Timestamp
+    ) {
+        for block in blocks where block.identifiers.overlaps(identifiers) {
+            let part = block.identifiers.clamped(to: identifiers)
+            let entries = block.entry(of: part.lowerBound)...block.entry(of: part.upperBound)
+            for run in uniform(entries) {
+                let detail = details.isEmpty ? nil : details.removeValue(forKey: run.lowerBound)
+                var history = detail?.history ?? PushHistory()
+                // Silence was taken for an answer, and its attempt counted.
+                if verdict.overrulesSilence { history.attempts = max(history.attempts, 0) }
+                let transition = lifeCycle.transition(
+                    verdict.outcome, history, lane: block.lane, expiration: detail?.expiration,
+                    leasedAt: block.leasedAt, lastAccepted: lastAccepted, at: now)
+                if transition.changesNothing, !verdict.overrulesSilence {
+                    if case .due(let lane, _) = transition.result {
+                        conclusion.givenBack[lane, default: []].append(run)
+                    }
+                } else {
+                    let settlement = Settlement(
+                        run, transition, notification: block.notification, overrulesSilence: verdict.overrulesSilence)
+                    conclusion.settlements.append((settlement, verdict))
+                }
+            }
+        }
+    }
+
+    /// The entries in pieces that have been through the same.
+    private func uniform(_ entries: ClosedRange<Int64>) -> [ClosedRange<Int64>] {
+        guard !details.isEmpty else { return [entries] }
+        var runs: [ClosedRange<Int64>] = []
+        for entry in entries {
+            if details[entry] == nil, let last = runs.last, details[last.lowerBound] == nil {
+                runs[runs.count - 1] = last.lowerBound...entry
+            } else {
+                runs.append(entry...entry)
+            }
+        }
+        return runs
+    }
+
+    /// Drops what no verdict can be about any more.
+    private mutating func forget() {
+        var settled = 0
+        for epoch in order.reversed() {
+            guard let connection = connections[epoch], connection.open.isEmpty else { continue }
+            settled += connection.blocks.count
+            if connection.answersEach || settled > Self.mostSettledBlocks { connections[epoch] = nil }
+        }
+        for (epoch, connection) in connections where connection.answersEach {
+            // On a connection that lives long the blocks before the first open push are done.
+            guard let first = connection.open.first else { continue }
+            let done = connection.blocks.prefix { $0.identifiers.upperBound < first }.count
+            if done > 0 { connections[epoch]?.blocks.removeFirst(done) }
+        }
+        for (epoch, connection) in connections where connection.blocks.count > Self.mostSettledBlocks {
+            let first = connection.open.first ?? .max
+            let done = connection.blocks.dropLast(Self.mostSettledBlocks / 2)
+                .prefix { $0.identifiers.upperBound < first }.count
+            if done > 0 { connections[epoch]?.blocks.removeFirst(done) }
+        }
+        if order.count > connections.count { order.removeAll { connections[$0] == nil } }
+    }
+}
+
+extension PushLedger.Admission {
+    fileprivate mutating func giveBack(_ row: QueuedPush) {
+        var ranges = givenBack[row.lane] ?? []
+        if let last = ranges.last, last.upperBound + 1 == row.entry {
+            ranges[ranges.count - 1] = last.lowerBound...row.entry
+        } else {
+            ranges.append(row.entry...row.entry)
+        }
+        givenBack[row.lane] = ranges
+    }
+}
+
+/// Which lane the next lease is for. The lanes go in their order, so that what has made trouble holds nothing up, and what is
+/// for very many holds up nobody else; but the later ones have their turn after each lease that did not come to them, so
+/// that a queue that is never empty does not keep them for ever.
+struct LaneTurn: Sendable {
+    /// Nil: all of them, in their order.
+    private(set) var next: PushLane?
+    /// The lane that had a turn last.
+    private(set) var last: PushLane?
+
+    init(last: PushLane? = nil) {
+        self.last = last
+    }
+
+    /// A lease came as far as a lane.
+    /// - Parameters:
+    ///   - lanes: in which there is more.
+    ///   - isSingle: it had room for one push only: then a connection is at its beginning, and may end with it.
+    mutating func took(through lane: PushLane?, of lanes: Set<PushLane>, isSingle: Bool) {
+        let wasTurn = next != nil
+        last = next ?? last
+        next = nil
+        guard !wasTurn, !isSingle else { return }
+        let waiting: [PushLane] = lane == .first ? [.bulk, .trouble] : [.trouble]
+        next = (last == waiting.first ? waiting.reversed() : waiting).first { lanes.contains($0) && $0 != lane }
+    }
+}

@@ -1,0 +1,53 @@
+/// What a text is inside a JSON string (RFC 8259 §7).
+package enum JSONString {
+    package static func escapedSize(_ text: String) -> Int {
+        isPlain(text) ? text.utf8.count : escapedSize(text.unicodeScalars)
+    }
+
+    /// Nothing in it needs an escape: the usual text, which is copied as it is.
+    private static func isPlain(_ text: String) -> Bool {
+        text.utf8.allSatisfy { $0 >= 0x20 && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\") }
+    }
+
+    package static func escapedSize(_ scalars: some Sequence<Unicode.Scalar>) -> Int {
+        scalars.reduce(0) { $0 + escapedSize($1) }
+    }
+
+    package static func escapedSize(_ scalar: Unicode.Scalar) -> Int {
+        switch scalar.value {
+        case 0x22, 0x5C, 0x08, 0x09, 0x0A, 0x0C, 0x0D: 2
+        case 0..<0x20: 6
+        default: UTF8.width(scalar)
+        }
+    }
+
+    package static func escape(_ text: String, into document: inout String) {
+        if isPlain(text) {
+            document += text
+            return
+        }
+        for scalar in text.unicodeScalars {
+            if scalar.value >= 0x20 && scalar != "\"" && scalar != "\\" {
+                document.unicodeScalars.append(scalar)
+            } else {
+                document += escaped(scalar)
+            }
+        }
+    }
+
+    /// What cannot stand in a string as it is (RFC 8259 §7), in the shortest form; `/` and everything outside ASCII can.
+    private static func escaped(_ scalar: Unicode.Scalar) -> String {
+        switch scalar.value {
+        case 0x22: return #"\""#
+        case 0x5C: return #"\\"#
+        case 0x08: return #"\b"#
+        case 0x09: return #"\t"#
+        case 0x0A: return #"\n"#
+        case 0x0C: return #"\f"#
+        case 0x0D: return #"\r"#
+        default:
+            let digits = String(scalar.value, radix: 16)
+            return "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+        }
+    }
+}

@@ -1,0 +1,106 @@
+/// What a gateway kind requires of pushes, and what it makes of content. A value: it needs no connection.
+///
+/// Everything that is one vendor's stands behind it: payloads, their limits, types of pushes, the names of refusals. It is
+/// asked before something is queued, and again for each row before that is sent, because other programs write rows, too.
+package protocol PushFormat: Sendable {
+    /// The payload of a chat message, shortened so that the gateway takes it.
+    /// - Throws: what the writer reads where not one character fits.
+    func payload(of alert: ChatAlert) throws(ChatError) -> String
+    /// Checks what a notification says and composes its payload.
+    /// - Throws: what the caller reads: the field and the rule.
+    func compose(_ content: NotificationContent, for app: AppName) throws(ChatError) -> ComposedNotification
+    /// A row of the queue as a push.
+    /// - Parameter identifier: the push's number on its connection.
+    func push(_ row: QueuedPush, identifier: UInt32) throws(PushRefusal) -> Push
+}
+
+/// A message of a room on its way to a device.
+package struct ChatAlert: Sendable, Hashable {
+    package let nickname: Nickname
+    package let text: MessageText
+    package let code: SecretCode
+    package let message: MessageID
+
+    package init(nickname: Nickname, text: MessageText, code: SecretCode, message: MessageID) {
+        self.nickname = nickname
+        self.text = text
+        self.code = code
+        self.message = message
+    }
+}
+
+/// A notification as its gateway kind sends it.
+package struct ComposedNotification: Sendable, Hashable {
+    /// UTF-8, within the gateway's limit.
+    package let payload: String
+    /// As the gateway spells it.
+    package let pushType: String
+    package let priority: UInt8?
+
+    package init(payload: String, pushType: String, priority: UInt8?) {
+        self.payload = payload
+        self.pushType = pushType
+        self.priority = priority
+    }
+}
+
+/// Why a gateway can never take a row, in its own words where it has any.
+package struct PushRefusal: Error, Sendable, Hashable {
+    package let reason: String
+
+    package init(_ reason: String) {
+        self.reason = reason
+    }
+}
+
+/// A row of the queue as it was read. Another program may have written it: nothing in it is checked but what has a type
+/// of its own.
+package struct QueuedPush: Sendable, Hashable {
+    package let entry: Int64
+    package let lane: PushLane
+    package let history: PushHistory
+    /// Nil for what is no address of any kind.
+    package let address: Address?
+    /// Of the row itself, or of its notification; nil for what is neither text nor a blob.
+    package let payload: [UInt8]?
+    /// The relay made the payload: it is known to be well-formed, and shows something.
+    package let isOurs: Bool
+    /// UNIX seconds; nil for never; 0: a single attempt.
+    package let expiration: Int64?
+    package let priority: Int64?
+    package let type: String?
+    package let collapseID: String?
+    /// A UUID that is the same each time the row is read. Not checked where another program chose it.
+    package let id: String
+    package let notification: NotificationID?
+    /// Why it is not to be sent any more.
+    package let obstacle: Obstacle?
+
+    package enum Obstacle: Sendable, Hashable {
+        /// The push service said that the device is gone.
+        case deviceInactive
+        /// The device has unregistered since the push was queued.
+        case deviceForgotten
+        case notificationCancelled
+    }
+
+    package init(
+        entry: Int64, lane: PushLane = .first, history: PushHistory = PushHistory(), address: Address?,
+        payload: [UInt8]?, isOurs: Bool = false, expiration: Int64? = nil, priority: Int64? = nil, type: String? = nil,
+        collapseID: String? = nil, id: String, notification: NotificationID? = nil, obstacle: Obstacle? = nil
+    ) {
+        self.entry = entry
+        self.lane = lane
+        self.history = history
+        self.address = address
+        self.payload = payload
+        self.isOurs = isOurs
+        self.expiration = expiration
+        self.priority = priority
+        self.type = type
+        self.collapseID = collapseID
+        self.id = id
+        self.notification = notification
+        self.obstacle = obstacle
+    }
+}

@@ -1,0 +1,331 @@
+/// What a push has been through.
+package struct PushHistory: Sendable, Hashable {
+    /// How often it was handed to a connection that did not give it back unread.
+    package var attempts: Int
+    /// How often its connection went without a word about it.
+    package var unanswered: Int
+    /// How often the gateway sent it back, or did not accept the credentials with it.
+    package var refused: Int
+
+    package init(attempts: Int = 0, unanswered: Int = 0, refused: Int = 0) {
+        self.attempts = attempts
+        self.unanswered = unanswered
+        self.refused = refused
+    }
+
+    /// A connection ended over it, or the gateway sent it back.
+    package var isSuspect: Bool { unanswered > 0 || refused > 0 }
+}
+
+/// In which order the due pushes of an app go.
+package enum PushLane: Int, Sendable, Hashable, CaseIterable {
+    /// What the chat, other programs and notifications to few send.
+    case first
+    /// For one of very many: lets the others pass.
+    case bulk
+    /// What a connection ended over, or the gateway sent back.
+    case trouble
+
+    package init(_ history: PushHistory, isBulk: Bool) {
+        self = history.isSuspect ? .trouble : isBulk ? .bulk : .first
+    }
+}
+
+/// When a push that the gateway could not take is tried again.
+package struct RetryPolicy: Sendable, Hashable {
+    /// Before the second attempt; doubles with each further one.
+    package var first: Duration
+    package var longest: Duration
+    /// Attempts in all, after which the push has failed with the gateway's reason. A hundred take about a day.
+    package var attempts: Int
+
+    package init(first: Duration = .seconds(1), longest: Duration = .seconds(900), attempts: Int = 100) {
+        self.first = first
+        self.longest = longest
+        self.attempts = attempts
+    }
+
+    /// How long to wait after so many attempts; nil when it is to be given up.
+    package func delay(afterAttempts made: Int) -> Duration? {
+        guard made < attempts else { return nil }
+        return min(longest, first * Double(1 << min(max(made - 1, 0), 30)))
+    }
+}
+
+/// What happens to a push, and what is written down about it.
+package struct Transition: Sendable, Hashable {
+    package enum Result: Sendable, Hashable {
+        case sent
+        case failed(reason: String, hint: String? = nil)
+        case expired
+        case cancelled(reason: String)
+        /// It is due at that time.
+        case waiting(until: Timestamp, reason: String)
+        /// It is due again at once, in a lane. Without a reason nothing has happened to it.
+        case due(PushLane, reason: String?)
+    }
+
+    /// What it means for the device.
+    package enum Device: Sendable, Hashable {
+        /// It wants no pushes since a time, unless it registered later.
+        case deactivate(since: Timestamp, reason: String)
+        /// Its address was refused once more; with a limit it is deactivated when it was refused so often.
+        case countRefusal(reason: String, limit: Int?)
+    }
+
+    package let result: Result
+    /// What is added to the history's counts.
+    package let added: PushHistory
+    package let device: Device?
+
+    package init(_ result: Result, adding added: PushHistory = PushHistory(), device: Device? = nil) {
+        self.result = result
+        self.added = added
+        self.device = device
+    }
+
+    package var state: PushState {
+        switch result {
+        case .sent: .sent
+        case .failed: .failed
+        case .expired: .expired
+        case .cancelled: .cancelled
+        case .waiting, .due: .pending
+        }
+    }
+
+    package var reason: String? {
+        switch result {
+        case .sent: nil
+        case .failed(let reason, _), .cancelled(let reason), .waiting(_, let reason): reason
+        case .expired: PushLifeCycle.expired
+        case .due(_, let reason): reason
+        }
+    }
+
+    /// Nothing has to be written down: the push is as it was.
+    package var changesNothing: Bool {
+        guard case .due(_, nil) = result else { return false }
+        return added == PushHistory()
+    }
+}
+
+/// What becomes of a push: says for its history and for an outcome what happens next. Without a database or a socket; the
+/// relay and `send --direct` go by the same rules.
+package struct PushLifeCycle: Sendable, Hashable {
+    /// What differs between a relay and a single command.
+    package struct Policy: Sendable, Hashable {
+        package var retry: RetryPolicy
+        /// Losses without an answer after which a push has failed even if nothing proves that it is the push's doing; nil:
+        /// never. A relay waits for a gateway for days; a command has an end.
+        package var unansweredLimit: Int?
+        /// Whether somebody may mend the credentials while the push waits.
+        package var credentialsMayChange: Bool
+
+        package init(retry: RetryPolicy = RetryPolicy(), unansweredLimit: Int? = nil, credentialsMayChange: Bool = true)
+        {
+            self.retry = retry
+            self.unansweredLimit = unansweredLimit
+            self.credentialsMayChange = credentialsMayChange
+        }
+    }
+
+    package var policy: Policy
+
+    package init(_ policy: Policy = Policy()) {
+        self.policy = policy
+    }
+
+    /// Devices of a room or a notification from which on its pushes let others pass: a hundred are sent within milliseconds.
+    package static let bulkFrom = 100
+
+    // MARK: - Reasons of our own
+
+    package static let expired = "Expired"
+    package static let deviceInactive = "DeviceInactive"
+    package static let cancelled = "Cancelled"
+    package static let unregistered = "Unregistered"
+
+    // MARK: - Before it is sent
+
+    /// What happens to a push instead of being sent; nil for one that can go.
+    package func obstacle(to push: QueuedPush, at now: Timestamp) -> Transition? {
+        switch push.obstacle {
+        case .notificationCancelled: return Transition(.cancelled(reason: Self.cancelled))
+        case .deviceForgotten: return Transition(.cancelled(reason: Self.unregistered))
+        case .deviceInactive, nil: break
+        }
+        // 0 is no time: the gateway is to try once and to store nothing.
+        if let end = push.expiration, end != 0, end <= now.seconds { return Transition(.expired) }
+        return push.obstacle == .deviceInactive ? Transition(.failed(reason: Self.deviceInactive)) : nil
+    }
+
+    // MARK: - After an outcome
+
+    /// - Parameters:
+    ///   - leasedAt: when the attempt began that the outcome is about.
+    ///   - lastAccepted: when another push of the app was taken last; nil: not since the process began.
+    package func transition(
+        _ outcome: Outcome, _ history: PushHistory, lane: PushLane, expiration: Int64? = nil, leasedAt: Timestamp,
+        lastAccepted: Timestamp?, at now: Timestamp
+    ) -> Transition {
+        let attempt = PushHistory(attempts: 1)
+        switch outcome {
+        case .accepted:
+            return Transition(.sent, adding: attempt)
+        case .rejected(let reason, let hint):
+            return Transition(.failed(reason: reason, hint: hint), adding: attempt)
+        case .badAddress(let reason):
+            // Only while others are taken: a certificate of the wrong environment makes every address look bad.
+            let isOthersTaken = lastAccepted.map { $0 + Self.hindsight >= now } ?? false
+            return Transition(
+                .failed(reason: reason), adding: attempt,
+                device: .countRefusal(reason: reason, limit: isOthersTaken ? Self.refusalLimit : nil))
+        case .unregistered(let since, let reason):
+            return Transition(
+                .failed(reason: reason), adding: attempt, device: .deactivate(since: since, reason: reason))
+        case .retry(let reason, let notBefore):
+            // An attempt that nobody answered says nothing about the push.
+            let answered = history.attempts + 1 - history.unanswered
+            guard expiration != 0, let delay = policy.retry.delay(afterAttempts: answered) else {
+                return Transition(.failed(reason: reason), adding: attempt)
+            }
+            let time = min(max(now + delay, notBefore ?? now), now + Self.longestWait)
+            return Transition(.waiting(until: time, reason: reason), adding: attempt)
+        case .notProcessed:
+            return Transition(.due(lane, reason: nil))
+        case .unanswered(let reason):
+            var added = attempt
+            added.unanswered = 1
+            if let limit = policy.unansweredLimit, history.unanswered + 1 >= limit || expiration == 0 {
+                return Transition(.failed(reason: reason), adding: added)
+            }
+            return suspicion(
+                reason, count: history.unanswered, spared: Self.aloneFrom, limit: Self.aloneFrom + 5, added, leasedAt,
+                lastAccepted, now)
+        case .notAuthorized(let reason):
+            guard policy.credentialsMayChange else { return Transition(.failed(reason: reason), adding: attempt) }
+            var added = attempt
+            added.refused = 1
+            return suspicion(
+                reason, count: history.refused, spared: 0, limit: Self.refusedLimit, added, leasedAt, lastAccepted, now)
+        case .sentBack(let reason):
+            var added = attempt
+            added.refused = 1
+            return suspicion(
+                reason, count: history.refused, spared: Self.sentBackSpared, limit: Self.sentBackLimit, added, leasedAt,
+                lastAccepted, now)
+        }
+    }
+
+    /// The push waits for what happened to it so often, and fails once it is proved that it is the push and not the gateway:
+    /// that it happened `limit` times, and since the attempt before this one another push of the app was taken. In an
+    /// outage nothing is taken, and nothing fails.
+    ///
+    /// The first `spared` times it does not wait; then one second, doubling up to 512.
+    private func suspicion(
+        _ reason: String, count: Int, spared: Int, limit: Int, _ added: PushHistory, _ leasedAt: Timestamp,
+        _ lastAccepted: Timestamp?, _ now: Timestamp
+    ) -> Transition {
+        let earlierAttempt = leasedAt - .seconds(1 << min(max(count - spared - 1, 0), Self.longestSuspicionExponent))
+        if count + 1 >= limit, let lastAccepted, lastAccepted >= earlierAttempt {
+            return Transition(.failed(reason: reason), adding: added)
+        }
+        guard count + 1 > spared else { return Transition(.due(.trouble, reason: reason), adding: added) }
+        let delay = Duration.seconds(1 << min(count - spared, Self.longestSuspicionExponent))
+        return Transition(.waiting(until: now + delay, reason: reason), adding: added)
+    }
+
+    /// 512 seconds: an operator who mends something sees the effect within minutes.
+    private static let longestSuspicionExponent = 9
+    /// How often the credentials are refused with a push, while others get through, until it is the push.
+    private static let refusedLimit = 10
+    /// Streams that are refused and GOAWAY are everyday: three repeats do not wait.
+    private static let sentBackSpared = 3
+    private static let sentBackLimit = 30
+    /// How far back another push that was taken still proves that the gateway works.
+    package static let hindsight = Duration.seconds(3600)
+    /// Refusals of an address since it was registered, after which the device is deactivated: each costs the app its
+    /// connection, and anyone can join with a token that is none.
+    package static let refusalLimit = 5
+    /// The longest time that a repeat waits, whatever a gateway asks for. A push that seems to wait for longer was queued
+    /// by a clock that has been set back since, and is due.
+    package static let longestWait = Duration.seconds(3600)
+
+    // MARK: - Who is proved alone
+
+    /// How many pushes go together, and whether their connection carries nothing else until the gateway was asked about
+    /// them.
+    package struct Group: Sendable, Hashable {
+        package let size: Int
+        package let isProbe: Bool
+    }
+
+    /// Losses without an answer from which on a push is proved instead of simply repeated: one lost connection is everyday.
+    package static let suspicion = 2
+    /// Losses from which on a push is proved alone.
+    package static let aloneFrom = 6
+    /// Pushes that are proved together, by the number of losses from ``suspicion`` on. Divided by four each time, so that
+    /// one poisoned push among a thousand is alone after five losses, and the others have passed.
+    private static let probeSizes = [256, 64, 16, 4, 1]
+
+    /// One of a group of suspected pushes may be what makes the gateway close: they go on a fresh connection and are asked
+    /// about at once, in groups that shrink with each loss, so that the poisoned one ends up alone and the others pass.
+    package func group(_ history: PushHistory) -> Group {
+        guard history.unanswered >= Self.suspicion else { return Group(size: .max, isProbe: false) }
+        let step = min(history.unanswered - Self.suspicion, Self.probeSizes.count - 1)
+        return Group(size: Self.probeSizes[step], isProbe: true)
+    }
+}
+
+/// How many pushes are written before the gateway is asked for proof, at a gateway that loses what it was given.
+///
+/// After a loss without an answer nobody knows which pushes were taken. A gateway that closes every so often (a load
+/// balancer, say) would make each connection's worth doubtful for ever. So less is written before proof is asked for,
+/// half of what was lost, and step by step more while that works. A relay that starts begins like that, too: an earlier
+/// process may have died with a connection's worth in doubt.
+package struct ProofWindow: Sendable, Hashable {
+    /// The first window after a start.
+    package static let afterStart = 256
+    /// From a window of this size on nothing is asked for any more: it is what one lease takes.
+    package static let open = 1000
+    /// Windows that were proved since the last loss, after which the window may grow beyond what was lost: at a gateway that
+    /// closes for a reason of its own each such try costs one loss.
+    private static let provesBeforeRetry = 64
+
+    /// Pushes that may be written before proof; nil: no limit.
+    package private(set) var limit: Int?
+    /// What was lost last; the window stays below it for a while.
+    private var ceiling = Int.max
+    private var proved = 0
+
+    package init(limit: Int? = nil) {
+        self.limit = limit
+    }
+
+    /// So many pushes of one connection were lost without an answer.
+    package mutating func lost(_ count: Int) {
+        guard count > 0 else { return }
+        ceiling = min(count, limit ?? count)
+        limit = max(1, ceiling / 2)
+        proved = 0
+    }
+
+    /// A group that was asked about was answered.
+    /// - Parameter isAll: nothing else was due.
+    package mutating func proved(_ count: Int, isAll: Bool) {
+        guard let limit, count > 0 else { return }
+        guard ceiling < .max else {
+            // Nothing was lost so far, or not for long.
+            self.limit = isAll || limit * 2 >= Self.open ? nil : limit * 2
+            return
+        }
+        proved += 1
+        if proved >= Self.provesBeforeRetry {
+            ceiling = .max
+            proved = 0
+        } else if count >= limit {
+            self.limit = max(limit, min(limit + max(1, limit / 4), ceiling - max(1, ceiling / 8)))
+        }
+    }
+}

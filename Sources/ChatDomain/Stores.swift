@@ -1,0 +1,84 @@
+/// Everything that a store has to bring, a port for each noun; docs/stores.md says what each must guarantee.
+package struct Stores: Sendable {
+    package var rooms: any RoomStore
+    package var feed: any RoomFeed
+    package var records: any RoomRecords
+    package var devices: any DeviceStore
+    package var notifications: any NotificationStore
+    package var queue: any PushQueue
+    package var feedback: any FeedbackStore
+    package var providerTokens: any ProviderTokenStore
+    package var figures: any RelayFigures
+    package var upkeep: any StoreUpkeep
+
+    package init(
+        rooms: any RoomStore, feed: any RoomFeed, records: any RoomRecords, devices: any DeviceStore,
+        notifications: any NotificationStore, queue: any PushQueue, feedback: any FeedbackStore,
+        providerTokens: any ProviderTokenStore, figures: any RelayFigures, upkeep: any StoreUpkeep
+    ) {
+        self.rooms = rooms
+        self.feed = feed
+        self.records = records
+        self.devices = devices
+        self.notifications = notifications
+        self.queue = queue
+        self.feedback = feedback
+        self.providerTokens = providerTokens
+        self.figures = figures
+        self.upkeep = upkeep
+    }
+}
+
+/// What a store does by itself, beside requests.
+package protocol StoreUpkeep: Sendable {
+    /// Looks for what an earlier process left. To be called once, before anything else.
+    func prepare() async throws(ChatError) -> StoreBacklog
+    /// Notices what other processes write, takes up work that was interrupted, and writes down what was only kept in
+    /// memory, until the task is cancelled.
+    func watch() async
+    /// Deletes messages older than `messages`, pushes and feedback that were settled longer ago than `queue`, and
+    /// notifications older than that of which no push is left. What is not settled stays, however old.
+    func applyRetention(messages: Duration, queue: Duration) async throws(ChatError) -> RetentionResult
+}
+
+/// What an earlier process left to do.
+package struct StoreBacklog: Sendable, Hashable {
+    /// Apps with pushes that are not settled. Some of them may have been sent: the process may have died before it knew.
+    package let apps: Set<AppName>
+
+    package init(apps: Set<AppName>) {
+        self.apps = apps
+    }
+}
+
+/// What retention took away.
+package struct RetentionResult: Sendable, Hashable {
+    package var messages = 0
+    package var pushes = 0
+    package var feedback = 0
+    package var notifications = 0
+
+    package init() {}
+}
+
+/// What a store must know of the configuration; asked at each use, so that a reload takes effect at once.
+package struct StoreSettings: Sendable {
+    /// How an app's gateway wants a chat message.
+    package var format: @Sendable (AppName) -> any PushFormat
+    /// How long a chat push is worth sending; nil for ever.
+    package var expiration: Duration?
+    /// Whose pushes another program's are, which says nothing of apps.
+    package var defaultApp: AppName
+    /// The apps that there are; nil for any.
+    package var apps: Set<AppName>?
+
+    package init(
+        format: @escaping @Sendable (AppName) -> any PushFormat, expiration: Duration? = nil,
+        defaultApp: AppName = .default, apps: Set<AppName>? = nil
+    ) {
+        self.format = format
+        self.expiration = expiration
+        self.defaultApp = defaultApp
+        self.apps = apps
+    }
+}

@@ -1,0 +1,141 @@
+import ChatDomain
+import GRDB
+import Logging
+import Synchronization
+
+/// What is left to do behind an answer. Where it stands is kept with the message or notification, so that it goes on after a
+/// crash.
+enum BackgroundJob: Sendable, Hashable {
+    /// Pushes of a message to queue.
+    case message(MessageID)
+    /// Pushes of a notification to queue, or to take back.
+    case notification(NotificationID)
+
+    /// What a step did.
+    struct Step: Sendable {
+        /// Rows that are in the queue now.
+        var inserted: [InsertedPushes] = []
+        /// Of those that wait for a time: their numbers, and the time.
+        var scheduled: (range: ClosedRange<Int64>, until: Timestamp, apps: [AppName])?
+        /// Pushes that came to an end.
+        var endings: [Ending] = []
+        var hasMore = false
+    }
+
+    /// Does the next step of what the database says is left, which may be nothing.
+    func step(
+        now: Timestamp, _ settings: StoreSettings, inFlight: (ClosedRange<Int64>) -> [ClosedRange<Int64>] = { _ in [] },
+        _ db: Database
+    ) throws -> Step {
+        switch self {
+        case .message(let id):
+            guard let fanout = try MessageFanout.unfinished(id, db) else { return Step() }
+            let entries = try fanout.nextEntries(settings, db)
+            return Step(
+                inserted: try fanout.insert(entries, now: now, settings, db), hasMore: entries.hasMore)
+        case .notification(let id):
+            if var fanout = try NotificationFanout.unfinished(id, db) { return try fanout.step(now: now, settings, db) }
+            if let cancellation = try NotificationCancellation.unfinished(id, db) {
+                return try cancellation.step(now: now, inFlight: inFlight, db)
+            }
+            return Step()
+        }
+    }
+}
+
+/// Does the jobs in steps, one transaction each, so that other writes go between.
+final class BackgroundJobs: Sendable {
+    /// Jobs that are under way at once.
+    private static let most = 1000
+
+    private let database: SQLiteDatabase
+    private let queue: SQLitePushQueue
+    private let outcomes: OutcomeCounter
+    private let settings: @Sendable () -> StoreSettings
+    private let underWay = Mutex<Set<BackgroundJob>>([])
+    /// There are more than ``most``.
+    private let hasMore = Atomic(false)
+
+    init(
+        database: SQLiteDatabase, queue: SQLitePushQueue, outcomes: OutcomeCounter,
+        settings: @escaping @Sendable () -> StoreSettings
+    ) {
+        self.database = database
+        self.queue = queue
+        self.outcomes = outcomes
+        self.settings = settings
+    }
+
+    /// Does the remaining steps of a job, unless that is under way. When one fails (the disk is full, say), ``resume()``
+    /// takes it up again.
+    func start(_ job: BackgroundJob) {
+        let isNew = underWay.withLock { underWay in
+            guard underWay.count < Self.most else {
+                hasMore.store(true, ordering: .relaxed)
+                return false
+            }
+            return underWay.insert(job).inserted
+        }
+        if isNew { nextStep(of: job) }
+    }
+
+    private func nextStep(of job: BackgroundJob) {
+        let accepted = database.writer.enqueue(.behind) { [self] db in
+            let step = try job.step(now: database.clock(), settings(), inFlight: queue.inFlight, db)
+            return { [self] in
+                committed(step)
+                if step.hasMore { nextStep(of: job) } else { end(job) }
+            }
+        } onFailure: { [self] error in
+            underWay.withLock { _ = $0.remove(job) }
+            database.logger.error(
+                "work behind an answer was interrupted and goes on later",
+                metadata: ["work": "\(job)", "error": "\(error)"])
+        }
+        if !accepted { underWay.withLock { _ = $0.remove(job) } }
+    }
+
+    /// To be called on the writer's thread, after the commit.
+    func committed(_ step: BackgroundJob.Step) {
+        outcomes.add(step.endings)
+        queue.inserted(step.inserted)
+        if let (range, time, apps) = step.scheduled { queue.insertedWaiting(range, until: time, apps: apps) }
+    }
+
+    /// With the last of those under way, what had no room among them is taken up.
+    private func end(_ job: BackgroundJob) {
+        let isLast = underWay.withLock { underWay in
+            underWay.remove(job)
+            return underWay.isEmpty
+        }
+        guard isLast, hasMore.exchange(false, ordering: .relaxed) else { return }
+        Task {
+            do throws(ChatError) {
+                try await resume()
+            } catch {
+                hasMore.store(true, ordering: .relaxed)
+            }
+        }
+    }
+
+    /// Takes up what a crash or a full disk interrupted.
+    func resume() async throws(ChatError) {
+        let open = try await database.read { db in
+            try Int64.fetchAll(
+                db.cachedStatement(
+                    sql: """
+                        SELECT message_id FROM messages WHERE fanout_after IS NOT NULL ORDER BY message_id LIMIT ?
+                        """), arguments: [Self.most]
+            ).map(BackgroundJob.message)
+                + Int64.fetchAll(
+                    db.cachedStatement(
+                        sql: """
+                            SELECT notification_id FROM notifications WHERE work IS NOT NULL
+                            ORDER BY notification_id LIMIT ?
+                            """), arguments: [Self.most]
+                ).map(BackgroundJob.notification)
+        }
+        if open.count >= Self.most { hasMore.store(true, ordering: .relaxed) }
+        for job in open { start(job) }
+    }
+}

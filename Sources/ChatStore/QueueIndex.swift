@@ -1,0 +1,264 @@
+import ChatDomain
+
+/// What the relay knows in memory of the pushes that are not settled: where due ones lie, which are leased, and which rows
+/// have not been looked at. A value without a database; everything in it can be found again in the file.
+///
+/// A row is pending on disk until its outcome is committed, leased or not. So a row that is met while somebody holds it is
+/// passed over, and a row that is met twice is read twice and sent once.
+struct QueueIndex: Sendable {
+    /// Numbers of pushes. What lies outside was made by hand and would leave no room for the next number.
+    static let ids: ClosedRange<Int64> = -(1 << 62)...(1 << 62) - 1
+
+    /// Rows that one read of the database goes through.
+    private static let runsInRead = 64
+    /// Rows that are kept with their content until they are leased: some megabytes.
+    private static let fresherPushes = 2048
+    /// How long a row's content is used without reading it again: another program may change it.
+    private static let freshness = Duration.seconds(1)
+
+    private struct Part {
+        var lanes = [DueRuns](repeating: DueRuns(), count: PushLane.allCases.count)
+        /// Leased.
+        var inFlight = IDRanges()
+        /// Runs that are being read.
+        var claimed: [Int: [DueRuns.Run]] = [:]
+        /// When the next push that waits for its time is due; nil: none does.
+        var nextWaiting: Timestamp?
+        /// ``nextWaiting`` is not known any more.
+        var mustLookForWaiting = true
+
+        var lowest: Int64? {
+            (lanes.map(\.first) + [inFlight.first] + claimed.values.map { $0.first?.range.lowerBound })
+                .compactMap { $0 }.min()
+        }
+    }
+
+    private struct FreshPush {
+        let push: QueuedPush
+        let queuedAt: ContinuousClock.Instant
+    }
+
+    private var parts: [AppName: Part] = [:]
+    private var fresh: [Int64: FreshPush] = [:]
+    private var nextClaim = 0
+    /// Rows that nobody has looked at.
+    private(set) var unscanned = IDRanges()
+    /// The highest number that is known of.
+    private(set) var highest: Int64
+
+    /// - Parameters:
+    ///   - settledTo: no row up to here is due.
+    ///   - highest: of all rows there are.
+    init(settledTo: Int64, highest: Int64) {
+        self.highest = max(settledTo, highest)
+        if highest > settledTo { unscanned.insert(settledTo + 1...highest) }
+    }
+
+    // MARK: - What is there
+
+    /// No row up to here is due but those that ``QueueIndex`` was told of as waiting.
+    var settledTo: Int64 {
+        let lowest = (parts.values.map(\.lowest) + [unscanned.first]).compactMap { $0 }.min()
+        return lowest.map { min($0 - 1, highest) } ?? highest
+    }
+
+    var apps: [AppName] { Array(parts.keys) }
+
+    func dueCount(_ app: AppName) -> Int {
+        parts[app].map { part in
+            part.lanes.reduce(0) { $0 + $1.count } + part.claimed.values.joined().reduce(0) { $0 + $1.count }
+        } ?? 0
+    }
+
+    func inFlightCount(_ app: AppName) -> Int { parts[app]?.inFlight.count ?? 0 }
+
+    /// What of a range is leased, of all apps.
+    func inFlight(in range: ClosedRange<Int64>) -> [ClosedRange<Int64>] {
+        IDRanges(parts.values.flatMap { $0.inFlight.intersection(range) }).ranges
+    }
+
+    /// Where the first due push of each lane may lie.
+    func firstRuns(_ app: AppName) -> [ClosedRange<Int64>] {
+        parts[app]?.lanes.compactMap { $0.runs.first?.range } ?? []
+    }
+
+    func lanes(_ app: AppName) -> Set<PushLane> {
+        guard let part = parts[app] else { return [] }
+        return Set(PushLane.allCases.filter { !part.lanes[$0.rawValue].isEmpty })
+    }
+
+    private func isKnown(_ entry: Int64, _ app: AppName) -> Bool {
+        guard let part = parts[app] else { return false }
+        return part.inFlight.contains(entry) || part.lanes.contains { $0.covers(entry) }
+            || part.claimed.values.joined().contains { $0.range.contains(entry) }
+    }
+
+    // MARK: - Pushes come
+
+    /// The relay has inserted rows, in the order of its commits.
+    mutating func inserted(_ rows: InsertedPushes, at now: ContinuousClock.Instant) {
+        let (range, pushes) = (rows.range, rows.pushes)
+        guard Self.ids.contains(range.lowerBound), Self.ids.contains(range.upperBound) else { return }
+        // Another program was there in between.
+        if range.lowerBound > highest + 1 { unscanned.insert(highest + 1...range.lowerBound - 1) }
+        // What a scan has met before may have been sent already: it is read again.
+        let isNew = range.lowerBound > highest
+        highest = max(highest, range.upperBound)
+        found(range, count: rows.count ?? range.count, lane: rows.lane, app: rows.app)
+        guard isNew, !pushes.isEmpty else { return }
+        if fresh.count + pushes.count > Self.fresherPushes { fresh = fresh.filter { isFresh($0.value, now) } }
+        guard fresh.count + pushes.count <= Self.fresherPushes else { return }
+        for push in pushes { fresh[push.entry] = FreshPush(push: push, queuedAt: now) }
+    }
+
+    private func isFresh(_ push: FreshPush, _ now: ContinuousClock.Instant) -> Bool {
+        now - push.queuedAt < Self.freshness
+    }
+
+    /// Due rows were met.
+    /// - Parameter count: how many of the range's.
+    mutating func found(_ range: ClosedRange<Int64>, count: Int, lane: PushLane, app: AppName) {
+        guard Self.ids.contains(range.lowerBound), Self.ids.contains(range.upperBound) else { return }
+        if range.count == 1, isKnown(range.lowerBound, app) { return }
+        let held = parts[app]?.inFlight.intersection(range).reduce(0) { $0 + $1.count } ?? 0
+        guard count > held else { return }
+        parts[app, default: Part()].lanes[lane.rawValue].add(range, count: count - held)
+    }
+
+    /// There are rows up to a number, of which some may be others'.
+    mutating func reaches(_ id: Int64) {
+        guard id > highest, Self.ids.contains(id) else { return }
+        unscanned.insert(highest + 1...id)
+        highest = id
+    }
+
+    mutating func scanned(_ range: ClosedRange<Int64>) { unscanned.subtract(range) }
+
+    // MARK: - Pushes go
+
+    /// What a lease is to read.
+    struct Claim: Sendable {
+        let number: Int
+        let app: AppName
+        let lane: PushLane
+        /// Taken without reading; then there is nothing to read.
+        let pushes: [QueuedPush]
+        let runs: [DueRuns.Run]
+        /// For each run what somebody has already.
+        let excluded: [[ClosedRange<Int64>]]
+    }
+
+    /// Takes the first runs of a lane, so that nobody else reads them; nil where there are none.
+    mutating func claim(_ app: AppName, _ lane: PushLane, limit: Int, at now: ContinuousClock.Instant) -> Claim? {
+        guard limit > 0, var part = parts[app], let first = part.lanes[lane.rawValue].takeFirst() else { return nil }
+        // Not copied while it changes.
+        parts[app] = nil
+        defer { parts[app] = part }
+        let pushes = takeFresh(first, limit, lane, part.inFlight, now)
+        nextClaim += 1
+        if let last = pushes.last {
+            part.inFlight.insert(first.range.lowerBound...last.entry)
+            if last.entry < first.range.upperBound {
+                part.lanes[lane.rawValue].add(
+                    last.entry + 1...first.range.upperBound, count: max(0, first.count - pushes.count))
+            }
+            return Claim(number: nextClaim, app: app, lane: lane, pushes: pushes, runs: [], excluded: [])
+        }
+        var (runs, count) = ([first], first.count)
+        while count < limit, runs.count < Self.runsInRead, let next = part.lanes[lane.rawValue].takeFirst() {
+            runs.append(next)
+            count += next.count
+        }
+        part.claimed[nextClaim] = runs
+        return Claim(
+            number: nextClaim, app: app, lane: lane, pushes: [], runs: runs,
+            excluded: runs.map { part.inFlight.intersection($0.range) })
+    }
+
+    private mutating func takeFresh(
+        _ run: DueRuns.Run, _ limit: Int, _ lane: PushLane, _ inFlight: IDRanges, _ now: ContinuousClock.Instant
+    ) -> [QueuedPush] {
+        guard !fresh.isEmpty else { return [] }
+        var pushes: [QueuedPush] = []
+        var entry = run.range.lowerBound
+        while pushes.count < limit, entry <= run.range.upperBound, let known = fresh.removeValue(forKey: entry),
+            isFresh(known, now), !inFlight.contains(entry)
+        {
+            pushes.append(known.push)
+            entry += 1
+        }
+        return pushes
+    }
+
+    /// - Parameter read: for each run that was read what was found in it, and how far it was read; nil for to its end.
+    mutating func finish(_ claim: Claim, _ read: [(pushes: [QueuedPush], upTo: Int64?)]) {
+        guard var part = parts[claim.app] else { return }
+        parts[claim.app] = nil
+        defer { parts[claim.app] = part }
+        part.claimed[claim.number] = nil
+        for (index, run) in claim.runs.enumerated() {
+            guard index < read.count else {
+                part.lanes[claim.lane.rawValue].add(run.range, count: run.count)
+                continue
+            }
+            let (pushes, upTo) = read[index]
+            for push in pushes {
+                part.inFlight.insert(push.entry...push.entry)
+                if !fresh.isEmpty { fresh[push.entry] = nil }
+            }
+            if let upTo, upTo < run.range.upperBound {
+                part.lanes[claim.lane.rawValue].add(
+                    upTo + 1...run.range.upperBound, count: max(0, run.count - pushes.count))
+            }
+        }
+    }
+
+    /// Leases end, and the pushes are due again: in the lane that is given, or not at all.
+    mutating func release(_ range: ClosedRange<Int64>, to lane: PushLane?, app: AppName) {
+        parts[app]?.inFlight.subtract(range)
+        if let lane { parts[app]?.lanes[lane.rawValue].add(range, count: range.count) }
+    }
+
+    // MARK: - Those that wait for their time
+
+    /// Whether it has to be looked for pushes whose time has come.
+    func mustLookForWaiting(_ app: AppName, at now: Timestamp) -> Bool {
+        guard let part = parts[app], !part.mustLookForWaiting else { return true }
+        return part.nextWaiting.map { $0 <= now || $0 > now + PushLifeCycle.longestWait } ?? false
+    }
+
+    func nextWaiting(_ app: AppName) -> Timestamp? { parts[app]?.nextWaiting }
+
+    /// To be called before looking, so that what comes meanwhile is not missed.
+    mutating func willLookForWaiting(_ app: AppName) {
+        parts[app, default: Part()].mustLookForWaiting = false
+        parts[app]?.nextWaiting = nil
+    }
+
+    /// A push waits for a time.
+    mutating func waits(until time: Timestamp, app: AppName) {
+        parts[app, default: Part()].nextWaiting = min(parts[app]?.nextWaiting ?? time, time)
+    }
+
+    /// Something may wait that nobody has told of: for one app, or for all.
+    mutating func mustLookForWaiting(_ app: AppName?) {
+        if let app {
+            parts[app, default: Part()].mustLookForWaiting = true
+        } else {
+            for app in parts.keys { parts[app]?.mustLookForWaiting = true }
+        }
+    }
+}
+
+/// Collects rows one by one, in the order of their numbers, as runs of neighbours of one app and lane.
+struct RunCollector {
+    private(set) var runs: [(range: ClosedRange<Int64>, lane: PushLane, app: AppName)] = []
+
+    mutating func add(_ entry: Int64, _ lane: PushLane, _ app: AppName) {
+        if let last = runs.last, last.range.upperBound + 1 == entry, last.lane == lane, last.app == app {
+            runs[runs.count - 1].range = last.range.lowerBound...entry
+        } else {
+            runs.append((entry...entry, lane, app))
+        }
+    }
+}

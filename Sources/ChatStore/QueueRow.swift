@@ -1,0 +1,103 @@
+import ChatDomain
+import GRDB
+
+/// Reads due rows of the queue. For one read: what it has learned of notifications holds for that only.
+struct QueueReader {
+    private let app: String
+    private let now: Timestamp
+    private let ids: PushIDs
+    private var notifications: [NotificationID: LeasedNotification] = [:]
+    /// Rows of other programs, which named no device, and the devices that have their tokens: for those devices' history.
+    private(set) var recognized: [(entry: Int64, device: Int64)] = []
+
+    private struct LeasedNotification {
+        /// UTF-8; shared by all pushes of the read.
+        let payload: [UInt8]
+        /// Then no push is handed out, even before the cancellation has reached it.
+        let isCancelled: Bool
+    }
+
+    init(app: AppName, now: Timestamp, ids: PushIDs) {
+        self.app = app.text
+        self.now = now
+        self.ids = ids
+    }
+
+    /// What is due: pending, and its time has come. A repeat is also due when it waits for longer than any repeat does: then
+    /// the clock was set back.
+    static let sql = """
+        SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.attempts, q.unanswered, q.refused,
+            q.bulk, q.chat_message IS NOT NULL, q.push_type, q.collapse_id, q.apns_id, q.notification, q.device,
+            d.device_id, d.time_deactivated IS NOT NULL
+        FROM push_queue q LEFT JOIN devices d ON d.device_id = q.device
+        WHERE q.message_id BETWEEN ? AND ? AND q.state = 'pending' AND q.app = ?
+            AND (q.not_before IS NULL OR q.not_before <= ? OR (q.attempts > 0 AND q.not_before > ?))
+        ORDER BY q.message_id LIMIT ?
+        """
+
+    /// - Parameter excluded: in order; they belong to somebody.
+    /// - Returns: at most `limit` rows, and whether there may be more.
+    mutating func rows(
+        in range: ClosedRange<Int64>, excluding excluded: [ClosedRange<Int64>], limit: Int, _ db: Database
+    ) throws -> (pushes: [QueuedPush], hasMore: Bool) {
+        let most = limit + excluded.reduce(0) { $0 + $1.count }
+        let beyond = (now + PushLifeCycle.longestWait).milliseconds
+        let rows = try RawStatement(
+            db, Self.sql, range.lowerBound, range.upperBound, app, now.milliseconds, beyond, Int64(most))
+        var pushes: [QueuedPush] = []
+        var exclusion = 0
+        var count = 0
+        while try rows.step() {
+            count += 1
+            let entry = rows.int(0)
+            while exclusion < excluded.count, excluded[exclusion].upperBound < entry { exclusion += 1 }
+            if exclusion < excluded.count, excluded[exclusion].contains(entry) { continue }
+            pushes.append(try push(rows, entry, db))
+        }
+        return (pushes, count == most)
+    }
+
+    private mutating func push(_ row: borrowing RawStatement, _ entry: Int64, _ db: Database) throws -> QueuedPush {
+        let history = PushHistory(attempts: Int(row.int(5)), unanswered: Int(row.int(6)), refused: Int(row.int(7)))
+        let isChat = row.bool(9)
+        let notification = try row.optionalInt(13).map { ($0, try leased($0, db)) }
+        let address = row.bytes(1).flatMap(Address.init(stored:))
+        var obstacle: QueuedPush.Obstacle?
+        if notification?.1?.isCancelled == true {
+            obstacle = .notificationCancelled
+        } else if !row.isNull(15) {
+            obstacle = row.bool(16) ? .deviceInactive : nil
+        } else if let device = try address.flatMap({ try self.device(of: $0, db) }) {
+            // The row names none, or one that unregistered and has registered again.
+            if row.isNull(14), !isChat, notification == nil { recognized.append((entry, device.id)) }
+            obstacle = device.isInactive ? .deviceInactive : nil
+        } else if !row.isNull(14) {
+            obstacle = .deviceForgotten
+        }
+        return QueuedPush(
+            entry: entry, lane: PushLane(history, isBulk: row.bool(8)), history: history, address: address,
+            payload: notification?.1?.payload ?? row.bytes(2).map { Array($0) },
+            isOurs: isChat || notification?.1 != nil, expiration: row.optionalInt(3), priority: row.optionalInt(4),
+            type: row.text(10), collapseID: row.text(11), id: row.text(12) ?? ids.id(of: entry),
+            notification: notification?.0, obstacle: obstacle)
+    }
+
+    /// The device that is registered with an address.
+    private func device(of address: Address, _ db: Database) throws -> (id: Int64, isInactive: Bool)? {
+        let found = try RawStatement(
+            db,
+            "SELECT device_id, time_deactivated IS NOT NULL FROM devices WHERE device_token = ? AND app = ?",
+            address.description, app)
+        return try found.step() ? (found.int(0), found.bool(1)) : nil
+    }
+
+    private mutating func leased(_ id: NotificationID, _ db: Database) throws -> LeasedNotification? {
+        if let known = notifications[id] { return known }
+        let row = try RawStatement(
+            db, "SELECT time_cancelled IS NOT NULL, payload FROM notifications WHERE notification_id = ?", id)
+        guard try row.step() else { return nil }
+        let notification = LeasedNotification(payload: row.bytes(1).map { Array($0) } ?? [], isCancelled: row.bool(0))
+        notifications[id] = notification
+        return notification
+    }
+}

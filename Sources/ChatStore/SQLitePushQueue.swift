@@ -1,0 +1,471 @@
+package import ChatDomain
+import GRDB
+import Logging
+import Synchronization
+
+/// The durable queue in the table `push_queue`.
+///
+/// Leases stand in memory, because one relay serves the file (``DatabaseLock``). Rows are read beside the writer, and
+/// written when something has become of them. `queue_state.settled_to` tells the next process where to begin.
+package final class SQLitePushQueue: PushQueue {
+    /// Rows that one look at the table goes through: some milliseconds.
+    private static let scanStep = 20_000
+    /// Rows that one transaction gives to another app.
+    private static let adoptionStep = 1000
+
+    private let database: SQLiteDatabase
+    private let outcomes: OutcomeCounter
+    private let settings: @Sendable () -> StoreSettings
+    let ids: PushIDs
+    private let index: Mutex<QueueIndex>
+    /// Devices of other programs' rows that were recognised and are noted with the next outcomes.
+    private let recognized = Mutex<[(entry: Int64, device: Int64)]>([])
+    /// What stands in `queue_state`. Of the writer alone.
+    private let settledTo: Atomic<Int64>
+    private let signals = Signals()
+
+    init(
+        database: SQLiteDatabase, outcomes: OutcomeCounter, settings: @escaping @Sendable () -> StoreSettings
+    ) throws {
+        self.database = database
+        self.outcomes = outcomes
+        self.settings = settings
+        let (ids, settledTo, highest) = try database.pool.read { db in
+            let settledTo = try Int64.fetchOne(db, sql: "SELECT settled_to FROM queue_state")
+            return (try PushIDs.load(db), settledTo ?? QueueIndex.ids.lowerBound, try Self.highest(db))
+        }
+        self.ids = ids
+        self.settledTo = Atomic(settledTo)
+        index = Mutex(QueueIndex(settledTo: settledTo, highest: highest ?? settledTo))
+    }
+
+    static func highest(_ db: Database) throws -> Int64? {
+        try Int64.fetchOne(
+            db.cachedStatement(sql: "SELECT max(message_id) FROM push_queue WHERE message_id <= ?"),
+            arguments: [QueueIndex.ids.upperBound])
+    }
+
+    // MARK: - Leases
+
+    package func lease(app: AppName, lanes: [PushLane], limit: Int) async throws(ChatError) -> LeasedPushes {
+        try await lookForWaiting(app)
+        var pushes: [QueuedPush] = []
+        for lane in lanes {
+            while pushes.count < limit,
+                let claim = index.withLock({ $0.claim(app, lane, limit: limit - pushes.count, at: .now) })
+            {
+                if claim.runs.isEmpty {
+                    pushes += claim.pushes
+                } else {
+                    pushes += try await read(claim, limit: limit - pushes.count, after: pushes)
+                }
+            }
+        }
+        return LeasedPushes(pushes, lanes: index.withLock { $0.lanes(app) })
+    }
+
+    /// - Parameter earlier: what was leased already, and goes back when the read fails.
+    private func read(
+        _ claim: QueueIndex.Claim, limit: Int, after earlier: [QueuedPush]
+    ) async throws(ChatError) -> [QueuedPush] {
+        let now = database.clock()
+        do throws(ChatError) {
+            let (read, found) = try await database.read { [ids] db in
+                var reader = QueueReader(app: claim.app, now: now, ids: ids)
+                var read: [(pushes: [QueuedPush], upTo: Int64?)] = []
+                var count = 0
+                for (run, excluded) in zip(claim.runs, claim.excluded) where count < limit {
+                    let (pushes, hasMore) = try reader.rows(
+                        in: run.range, excluding: excluded, limit: limit - count, db)
+                    let taken = pushes.prefix(limit - count)
+                    count += taken.count
+                    let isPart = hasMore || taken.count < pushes.count
+                    read.append((Array(taken), isPart ? taken.last?.entry ?? run.range.lowerBound - 1 : nil))
+                }
+                return (read, reader.recognized)
+            }
+            index.withLock { $0.finish(claim, read) }
+            if !found.isEmpty { recognized.withLock { $0 += found } }
+            return read.flatMap(\.pushes)
+        } catch {
+            index.withLock { index in
+                index.finish(claim, [])
+                for push in earlier { index.release(push.entry...push.entry, to: push.lane, app: claim.app) }
+            }
+            throw error
+        }
+    }
+
+    package func giveBack(_ entries: [ClosedRange<Int64>], lane: PushLane, app: AppName) {
+        guard !entries.isEmpty else { return }
+        index.withLock { index in
+            for range in entries { index.release(range, to: lane, app: app) }
+        }
+        signal()
+    }
+
+    // MARK: - What waits for its time
+
+    package func nextDue(app: AppName) async throws(ChatError) -> Timestamp? {
+        try await lookForWaiting(app)
+        return index.withLock { $0.nextWaiting(app) }
+    }
+
+    static let waitingSQL = """
+        SELECT message_id, not_before, unanswered, refused, bulk FROM push_queue
+        WHERE app = ? AND (attempts > 0) = ? AND state = 'pending' AND not_before IS NOT NULL
+            AND not_before BETWEEN ? AND ?
+        ORDER BY not_before
+        """
+    static let nextWaitingSQL = """
+        SELECT min(not_before) FROM push_queue
+        WHERE app = ? AND (attempts > 0) = ? AND state = 'pending' AND not_before IS NOT NULL AND not_before > ?
+        """
+
+    /// Takes up the pushes whose time has come, and those repeats that wait for longer than any repeat does.
+    private func lookForWaiting(_ app: AppName) async throws(ChatError) {
+        let now = database.clock()
+        guard index.withLock({ $0.mustLookForWaiting(app, at: now) }) else { return }
+        index.withLock { $0.willLookForWaiting(app) }
+        do throws(ChatError) {
+            let (due, next) = try await database.read { db in
+                let beyond = (now + PushLifeCycle.longestWait).milliseconds
+                var due = RunCollector()
+                var next: Int64?
+                for isRepeat in [0, 1] as [Int64] {
+                    try Self.collect(&due, app, isRepeat, Int64.min...now.milliseconds, db)
+                    if isRepeat == 1 { try Self.collect(&due, app, isRepeat, beyond + 1...Int64.max, db) }
+                    let later = try Int64.fetchOne(
+                        db.cachedStatement(sql: Self.nextWaitingSQL), arguments: [app.text, isRepeat, now.milliseconds])
+                    next = [next, later].compactMap { $0 }.min()
+                }
+                return (due.runs, next)
+            }
+            index.withLock { index in
+                for run in due { index.found(run.range, count: run.range.count, lane: run.lane, app: app) }
+                if let next { index.waits(until: Timestamp(milliseconds: next), app: app) }
+            }
+        } catch {
+            index.withLock { $0.mustLookForWaiting(app) }
+            throw error
+        }
+    }
+
+    private static func collect(
+        _ due: inout RunCollector, _ app: AppName, _ isRepeat: Int64, _ times: ClosedRange<Int64>, _ db: Database
+    ) throws {
+        let rows = try RawStatement(db, waitingSQL, app.text, isRepeat, times.lowerBound, times.upperBound)
+        while try rows.step() {
+            let history = PushHistory(unanswered: Int(rows.int(2)), refused: Int(rows.int(3)))
+            due.add(rows.int(0), PushLane(history, isBulk: rows.bool(4)), app)
+        }
+    }
+
+    // MARK: - Outcomes
+
+    package func settle(_ settlements: [Settlement], app: AppName) async throws(ChatError) -> [SettledPushes] {
+        guard !settlements.isEmpty else { return [] }
+        let noted = recognized.withLock { recognized in
+            defer { recognized = [] }
+            return recognized
+        }
+        // Of before: what is settled now may lie below with the next.
+        let mark = index.withLock { $0.settledTo }
+        do throws(ChatError) {
+            let (settled, endings) = try await database.writer.perform(.upkeep) { [self] db in
+                var writer = OutcomeWriter(app: app, now: database.clock(), db)
+                let settled = try settlements.map { try writer.write($0) }
+                try writer.finish(recognized: noted)
+                try write(mark: mark, db)
+                return (settled, writer.endings)
+            }
+            outcomes.add(endings)
+            release(settlements, app)
+            return settled
+        } catch {
+            recognized.withLock { $0 += noted }
+            throw error
+        }
+    }
+
+    private func write(mark: Int64, _ db: Database) throws {
+        guard mark > settledTo.load(ordering: .relaxed) else { return }
+        try RawStatement(db, "UPDATE queue_state SET settled_to = ? WHERE settled_to < ?", mark, mark).run()
+        settledTo.store(mark, ordering: .relaxed)
+    }
+
+    private func release(_ settlements: [Settlement], _ app: AppName) {
+        let isDue = index.withLock { index in
+            var isDue = false
+            for settlement in settlements {
+                var lane: PushLane?
+                switch settlement.transition.result {
+                case .due(let next, _):
+                    lane = next
+                    isDue = true
+                case .waiting(let time, _):
+                    index.waits(until: time, app: app)
+                case .sent, .failed, .expired, .cancelled: break
+                }
+                index.release(settlement.entries, to: lane, app: app)
+            }
+            return isDue
+        }
+        if isDue { signal() }
+    }
+
+    // MARK: - Pushes come
+
+    package func announceArrivals(to signal: AsyncStream<Void>.Continuation) { signals.add(signal) }
+
+    /// Tells everyone who waits for pushes that there may be some.
+    func signal() { signals.send() }
+
+    /// Rows of a commit of ours, in the order of their numbers. On the writer's thread, right after the commit.
+    func inserted(_ rows: [InsertedPushes]) {
+        guard !rows.isEmpty else { return }
+        index.withLock { index in
+            for rows in rows {
+                index.inserted(rows, at: .now)
+            }
+        }
+        signal()
+    }
+
+    /// Rows were inserted that wait for their time.
+    func insertedWaiting(_ range: ClosedRange<Int64>, until time: Timestamp, apps: [AppName]) {
+        index.withLock { index in
+            index.reaches(range.upperBound)
+            for app in apps { index.waits(until: time, app: app) }
+        }
+        signal()
+    }
+
+    // MARK: - The table's other writers
+
+    /// Looks at rows that other programs may have inserted, and at those of before the start.
+    /// - Parameter limit: looks.
+    /// - Returns: whether something due was found.
+    @discardableResult
+    func scan(limit: Int = .max) async throws(ChatError) -> Bool {
+        let highest = try await database.read { db in try Self.highest(db) }
+        index.withLock { index in
+            if let highest { index.reaches(highest) }
+            index.mustLookForWaiting(nil)
+        }
+        var (found, looks) = (false, 0)
+        while looks < limit, let range = index.withLock({ $0.unscanned.ranges.first }) {
+            looks += 1
+            let end = try await look(range)
+            index.withLock { $0.scanned(range.lowerBound...end.upTo) }
+            found = found || end.found
+        }
+        return found
+    }
+
+    static let scanSQL = """
+        SELECT message_id, app, unanswered, refused, bulk FROM push_queue
+        WHERE message_id BETWEEN ? AND ? AND state = 'pending' AND not_before IS NULL ORDER BY message_id
+        """
+
+    /// Takes up the due rows of the first ``scanStep`` of a range.
+    private func look(_ range: ClosedRange<Int64>) async throws(ChatError) -> (upTo: Int64, found: Bool) {
+        let app = settings().defaultApp
+        let (due, strays, upTo) = try await database.read { db in
+            let boundary = try Int64.fetchOne(
+                db.cachedStatement(
+                    sql: """
+                        SELECT message_id FROM push_queue WHERE message_id BETWEEN ? AND ?
+                        ORDER BY message_id LIMIT 1 OFFSET ?
+                        """), arguments: [range.lowerBound, range.upperBound, Self.scanStep - 1])
+            let upTo = boundary ?? range.upperBound
+            var due = RunCollector()
+            var strays: [Int64] = []
+            var (name, text) = (AppName(""), "")
+            let rows = try RawStatement(db, Self.scanSQL, range.lowerBound, upTo)
+            while try rows.step() {
+                let history = PushHistory(unanswered: Int(rows.int(2)), refused: Int(rows.int(3)))
+                if rows.text(1) != text {
+                    text = rows.text(1) ?? ""
+                    name = AppName(text)
+                }
+                let isStray = app != .default && name == .default
+                if isStray { strays.append(rows.int(0)) }
+                due.add(rows.int(0), PushLane(history, isBulk: rows.bool(4)), isStray ? app : name)
+            }
+            return (due.runs, strays, upTo)
+        }
+        if !strays.isEmpty { try await adopt(strays, app) }
+        index.withLock { index in
+            for run in due { index.found(run.range, count: run.range.count, lane: run.lane, app: run.app) }
+        }
+        return (upTo, !due.isEmpty)
+    }
+
+    /// Gives rows of the app named `default`, which is what an insert that names no app gets, to the default app of a
+    /// configuration that calls it otherwise.
+    private func adopt(_ entries: [Int64], _ app: AppName) async throws(ChatError) {
+        let list = JSONValue.array(entries.map { .number($0) }).description
+        try await database.writer.perform(.upkeep) { db in
+            try db.cachedStatement(
+                sql: """
+                    UPDATE push_queue SET app = ? WHERE app = 'default' AND state = 'pending'
+                        AND message_id IN (SELECT value FROM json_each(?))
+                    """
+            ).execute(arguments: [app.text, list])
+        }
+    }
+
+    /// The same for those that wait for their time.
+    func adoptWaiting() async throws(ChatError) {
+        let app = settings().defaultApp
+        guard app != .default else { return }
+        var count = Self.adoptionStep
+        while count == Self.adoptionStep {
+            count = try await database.writer.perform(.upkeep) { db in
+                try db.cachedStatement(
+                    sql: """
+                        UPDATE push_queue SET app = ? WHERE message_id IN (
+                            SELECT message_id FROM push_queue
+                            WHERE app = 'default' AND state = 'pending' AND not_before IS NOT NULL LIMIT ?)
+                        """
+                ).execute(arguments: [app.text, Self.adoptionStep])
+                return db.changesCount
+            }
+        }
+    }
+
+    /// Looks for rows below all that was looked at, which another program made pending again, or inserted with a number of
+    /// its own choice: so many rows at a time.
+    /// - Parameter position: from which number on; nil at the end.
+    func sweep(from position: Int64) async throws(ChatError) -> (next: Int64?, found: Bool) {
+        let end = index.withLock { $0.highest }
+        guard position <= end else { return (nil, false) }
+        let look = try await look(position...end)
+        return (look.upTo < end ? look.upTo + 1 : nil, look.found)
+    }
+
+    /// Puts right rows with numbers that leave no room for the next: those above get new ones, those below fail.
+    func repairNumbers() async throws(ChatError) {
+        let (low, high) = (QueueIndex.ids.lowerBound, QueueIndex.ids.upperBound)
+        let isNeeded = try await database.read { db in
+            try Bool.fetchOne(
+                db.cachedStatement(
+                    sql: """
+                        SELECT EXISTS (SELECT 1 FROM push_queue WHERE message_id > ?1)
+                            OR EXISTS (SELECT 1 FROM push_queue WHERE message_id < ?2 AND state = 'pending')
+                        """), arguments: [high, low]) ?? false
+        }
+        guard isNeeded else { return }
+        let moved = try await database.writer.perform(.upkeep) { [self] db in
+            let rows = try Int64.fetchAll(
+                db, sql: "SELECT message_id FROM push_queue WHERE message_id > ? ORDER BY message_id LIMIT 1000",
+                arguments: [high])
+            var next = try max(Self.highest(db) ?? 0, 0)
+            for row in rows {
+                next += 1
+                try db.cachedStatement(sql: "UPDATE push_queue SET message_id = ? WHERE message_id = ?")
+                    .execute(arguments: [next, row])
+            }
+            try db.execute(
+                sql: "UPDATE sqlite_sequence SET seq = ? WHERE name = 'push_queue' AND seq > ?", arguments: [next, high])
+            try db.execute(
+                sql: """
+                    UPDATE push_queue SET state = 'failed', reason = 'InvalidMessageID', time_settled = ?
+                    WHERE message_id < ? AND state = 'pending'
+                    """, arguments: [database.clock().sqlText, low])
+            return rows.count
+        }
+        database.logger.warning(
+            "pushes had a message_id that leaves no room for the next, and have been given another or failed",
+            metadata: ["renumbered": "\(moved)"])
+    }
+
+    // MARK: - Figures
+
+    /// What of a range is with a gateway, in order.
+    func inFlight(in range: ClosedRange<Int64>) -> [ClosedRange<Int64>] { index.withLock { $0.inFlight(in: range) } }
+
+    /// Apps with due pushes.
+    var dueApps: Set<AppName> { index.withLock { index in Set(index.apps.filter { index.dueCount($0) > 0 }) } }
+
+    static let delayedSQL = """
+        SELECT count(*) FROM push_queue WHERE app = ? AND state = 'pending' AND not_before IS NOT NULL
+        """
+    static let nextAppSQL = """
+        SELECT min(app) FROM push_queue WHERE state = 'pending' AND not_before IS NOT NULL AND app > ?
+        """
+
+    func depths() async throws(ChatError) -> [QueueDepth] {
+        let parts = index.withLock { index in
+            index.apps.map { app in
+                (
+                    depth: QueueDepth(app: app, due: index.dueCount(app), written: index.inFlightCount(app)),
+                    first: index.firstRuns(app)
+                )
+            }
+        }
+        let now = database.clock().milliseconds
+        return try await database.read { db in
+            var depths = Dictionary(uniqueKeysWithValues: parts.map { ($0.depth.app, $0.depth) })
+            for (depth, runs) in parts {
+                depths[depth.app]?.oldest = try runs.compactMap { try Self.oldest(in: $0, depth.app, db) }.min()
+            }
+            var last = ""
+            while let app = try String.fetchOne(db.cachedStatement(sql: Self.nextAppSQL), arguments: [last]) {
+                last = app
+                let delayed =
+                    try Int.fetchOne(
+                        db.cachedStatement(sql: Self.delayedSQL + " AND not_before > ?"), arguments: [app, now]) ?? 0
+                depths[AppName(app), default: QueueDepth(app: AppName(app))].delayed = delayed
+            }
+            return depths.values.filter { $0.due + $0.delayed + $0.written > 0 }.sorted { $0.app < $1.app }
+        }
+    }
+
+    private static func oldest(in range: ClosedRange<Int64>, _ app: AppName, _ db: Database) throws -> Timestamp? {
+        try String.fetchOne(
+            db.cachedStatement(
+                sql: """
+                    SELECT time_queued FROM push_queue
+                    WHERE message_id BETWEEN ? AND ? AND app = ? AND state = 'pending' ORDER BY message_id LIMIT 1
+                    """), arguments: [range.lowerBound, range.upperBound, app.text]
+        ).flatMap(Timestamp.init(sqlText:))
+    }
+}
+
+/// Rows that a commit of ours inserted, with consecutive numbers.
+struct InsertedPushes: Sendable {
+    var range: ClosedRange<Int64>
+    /// How many of them are the app's; nil: all.
+    var count: Int?
+    let lane: PushLane
+    let app: AppName
+    /// Their content, all of them or none.
+    var pushes: [QueuedPush] = []
+}
+
+/// Those who wait for pushes.
+final class Signals: Sendable {
+    private struct State {
+        var continuations: [Int: AsyncStream<Void>.Continuation] = [:]
+        var next = 0
+    }
+
+    private let state = Mutex(State())
+
+    func add(_ continuation: AsyncStream<Void>.Continuation) {
+        let number = state.withLock { state in
+            state.next += 1
+            state.continuations[state.next] = continuation
+            return state.next
+        }
+        continuation.onTermination = { [weak self] _ in
+            self?.state.withLock { $0.continuations[number] = nil }
+        }
+    }
+
+    func send() {
+        for continuation in state.withLock({ Array($0.continuations.values) }) { continuation.yield() }
+    }
+}

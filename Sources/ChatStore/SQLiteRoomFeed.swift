@@ -1,0 +1,118 @@
+package import ChatDomain
+import GRDB
+import Synchronization
+
+/// What happens in rooms: messages from the SQLite file, and for one listener what has changed, which the other stores note
+/// here. Notes cost nothing while nobody listens.
+package final class SQLiteRoomFeed: RoomFeed {
+    /// Rooms or members that are told apart until they are taken; with more it is anything, anywhere.
+    private static let mostNoted = 10_000
+
+    private struct State {
+        var changes = RoomChanges()
+        var listener: AsyncStream<Void>.Continuation?
+    }
+
+    private let database: SQLiteDatabase
+    private let activity: MemberActivity
+    private let state = Mutex(State())
+
+    init(database: SQLiteDatabase, activity: MemberActivity) {
+        self.database = database
+        self.activity = activity
+    }
+
+    // MARK: - Reading
+
+    package func place(of member: MemberID) async throws(ChatError) -> RoomPlace {
+        try await database.read { db in
+            let row = try Row.fetchOne(
+                db.cachedStatement(
+                    sql: """
+                        SELECT u.secret_code, u.history_from,
+                            (SELECT max(m.message_id) FROM messages m WHERE m.secret_code = u.secret_code)
+                        FROM active_users u WHERE u.udid = ?
+                        """), arguments: [member.text])
+            guard let row else { throw ChatError.notJoined() }
+            return RoomPlace(
+                code: SecretCode(stored: row[0]), historyFrom: row[1], last: row[2] as Int64? ?? 0)
+        }
+    }
+
+    package func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message] {
+        try await database.read { db in try Self.messages(in: room, after: after, limit: limit, db) }
+    }
+
+    /// Those after an id, in order.
+    static func messages(
+        in room: SecretCode, after: MessageID, limit: Int, _ db: Database
+    ) throws -> [Message] {
+        try Row.fetchAll(
+            db.cachedStatement(
+                sql: """
+                    SELECT message_id, udid, nickname, text, time_sent FROM messages
+                    WHERE secret_code = ? AND message_id > ? ORDER BY message_id LIMIT ?
+                    """), arguments: [room.text, after, limit]
+        ).map { row in
+            Message(
+                id: row[0], sender: MemberID(stored: row[1]), nickname: row[2], text: row[3], sentAt: row.time(4))
+        }
+    }
+
+    package func memberCount(of room: SecretCode) async throws(ChatError) -> Int {
+        try await database.read { db in
+            try Int.fetchOne(
+                db.cachedStatement(sql: "SELECT count(*) FROM active_users WHERE secret_code = ?"),
+                arguments: [room.text]) ?? 0
+        }
+    }
+
+    package func handedOut(_ message: MessageID, to member: MemberID) {
+        activity.fetched(message, by: member)
+    }
+
+    // MARK: - Changes
+
+    package func roomChanges() -> AsyncStream<Void> {
+        let (signals, listener) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+        state.withLock { $0.listener = listener }
+        return signals
+    }
+
+    package func takeRoomChanges() -> RoomChanges {
+        state.withLock { state in
+            defer { state.changes = RoomChanges() }
+            return state.changes
+        }
+    }
+
+    func noteMessage(in room: SecretCode) {
+        note { $0.messages.insert(room) }
+    }
+
+    /// The member has entered or left these rooms.
+    func noteMembership(of member: MemberID, _ rooms: [SecretCode]) {
+        note { changes in
+            changes.members.insert(member)
+            changes.memberships.formUnion(rooms)
+        }
+    }
+
+    /// Another process has written something.
+    func noteUnknown() {
+        note { $0.isUnknown = true }
+    }
+
+    private func note(_ change: (inout RoomChanges) -> Void) {
+        let listener = state.withLock { state -> AsyncStream<Void>.Continuation? in
+            guard let listener = state.listener else { return nil }
+            change(&state.changes)
+            if max(state.changes.messages.count, state.changes.members.count) > Self.mostNoted {
+                state.changes = RoomChanges()
+                state.changes.isUnknown = true
+            }
+            return listener
+        }
+        listener?.yield()
+    }
+}

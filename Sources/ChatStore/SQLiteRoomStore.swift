@@ -1,0 +1,249 @@
+package import ChatDomain
+import GRDB
+
+/// Members, rooms and messages: the tables `active_users` and `messages`.
+package final class SQLiteRoomStore: RoomStore {
+    private let database: SQLiteDatabase
+    private let queue: SQLitePushQueue
+    private let feed: SQLiteRoomFeed
+    private let activity: MemberActivity
+    private let jobs: BackgroundJobs
+    private let settings: @Sendable () -> StoreSettings
+
+    init(
+        database: SQLiteDatabase, queue: SQLitePushQueue, feed: SQLiteRoomFeed, activity: MemberActivity,
+        jobs: BackgroundJobs, settings: @escaping @Sendable () -> StoreSettings
+    ) {
+        self.database = database
+        self.queue = queue
+        self.feed = feed
+        self.activity = activity
+        self.jobs = jobs
+        self.settings = settings
+    }
+
+    package func join(_ request: JoinRequest) async throws(ChatError) {
+        let changed = try await database.writer.perform { [database] db -> [SecretCode] in
+            let now = database.clock().sqlText
+            try Self.requireRoom(in: request.code, for: request.member, db)
+            let token = try Self.register(
+                request.token, of: request.member, app: request.app, user: request.user, now: now, db)
+            let client = request.client
+            // The same room again: the member stays who it is, with its place and its history.
+            try db.cachedStatement(
+                sql: """
+                    UPDATE active_users SET device_token = ?, nickname = ?, ip_address = ?, app_version = ?,
+                        os_version = ?, device_model = ?, time_updated = ?
+                    WHERE udid = ? AND secret_code = ? AND app = ?
+                    """
+            ).execute(arguments: [
+                token, request.nickname.text, client.address, client.appVersion, client.osVersion, client.deviceModel,
+                now, request.member.text, request.code.text, request.app.text,
+            ])
+            guard db.changesCount == 0 else { return [] }
+            let earlier = try Self.remove(request.member, db)
+            try db.cachedStatement(
+                sql: """
+                    INSERT INTO active_users (udid, device_token, nickname, secret_code, ip_address, app, app_version,
+                        os_version, device_model, time_joined, time_updated, history_from)
+                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(message_id), 0) FROM messages))
+                    """
+            ).execute(arguments: [
+                request.member.text, token, request.nickname.text, request.code.text, client.address,
+                request.app.text, client.appVersion, client.osVersion, client.deviceModel, now, now,
+            ])
+            return [request.code] + (earlier.map { [$0] } ?? [])
+        }
+        if !changed.isEmpty { feed.noteMembership(of: request.member, changed) }
+    }
+
+    package func leave(_ member: MemberID) async throws(ChatError) -> Bool {
+        let room = try await database.writer.perform { db in try Self.remove(member, db) }
+        if let room { feed.noteMembership(of: member, [room]) }
+        return room != nil
+    }
+
+    /// - Returns: the room that it was in.
+    private static func remove(_ member: MemberID, _ db: Database) throws -> SecretCode? {
+        try String.fetchOne(
+            db.cachedStatement(sql: "DELETE FROM active_users WHERE udid = ? RETURNING secret_code"),
+            arguments: [member.text]
+        ).map(SecretCode.init(stored:))
+    }
+
+    package func update(
+        _ member: MemberID, token: DeviceToken, client: ClientInfo, user: UserReference?
+    ) async throws(ChatError) {
+        try await database.writer.perform { [database] db in
+            let now = database.clock().sqlText
+            let app = try String.fetchOne(
+                db.cachedStatement(sql: "SELECT app FROM active_users WHERE udid = ?"), arguments: [member.text])
+            guard let app else { throw ChatError.notJoined() }
+            let text = try Self.register(token, of: member, app: AppName(app), user: user, now: now, db)
+            try db.cachedStatement(
+                sql: """
+                    UPDATE active_users SET device_token = ?, ip_address = coalesce(?, ip_address),
+                        app_version = coalesce(?, app_version), os_version = coalesce(?, os_version),
+                        device_model = coalesce(?, device_model), time_updated = ?
+                    WHERE udid = ?
+                    """
+            ).execute(arguments: [
+                text, client.address, client.appVersion, client.osVersion, client.deviceModel, now, member.text,
+            ])
+        }
+    }
+
+    package func post(_ request: PostRequest) async throws(ChatError) -> PostReceipt {
+        let posted = try await database.writer.perform { [self] db in
+            try insert(request, db)
+        } committed: { [self] posted in
+            // The gateway waits for nothing else.
+            queue.inserted(posted.pushes)
+        }
+        if !posted.receipt.isRepeat {
+            feed.noteMessage(in: posted.room)
+            activity.wrote(request.member, at: posted.time, from: request.client.address)
+        }
+        if posted.hasMore { jobs.start(.message(posted.receipt.message)) }
+        return posted.receipt
+    }
+
+    package func messages(
+        for member: MemberID, since: MessageID?, limit: Int
+    ) async throws(ChatError) -> MessagePage {
+        let page = try await database.read { db in
+            let room = try Row.fetchOne(
+                db.cachedStatement(sql: "SELECT secret_code, history_from FROM active_users WHERE udid = ?"),
+                arguments: [member.text])
+            guard let room else { throw ChatError.notJoined() }
+            let since = since ?? room[1]
+            let messages = try SQLiteRoomFeed.messages(
+                in: SecretCode(stored: room[0]), after: since, limit: limit, db)
+            return MessagePage(messages: messages, next: messages.last?.id ?? since)
+        }
+        if let last = page.messages.last { activity.fetched(last.id, by: member) }
+        return page
+    }
+
+    package func ping() async throws(ChatError) {
+        _ = try await database.read { db in try Int.fetchOne(db, sql: "SELECT count(*) FROM sqlite_schema") }
+    }
+
+    /// Members of one room: each message costs as many pushes, and anyone can invent members.
+    package static let largestRoom = 100_000
+
+    private static func requireRoom(in code: SecretCode, for member: MemberID, _ db: Database) throws {
+        // Who is in already, the usual case, is not worth counting the others for.
+        let isIn = try Bool.fetchOne(
+            db.cachedStatement(sql: "SELECT 1 FROM active_users WHERE udid = ? AND secret_code = ?"),
+            arguments: [member.text, code.text])
+        if isIn == true { return }
+        let last = try Int64.fetchOne(
+            db.cachedStatement(
+                sql: "SELECT member_id FROM active_users WHERE secret_code = ? ORDER BY member_id LIMIT 1 OFFSET ?"),
+            arguments: [code.text, largestRoom - 1])
+        guard last == nil else {
+            throw ChatError.invalid("code", "this room has \(largestRoom) members and takes no more")
+        }
+    }
+
+    /// Registers a device for its member and says what `device_token` is to hold.
+    ///
+    /// A token is one installed app, and that has one user: other members who had it (the app's earlier user, or its
+    /// earlier udid) keep their room and lose the token.
+    private static func register(
+        _ token: DeviceToken?, of member: MemberID, app: AppName, user: UserReference?, now: String, _ db: Database
+    ) throws -> String {
+        guard let text = token?.description else { return "0" }
+        try db.cachedStatement(
+            sql: """
+                UPDATE active_users SET device_token = '0'
+                WHERE device_token = ? AND app = ? AND device_token <> '0' AND udid <> ?
+                """
+        ).execute(arguments: [text, app.text, member.text])
+        try SQLiteDeviceStore.setRegistered(text, app: app, now: now, db)
+        if let user {
+            try db.cachedStatement(
+                sql: """
+                    UPDATE devices SET user_reference = ?1
+                    WHERE device_token = ?2 AND app = ?3 AND user_reference IS NOT ?1
+                    """
+            ).execute(arguments: [user.text, text, app.text])
+        }
+        return text
+    }
+
+    // MARK: - Posting
+
+    private struct Posted: Sendable {
+        let receipt: PostReceipt
+        let room: SecretCode
+        let time: Timestamp
+        var pushes: [InsertedPushes] = []
+        /// Members are left for later steps.
+        var hasMore = false
+    }
+
+    /// The message, and pushes for the members of a small room.
+    private func insert(_ request: PostRequest, _ db: Database) throws -> Posted {
+        let now = database.clock()
+        if let earlier = try Self.earlier(request, db) {
+            return Posted(receipt: earlier.receipt, room: earlier.room, time: now)
+        }
+        guard let room = try PostRoom(of: request.member, db) else { throw ChatError.notJoined() }
+        let settings = settings()
+        func payload(_ app: String, _ message: MessageID) throws -> String {
+            try settings.format(AppName(app)).payload(
+                of: ChatAlert(
+                    nickname: Nickname(stored: room.nickname), text: request.text, code: SecretCode(stored: room.code),
+                    message: message))
+        }
+        // What cannot be made is the request's error, and not one that is met again and again behind the answer.
+        if !room.isSmall { _ = try payload(room.app, Int64.max) }
+        let lastMember = try room.isSmall ? nil : Self.lastMember(of: room.code, db)
+        try RawStatement(
+            db,
+            """
+            INSERT INTO messages (secret_code, udid, nickname, text, ip_address, time_sent, idempotency_key,
+                fanout_after, fanout_until)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+            """, room.code, request.member.text, room.nickname, request.text.text, request.client.address, now.sqlText,
+            request.idempotencyKey, lastMember == nil ? nil : Int64(0), lastMember
+        ).run()
+        let message = db.lastInsertedRowID
+        let pushes = try room.insertPushes(
+            of: message, now: now, expires: settings.expiration.map { (now + $0).seconds }, ids: queue.ids,
+            payload: { try payload($0, message) }, db)
+        let receipt = PostReceipt(
+            message: message, isRepeat: false, queued: pushes.reduce(0) { $0 + $1.range.count })
+        return Posted(
+            receipt: receipt, room: SecretCode(stored: room.code), time: now, pushes: pushes, hasMore: !room.isSmall)
+    }
+
+    private static func lastMember(of code: String, _ db: Database) throws -> Int64? {
+        try Int64.fetchOne(
+            db.cachedStatement(sql: "SELECT max(member_id) FROM active_users WHERE secret_code = ?"), arguments: [code])
+    }
+
+    /// What a request with the same key was answered.
+    private static func earlier(
+        _ request: PostRequest, _ db: Database
+    ) throws -> (receipt: PostReceipt, room: SecretCode)? {
+        guard let key = request.idempotencyKey else { return nil }
+        let code = try String.fetchOne(
+            db.cachedStatement(sql: "SELECT secret_code FROM active_users WHERE udid = ?"),
+            arguments: [request.member.text])
+        guard let code else { throw ChatError.notJoined() }
+        let earlier = try Row.fetchOne(
+            db.cachedStatement(
+                sql: "SELECT message_id, text, secret_code FROM messages WHERE udid = ? AND idempotency_key = ?"),
+            arguments: [request.member.text, key])
+        guard let earlier else { return nil }
+        guard earlier[1] as String == request.text.text, earlier[2] as String == code else {
+            throw ChatError(
+                .idempotencyConflict, "Idempotency-Key was used before, for another text or room",
+                field: "Idempotency-Key")
+        }
+        return (PostReceipt(message: earlier[0], isRepeat: true, queued: 0), SecretCode(stored: code))
+    }
+}

@@ -1,0 +1,52 @@
+package import ChatDomain
+package import Logging
+
+/// Every store over one SQLite file: made and connected here, and nowhere else.
+package struct SQLiteStores: Sendable {
+    package let database: SQLiteDatabase
+    package let rooms: SQLiteRoomStore
+    package let feed: SQLiteRoomFeed
+    package let records: SQLiteRoomRecords
+    package let devices: SQLiteDeviceStore
+    package let notifications: SQLiteNotificationStore
+    package let queue: SQLitePushQueue
+    package let feedback: SQLiteFeedbackStore
+    package let providerTokens: SQLiteProviderTokenStore
+    package let figures: SQLiteFigures
+    package let upkeep: SQLiteUpkeep
+    let activity: MemberActivity
+    let jobs: BackgroundJobs
+
+    /// Opens or creates the file.
+    /// - Throws: ``DatabaseFile/Unusable``, or ``ChatError`` when the disk is in the way just now.
+    package init(
+        file: DatabaseFile, settings: @escaping @Sendable () -> StoreSettings,
+        clock: @escaping TimeSource = Timestamp.now, logger: Logger
+    ) throws {
+        database = try SQLiteDatabase(file: file, clock: clock, logger: logger)
+        let outcomes = OutcomeCounter(clock: clock)
+        queue = try SQLitePushQueue(database: database, outcomes: outcomes, settings: settings)
+        activity = MemberActivity(database: database)
+        jobs = BackgroundJobs(database: database, queue: queue, outcomes: outcomes, settings: settings)
+        feed = SQLiteRoomFeed(database: database, activity: activity)
+        rooms = SQLiteRoomStore(
+            database: database, queue: queue, feed: feed, activity: activity, jobs: jobs, settings: settings)
+        records = SQLiteRoomRecords(database: database, ids: queue.ids)
+        devices = SQLiteDeviceStore(database: database, outcomes: outcomes, ids: queue.ids)
+        notifications = SQLiteNotificationStore(database: database, queue: queue, jobs: jobs, settings: settings)
+        feedback = SQLiteFeedbackStore(database: database)
+        providerTokens = SQLiteProviderTokenStore(database: database)
+        figures = SQLiteFigures(database: database, queue: queue, outcomes: outcomes)
+        upkeep = SQLiteUpkeep(database: database, queue: queue, feed: feed, activity: activity, jobs: jobs)
+    }
+
+    /// Closes the connections, with everything in the one file. Calls after it fail.
+    package func close() throws { try database.close() }
+
+    /// As what lies above them knows them.
+    package var ports: Stores {
+        Stores(
+            rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,
+            feedback: feedback, providerTokens: providerTokens, figures: figures, upkeep: upkeep)
+    }
+}

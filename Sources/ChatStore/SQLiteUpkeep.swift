@@ -1,0 +1,240 @@
+package import ChatDomain
+import GRDB
+import Logging
+
+/// What the store does by itself: notices other processes' writes, takes up interrupted work, deletes by age.
+package final class SQLiteUpkeep: StoreUpkeep {
+    /// How often another process's commits are looked for: a row that a script inserts is noticed well within a second.
+    private static let watchInterval = Duration.milliseconds(400)
+    /// Rounds between looks that need no reason: some ten seconds.
+    private static let safetyRounds = 25
+    /// Rounds between the end of one sweep of the whole queue and the next, where other processes write: half a minute.
+    private static let sweepRounds = 75
+    /// Looks at rows of before the start that ``prepare()`` takes; the others follow behind.
+    private static let firstLooks = 2
+
+    private let database: SQLiteDatabase
+    private let queue: SQLitePushQueue
+    private let feed: SQLiteRoomFeed
+    private let activity: MemberActivity
+    private let jobs: BackgroundJobs
+
+    init(
+        database: SQLiteDatabase, queue: SQLitePushQueue, feed: SQLiteRoomFeed, activity: MemberActivity,
+        jobs: BackgroundJobs
+    ) {
+        self.database = database
+        self.queue = queue
+        self.feed = feed
+        self.activity = activity
+        self.jobs = jobs
+    }
+
+    package func prepare() async throws(ChatError) -> StoreBacklog {
+        try await queue.repairNumbers()
+        try await queue.adoptWaiting()
+        try await queue.scan(limit: Self.firstLooks)
+        return StoreBacklog(apps: queue.dueApps)
+    }
+
+    package func watch() async {
+        await withTaskGroup(of: Void.self) { group in
+            group.addTask { await self.activity.record() }
+            group.addTask { await self.watchOthers() }
+        }
+    }
+
+    /// `PRAGMA data_version` on the writing connection changes with every commit but our own, and costs microseconds.
+    private func watchOthers() async {
+        var watch = Watch()
+        while !Task.isCancelled {
+            let version = try? await database.pool.writeWithoutTransaction { db in
+                try Int64.fetchOne(db, sql: "PRAGMA data_version")
+            }
+            do throws(ChatError) {
+                if let version, watch.isNew(version) {
+                    try await queue.repairNumbers()
+                    try await queue.adoptWaiting()
+                    try await queue.scan()
+                    watch.saw(version)
+                    queue.signal()
+                    feed.noteUnknown()
+                }
+                if let position = watch.sweep {
+                    let (next, found) = try await queue.sweep(from: position)
+                    watch.swept(to: next)
+                    if found { queue.signal() }
+                }
+                if watch.round.isMultiple(of: Self.safetyRounds) {
+                    try await queue.scan()
+                    queue.signal()
+                    try await jobs.resume()
+                }
+            } catch  where !Task.isCancelled {
+                database.logger.warning("the queue could not be looked through", metadata: ["error": "\(error)"])
+            } catch {}
+            watch.round += 1
+            watch.beginSweep()
+            try? await Task.sleep(for: Self.watchInterval)
+        }
+    }
+
+    /// What has been looked at.
+    private struct Watch {
+        var round = 0
+        private var seen: Int64 = 0
+        /// From where on the sweep goes on; nil while none is wanted.
+        private var position: Int64? = QueueIndex.ids.lowerBound
+        private var isSweepWanted = false
+        private var nextSweep = 0
+
+        func isNew(_ version: Int64) -> Bool { version != seen }
+
+        mutating func saw(_ version: Int64) {
+            seen = version
+            isSweepWanted = true
+        }
+
+        var sweep: Int64? { position }
+
+        mutating func swept(to next: Int64?) {
+            position = next
+            if next == nil { nextSweep = round + SQLiteUpkeep.sweepRounds }
+        }
+
+        /// Begins a sweep where one is wanted and it is time.
+        mutating func beginSweep() {
+            guard position == nil, isSweepWanted, round >= nextSweep else { return }
+            isSweepWanted = false
+            position = QueueIndex.ids.lowerBound
+        }
+    }
+
+    // MARK: - Retention
+
+    /// Rows that one transaction deletes: few, so that a request never waits long behind it.
+    private static let retentionStep = 500
+    /// The oldest rows, of which those of a wrong clock or with work left may stay in the way.
+    private static let retentionWindow = 2000
+    /// Messages that one transaction deletes: each may have a large room's pushes, which then forget it.
+    private static let messageStep = 10
+
+    /// Deletes messages older than `messages`, pushes and feedback that were settled longer ago than `queue`, and
+    /// notifications older than that of which no push is left. What is not settled stays, however old.
+    package func applyRetention(messages: Duration, queue: Duration) async throws(ChatError) -> RetentionResult {
+        let now = database.clock()
+        let oldest = (now - messages).sqlText
+        let settled = (now - queue).sqlText
+        var result = RetentionResult()
+        result.pushes = try await deletePushes(settledBefore: settled)
+        // Ids grow with time, so the oldest stand first and no index on the time is needed.
+        result.messages = try await deleteInSteps(
+            of: Self.messageStep,
+            """
+            DELETE FROM messages WHERE message_id IN (
+                SELECT message_id FROM (SELECT * FROM messages ORDER BY message_id LIMIT \(Self.retentionWindow))
+                WHERE fanout_after IS NULL AND time_sent < ?2 LIMIT ?1)
+            """, before: oldest)
+        result.feedback = try await deleteInSteps(
+            of: Self.retentionStep,
+            """
+            DELETE FROM feedback WHERE feedback_id IN (
+                SELECT feedback_id FROM (SELECT * FROM feedback ORDER BY feedback_id LIMIT \(Self.retentionWindow))
+                WHERE result IS NOT NULL AND time_received < ?2 LIMIT ?1)
+            """, before: settled)
+        result.notifications = try await deleteNotifications(before: settled)
+        return result
+    }
+
+    /// Rows that one look goes through.
+    private static let pushWindow = 5000
+
+    static let windowSQL = """
+        SELECT max(message_id), min(time_queued), count(*) FROM (
+            SELECT message_id, time_queued FROM push_queue WHERE message_id > ? ORDER BY message_id LIMIT \(pushWindow))
+        """
+
+    /// Numbers grow with time: it ends where everything was queued too late to be old. What is not settled, or was settled
+    /// late, stays in the way and is passed. Looks beside the writer, which deletes a window's rows in small steps.
+    private func deletePushes(settledBefore time: String) async throws(ChatError) -> Int {
+        var (deleted, after) = (0, Int64.min)
+        while true {
+            let window = try await database.read { [after] db -> (upTo: Int64, isLast: Bool, old: [Int64])? in
+                let row = try Row.fetchOne(db.cachedStatement(sql: Self.windowSQL), arguments: [after])
+                guard let row, let upTo = row[0] as Int64? else { return nil }
+                let isYoung = (row[1] as String).utf8.lexicographicallyPrecedes(time.utf8) == false
+                let old = try Int64.fetchAll(
+                    db.cachedStatement(
+                        sql: """
+                            SELECT message_id FROM push_queue q
+                            WHERE message_id > ? AND message_id <= ? AND time_settled < ?
+                                -- What is there keeps a notification that is still being queued from going to a device
+                                -- twice.
+                                AND NOT EXISTS (SELECT 1 FROM notifications n
+                                    WHERE n.notification_id = q.notification AND n.work = 'queue')
+                            ORDER BY message_id
+                            """), arguments: [after, upTo, time])
+                return (upTo, isYoung || row[2] < Self.pushWindow, old)
+            }
+            guard let window else { return deleted }
+            for start in stride(from: 0, to: window.old.count, by: Self.retentionStep) {
+                let step = window.old[start..<min(start + Self.retentionStep, window.old.count)]
+                guard let first = step.first, let last = step.last else { continue }
+                deleted += try await database.writer.perform(durably: false, .upkeep) { db in
+                    try db.cachedStatement(
+                        sql: """
+                            DELETE FROM push_queue AS q WHERE message_id BETWEEN ? AND ? AND time_settled < ?
+                                AND NOT EXISTS (SELECT 1 FROM notifications n
+                                    WHERE n.notification_id = q.notification AND n.work = 'queue')
+                            """
+                    ).execute(arguments: [first, last, time])
+                    return db.changesCount
+                }
+            }
+            if window.isLast { return deleted }
+            after = window.upTo
+        }
+    }
+
+    /// Ids grow with time, so it ends at the first that is not old; of the old, those with pushes stay in the way and are
+    /// passed.
+    private func deleteNotifications(before time: String) async throws(ChatError) -> Int {
+        var (deleted, after): (Int, Int64) = (0, 0)
+        while true {
+            let (count, last) = try await database.writer.perform(.upkeep) { [after] db in
+                let candidates = try Row.fetchAll(
+                    db.cachedStatement(
+                        sql: """
+                            SELECT notification_id, time_created < ?,
+                                work IS NULL AND NOT EXISTS (
+                                    SELECT 1 FROM push_queue q
+                                    WHERE q.message_id BETWEEN n.first_push AND n.last_push
+                                        AND +q.notification = n.notification_id)
+                            FROM notifications n WHERE notification_id > ? ORDER BY notification_id LIMIT ?
+                            """), arguments: [time, after, Self.retentionStep])
+                let old = candidates.prefix { $0[1] }
+                let ended = old.filter { $0[2] }
+                for row in ended {
+                    try db.cachedStatement(sql: "DELETE FROM notifications WHERE notification_id = ?")
+                        .execute(arguments: [row[0] as Int64])
+                }
+                return (ended.count, old.count < Self.retentionStep ? nil : old.last?[0] as Int64?)
+            }
+            deleted += count
+            guard let last else { return deleted }
+            after = last
+        }
+    }
+
+    private func deleteInSteps(of step: Int, _ sql: String, before time: String) async throws(ChatError) -> Int {
+        var deleted = 0
+        while true {
+            let count = try await database.writer.perform(.upkeep) { db in
+                try db.cachedStatement(sql: sql).execute(arguments: [step, time])
+                return db.changesCount
+            }
+            deleted += count
+            if count < step { return deleted }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+import APNSGateway
+import ChatDomain
+import Foundation
+import Testing
+
+@Suite("What Apple's gateways require of the queue's rows")
+struct APNSFormatTests {
+    private static let http2 = APNSFormat(.http2, payloadLimit: 4096)
+    private static let binary = APNSFormat(.binary, payloadLimit: 2048)
+    private static let id = "7c0e1f0a-32e8-4f14-9d8b-0a4a3a2f6c11"
+    private static let token = String(repeating: "ab", count: 32)
+    private static let alert = #"{"aps":{"alert":"x"}}"#
+
+    /// A row as another program wrote it.
+    private static func row(
+        token: String = token, payload: String? = alert, isOurs: Bool = false, expiration: Int64? = nil,
+        priority: Int64? = nil, type: String? = nil, collapseID: String? = nil, id: String = id
+    ) -> QueuedPush {
+        QueuedPush(
+            entry: 7, address: Array(token.utf8).withUnsafeBytes { Address(stored: $0) },
+            payload: payload.map { Array($0.utf8) }, isOurs: isOurs, expiration: expiration, priority: priority,
+            type: type, collapseID: collapseID, id: id)
+    }
+
+    /// The reason with which a row is refused; nil for one that can go.
+    private static func reason(_ format: APNSFormat, _ row: QueuedPush) -> String? {
+        do throws(PushRefusal) {
+            _ = try format.push(row, identifier: 1)
+            return nil
+        } catch {
+            return error.reason
+        }
+    }
+
+    @Test("All that a row says goes into its push; only HTTP/2 has an id")
+    func whole() throws {
+        let row = Self.row(expiration: 1_780_000_000, priority: 5, type: "voip", collapseID: "score")
+        func push(id: String?) throws -> Push {
+            Push(
+                entry: 7, identifier: 42, address: .token(try DeviceToken(parsing: Self.token)),
+                payload: Array(Self.alert.utf8), expiration: 1_780_000_000, priority: 5, id: id, type: "voip",
+                collapseID: "score")
+        }
+        #expect(try Self.http2.push(row, identifier: 42) == push(id: Self.id))
+        #expect(try Self.binary.push(row, identifier: 42) == push(id: nil))
+    }
+
+    @Test("A priority that is none is not sent", arguments: [-1, 256, .max] as [Int64])
+    func priority(value: Int64) throws {
+        #expect(try Self.http2.push(Self.row(priority: value), identifier: 1).priority == nil)
+    }
+
+    @Test(
+        "The type is what the row says, else what the payload does",
+        arguments: [
+            (nil, #"{"aps":{"alert":"x"}}"#, "alert"), (nil, #"{"aps":{"content-available":1}}"#, "background"),
+            (nil, #"{"aps":{"content-available":1,"sound":"a"}}"#, "alert"), (nil, #"{"aps":{}}"#, "alert"),
+            ("voip", #"{"aps":{}}"#, "voip"), ("background", #"{"aps":{"alert":"x"}}"#, "background"),
+        ] as [(String?, String, String)])
+    func types(type: String?, payload: String, expected: String) throws {
+        let row = Self.row(payload: payload, type: type)
+        #expect(try Self.http2.push(row, identifier: 1).type == expected)
+        #expect(try Self.binary.push(row, identifier: 1).type == expected)
+    }
+
+    @Test("Payloads of the relay's own are not looked into, and show something")
+    func ours() throws {
+        let own = Self.row(payload: #"{"aps":{"content-available":1}}"#, isOurs: true)
+        #expect(try Self.http2.push(own, identifier: 1).type == "alert")
+        #expect(Self.reason(Self.http2, Self.row(payload: "[1]", isOurs: true)) == nil)
+        #expect(Self.reason(Self.http2, Self.row(payload: "", isOurs: true)) == "PayloadEmpty")
+        #expect(
+            Self.reason(Self.http2, Self.row(payload: String(repeating: "x", count: 4097), isOurs: true))
+                == "PayloadTooLarge")
+    }
+
+    @Test(
+        "What cannot stand in a header is refused, and means nothing to the binary protocol",
+        arguments: [
+            ("al\nert", nil, "InvalidPushType"), ("", nil, "InvalidPushType"), ("é", nil, "InvalidPushType"),
+            (String(repeating: "t", count: 65), nil, "InvalidPushType"), (String(repeating: "t", count: 64), nil, nil),
+            (nil, String(repeating: "c", count: 65), "BadCollapseId"), (nil, String(repeating: "c", count: 64), nil),
+            (nil, "naïve", "BadCollapseId"), (nil, " leading", "BadCollapseId"), (nil, "trailing ", "BadCollapseId"),
+            (nil, "", "BadCollapseId"), (nil, "a\u{7F}", "BadCollapseId"), (nil, "a\r\nb: c", "BadCollapseId"),
+            (nil, "score of today", nil),
+        ] as [(String?, String?, String?)])
+    func headerTexts(type: String?, collapseID: String?, reason: String?) throws {
+        let row = Self.row(type: type, collapseID: collapseID)
+        #expect(Self.reason(Self.http2, row) == reason)
+        #expect(Self.reason(Self.binary, row) == nil)
+        guard reason == nil else { return }
+        #expect(try Self.http2.push(row, identifier: 1).collapseID == collapseID)
+    }
+
+    @Test("An id that another program chose is kept, in lower case")
+    func givenID() throws {
+        #expect(try Self.http2.push(Self.row(id: Self.id), identifier: 1).id == Self.id)
+        #expect(try Self.http2.push(Self.row(id: Self.id.uppercased()), identifier: 1).id == Self.id)
+    }
+
+    @Test(
+        "An id that is no UUID is refused, and means nothing to the binary protocol",
+        arguments: [
+            "mine", "", id + "0", String(id.dropLast()), id.replacing("-", with: ""), "{\(id.dropFirst().dropLast())}",
+            id.replacing("7", with: "g"), id.replacing("-", with: "_"), "7c0e1f0a3-2e8-4f14-9d8b-0a4a3a2f6c11",
+            "7c0e1f0a-32e8-4f14-9d8b-0a4a3a2f6cé",
+        ])
+    func noID(id: String) throws {
+        #expect(UUID(uuidString: id) == nil)
+        #expect(Self.reason(Self.http2, Self.row(id: id)) == "BadMessageId")
+        #expect(try Self.binary.push(Self.row(id: id), identifier: 1).id == nil)
+    }
+
+    private static func payload(_ bytes: Int) -> String { #"{"a":"\#(String(repeating: "x", count: bytes - 8))"}"# }
+
+    @Test("The limit is the type's, and reasons are spelt as HTTP/2 spells them")
+    func limits() {
+        for (size, type, reason) in [
+            (4096, "alert", nil), (4097, "alert", "PayloadTooLarge"), (5120, "voip", nil), (5121, "voip", "PayloadTooLarge"),
+            (4096, nil, nil), (4097, nil, "PayloadTooLarge"),
+        ] as [(Int, String?, String?)] {
+            let row = Self.row(payload: Self.payload(size), type: type)
+            #expect(row.payload?.count == size)
+            #expect(Self.reason(Self.http2, row) == reason)
+        }
+        #expect(Self.reason(Self.http2, Self.row(payload: "", type: "alert")) == "PayloadEmpty")
+        #expect(Self.reason(Self.http2, Self.row(token: "none", payload: "{}")) == "BadDeviceToken")
+        #expect(Self.reason(Self.http2, Self.row(payload: "[1]")) == "InvalidJSON")
+    }
+
+    @Test("Apple's larger limit is that of HTTP/2, as long as no other limit is configured")
+    func configuredLimit() {
+        #expect(Self.http2.limit(of: "alert") == 4096)
+        #expect(Self.http2.limit(of: "voip") == 5120)
+        #expect(APNSFormat(.http2, payloadLimit: 1000).limit(of: "voip") == 1000)
+        #expect(Self.binary.limit(of: "alert") == 2048)
+        #expect(APNSFormat(.binary, payloadLimit: 4096).limit(of: "voip") == 4096)
+    }
+
+    @Test(
+        "A poisoned row is refused with the binary protocol's reason",
+        arguments: [
+            ("not a token", #"{"aps":{}}"#, "InvalidToken"), ("", #"{"aps":{}}"#, "InvalidToken"),
+            ("aa", #"{"aps":{}}"#, "InvalidToken"), (token, "", "MissingPayload"),
+            (token, #"{"aps":{"alert":"}}"#, "InvalidJSON"), (token, "[1]", "InvalidJSON"), (token, nil, "InvalidJSON"),
+            (token, #"{"aps":{"alert":"\#(String(repeating: "x", count: 2048))"}}"#, "InvalidPayloadSize"),
+            (token, payload(2048), nil), (token, payload(2049), "InvalidPayloadSize"),
+        ] as [(String, String?, String?)])
+    func poisoned(token: String, payload: String?, reason: String?) {
+        #expect(Self.reason(Self.binary, Self.row(token: token, payload: payload)) == reason)
+    }
+
+    @Test("A payload that is no UTF-8 is refused by either")
+    func noUTF8() {
+        let row = QueuedPush(
+            entry: 7, address: Self.row().address, payload: Array(#"{"a":""#.utf8) + [0xFF] + Array(#""}"#.utf8),
+            id: Self.id)
+        #expect(Self.reason(Self.binary, row) == "InvalidJSON")
+        #expect(Self.reason(Self.http2, row) == "InvalidJSON")
+    }
+
+    @Test("A token may be written as Apple prints it")
+    func foreignForms() throws {
+        let row = Self.row(token: "<" + String(repeating: "AAAAAAAA ", count: 8) + ">")
+        #expect(try Self.binary.push(row, identifier: 1).address.description == String(repeating: "a", count: 64))
+    }
+
+    @Test("A chat message: the tutorial's payload over its protocol, room and message named over HTTP/2")
+    func chat() throws {
+        let alert = ChatAlert(
+            nickname: Nickname(stored: "SteveJ"), text: MessageText(stored: "Hello, world!"),
+            code: SecretCode(stored: "room"), message: 42)
+        #expect(
+            try Self.binary.payload(of: alert)
+                == #"{"aps":{"alert":"SteveJ: Hello, world!","sound":"default"}}"#)
+        #expect(
+            try Self.http2.payload(of: alert)
+                == #"{"aps":{"alert":"SteveJ: Hello, world!","sound":"default","thread-id":"a355141ff0c48eda"},"message_id":42}"#
+        )
+        #expect(
+            try APNSFormat(.binary, payloadLimit: 256, sound: nil).payload(of: alert)
+                == #"{"aps":{"alert":"SteveJ: Hello, world!"}}"#)
+        let short = try APNSFormat(.binary, payloadLimit: 60).payload(of: alert)
+        #expect(short == #"{"aps":{"alert":"SteveJ: Hello, w…","sound":"default"}}"#)
+        #expect(throws: ChatError.self) { try APNSFormat(.binary, payloadLimit: 40).payload(of: alert) }
+    }
+}

@@ -1,0 +1,155 @@
+import ChatDomain
+import Foundation
+import Testing
+
+@testable import APNSGateway
+
+@Suite("The payload of a chat message")
+struct AlertPayloadTests {
+    private func json(
+        _ name: String, _ text: String, sound: String? = "default", limit: Int = 256, code: String = "room",
+        naming message: MessageID? = nil
+    ) throws -> String {
+        try AlertPayload(sound: sound, limit: limit, namesMessage: message != nil).json(
+            ChatAlert(
+                nickname: Nickname(stored: name), text: MessageText(stored: text), code: SecretCode(stored: code),
+                message: message ?? 1))
+    }
+
+    @Test("names room and message beside the text, where it is to")
+    func references() throws {
+        #expect(
+            try json("a", "b", naming: 42)
+                == #"{"aps":{"alert":"a: b","sound":"default","thread-id":"a355141ff0c48eda"},"message_id":42}"#)
+        #expect(
+            try json("a", "b", sound: nil, naming: 7)
+                == #"{"aps":{"alert":"a: b","thread-id":"a355141ff0c48eda"},"message_id":7}"#)
+        #expect(try json("a", "b", code: "other", naming: 7) != json("a", "b", naming: 7))
+    }
+
+    @Test("A long text goes out whole where it fits, and is cut to the byte where not", arguments: [3999, 4000, 4001])
+    func fullLength(bytes: Int) throws {
+        let frame = try json("a", "", limit: 4096, naming: 1).utf8.count
+        let text = String(repeating: "t", count: bytes)
+        let document = try json("a", text, limit: frame + 4000, naming: 1)
+        #expect(document.contains("a: \(text)\"") == (bytes <= 4000))
+        #expect(document.utf8.count == frame + min(bytes, 4000))
+    }
+
+    @Test("is byte for byte the original server's while nothing needs an escape")
+    func goldenForm() throws {
+        #expect(
+            try json("SteveJ", "Hello, world!")
+                == #"{"aps":{"alert":"SteveJ: Hello, world!","sound":"default"}}"#)
+        let name = String(repeating: "n", count: 20)
+        let text = String(repeating: "t", count: 190)
+        let longest = try json(name, text)
+        #expect(longest == #"{"aps":{"alert":"\#(name): \#(text)","sound":"default"}}"#)
+        #expect(longest.utf8.count == 250)
+    }
+
+    @Test(
+        "stays valid JSON where the original broke it (defect 1)",
+        arguments: [
+            (String(repeating: "n", count: 19) + "\"", "hi"),
+            ("n", String(repeating: "t", count: 189) + "\""),
+            ("n", String(repeating: "t", count: 189) + "/"),
+            ("n", "a" + String(repeating: "\"", count: 95)),
+            ("n", String(repeating: "\\", count: 190)),
+            ("\\\"\\\"\\\"\\\"\\\"\\\"\\\"\\\"\\\"\\\"\\\"", String(repeating: "\n", count: 190)),
+        ])
+    func validWhereTheOriginalWasNot(name: String, text: String) throws {
+        let document = try json(name, text)
+        #expect(document.utf8.count <= 256)
+        let alert = try alert(of: document)
+        #expect(alert.hasPrefix(name) || alert.hasPrefix(AlertPayload.prefix(of: name, within: 20)))
+    }
+
+    @Test("sends a long text unshortened when the gateway takes it")
+    func unshortened() throws {
+        let text = String(repeating: "long ", count: 100)
+        #expect(try alert(of: json("n", text, limit: 2048)) == "n: " + text)
+    }
+
+    @Test("leaves a slash and everything outside ASCII as they are")
+    func noWastefulEscapes() throws {
+        #expect(try json("新年", "好/é🇳🇱").contains("新年: 好/é🇳🇱"))
+    }
+
+    @Test("carries another sound, or none")
+    func sounds() throws {
+        #expect(try json("n", "t", sound: "beep.caf") == #"{"aps":{"alert":"n: t","sound":"beep.caf"}}"#)
+        #expect(try json("n", "t", sound: nil) == #"{"aps":{"alert":"n: t"}}"#)
+    }
+
+    @Test("reports a text of which nothing fits, instead of dropping it")
+    func nothingFits() {
+        #expect(throws: ChatError.self) { try json("n", "text", sound: String(repeating: "s", count: 240)) }
+    }
+
+    /// A generator whose run can be repeated from its seed.
+    private struct Random: RandomNumberGenerator {
+        var state: UInt64
+        mutating func next() -> UInt64 {
+            state &+= 0x9E37_79B9_7F4A_7C15
+            var z = state
+            z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
+            z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
+            return z ^ (z >> 31)
+        }
+    }
+
+    private static let pieces = [
+        "a", "Z", " ", "\"", "\\", "/", "\n", "\r", "\t", "\u{08}", "\u{0C}", "\u{1B}", "\u{7F}", "é", "e\u{301}", "好",
+        "🇳🇱", "👨‍👩‍👧‍👦", "😀", "\u{2028}", "\r\n", "ﷺ", "\u{301}", String(repeating: "\u{301}", count: 40),
+    ]
+
+    @Test("keeps its invariants over random Unicode (aps-payload.md §4)", arguments: 0..<40)
+    func invariants(seed: Int) throws {
+        var random = Random(state: UInt64(seed))
+        for _ in 0..<50 {
+            let name = (0..<Int.random(in: 1...30, using: &random))
+                .map { _ in Self.pieces.randomElement(using: &random) ?? "" }.joined()
+            let text = (0..<Int.random(in: 1...150, using: &random))
+                .map { _ in Self.pieces.randomElement(using: &random) ?? "" }.joined()
+            let limit = [256, 300, 2048].randomElement(using: &random) ?? 256
+            let document = try json(name, text, limit: limit)
+            #expect(document.utf8.count <= limit)
+            #expect(try json(name, text, limit: limit) == document)
+            let alert = try alert(of: document)
+            // Everything is compared as scalars: String equality would hide a lost combining mark.
+            let whole = Array((name + ": " + text).unicodeScalars)
+            if Array(alert.unicodeScalars) == whole { continue }
+            let shortName = name.unicodeScalars.starts(with: alert.unicodeScalars.prefix { $0 != ":" })
+            #expect(shortName)
+            guard alert.unicodeScalars.last == "…" else {
+                // Only the name was cut.
+                #expect(Array(alert.unicodeScalars.suffix(text.unicodeScalars.count)) == Array(text.unicodeScalars))
+                continue
+            }
+            let nameLength = AlertPayload.prefix(of: name, within: 20).unicodeScalars.count
+            let body = Array(alert.unicodeScalars.dropFirst(nameLength + 2).dropLast())
+            #expect(!body.isEmpty)
+            #expect(Array(text.unicodeScalars.prefix(body.count)) == body, "a prefix of the text")
+            var rest = String.UnicodeScalarView()
+            rest.append(contentsOf: text.unicodeScalars.dropFirst(body.count))
+            let next = try #require(String(rest).first)
+            #expect(document.utf8.count + JSONString.escapedSize(String(next)) > limit, "no shorter than needed")
+        }
+    }
+
+    @Test("cuts between characters, and inside one only when not even one fits")
+    func cuts() {
+        #expect(AlertPayload.prefix(of: "ae\u{301}x", within: 3) == "a")
+        #expect(AlertPayload.prefix(of: "👨‍👩‍👧‍👦", within: 25) == "👨‍👩‍👧‍👦")
+        #expect(AlertPayload.prefix(of: "👨‍👩‍👧‍👦", within: 24).unicodeScalars.count == 6)
+        #expect(AlertPayload.prefix(of: "😀", within: 3) == "")
+        #expect(AlertPayload.prefix(of: "\"\"", within: 3) == "\"")
+    }
+
+    private func alert(of document: String) throws -> String {
+        let object = try JSONSerialization.jsonObject(with: Data(document.utf8)) as? [String: Any]
+        let aps = try #require(object?["aps"] as? [String: Any])
+        return try #require(aps["alert"] as? String)
+    }
+}

@@ -1,0 +1,117 @@
+import APNSGateway
+import ChatDomain
+import Testing
+
+@Suite("What Apple's gateways make of a notification")
+struct ComposedNotificationTests {
+    private static func composed(_ json: String) throws -> ComposedNotification {
+        try APNSFormat.composed(content(json))
+    }
+
+    private static func content(_ json: String) throws -> NotificationContent {
+        try NotificationContent(
+            #require(try JSONValue(parsing: json).object), now: Timestamp(seconds: 1_780_000_000))
+    }
+
+    @Test(
+        "The payload is made of the fields, in a fixed order, custom values beside aps",
+        arguments: [
+            (
+                #"{"alert":"You got your emails.","badge":9,"sound":"bingbong.aiff"}"#,
+                #"{"aps":{"alert":"You got your emails.","badge":9,"sound":"bingbong.aiff"}}"#
+            ),
+            (#"{"sound":"default"}"#, #"{"aps":{"sound":"default"}}"#), (#"{"badge":0}"#, #"{"aps":{"badge":0}}"#),
+            (
+                #"{"custom":{"server":{"serverId":1,"name":"Server 1"}},"alert":"Server 1 is down"}"#,
+                #"{"aps":{"alert":"Server 1 is down"},"server":{"serverId":1,"name":"Server 1"}}"#
+            ),
+            (
+                #"{"alert":{"title":"T","loc-args":["a"]},"mutable_content":true,"category":"c","thread_id":"t"}"#,
+                #"{"aps":{"alert":{"title":"T","loc-args":["a"]},"mutable-content":1,"category":"c","thread-id":"t"}}"#
+            ),
+            (#"{"content_available":true,"custom":{"n":1.50}}"#, #"{"aps":{"content-available":1},"n":1.50}"#),
+            (#"{"alert":"新年好","badge":null,"sound":null}"#, #"{"aps":{"alert":"新年好"}}"#),
+            (#"{"payload": {"z": 1, "aps" : {"alert": "x"}}}"#, #"{"z":1,"aps":{"alert":"x"}}"#),
+            (#"{"payload":{"aps":{}}}"#, #"{"aps":{}}"#),
+            (#"{"payload":{"mdm":"push-magic"}}"#, #"{"mdm":"push-magic"}"#),
+            (
+                #"{"sound":{"critical":1,"name":"a.caf","volume":0.5}}"#,
+                #"{"aps":{"sound":{"critical":1,"name":"a.caf","volume":0.5}}}"#
+            ),
+        ])
+    func payload(json: String, expected: String) throws {
+        #expect(try Self.composed(json).payload == expected)
+    }
+
+    @Test(
+        "What only Apple forbids is refused, with the field",
+        arguments: [
+            (#"{"alert":"a","custom":{"aps":1}}"#, "custom"), (#"{"payload":{}}"#, "payload"),
+            (#"{"payload":{"a":1}}"#, "payload"), (#"{"payload":{"aps":1}}"#, "payload.aps"),
+            (#"{"payload":{"aps":{"badge":"1"}}}"#, "payload.aps.badge"),
+            (#"{"payload":{"aps":{"alert":[]}}}"#, "payload.aps.alert"), (#"{"alert":"a","push_type":"news"}"#, "push_type"),
+            (#"{"alert":"a","push_type":"background"}"#, "push_type"),
+            (#"{"content_available":true,"priority":10}"#, "priority"),
+            (#"{"alert":"a","collapse_id":"a b"}"#, "collapse_id"),
+            (#"{"alert":"a","collapse_id":"\#(String(repeating: "x", count: 65))"}"#, "collapse_id"),
+            (#"{"alert":"a","collapse_id":"é"}"#, "collapse_id"),
+        ])
+    func refused(json: String, field: String) throws {
+        let content = try Self.content(json)
+        let error = #expect(throws: ChatError.self) { try APNSFormat.composed(content) }
+        #expect(error?.field == field, "\(error?.description ?? "accepted")")
+    }
+
+    @Test("A collapse id of the greatest length is taken")
+    func longestCollapseID() throws {
+        _ = try Self.composed(#"{"alert":"a","collapse_id":"\#(String(repeating: "~", count: 64))"}"#)
+    }
+
+    @Test("Type and priority follow from the payload unless they are said")
+    func type() throws {
+        #expect(try Self.composed(#"{"alert":"a"}"#).pushType == "alert")
+        #expect(try Self.composed(#"{"alert":"a"}"#).priority == nil)
+        #expect(try Self.composed(#"{"alert":"a","content_available":true}"#).pushType == "alert")
+        let background = try Self.composed(#"{"content_available":true}"#)
+        #expect(background.pushType == "background")
+        #expect(background.priority == 5)
+        #expect(try Self.composed(#"{"payload":{"aps":{"content-available":1}}}"#).pushType == "background")
+        #expect(try Self.composed(#"{"payload":{"mdm":"x"}}"#).pushType == "mdm")
+        let voip = try Self.composed(#"{"alert":"a","push_type":"voip","priority":5}"#)
+        #expect(voip.pushType == "voip")
+        #expect(voip.priority == 5)
+    }
+
+    @Test("Too large by how much, in bytes, and for whom")
+    func size() throws {
+        let content = try Self.content(#"{"alert":"\#(String(repeating: "é", count: 118))"}"#)
+        let composed = try APNSFormat(.binary, payloadLimit: 256).compose(content, for: .default)
+        #expect(composed.payload.utf8.count == 256)
+        #expect(try APNSFormat.composed(content) == composed)
+        let error = #expect(throws: ChatError.self) {
+            try APNSFormat(.binary, payloadLimit: 250).compose(content, for: AppName("old"))
+        }
+        #expect(
+            error?.message
+                == "Invalid payload: has 256 bytes of UTF-8, 6 more than the 250 that the gateway of app old takes")
+        #expect(error?.field == "payload")
+    }
+
+    @Test(
+        "The limit is that of the notification's type",
+        arguments: [
+            (#","push_type":"voip""#, 5120, true), (#","push_type":"voip""#, 5121, false), ("", 4096, true),
+            ("", 4097, false),
+        ])
+    func sizeOfType(more: String, size: Int, fits: Bool) throws {
+        let text = String(repeating: "x", count: size - #"{"aps":{"alert":""}}"#.utf8.count)
+        let content = try Self.content(#"{"alert":"\#(text)"\#(more)}"#)
+        let format = APNSFormat(.http2, payloadLimit: 4096)
+        if fits {
+            #expect(try format.compose(content, for: .default).payload.utf8.count == size)
+        } else {
+            let error = #expect(throws: ChatError.self) { try format.compose(content, for: .default) }
+            #expect(error?.field == "payload")
+        }
+    }
+}

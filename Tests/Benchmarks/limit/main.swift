@@ -1,0 +1,25 @@
+import Foundation
+import Hummingbird
+
+/// The fields of a posted message.
+struct MessageForm: Decodable {
+    let cmd: String
+    let udid: String
+    let text: String
+}
+
+// A server that reads the form of a posted message and answers as the relay does, with nothing in between. Prints its port.
+let router = Router()
+router.post("/api.php") { request, context in
+    let form = try await URLEncodedFormDecoder().decode(MessageForm.self, from: request, context: context)
+    guard form.cmd == "message", !form.udid.isEmpty, !form.text.isEmpty else { throw HTTPError(.badRequest) }
+    return "OK\n"
+}
+let application = Application(
+    router: router,
+    configuration: .init(address: .hostname("127.0.0.1", port: 0)),
+    onServerRunning: { channel in
+        // Not through `print`, which would keep it in a buffer while standard output is a pipe.
+        try? FileHandle.standardOutput.write(contentsOf: Data("\(channel.localAddress?.port ?? 0)\n".utf8))
+    })
+try await application.runService()

@@ -1,0 +1,161 @@
+import ChatDomain
+import Testing
+
+@testable import ChatDispatch
+
+@Suite("Between the queue and the gateway")
+struct PushLedgerTests {
+    private static let start = Timestamp(seconds: 1_800_000_000)
+    private let format = FakeFormat()
+
+    private func slot(
+        _ connection: Int64 = 1, first: UInt32 = 1, room: Int = 1000, fresh: Bool? = nil, answersEach: Bool = false
+    ) -> ConnectionSlot {
+        ConnectionSlot(
+            connection: ConnectionEpoch(connection), firstIdentifier: first, room: room, isFresh: fresh ?? (first == 1),
+            answersEach: answersEach)
+    }
+
+    private func verdict(
+        _ identifiers: ClosedRange<UInt32>, _ outcome: Outcome = .accepted, connection: Int64 = 1, late: Bool = false
+    ) -> Verdict {
+        Verdict(
+            connection: ConnectionEpoch(connection), identifiers: identifiers, outcome: outcome, overrulesSilence: late)
+    }
+
+    private func entries(_ conclusion: PushLedger.Conclusion) -> [ClosedRange<Int64>] {
+        conclusion.settlements.map(\.settlement.entries)
+    }
+
+    @Test("A verdict is about the rows that its identifiers stand for, in as few pieces as they lie")
+    func identifiers() throws {
+        var ledger = PushLedger(PushLifeCycle())
+        let rows = LeasedPushes([10, 11, 12, 20, 21].map { FakeQueue.row($0) })
+        let lease = ledger.admit(rows, to: slot(first: 7), format: format, at: Self.start).lease
+        #expect(lease.pushes.map(\.identifier) == [7, 8, 9, 10, 11])
+        let conclusion = ledger.conclude([verdict(8...10)], at: Self.start)
+        #expect(entries(conclusion) == [11...12, 20...20])
+        #expect(entries(ledger.conclude([verdict(1...100)], at: Self.start)) == [10...10, 21...21])
+        #expect(ledger.conclude([verdict(1...100), verdict(1...9, connection: 5)], at: Self.start).settlements.isEmpty)
+    }
+
+    @Test("The first verdict stands; a gateway that speaks after silence overrules it, and that is known for a while")
+    func overruling() {
+        var ledger = PushLedger(PushLifeCycle())
+        _ = ledger.admit(FakeQueue.rows(1...100), to: slot(), format: format, at: Self.start)
+        _ = ledger.conclude([verdict(1...100)], at: Self.start)
+        let late = ledger.conclude(
+            [verdict(50...50, .badAddress(reason: "InvalidToken"), late: true), verdict(51...100, .notProcessed, late: true)],
+            at: Self.start)
+        #expect(entries(late) == [50...50, 51...100])
+        #expect(late.settlements.allSatisfy { $0.settlement.overrulesSilence })
+        #expect(late.settlements[1].settlement.transition.result == .due(.first, reason: nil))
+    }
+
+    @Test("What was not processed goes back as it was, without a word to the database")
+    func notProcessed() {
+        var ledger = PushLedger(PushLifeCycle())
+        _ = ledger.admit(FakeQueue.rows(1...4), to: slot(), format: format, at: Self.start)
+        let conclusion = ledger.conclude([verdict(1...1), verdict(2...4, .notProcessed)], at: Self.start)
+        #expect(entries(conclusion) == [1...1])
+        #expect(conclusion.givenBack == [.first: [2...4]])
+    }
+
+    @Test("Histories that differ are judged apart")
+    func histories() {
+        var ledger = PushLedger(PushLifeCycle())
+        let rows = LeasedPushes([FakeQueue.row(1), FakeQueue.row(2, unanswered: 1), FakeQueue.row(3), FakeQueue.row(4)])
+        _ = ledger.admit(rows, to: slot(), format: format, at: Self.start)
+        let conclusion = ledger.conclude([verdict(1...4, .unanswered(reason: "Closed"))], at: Self.start)
+        #expect(entries(conclusion).sorted { $0.lowerBound < $1.lowerBound } == [1...1, 2...2, 3...4])
+    }
+
+    @Test("Suspected pushes wait for a fresh connection, go in groups, and not with others")
+    func probes() {
+        var ledger = PushLedger(PushLifeCycle())
+        let rows = LeasedPushes(
+            (1...6).map { FakeQueue.row($0, unanswered: 5) } + [FakeQueue.row(7)], lanes: [.first])
+        let held = ledger.admit(rows, to: slot(first: 9), format: format, at: Self.start)
+        #expect(held.lease.pushes.isEmpty && ledger.needsFreshConnection)
+        #expect(held.givenBack == [.trouble: [1...6], .first: [7...7]])
+        let probe = ledger.admit(rows, to: slot(2), format: format, at: Self.start)
+        #expect(probe.lease.isProbe && probe.lease.pushes.map(\.entry) == [1, 2, 3, 4])
+        #expect(probe.givenBack == [.trouble: [5...6], .first: [7...7]])
+        let mixed = LeasedPushes([FakeQueue.row(7), FakeQueue.row(8, unanswered: 3)])
+        let plain = ledger.admit(mixed, to: slot(3), format: format, at: Self.start)
+        #expect(!plain.lease.isProbe && plain.lease.pushes.map(\.entry) == [7])
+    }
+
+    @Test("After a loss less is written before proof is asked for; where each push is answered, as much as before")
+    func window() {
+        var ledger = PushLedger(PushLifeCycle())
+        _ = ledger.admit(FakeQueue.rows(1...1000), to: slot(), format: format, at: Self.start)
+        _ = ledger.conclude([verdict(1...1000, .unanswered(reason: "Closed"))], at: Self.start)
+        #expect(ledger.limit(for: slot(2)) == 500)
+        #expect(ledger.limit(for: slot(2, answersEach: true)) == 1000)
+        let next = ledger.admit(FakeQueue.rows(1001...2000), to: slot(2), format: format, at: Self.start)
+        #expect(next.lease.isProbe && next.lease.pushes.count == 500)
+        #expect(next.givenBack == [.first: [1501...2000]])
+        _ = ledger.conclude([verdict(1...500, connection: 2)], at: Self.start)
+        #expect(ledger.limit(for: slot(3)) == 625)
+        // A refused push among them is no loss.
+        _ = ledger.admit(FakeQueue.rows(3001...3625), to: slot(3), format: format, at: Self.start)
+        _ = ledger.conclude(
+            [
+                verdict(1...9, connection: 3), verdict(10...10, .rejected(reason: "x"), connection: 3),
+                verdict(11...625, .notProcessed, connection: 3),
+            ], at: Self.start)
+        #expect(ledger.limit(for: slot(4)) == 781)
+    }
+
+    @Test("A relay that starts with a backlog begins in small proved groups, and opens once they are through")
+    func startInDoubt() {
+        var ledger = PushLedger(PushLifeCycle(), startsInDoubt: true)
+        let first = ledger.admit(
+            LeasedPushes(FakeQueue.rows(1...256).pushes, lanes: [.first]), to: slot(), format: format, at: Self.start)
+        #expect(first.lease.isProbe)
+        _ = ledger.conclude([verdict(1...256)], at: Self.start)
+        #expect(ledger.limit(for: slot(2)) == 512)
+        _ = ledger.admit(FakeQueue.rows(257...300), to: slot(2), format: format, at: Self.start)
+        _ = ledger.conclude([verdict(1...44, connection: 2)], at: Self.start)
+        #expect(ledger.limit(for: slot(3)) == 1000)
+        #expect(!ledger.admit(FakeQueue.rows(301...302), to: slot(3, first: 9), format: format, at: Self.start).lease.isProbe)
+    }
+
+    @Test("Lanes have their turn after a lease that did not come to them")
+    func turns() {
+        var turn = LaneTurn()
+        turn.took(through: .first, of: [.first, .bulk, .trouble], isSingle: false)
+        #expect(turn.next == .bulk)
+        turn.took(through: .bulk, of: [.first, .bulk, .trouble], isSingle: false)
+        #expect(turn.next == nil)
+        turn.took(through: .first, of: [.first, .bulk, .trouble], isSingle: false)
+        #expect(turn.next == .trouble)
+        turn.took(through: .trouble, of: [.first], isSingle: false)
+        turn.took(through: .first, of: [.first], isSingle: false)
+        #expect(turn.next == nil)
+        turn.took(through: .first, of: [.bulk], isSingle: true)
+        #expect(turn.next == nil)
+    }
+
+    @Test("What is remembered is bounded, however long connections live", .timeLimit(.minutes(1)))
+    func bounded() {
+        for answersEach in [true, false] {
+            var ledger = PushLedger(PushLifeCycle())
+            var first: UInt32 = 1
+            for round in 0..<5000 {
+                // Two blocks a lease.
+                let base = Int64(round) * 10
+                let rows = LeasedPushes([base, base + 2].map { FakeQueue.row($0) })
+                _ = ledger.admit(
+                    rows, to: slot(first: first, answersEach: answersEach), format: format, at: Self.start)
+                _ = ledger.conclude([verdict(first...first + 1)], at: Self.start)
+                first += 2
+            }
+            #expect(ledger.rememberedBlocks <= (answersEach ? 2 : 2000))
+            // The latest can still be overruled.
+            let late = ledger.conclude([verdict(first - 1...first - 1, .notProcessed, late: true)], at: Self.start)
+            #expect(entries(late) == (answersEach ? [] : [49_992...49_992]))
+        }
+    }
+}

@@ -1,0 +1,53 @@
+import Testing
+
+@testable import pushchat
+
+@Suite struct LogBacklogTests {
+    /// The numbers of lines, and of gaps as their negative.
+    private static func numbers(_ entries: [LogBacklog.Entry]) -> [Int] {
+        entries.map { entry in
+            switch entry.content {
+            case .line(let line): Int(line[0])
+            case .record: 0
+            case .gap(let lost): -lost
+            }
+        }
+    }
+
+    private static func add(_ number: UInt8, to backlog: inout LogBacklog) -> Bool {
+        let isAdded = backlog.add(.line([number]), bytes: 100 - LogBacklog.overhead)
+        if !isAdded { backlog.lose() }
+        return isAdded
+    }
+
+    @Test("What was taken counts until it is finished; a gap ends when half of the room is free, and is said once")
+    func gap() {
+        var backlog = LogBacklog(limit: 400)
+        for number: UInt8 in 1...4 { #expect(Self.add(number, to: &backlog)) }
+        #expect(backlog.size == 400)
+        #expect(!Self.add(5, to: &backlog))
+        #expect(Self.numbers(backlog.take([])) == [1, 2, 3, 4])
+        #expect(!Self.add(6, to: &backlog))
+        backlog.finish(1, bytes: 100)
+        #expect(backlog.isFull)
+        #expect(!Self.add(7, to: &backlog))
+        #expect(backlog.take([]).isEmpty)
+        backlog.finish(1, bytes: 100)
+        #expect(!backlog.isFull)
+        #expect(Self.add(8, to: &backlog))
+        #expect(Self.numbers(backlog.take([])) == [-3, 8])
+        backlog.finish(4, bytes: 300)
+        #expect(backlog.size == 0 && backlog.finished == backlog.accepted)
+    }
+
+    @Test("A gap is said also if no line follows")
+    func lastGap() {
+        var backlog = LogBacklog(limit: 100)
+        #expect(Self.add(1, to: &backlog))
+        #expect(!Self.add(2, to: &backlog))
+        #expect(Self.numbers(backlog.take([])) == [1])
+        backlog.finish(1, bytes: 100)
+        #expect(Self.numbers(backlog.take([])) == [-1])
+        #expect(backlog.take([]).isEmpty)
+    }
+}
