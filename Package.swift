@@ -156,7 +156,7 @@ let package = Package(
         .testTarget(
             name: "ChatHTTPTests",
             dependencies: [
-                "ChatHTTP", "ChatDomain",
+                "ChatHTTP", "ChatDomain", "APNSGateway",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "HTTPTypes", package: "swift-http-types"),
                 .product(name: "Hummingbird", package: "hummingbird"),

@@ -150,8 +150,8 @@ CREATE TABLE push_queue (
     CHECK ((state = 'sent') = (time_sent IS NOT NULL))
 ) STRICT;
 -- What waits for its time, the scheduled apart from the repeats. What can go at once has no index: the relay knows it in
--- memory, and finds it again by its numbers, from queue_state.settled_to on.
-CREATE INDEX push_queue_waiting ON push_queue (app, (attempts > 0), not_before)
+-- memory, and finds it again by its numbers, from queue_state.settled_to on. With what it takes to count them.
+CREATE INDEX push_queue_waiting ON push_queue (app, (attempts > 0), not_before, state)
     WHERE state = 'pending' AND not_before IS NOT NULL;
 -- What went wrong last.
 CREATE INDEX push_queue_lost ON push_queue (time_settled, message_id) WHERE state = 'failed' OR state = 'expired';

@@ -14,6 +14,8 @@ struct PushLedger: Sendable {
         var count: Int
         let lane: PushLane
         let notification: NotificationID?
+        /// 0 for a single attempt; other times do not matter here.
+        let expiration: Int64?
         let leasedAt: Timestamp
 
         var identifiers: ClosedRange<Int64> { Int64(firstIdentifier)...Int64(firstIdentifier) + Int64(count) - 1 }
@@ -32,17 +34,12 @@ struct PushLedger: Sendable {
         var hasLost = false
     }
 
-    /// What a verdict has to know of a push that is not as most are.
-    private struct Detail: Sendable {
-        let history: PushHistory
-        let expiration: Int64?
-    }
-
     let lifeCycle: PushLifeCycle
     private var connections: [ConnectionEpoch: Connection] = [:]
     /// Connections in the order in which they were first written to.
     private var order: [ConnectionEpoch] = []
-    private var details: [Int64: Detail] = [:]
+    /// Of the leased pushes that have been through something.
+    private var histories: [Int64: PushHistory] = [:]
     private var window: ProofWindow
     private var turn = LaneTurn()
     private(set) var lastAccepted: Timestamp?
@@ -147,18 +144,17 @@ struct PushLedger: Sendable {
         connection.hasLost = false
         for (index, row) in rows.enumerated() {
             let identifier = slot.firstIdentifier + UInt32(index)
-            if row.history != PushHistory() || row.expiration == 0 {
-                details[row.entry] = Detail(history: row.history, expiration: row.expiration)
-            }
+            if row.history != PushHistory() { histories[row.entry] = row.history }
+            let expiration = row.expiration == 0 ? row.expiration : nil
             if index > 0, let last = connection.blocks.last, last.firstEntry + Int64(last.count) == row.entry,
-                last.lane == row.lane, last.notification == row.notification
+                last.lane == row.lane, last.notification == row.notification, last.expiration == expiration
             {
                 connection.blocks[connection.blocks.count - 1].count += 1
             } else {
                 connection.blocks.append(
                     Block(
                         firstIdentifier: identifier, firstEntry: row.entry, count: 1, lane: row.lane,
-                        notification: row.notification, leasedAt: now))
+                        notification: row.notification, expiration: expiration, leasedAt: now))
             }
         }
         connection.open.insert(Int64(slot.firstIdentifier)...Int64(slot.firstIdentifier) + Int64(rows.count) - 1)
@@ -222,12 +218,9 @@ struct PushLedger: Sendable {
             let part = block.identifiers.clamped(to: identifiers)
             let entries = block.entry(of: part.lowerBound)...block.entry(of: part.upperBound)
             for run in uniform(entries) {
-                let detail = details.isEmpty ? nil : details.removeValue(forKey: run.lowerBound)
-                var history = detail?.history ?? PushHistory()
-                // Silence was taken for an answer, and its attempt counted.
-                if verdict.overrulesSilence { history.attempts = max(history.attempts, 0) }
+                let history = histories.isEmpty ? nil : histories.removeValue(forKey: run.lowerBound)
                 let transition = lifeCycle.transition(
-                    verdict.outcome, history, lane: block.lane, expiration: detail?.expiration,
+                    verdict.outcome, history ?? PushHistory(), lane: block.lane, expiration: block.expiration,
                     leasedAt: block.leasedAt, lastAccepted: lastAccepted, at: now)
                 if transition.changesNothing, !verdict.overrulesSilence {
                     if case .due(let lane, _) = transition.result {
@@ -244,10 +237,10 @@ struct PushLedger: Sendable {
 
     /// The entries in pieces that have been through the same.
     private func uniform(_ entries: ClosedRange<Int64>) -> [ClosedRange<Int64>] {
-        guard !details.isEmpty else { return [entries] }
+        guard !histories.isEmpty else { return [entries] }
         var runs: [ClosedRange<Int64>] = []
         for entry in entries {
-            if details[entry] == nil, let last = runs.last, details[last.lowerBound] == nil {
+            if histories[entry] == nil, let last = runs.last, histories[last.lowerBound] == nil {
                 runs[runs.count - 1] = last.lowerBound...entry
             } else {
                 runs.append(entry...entry)

@@ -65,7 +65,7 @@ package struct QueuedPush: Sendable, Hashable {
     package let payload: [UInt8]?
     /// The relay made the payload: it is known to be well-formed, and shows something.
     package let isOurs: Bool
-    /// UNIX seconds; nil for never; 0: a single attempt.
+    /// UNIX seconds; nil for never; 0: not repeated once the gateway has answered.
     package let expiration: Int64?
     package let priority: Int64?
     package let type: String?

@@ -266,7 +266,7 @@ package struct PushLifeCycle: Sendable, Hashable {
     /// Losses from which on a push is proved alone.
     package static let aloneFrom = 6
     /// Pushes that are proved together, by the number of losses from ``suspicion`` on. Divided by four each time, so that
-    /// one poisoned push among a thousand is alone after five losses, and the others have passed.
+    /// one poisoned push among a thousand is alone after six losses, two of them ordinary, and the others have passed.
     private static let probeSizes = [256, 64, 16, 4, 1]
 
     /// One of a group of suspected pushes may be what makes the gateway close: they go on a fresh connection and are asked
@@ -289,7 +289,7 @@ package struct ProofWindow: Sendable, Hashable {
     package static let afterStart = 256
     /// From a window of this size on nothing is asked for any more: it is what one lease takes.
     package static let open = 1000
-    /// Windows that were proved since the last loss, after which the window may grow beyond what was lost: at a gateway that
+    /// Groups that were proved since the last loss, after which the window may grow beyond what was lost: at a gateway that
     /// closes for a reason of its own each such try costs one loss.
     private static let provesBeforeRetry = 64
 

@@ -18,11 +18,6 @@ struct DueRuns: Sendable {
     var first: Int64? { runs.first?.range.lowerBound }
     var count: Int { runs.reduce(0) { $0 + $1.count } }
 
-    func covers(_ id: Int64) -> Bool {
-        let index = index(from: id)
-        return index < runs.count && runs[index].range.lowerBound <= id
-    }
-
     /// The first run that ends at an id or above it.
     private func index(from id: Int64) -> Int {
         var (low, high) = (0, runs.count)
@@ -31,6 +26,11 @@ struct DueRuns: Sendable {
             if runs[middle].range.upperBound < id { low = middle + 1 } else { high = middle }
         }
         return low
+    }
+
+    /// What it covers of a range, and around it.
+    func overlapping(_ range: ClosedRange<Int64>) -> [ClosedRange<Int64>] {
+        runs[index(from: range.lowerBound)...].prefix { $0.range.lowerBound <= range.upperBound }.map(\.range)
     }
 
     mutating func add(_ range: ClosedRange<Int64>, count: Int) {

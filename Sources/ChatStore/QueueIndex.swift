@@ -77,20 +77,12 @@ struct QueueIndex: Sendable {
         IDRanges(parts.values.flatMap { $0.inFlight.intersection(range) }).ranges
     }
 
-    /// Where the first due push of each lane may lie.
-    func firstRuns(_ app: AppName) -> [ClosedRange<Int64>] {
-        parts[app]?.lanes.compactMap { $0.runs.first?.range } ?? []
-    }
+    /// Where due pushes may lie, by lane.
+    func runs(_ app: AppName) -> [[ClosedRange<Int64>]] { parts[app]?.lanes.map { $0.runs.map(\.range) } ?? [] }
 
     func lanes(_ app: AppName) -> Set<PushLane> {
         guard let part = parts[app] else { return [] }
         return Set(PushLane.allCases.filter { !part.lanes[$0.rawValue].isEmpty })
-    }
-
-    private func isKnown(_ entry: Int64, _ app: AppName) -> Bool {
-        guard let part = parts[app] else { return false }
-        return part.inFlight.contains(entry) || part.lanes.contains { $0.covers(entry) }
-            || part.claimed.values.joined().contains { $0.range.contains(entry) }
     }
 
     // MARK: - Pushes come
@@ -104,8 +96,11 @@ struct QueueIndex: Sendable {
         // What a scan has met before may have been sent already: it is read again.
         let isNew = range.lowerBound > highest
         highest = max(highest, range.upperBound)
-        found(range, count: rows.count ?? range.count, lane: rows.lane, app: rows.app)
-        guard isNew, !pushes.isEmpty else { return }
+        guard isNew else {
+            return found(range, count: rows.count ?? range.count, lane: rows.lane, app: rows.app)
+        }
+        parts[rows.app, default: Part()].lanes[rows.lane.rawValue].add(range, count: rows.count ?? range.count)
+        guard !pushes.isEmpty else { return }
         if fresh.count + pushes.count > Self.fresherPushes { fresh = fresh.filter { isFresh($0.value, now) } }
         guard fresh.count + pushes.count <= Self.fresherPushes else { return }
         for push in pushes { fresh[push.entry] = FreshPush(push: push, queuedAt: now) }
@@ -119,10 +114,17 @@ struct QueueIndex: Sendable {
     /// - Parameter count: how many of the range's.
     mutating func found(_ range: ClosedRange<Int64>, count: Int, lane: PushLane, app: AppName) {
         guard Self.ids.contains(range.lowerBound), Self.ids.contains(range.upperBound) else { return }
-        if range.count == 1, isKnown(range.lowerBound, app) { return }
-        let held = parts[app]?.inFlight.intersection(range).reduce(0) { $0 + $1.count } ?? 0
-        guard count > held else { return }
-        parts[app, default: Part()].lanes[lane.rawValue].add(range, count: count - held)
+        var unknown = IDRanges([range])
+        if let part = parts[app] {
+            for held in part.inFlight.intersection(range) { unknown.subtract(held) }
+            for lane in part.lanes { for run in lane.overlapping(range) { unknown.subtract(run) } }
+            for run in part.claimed.values.joined() where run.range.overlaps(range) { unknown.subtract(run.range) }
+        }
+        // Where not all of the range are the app's, how many of the unknown ones are can only be told for the whole.
+        let isWhole = count == range.count
+        for part in unknown.ranges {
+            parts[app, default: Part()].lanes[lane.rawValue].add(part, count: isWhole ? part.count : count)
+        }
     }
 
     /// There are rows up to a number, of which some may be others'.

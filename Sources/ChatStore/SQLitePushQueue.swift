@@ -396,20 +396,36 @@ package final class SQLitePushQueue: PushQueue {
         SELECT min(app) FROM push_queue WHERE state = 'pending' AND not_before IS NOT NULL AND app > ?
         """
 
+    /// Due pushes of an app up to which they are counted in the rows: what is known of them in memory may be too many,
+    /// after another program has changed some.
+    private static let countedRows = 5000
+    static let dueSQL = """
+        SELECT count(*) FROM push_queue
+        WHERE message_id BETWEEN ? AND ? AND app = ? AND state = 'pending' AND (not_before IS NULL OR not_before <= ?)
+        """
+
     func depths() async throws(ChatError) -> [QueueDepth] {
         let parts = index.withLock { index in
             index.apps.map { app in
                 (
                     depth: QueueDepth(app: app, due: index.dueCount(app), written: index.inFlightCount(app)),
-                    first: index.firstRuns(app)
+                    runs: index.runs(app)
                 )
             }
         }
         let now = database.clock().milliseconds
         return try await database.read { db in
             var depths = Dictionary(uniqueKeysWithValues: parts.map { ($0.depth.app, $0.depth) })
-            for (depth, runs) in parts {
-                depths[depth.app]?.oldest = try runs.compactMap { try Self.oldest(in: $0, depth.app, db) }.min()
+            for (depth, lanes) in parts {
+                let first = lanes.compactMap(\.first)
+                depths[depth.app]?.oldest = try first.compactMap { try Self.oldest(in: $0, depth.app, db) }.min()
+                guard depth.due <= Self.countedRows else { continue }
+                depths[depth.app]?.due = try lanes.joined().reduce(0) { sum, run in
+                    try sum
+                        + (Int.fetchOne(
+                            db.cachedStatement(sql: Self.dueSQL),
+                            arguments: [run.lowerBound, run.upperBound, depth.app.text, now]) ?? 0)
+                }
             }
             var last = ""
             while let app = try String.fetchOne(db.cachedStatement(sql: Self.nextAppSQL), arguments: [last]) {

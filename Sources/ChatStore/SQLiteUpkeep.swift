@@ -198,20 +198,19 @@ package final class SQLiteUpkeep: StoreUpkeep {
 
     /// Ids grow with time, so it ends at the first that is not old; of the old, those with pushes stay in the way and are
     /// passed.
+    static let oldNotificationsSQL = """
+        SELECT notification_id, time_created < ?, work IS NULL AND NOT EXISTS (
+            SELECT 1 FROM push_queue q
+            WHERE q.message_id BETWEEN n.first_push AND n.last_push AND +q.notification = n.notification_id)
+        FROM notifications n WHERE notification_id > ? ORDER BY notification_id LIMIT ?
+        """
+
     private func deleteNotifications(before time: String) async throws(ChatError) -> Int {
         var (deleted, after): (Int, Int64) = (0, 0)
         while true {
             let (count, last) = try await database.writer.perform(.upkeep) { [after] db in
                 let candidates = try Row.fetchAll(
-                    db.cachedStatement(
-                        sql: """
-                            SELECT notification_id, time_created < ?,
-                                work IS NULL AND NOT EXISTS (
-                                    SELECT 1 FROM push_queue q
-                                    WHERE q.message_id BETWEEN n.first_push AND n.last_push
-                                        AND +q.notification = n.notification_id)
-                            FROM notifications n WHERE notification_id > ? ORDER BY notification_id LIMIT ?
-                            """), arguments: [time, after, Self.retentionStep])
+                    db.cachedStatement(sql: Self.oldNotificationsSQL), arguments: [time, after, Self.retentionStep])
                 let old = candidates.prefix { $0[1] }
                 let ended = old.filter { $0[2] }
                 for row in ended {

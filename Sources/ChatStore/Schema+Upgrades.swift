@@ -166,7 +166,6 @@ extension Schema {
                     WHERE state = 'pending' AND not_before IS NULL) AS first,
                 (SELECT max(message_id) FROM push_queue) AS last);
         DROP INDEX push_queue_due;
-        DROP INDEX push_queue_waiting;
         DROP INDEX push_queue_written;
         DROP INDEX push_queue_settled;
         DROP INDEX push_queue_chat_message;
@@ -190,8 +189,6 @@ extension Schema {
         ALTER TABLE push_queue DROP COLUMN connection_epoch;
         ALTER TABLE push_queue DROP COLUMN identifier;
         ALTER TABLE push_queue DROP COLUMN time_written;
-        CREATE INDEX push_queue_waiting ON push_queue (app, (attempts > 0), not_before)
-            WHERE state = 'pending' AND not_before IS NOT NULL;
         CREATE INDEX push_queue_lost ON push_queue (time_settled, message_id) WHERE state = 'failed' OR state = 'expired';
         CREATE INDEX push_queue_chat_message ON push_queue (chat_message, device) WHERE chat_message IS NOT NULL;
         CREATE INDEX push_queue_device ON push_queue (device, message_id) WHERE device IS NOT NULL AND chat_message IS NULL;

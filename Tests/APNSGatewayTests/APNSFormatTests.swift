@@ -116,7 +116,8 @@ struct APNSFormatTests {
     @Test("The limit is the type's, and reasons are spelt as HTTP/2 spells them")
     func limits() {
         for (size, type, reason) in [
-            (4096, "alert", nil), (4097, "alert", "PayloadTooLarge"), (5120, "voip", nil), (5121, "voip", "PayloadTooLarge"),
+            (4096, "alert", nil), (4097, "alert", "PayloadTooLarge"), (5120, "voip", nil),
+            (5121, "voip", "PayloadTooLarge"),
             (4096, nil, nil), (4097, nil, "PayloadTooLarge"),
         ] as [(Int, String?, String?)] {
             let row = Self.row(payload: Self.payload(size), type: type)
@@ -180,8 +181,8 @@ struct APNSFormatTests {
         #expect(
             try APNSFormat(.binary, payloadLimit: 256, sound: nil).payload(of: alert)
                 == #"{"aps":{"alert":"SteveJ: Hello, world!"}}"#)
-        let short = try APNSFormat(.binary, payloadLimit: 60).payload(of: alert)
-        #expect(short == #"{"aps":{"alert":"SteveJ: Hello, w…","sound":"default"}}"#)
+        let short = try APNSFormat(.binary, payloadLimit: 58).payload(of: alert)
+        #expect(short == #"{"aps":{"alert":"SteveJ: Hello, wo…","sound":"default"}}"#)
         #expect(throws: ChatError.self) { try APNSFormat(.binary, payloadLimit: 40).payload(of: alert) }
     }
 }

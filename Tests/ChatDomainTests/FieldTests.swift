@@ -74,6 +74,22 @@ struct FieldTests {
         #expect(throws: ChatError.self) { try Nickname(parsing: "Bob: x") }
     }
 
+    @Test(
+        "A row's address is a token in any form in which tokens are printed",
+        arguments: [
+            (String(repeating: "ab", count: 32), String(repeating: "ab", count: 32)),
+            (String(repeating: "AB", count: 32), String(repeating: "ab", count: 32)),
+            ("<" + String(repeating: "AAAAAAAA ", count: 8) + ">", String(repeating: "a", count: 64)),
+            (String(repeating: "ab", count: 100), String(repeating: "ab", count: 100)), ("not a token", nil), ("", nil),
+            ("aa", nil), (String(repeating: "a", count: 65), nil), (String(repeating: "ab", count: 101), nil),
+            ("{length = 32, bytes = 0xabababab}", nil),
+        ] as [(String, String?)])
+    func addresses(text: String, expected: String?) {
+        let address = Array(text.utf8).withUnsafeBytes { Address(stored: $0) }
+        #expect(address?.description == expected)
+        #expect(address?.shortened == expected.map { $0.prefix(8) + "…" })
+    }
+
     @Test("A code is one room however it was composed, and case counts (defect 11)")
     func codes() throws {
         #expect(try Array(SecretCode(parsing: "e\u{301}").text.utf8) == Array("\u{E9}".utf8))

@@ -1,3 +1,4 @@
+import APNSGateway
 import ChatDomain
 import Foundation
 import HTTPTypes
@@ -20,7 +21,7 @@ enum Given {
     static let delivery = Delivery(
         entry: 17, notification: 5, message: nil, token: Sample.token, app: .default, state: .failed,
         reason: "BadDeviceToken", hint: "wrong environment?", attempts: 1, queuedAt: Timestamp(seconds: 3),
-        notBefore: nil, writtenAt: Timestamp(seconds: 4), settledAt: Timestamp(seconds: 5), apnsID: "id")
+        notBefore: nil, sentAt: Timestamp(seconds: 4), settledAt: Timestamp(seconds: 5), pushID: "id")
     static let notification = NotificationStatus(
         id: 5,
         request: NotificationRequest(
@@ -122,7 +123,7 @@ struct ProviderTests {
         let delivery = #"""
             {"id":17,"notification":5,"message":null,"token":"\#(Sample.token)","app":"default","state":"failed",
             "reason":"BadDeviceToken","hint":"wrong environment?","attempts":1,"queued_at":"1970-01-01T00:00:03.000Z",
-            "not_before":null,"written_at":"1970-01-01T00:00:04.000Z","settled_at":"1970-01-01T00:00:05.000Z","apns_id":"id"}
+            "not_before":null,"sent_at":"1970-01-01T00:00:04.000Z","settled_at":"1970-01-01T00:00:05.000Z","apns_id":"id"}
             """#.replacing("\n", with: "")
         let one = try await Self.call(.get, Self.device + "?app=98Z3R5XU29.com.51work6.PushChat&cursor=9", to: relay)
         #expect(one.text == #"\#(json),"deliveries":[\#(delivery)],"next":17}"#)
@@ -199,7 +200,7 @@ struct ProviderTests {
         let json = #"""
             {"id":5,"state":"done","created_at":"1970-01-01T00:00:03.000Z","cancelled_at":null,"to":{"tags":["news"]},
             "app":null,"payload":{"aps":{"badge":1}},"push_type":"alert","expiration":0,"priority":5,"collapse_id":null,
-            "not_before":null,"skip_unchanged":false,"devices":3,"counts":{"pending":0,"written":0,"sent":2,"failed":1,
+            "not_before":null,"skip_unchanged":false,"devices":3,"counts":{"pending":0,"sent":2,"failed":1,
             "expired":0,"cancelled":0,"skipped":4}
             """#.replacing("\n", with: "")
         #expect(answer.text.hasPrefix(json + #","deliveries":[{"id":17,"#))
@@ -288,11 +289,10 @@ struct ProviderTests {
     func sizes() async throws {
         var relay = Self.scripted()
         relay.apps = [
-            AppStatus(
-                app: .default, gateway: "http2", address: nil, topic: nil, payloadLimit: 4096,
-                largerLimits: ["voip": 5120]),
-            AppStatus(app: AppName("second"), gateway: "binary", address: nil, topic: nil, payloadLimit: 256),
+            AppStatus(app: .default, gateway: "http2", address: nil, topic: nil),
+            AppStatus(app: AppName("second"), gateway: "binary", address: nil, topic: nil),
         ]
+        relay.formats[AppName("second")] = APNSFormat(.binary, payloadLimit: 256)
         func status(_ size: Int, _ more: String) async throws -> Int {
             let text = String(repeating: "x", count: size - #"{"aps":{"alert":""}}"#.utf8.count)
             return try await Self.call(

@@ -1,3 +1,4 @@
+import APNSGateway
 import ChatDomain
 import HTTPTypes
 import NIOCore
@@ -155,8 +156,10 @@ struct ServerTests {
     func taken() async throws {
         try await Relay().listening { port in
             let second = ChatServer(
-                configuration: ChatServerConfiguration(host: "127.0.0.1", port: port), store: ScriptedStore(),
-                settings: { ChatHTTPSettings() }, resolveApp: { (_) throws(ChatError) in .default },
+                configuration: ChatServerConfiguration(host: "127.0.0.1", port: port),
+                stores: ScriptedStore().stores, settings: { ChatHTTPSettings() },
+                resolveApp: { (_) throws(ChatError) in .default },
+                format: { _ in APNSFormat(.http2, payloadLimit: 4096) },
                 logger: LogRecorder().logger)
             let error = await #expect(throws: ChatServer.CannotListen.self) { try await second.run() }
             #expect(error?.description.contains("cannot listen on 127.0.0.1:\(port)") == true)

@@ -76,6 +76,7 @@ struct DatabaseFileTests {
         #expect(Set(structure.keys).subtracting(wanted.keys) == ["waiting", "theirs", "noted", "said"])
         #expect(try fixture.query("PRAGMA integrity_check")[0][0] == "ok")
         #expect(try fixture.value("SELECT count(*) FROM waiting") == 2)
+        _ = try await store.upkeep.prepare()
         let lease = try await store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 1000)
         #expect(lease.pushes.map(\.entry) == [1, 2])
         _ = try fixture.query("INSERT INTO push_queue (device_token, payload, priority) VALUES ('\(token)', '{}', 1)")
@@ -147,6 +148,7 @@ struct DatabaseFileTests {
             "SELECT first_push, last_push FROM notifications ORDER BY notification_id"
         ).map { [$0[0] as Int?, $0[1] as Int?] }
         #expect(pushes == [[1, 4], [nil, nil]])
+        _ = try await store.upkeep.prepare()
         let lease = try await store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 1000)
         #expect(lease.pushes.map(\.entry) == [4, 6, 5])
         #expect(try fixture.query("PRAGMA foreign_key_check").isEmpty)

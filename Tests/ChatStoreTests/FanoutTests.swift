@@ -168,6 +168,7 @@ struct FanoutTests {
                 work_after = 700, work_until = 1800
             """)
         _ = try bench.fixture.query("UPDATE push_queue SET state = 'cancelled' WHERE message_id <= 700")
+        _ = try bench.fixture.query("UPDATE notification_counts SET cancelled = 700")
         try await bench.store.jobs.resume()
         #expect(try await bench.finish(id).counts[.cancelled] == 1800)
     }

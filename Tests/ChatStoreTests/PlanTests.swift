@@ -71,7 +71,10 @@ struct PlanTests {
                 ["notifications_work"]
             ),
             ("SELECT 1 FROM notifications WHERE idempotency_key = ?", ["(idempotency_key=?)"]),
-            ("SELECT 1 FROM push_queue q WHERE q.notification = ?", ["(notification=?)"]),
+            (
+                SQLiteUpkeep.oldNotificationsSQL,
+                ["SEARCH n USING INTEGER PRIMARY KEY", "SEARCH q USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
+            ),
         ]
 
     @Test("Hot queries go by their index and never sort", arguments: 0..<statements.count)

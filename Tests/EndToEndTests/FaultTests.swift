@@ -122,6 +122,76 @@ struct FaultTests {
         #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent'") == count + 50)
     }
 
+    /// A fault that comes again and again.
+    struct Closing: Sendable, CustomTestStringConvertible {
+        let action: String
+        /// Notifications, of all connections.
+        let every: Int
+        /// Each so-and-so-many-th device's token is bad; 0: none.
+        var badEvery = 0
+
+        var testDescription: String { "\(action) every \(every), bad every \(badEvery)" }
+    }
+
+    @Test(
+        "A gateway that closes after every so many notifications, without a word: all is settled, none lost, no good one failed",
+        .timeLimit(.minutes(3)),
+        arguments: [
+            Closing(action: "close", every: 1000), Closing(action: "reset", every: 1000),
+            Closing(action: "close", every: 1500, badEvery: 1000),
+        ])
+    func closing(_ fault: Closing) async throws {
+        let folder = try Folder()
+        let sandbox = try await SandboxProcess.start(folder)
+        try await sandbox.fault(["action": fault.action, "every": fault.every, "times": 1_000_000])
+        let tokens = (1...Self.good).map(Name.token)
+        var bad: Set<String> = []
+        if fault.badEvery > 0 {
+            bad = Set(stride(from: fault.badEvery, through: Self.good, by: fault.badEvery).map(Name.token))
+        }
+        for token in bad {
+            try await sandbox.fault(["token": token, "action": "status", "status": 8, "times": 1_000_000])
+        }
+        let relay = try await RelayProcess.start(
+            folder, configuration: try await sandbox.relayConfiguration(gateway: "binary"),
+            ["--set", "apps.default.settle=1s"])
+        let start = ContinuousClock.now
+        try relay.queue(tokens)
+        try await relay.drained(within: .seconds(60))
+        let taken = ContinuousClock.now - start
+
+        let counts = try await sandbox.accepted()
+        let lost = tokens.filter { counts[$0] == nil && !bad.contains($0) }
+        let duplicates = counts.values.reduce(0) { $0 + $1 - 1 }
+        let explained = relay.inDoubt
+        print("\(fault.testDescription): \(taken), duplicates \(duplicates), in doubt \(explained)")
+        #expect(lost.isEmpty)
+        #expect(duplicates <= explained)
+        let failed = try relay.query("SELECT device_token, reason FROM push_queue WHERE state <> 'sent'")
+        #expect(Set(failed.map { $0[0] as String }) == bad)
+        #expect(failed.allSatisfy { $0[1] == "InvalidToken" })
+    }
+
+    @Test("A gateway that closes after every 50 notifications: twenty a second get through", .timeLimit(.minutes(2)))
+    func closingOften() async throws {
+        let folder = try Folder()
+        let sandbox = try await SandboxProcess.start(folder)
+        try await sandbox.fault(["action": "close", "every": 50, "times": 1_000_000])
+        let relay = try await RelayProcess.start(
+            folder, configuration: try await sandbox.relayConfiguration(gateway: "binary"),
+            ["--set", "apps.default.settle=1s"])
+        try relay.queue((1...Self.good).map(Name.token))
+        let sent = "SELECT count(*) FROM push_queue WHERE state = 'sent'"
+        try await eventually("1,200 are sent", within: .seconds(60), every: .milliseconds(100)) {
+            try relay.count(sent) >= 1200
+        }
+        // First what the queue says: what is sent after that is no matter.
+        let known = try relay.query("SELECT device_token FROM push_queue WHERE state = 'sent'")
+        let counts = try await sandbox.accepted()
+        #expect(known.allSatisfy { counts[$0[0]] != nil }, "sent, and not with the gateway")
+        #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state NOT IN ('pending', 'sent')") == 0)
+    }
+
     @Test("A row that another program inserts arrives within a second", .timeLimit(.minutes(1)))
     func foreignRow() async throws {
         let folder = try Folder()

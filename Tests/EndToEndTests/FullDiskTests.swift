@@ -53,7 +53,7 @@ struct FullDiskTests {
         let disk = try await SmallDisk()
         let folder = try Folder()
         let sandbox = try await SandboxProcess.start(folder)
-        // Nothing is settled by silence before the end, so that there is something in doubt to write at the next start.
+        // Nothing is settled by silence before the end, so that what the gateway has is in doubt at the next start.
         var relay = try await startRelay(
             sandbox, database: disk.file("pushchat.db").path, ["--set", "apps.default.settle=60s"])
         try await join(relay)

@@ -44,13 +44,9 @@ struct ManyAppsTests {
             let (status, _) = try await relay.call(["cmd": "message", "udid": Name.udid(9), "text": "\(round)"])
             #expect(status == 200)
         }
-        func accepted() async throws -> [String: Int] {
-            try await sandbox.notifications().filter { $0.answer == "accepted" }
-                .reduce(into: [:]) { $0[$1.token, default: 0] += 1 }
-        }
         let good = Dictionary(uniqueKeysWithValues: (0..<3).map { (Name.token($0), rounds) })
-        try await eventually("the three that work have everything") { try await accepted() == good }
-        let waiting = "SELECT count(*) FROM push_queue WHERE state IN ('pending', 'written')"
+        try await eventually("the three that work have everything") { try await sandbox.accepted() == good }
+        let waiting = "SELECT count(*) FROM push_queue WHERE state = 'pending'"
         try await eventually("silence has settled the binary one's") { try relay.count(waiting) == 3 * rounds }
         try await eventually("the wrong key was refused") {
             try relay.count("SELECT count(*) FROM push_queue WHERE reason = 'InvalidProviderToken'") > 0
@@ -71,7 +67,7 @@ struct ManyAppsTests {
         }
         let all = Dictionary(uniqueKeysWithValues: (0..<5).map { (Name.token($0), 2 * rounds) })
         try await eventually("all that have credentials have everything, once", within: .seconds(60)) {
-            try await accepted() == all
+            try await sandbox.accepted() == all
         }
         try await eventually("and it is known") { try relay.count(waiting) == 2 * rounds }
         #expect(try relay.count("SELECT count(*) FROM push_queue WHERE app <> 'unarmed' AND state <> 'sent'") == 0)

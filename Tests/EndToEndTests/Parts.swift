@@ -23,6 +23,9 @@ struct SandboxProcess: Sendable {
             case apnsID = "apns_id"
         }
 
+        /// Which push it is, where no two have the same token and payload.
+        var content: String { "\(token) \(payload ?? "")" }
+
         /// What the device shows.
         var alert: String? {
             let object = payload.flatMap { try? JSONSerialization.jsonObject(with: Data($0.utf8)) as? [String: Any] }
@@ -73,19 +76,35 @@ struct SandboxProcess: Sendable {
         }
     }
 
+    /// How often the gateway took a notification for each token.
+    func accepted() async throws -> [String: Int] {
+        try await notifications().filter { $0.answer == "accepted" }
+            .reduce(into: [:]) { $0[$1.token, default: 0] += 1 }
+    }
+
     struct Stats: Decodable {
+        struct Connections: Decodable {
+            let open: Int
+        }
+
+        struct Binary: Decodable {
+            let connections: Connections
+        }
+
         struct Provider: Decodable {
+            let connections: Connections
             let answers: [String: Int]
             let mostStreams: Int
             let streamsOverLimit: Int
 
             enum CodingKeys: String, CodingKey {
-                case answers
+                case connections, answers
                 case mostStreams = "most_streams"
                 case streamsOverLimit = "streams_over_limit"
             }
         }
 
+        let binary: Binary
         let http2: Provider
     }
 
@@ -213,16 +232,42 @@ struct RelayProcess: Sendable {
         }
     }
 
-    /// Pushes whose connection went without a word about them, by the log: each may have arrived twice.
+    /// Pushes whose connection ended without a word about them, by the log: each may have arrived twice.
     var inDoubt: Int {
-        process.log().filter { $0.message == "connection went without an answer, repeating" }
+        process.log().filter { $0.message == "connection ended without an answer, repeating" }
             .reduce(0) { $0 + (Int($1.fields["count"] ?? "1") ?? 1) }
+    }
+
+    /// A look into the file of a relay that has ended. At a copy: the next process finds the file as it was left.
+    func remains(_ sql: String) throws -> [Row] {
+        let folder = try Folder()
+        let copy = folder.file("copy.db").path
+        for suffix in ["", "-wal"] where FileManager.default.fileExists(atPath: database + suffix) {
+            try FileManager.default.copyItem(atPath: database + suffix, toPath: copy + suffix)
+        }
+        return try DatabaseQueue(path: copy).read { try Row.fetchAll($0, sql: sql) }
+    }
+
+    /// What the gateway has taken and the queue does not show as sent, when the relay has ended: each of these may come once
+    /// more, and nothing else. By ``SandboxProcess/Notification/content``.
+    func inFlight(at sandbox: SandboxProcess) async throws -> Set<String> {
+        try await eventually("the gateway has read what was written") {
+            let stats = try await sandbox.stats()
+            return stats.binary.connections.open == 0 && stats.http2.connections.open == 0
+        }
+        let taken = Set(try await sandbox.notifications().filter { $0.answer == "accepted" }.map(\.content))
+        let open = try remains(
+            """
+            SELECT q.device_token || ' ' || coalesce(n.payload, q.payload)
+            FROM push_queue q LEFT JOIN notifications n ON n.notification_id = q.notification WHERE q.state <> 'sent'
+            """)
+        return taken.intersection(open.map { $0[0] as String })
     }
 
     /// Waits until every entry has come to an end.
     func drained(within limit: Duration = .seconds(60)) async throws {
         try await eventually("the queue is empty", within: limit, every: .milliseconds(100)) {
-            try count("SELECT count(*) FROM push_queue WHERE state IN ('pending', 'written')") == 0
+            try count("SELECT count(*) FROM push_queue WHERE state = 'pending'") == 0
         }
     }
 }

@@ -1,3 +1,4 @@
+import APNSGateway
 import ChatDomain
 import HTTPTypes
 import Hummingbird
@@ -30,7 +31,9 @@ struct Relay: Sendable {
     var certificate: ServerCertificate?
     var checks: [ReadinessCheck] = []
     var now: @Sendable () -> ContinuousClock.Instant = { .now }
-    var apps: [AppStatus] = [AppStatus(app: .default, gateway: "http2", address: nil, topic: nil, payloadLimit: 4096)]
+    var apps: [AppStatus] = [AppStatus(app: .default, gateway: "http2", address: nil, topic: nil)]
+    /// What the apps' gateways require of pushes; those that are not named, what Apple's over HTTP/2 does.
+    var formats: [AppName: APNSFormat] = [:]
     var warnings: [JSONValue] = []
     var sessions: (any SessionVerifier)?
 
@@ -41,15 +44,17 @@ struct Relay: Sendable {
 
     func server(onListening: @escaping @Sendable (Int) -> Void = { _ in }) -> ChatServer {
         ChatServer(
-            configuration: ChatServerConfiguration(host: "127.0.0.1", port: 0, certificate: certificate), store: store,
-            settings: { [settings] in settings },
+            configuration: ChatServerConfiguration(host: "127.0.0.1", port: 0, certificate: certificate),
+            stores: store.stores, settings: { [settings] in settings },
             resolveApp: { (appID) throws(ChatError) in
                 switch appID {
                 case nil: return .default
                 case "98Z3R5XU29.com.51work6.PushChat": return AppName("second")
                 default: throw .invalid("appid", "names no app of this server")
                 }
-            }, apps: { [apps] in apps }, recentWarnings: { [warnings] in warnings },
+            }, apps: { [apps] in apps },
+            format: { [formats] app in formats[app] ?? APNSFormat(.http2, payloadLimit: 4096) },
+            recentWarnings: { [warnings] in warnings },
             sessions: { [sessions] in sessions }, readiness: { [checks] in checks },
             clock: now, time: { Sample.time }, version: "1.2.3", logger: log.logger, onListening: onListening)
     }

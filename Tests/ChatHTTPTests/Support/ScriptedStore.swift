@@ -62,6 +62,14 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         onPing = ping
     }
 
+    /// All ports: what is not its own is asked by nothing here.
+    var stores: Stores {
+        let others = UnaskedPorts()
+        return Stores(
+            rooms: self, feed: self, records: self, devices: self, notifications: self, queue: others, feedback: others,
+            providerTokens: others, figures: self, upkeep: others)
+    }
+
     var calls: [Call] { recorded.withLock { $0 } }
 
     func join(_ request: JoinRequest) async throws(ChatError) { try await run(.join(request), onJoin) }
@@ -158,6 +166,31 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         }
         return try await answer()
     }
+}
+
+/// The ports that the HTTP side has no business with: who asks them fails the test.
+private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, StoreUpkeep {
+    private func fail(_ call: String = #function) -> ChatError {
+        Issue.record("Not to be asked by the HTTP side: \(call)")
+        return ChatError(.internalError, "not scripted")
+    }
+
+    func lease(app: AppName, lanes: [PushLane], limit: Int) async throws(ChatError) -> LeasedPushes { throw fail() }
+    func giveBack(_ entries: [ClosedRange<Int64>], lane: PushLane, app: AppName) { _ = fail() }
+    func settle(_ settlements: [Settlement], app: AppName) async throws(ChatError) -> [SettledPushes] { throw fail() }
+    func nextDue(app: AppName) async throws(ChatError) -> Timestamp? { throw fail() }
+    func announceArrivals(to signal: AsyncStream<Void>.Continuation) { _ = fail() }
+
+    func record(_ reports: [FeedbackReport], app: AppName) async throws(ChatError) { throw fail() }
+    func actOnFeedback() async throws(ChatError) -> FeedbackResult { throw fail() }
+
+    func providerToken(
+        for key: ProviderKeyName, refused: String?, sign: @escaping @Sendable (Timestamp) throws -> String
+    ) async throws(ChatError) -> IssuedToken { throw fail() }
+
+    func prepare() async throws(ChatError) -> StoreBacklog { throw fail() }
+    func watch() async { _ = fail() }
+    func applyRetention(messages: Duration, queue: Duration) async throws(ChatError) -> RetentionResult { throw fail() }
 }
 
 /// The scripted answers to the provider API's calls.

@@ -1,0 +1,552 @@
+import ChatDomain
+import Testing
+
+@Suite("What becomes of a push")
+struct PushLifeCycleTests {
+    private static let now = Timestamp(seconds: 1_780_000_000)
+    private static let fresh = PushHistory()
+    /// What a push may have been through.
+    private static let histories = [
+        fresh, PushHistory(attempts: 1), PushHistory(attempts: 99), PushHistory(attempts: 3, unanswered: 2),
+        PushHistory(attempts: 20, unanswered: 20), PushHistory(attempts: 5, refused: 4),
+        PushHistory(attempts: 150, unanswered: 40, refused: 60),
+    ]
+    /// When another push was taken.
+    private static let acceptances: [Timestamp?] = [nil, now, now - .seconds(86_400)]
+
+    private let relay = PushLifeCycle()
+    private let command = PushLifeCycle(.init(unansweredLimit: 3, credentialsMayChange: false))
+
+    private static func next(
+        _ lifeCycle: PushLifeCycle, _ outcome: Outcome, _ history: PushHistory = fresh, lane: PushLane = .first,
+        expiration: Int64? = nil, leasedAt: Timestamp = now, lastAccepted: Timestamp? = nil
+    ) -> Transition {
+        lifeCycle.transition(
+            outcome, history, lane: lane, expiration: expiration, leasedAt: leasedAt, lastAccepted: lastAccepted,
+            at: now
+        )
+    }
+
+    /// How long the push waits; nil for one that does not.
+    private static func wait(_ transition: Transition) -> Duration? {
+        guard case .waiting(let time, _) = transition.result else { return nil }
+        return .milliseconds(time.milliseconds - now.milliseconds)
+    }
+
+    // MARK: - Outcomes that end it
+
+    @Test("What was accepted is sent, whatever it has been through", arguments: histories)
+    func sent(history: PushHistory) {
+        for lastAccepted in Self.acceptances {
+            let next = Self.next(relay, .accepted, history, expiration: 0, lastAccepted: lastAccepted)
+            #expect(next == Transition(.sent, adding: PushHistory(attempts: 1)))
+            #expect(next.state == .sent)
+            #expect(next.reason == nil)
+            #expect(!next.changesNothing)
+        }
+    }
+
+    @Test("What was rejected has failed, with the gateway's reason and what it may mean", arguments: histories)
+    func rejected(history: PushHistory) {
+        for lastAccepted in Self.acceptances {
+            let next = Self.next(
+                relay, .rejected(reason: "BadDeviceToken", hint: "wrong environment?"), history,
+                lastAccepted: lastAccepted)
+            #expect(
+                next
+                    == Transition(
+                        .failed(reason: "BadDeviceToken", hint: "wrong environment?"), adding: PushHistory(attempts: 1))
+            )
+            #expect(next.state == .failed)
+            #expect(next.reason == "BadDeviceToken")
+        }
+        #expect(Self.next(relay, .rejected(reason: "x"), history).result == .failed(reason: "x", hint: nil))
+    }
+
+    @Test("A device that wants no pushes is deactivated since the gateway's time", arguments: histories)
+    func unregistered(history: PushHistory) {
+        let since = Self.now - .seconds(5)
+        #expect(
+            Self.next(relay, .unregistered(since: since, reason: "Unregistered"), history)
+                == Transition(
+                    .failed(reason: "Unregistered"), adding: PushHistory(attempts: 1),
+                    device: .deactivate(since: since, reason: "Unregistered")))
+    }
+
+    @Test(
+        "A bad address is counted, with a limit only while others are taken: within the last hour",
+        arguments: [
+            (nil, nil), (0, 5), (-1, 5), (-3_599_999, 5), (-3_600_000, 5), (-3_600_001, nil), (-86_400_000, nil),
+        ] as [(Int64?, Int?)])
+    func badAddress(accepted: Int64?, limit: Int?) {
+        for history in Self.histories {
+            let next = Self.next(
+                relay, .badAddress(reason: "InvalidToken"), history,
+                lastAccepted: accepted.map { Self.now + .milliseconds($0) })
+            #expect(
+                next
+                    == Transition(
+                        .failed(reason: "InvalidToken"), adding: PushHistory(attempts: 1),
+                        device: .countRefusal(reason: "InvalidToken", limit: limit)))
+        }
+    }
+
+    // MARK: - The gateway's fault
+
+    @Test("What the gateway could not do is repeated after 1, 2, 4 … 900 seconds, and fails with the hundredth attempt")
+    func retries() {
+        var total = Duration.zero
+        for made in 0..<99 {
+            let next = Self.next(relay, .retry(reason: "ProcessingError"), PushHistory(attempts: made))
+            let expected = Duration.seconds(made < 10 ? 1 << made : 900)
+            #expect(Self.wait(next) == expected, "after \(made + 1) attempts")
+            #expect(next.added == PushHistory(attempts: 1))
+            #expect(next.state == .pending)
+            #expect(next.reason == "ProcessingError")
+            #expect(next.device == nil)
+            total += expected
+        }
+        for made in [99, 100, 1000] {
+            #expect(
+                Self.next(relay, .retry(reason: "ProcessingError"), PushHistory(attempts: made))
+                    == Transition(.failed(reason: "ProcessingError"), adding: PushHistory(attempts: 1)))
+        }
+        // About a day.
+        #expect((Duration.seconds(20 * 3600)...Duration.seconds(28 * 3600)).contains(total))
+    }
+
+    @Test("An attempt that nobody answered says nothing about the push")
+    func unansweredAttempts() {
+        let retry = Outcome.retry(reason: "ProcessingError")
+        #expect(
+            Self.wait(Self.next(relay, retry, PushHistory(attempts: 20, unanswered: 20))) == .seconds(1))
+        #expect(
+            Self.wait(Self.next(relay, retry, PushHistory(attempts: 23, unanswered: 20))) == .seconds(8))
+        #expect(Self.next(relay, retry, PushHistory(attempts: 118, unanswered: 20)).state == .pending)
+        #expect(Self.next(relay, retry, PushHistory(attempts: 119, unanswered: 20)).state == .failed)
+    }
+
+    @Test("Delays and the number of attempts are what the policy says")
+    func policy() {
+        let lifeCycle = PushLifeCycle(
+            .init(retry: RetryPolicy(first: .seconds(3), longest: .seconds(10), attempts: 4)))
+        let waits = (0..<5).map {
+            Self.wait(Self.next(lifeCycle, .retry(reason: "x"), PushHistory(attempts: $0)))
+        }
+        #expect(waits == [.seconds(3), .seconds(6), .seconds(10), nil, nil])
+        let once = PushLifeCycle(.init(retry: RetryPolicy(attempts: 1)))
+        #expect(Self.next(once, .retry(reason: "x")).state == .failed)
+    }
+
+    @Test("The time that the gateway named is waited for, an hour at the most, and never less than the delay")
+    func retryAfter() {
+        for (made, asked, expected) in [
+            (0, 60, 60), (0, 0, 1), (0, -500, 1), (4, 5, 16), (4, 17, 17), (0, 3600, 3600), (0, 3601, 3600),
+            (0, 86_400, 3600), (20, 10, 900), (20, 1000, 1000),
+        ] {
+            let next = Self.next(
+                relay, .retry(reason: "TooManyRequests", notBefore: Self.now + .seconds(asked)),
+                PushHistory(attempts: made))
+            #expect(Self.wait(next) == .seconds(expected), "\(made) \(asked)")
+        }
+        // It is no further attempt.
+        #expect(
+            Self.next(
+                relay, .retry(reason: "x", notBefore: Self.now + .seconds(60)), PushHistory(attempts: 99)
+            ).state == .failed)
+    }
+
+    @Test("A push that is to be tried once is not repeated after the gateway's fault", arguments: histories)
+    func singleAttempt(history: PushHistory) {
+        let retry = Outcome.retry(reason: "InternalServerError", notBefore: Self.now + .seconds(1))
+        #expect(
+            Self.next(relay, retry, history, expiration: 0)
+                == Transition(.failed(reason: "InternalServerError"), adding: PushHistory(attempts: 1)))
+        #expect(
+            Self.next(command, .unanswered(reason: "ConnectionLost"), expiration: 0).result
+                == .failed(reason: "ConnectionLost"))
+    }
+
+    @Test("What was certainly not processed is as it was, in its lane", arguments: histories)
+    func notProcessed(history: PushHistory) {
+        for lane in PushLane.allCases {
+            for lifeCycle in [relay, command] {
+                let next = Self.next(
+                    lifeCycle, .notProcessed, history, lane: lane, expiration: 0, lastAccepted: Self.now)
+                #expect(next == Transition(.due(lane, reason: nil)))
+                #expect(next.changesNothing)
+                #expect(next.state == .pending)
+                #expect(next.reason == nil)
+            }
+        }
+    }
+
+    // MARK: - Suspicion
+
+    /// How a push fares to which the same happens again and again, while another is taken at `lastAccepted`.
+    private static func fate(
+        _ lifeCycle: PushLifeCycle, _ outcome: Outcome, times: Int, lastAccepted: Timestamp?
+    ) -> [Transition] {
+        var history = PushHistory()
+        return (0..<times).map { _ in
+            let transition = next(lifeCycle, outcome, history, lastAccepted: lastAccepted)
+            history.attempts += transition.added.attempts
+            history.unanswered += transition.added.unanswered
+            history.refused += transition.added.refused
+            return transition
+        }
+    }
+
+    /// Seconds that double up to 512.
+    private static func doubling(_ count: Int) -> [Duration?] {
+        (0..<count).map { .seconds(min(512, 1 << min($0, 30))) }
+    }
+
+    @Test("Losses without an answer: six times at once, then later and later, and for ever while nothing is taken")
+    func unanswered() {
+        let fate = Self.fate(relay, .unanswered(reason: "ConnectionClosed"), times: 40, lastAccepted: nil)
+        for transition in fate.prefix(6) { #expect(transition.result == .due(.trouble, reason: "ConnectionClosed")) }
+        #expect(fate.dropFirst(6).map(Self.wait) == Self.doubling(34))
+        for transition in fate {
+            #expect(transition.added == PushHistory(attempts: 1, unanswered: 1))
+            #expect(transition.state == .pending)
+            #expect(transition.reason == "ConnectionClosed")
+            #expect(transition.device == nil)
+            #expect(!transition.changesNothing)
+        }
+    }
+
+    @Test("While others are taken, the eleventh loss is the push's own doing")
+    func unansweredAmongOthers() {
+        let fate = Self.fate(relay, .unanswered(reason: "ConnectionClosed"), times: 12, lastAccepted: Self.now)
+        #expect(fate.prefix(10).map(\.state) == Array(repeating: .pending, count: 10))
+        #expect(fate[6...9].map(Self.wait) == Self.doubling(4))
+        for transition in fate[10...] {
+            #expect(
+                transition
+                    == Transition(
+                        .failed(reason: "ConnectionClosed"), adding: PushHistory(attempts: 1, unanswered: 1)))
+        }
+    }
+
+    @Test("The tenth refusal of the credentials is the push's own doing while others are taken, else never")
+    func notAuthorized() {
+        let outcome = Outcome.notAuthorized(reason: "InvalidProviderToken")
+        let alone = Self.fate(relay, outcome, times: 40, lastAccepted: nil)
+        #expect(alone.map(Self.wait) == Self.doubling(40))
+        #expect(alone.allSatisfy { $0.added == PushHistory(attempts: 1, refused: 1) && $0.state == .pending })
+        #expect(alone.allSatisfy { $0.reason == "InvalidProviderToken" })
+        let among = Self.fate(relay, outcome, times: 11, lastAccepted: Self.now)
+        #expect(among.prefix(9).map(Self.wait) == Self.doubling(9))
+        for transition in among[9...] {
+            #expect(
+                transition
+                    == Transition(
+                        .failed(reason: "InvalidProviderToken"), adding: PushHistory(attempts: 1, refused: 1)))
+        }
+    }
+
+    @Test(
+        "What is sent back goes again at once three times; the thirtieth time is its own doing while others are taken")
+    func sentBack() {
+        let outcome = Outcome.sentBack(reason: "REFUSED_STREAM")
+        let alone = Self.fate(relay, outcome, times: 50, lastAccepted: nil)
+        for transition in alone.prefix(3) { #expect(transition.result == .due(.trouble, reason: "REFUSED_STREAM")) }
+        #expect(alone.dropFirst(3).map(Self.wait) == Self.doubling(47))
+        #expect(alone.allSatisfy { $0.added == PushHistory(attempts: 1, refused: 1) && $0.state == .pending })
+        let among = Self.fate(relay, outcome, times: 31, lastAccepted: Self.now)
+        #expect(among.prefix(29).map(\.state) == Array(repeating: .pending, count: 29))
+        #expect(among[28].reason == "REFUSED_STREAM")
+        #expect(among[29].result == .failed(reason: "REFUSED_STREAM"))
+        #expect(among[30].result == .failed(reason: "REFUSED_STREAM"))
+    }
+
+    /// The attempt before this one began at the latest when the wait before this one began: as long ago as it lasted.
+    @Test(
+        "Proof is what was taken since the attempt before, also while this one went on",
+        arguments: [
+            (Outcome.unanswered(reason: "x"), PushHistory(attempts: 10, unanswered: 10), 8),
+            (.unanswered(reason: "x"), PushHistory(attempts: 13, unanswered: 13), 64),
+            (.unanswered(reason: "x"), PushHistory(attempts: 16, unanswered: 16), 512),
+            (.unanswered(reason: "x"), PushHistory(attempts: 90, unanswered: 90), 512),
+            (.notAuthorized(reason: "x"), PushHistory(attempts: 9, refused: 9), 256),
+            (.notAuthorized(reason: "x"), PushHistory(attempts: 50, refused: 50), 512),
+            (.sentBack(reason: "x"), PushHistory(attempts: 29, refused: 29), 512),
+        ] as [(Outcome, PushHistory, Int64)])
+    func proof(outcome: Outcome, history: PushHistory, waited: Int64) {
+        // The wait before this attempt, as the life cycle itself gave it.
+        var before = history
+        before.attempts -= 1
+        if before.unanswered > 0 { before.unanswered -= 1 }
+        if before.refused > 0 { before.refused -= 1 }
+        #expect(Self.wait(Self.next(relay, outcome, before)) == .seconds(waited))
+
+        let leasedAt = Self.now - .seconds(30)
+        let earlier = leasedAt - .seconds(waited)
+        func state(_ lastAccepted: Timestamp) -> PushState {
+            Self.next(relay, outcome, history, leasedAt: leasedAt, lastAccepted: lastAccepted).state
+        }
+        #expect(state(Self.now) == .failed)
+        #expect(state(leasedAt) == .failed)
+        #expect(state(earlier) == .failed)
+        #expect(state(earlier - .milliseconds(1)) == .pending)
+        #expect(state(Self.now - .seconds(86_400)) == .pending)
+    }
+
+    @Test("Losses do not count as refusals, nor refusals as losses")
+    func separateCounts() {
+        let refused = PushHistory(attempts: 50, refused: 50)
+        #expect(
+            Self.next(relay, .unanswered(reason: "x"), refused, lastAccepted: Self.now).result
+                == .due(.trouble, reason: "x"))
+        let unanswered = PushHistory(attempts: 50, unanswered: 50)
+        #expect(
+            Self.wait(Self.next(relay, .notAuthorized(reason: "x"), unanswered, lastAccepted: Self.now)) == .seconds(1))
+        #expect(
+            Self.next(relay, .sentBack(reason: "x"), unanswered, lastAccepted: Self.now).result
+                == .due(.trouble, reason: "x"))
+    }
+
+    // MARK: - A command
+
+    @Test("A command has an end: after so many losses, and at once where nobody can mend the credentials")
+    func commandPolicy() {
+        let fate = Self.fate(command, .unanswered(reason: "ConnectionLost"), times: 4, lastAccepted: nil)
+        #expect(fate[0].result == .due(.trouble, reason: "ConnectionLost"))
+        #expect(fate[1].result == .due(.trouble, reason: "ConnectionLost"))
+        #expect(fate[2].result == .failed(reason: "ConnectionLost"))
+        #expect(fate[3].result == .failed(reason: "ConnectionLost"))
+        #expect(fate[2].added == PushHistory(attempts: 1, unanswered: 1))
+        #expect(
+            Self.next(command, .notAuthorized(reason: "ExpiredProviderToken"))
+                == Transition(.failed(reason: "ExpiredProviderToken"), adding: PushHistory(attempts: 1)))
+        // What the gateway answers is repeated as a relay repeats it.
+        #expect(Self.wait(Self.next(command, .retry(reason: "x"))) == .seconds(1))
+        #expect(Self.next(command, .sentBack(reason: "x")).result == .due(.trouble, reason: "x"))
+    }
+
+    // MARK: - Before it is sent
+
+    @Test(
+        "What stands in the way of a push: what was taken back, then its time, then its device",
+        arguments: [
+            (nil, nil, nil), (nil, 1, nil), (nil, 0, .expired), (nil, -1000, .expired),
+            (.notificationCancelled, nil, .cancelled(reason: "Cancelled")),
+            (.notificationCancelled, -1000, .cancelled(reason: "Cancelled")),
+            (.deviceForgotten, nil, .cancelled(reason: "Unregistered")),
+            (.deviceForgotten, -1000, .cancelled(reason: "Unregistered")),
+            (.deviceInactive, nil, .failed(reason: "DeviceInactive")),
+            (.deviceInactive, 1, .failed(reason: "DeviceInactive")), (.deviceInactive, 0, .expired),
+            (.deviceInactive, -1000, .expired),
+        ] as [(QueuedPush.Obstacle?, Int64?, Transition.Result?)])
+    func obstacles(obstacle: QueuedPush.Obstacle?, left: Int64?, expected: Transition.Result?) {
+        for history in Self.histories {
+            let push = QueuedPush(
+                entry: 1, history: history, address: nil, payload: nil,
+                expiration: left.map { Self.now.seconds + $0 }, id: "id", obstacle: obstacle)
+            let transition = relay.obstacle(to: push, at: Self.now)
+            // It was no attempt.
+            #expect(transition == expected.map { Transition($0) })
+            #expect(command.obstacle(to: push, at: Self.now) == transition)
+        }
+    }
+
+    @Test("An expiration of 0 is no time that has passed")
+    func noExpiration() {
+        func push(_ obstacle: QueuedPush.Obstacle?) -> QueuedPush {
+            QueuedPush(entry: 1, address: nil, payload: nil, expiration: 0, id: "id", obstacle: obstacle)
+        }
+        #expect(relay.obstacle(to: push(nil), at: Self.now) == nil)
+        #expect(relay.obstacle(to: push(.deviceInactive), at: Self.now)?.state == .failed)
+    }
+
+    @Test("Each end has its state and its reason")
+    func states() {
+        for (result, state, reason) in [
+            (.sent, .sent, nil), (.failed(reason: "a", hint: "b"), .failed, "a"), (.expired, .expired, "Expired"),
+            (.cancelled(reason: "c"), .cancelled, "c"), (.waiting(until: Self.now, reason: "d"), .pending, "d"),
+            (.due(.bulk, reason: "e"), .pending, "e"), (.due(.bulk, reason: nil), .pending, nil),
+        ] as [(Transition.Result, PushState, String?)] {
+            #expect(Transition(result).state == state)
+            #expect(Transition(result).reason == reason)
+            #expect(Transition(result).changesNothing == (result == .due(.bulk, reason: nil)))
+        }
+        #expect(!Transition(.due(.first, reason: nil), adding: PushHistory(attempts: 1)).changesNothing)
+    }
+
+    // MARK: - Groups and lanes
+
+    @Test("What was lost twice is proved, in groups that shrink until it is alone")
+    func groups() {
+        for unanswered in [0, 1] {
+            let group = relay.group(PushHistory(attempts: 9, unanswered: unanswered, refused: 9))
+            #expect(!group.isProbe)
+            #expect(group.size >= 1_000_000)
+        }
+        let groups = (2..<12).map { relay.group(PushHistory(attempts: $0, unanswered: $0)) }
+        #expect(groups.map(\.size) == [256, 64, 16, 4, 1, 1, 1, 1, 1, 1])
+        #expect(groups.allSatisfy { $0.isProbe })
+        #expect(relay.group(PushHistory(unanswered: PushLifeCycle.aloneFrom - 1)).size > 1)
+        #expect(relay.group(PushHistory(unanswered: PushLifeCycle.aloneFrom)).size == 1)
+    }
+
+    @Test("What made trouble goes last, and what is for very many lets others pass")
+    func lanes() {
+        for history in [PushHistory(), PushHistory(attempts: 7)] {
+            #expect(!history.isSuspect)
+            #expect(PushLane(history, isBulk: false) == .first)
+            #expect(PushLane(history, isBulk: true) == .bulk)
+        }
+        for history in [PushHistory(unanswered: 1), PushHistory(refused: 1), PushHistory(unanswered: 2, refused: 3)] {
+            #expect(history.isSuspect)
+            #expect(PushLane(history, isBulk: false) == .trouble)
+            #expect(PushLane(history, isBulk: true) == .trouble)
+        }
+        #expect(PushLane.allCases == [.first, .bulk, .trouble])
+    }
+}
+
+@Suite("How much is written before the gateway is asked for proof")
+struct ProofWindowTests {
+    /// After one loss of so many.
+    private static func window(lost: Int) -> ProofWindow {
+        var window = ProofWindow()
+        window.lost(lost)
+        return window
+    }
+
+    /// A whole window was proved, and more was due.
+    /// - Returns: the next window; the greatest number for one without a limit.
+    @discardableResult
+    private static func prove(_ window: inout ProofWindow) throws -> Int {
+        window.proved(try #require(window.limit), isAll: false)
+        return window.limit ?? .max
+    }
+
+    @Test("At a gateway that loses nothing there is no limit")
+    func open() {
+        var window = ProofWindow()
+        #expect(window.limit == nil)
+        window.proved(1000, isAll: true)
+        window.lost(0)
+        #expect(window.limit == nil)
+    }
+
+    @Test("A loss leaves half of what was lost, and at least one", arguments: [1000, 999, 100, 3, 2, 1])
+    func loss(count: Int) {
+        var window = Self.window(lost: count)
+        #expect(window.limit == max(1, count / 2))
+        var expected = max(1, count / 2)
+        for _ in 0..<12 {
+            window.lost(expected)
+            expected = max(1, expected / 2)
+            #expect(window.limit == expected)
+        }
+        #expect(window.limit == 1)
+    }
+
+    @Test("A loss of less than the window leaves half of that")
+    func partialLoss() {
+        var window = Self.window(lost: 1000)
+        window.lost(100)
+        #expect(window.limit == 50)
+        window.lost(0)
+        #expect(window.limit == 50)
+    }
+
+    @Test("It grows step by step, and stays below what was lost", arguments: [2, 3, 4, 7, 10, 50, 100, 333, 1000])
+    func growth(lost: Int) throws {
+        var window = Self.window(lost: lost)
+        var last = try #require(window.limit)
+        var isGrown = false
+        for _ in 0..<63 {
+            let limit = try Self.prove(&window)
+            #expect(limit >= last)
+            #expect(limit < lost)
+            if limit > last { isGrown = true }
+            last = limit
+        }
+        #expect(isGrown == (lost > 2))
+        // Most of what can be had.
+        #expect(last >= lost * 3 / 4 || last == lost - 1)
+    }
+
+    @Test("After 64 proofs it may go beyond what was lost", arguments: [1, 2, 10, 100, 1000])
+    func retry(lost: Int) throws {
+        var window = Self.window(lost: lost)
+        for _ in 0..<64 {
+            #expect(try Self.prove(&window) < max(lost, 2))
+        }
+        #expect(try Self.prove(&window) >= lost)
+        for _ in 0..<12 where window.limit != nil { try Self.prove(&window) }
+        #expect(window.limit == nil)
+    }
+
+    @Test("A loss in between starts the count of proofs anew")
+    func lossInBetween() throws {
+        var window = Self.window(lost: 100)
+        for _ in 0..<60 { try Self.prove(&window) }
+        window.lost(80)
+        #expect(window.limit == 40)
+        for _ in 0..<64 {
+            #expect(try Self.prove(&window) < 80)
+        }
+    }
+
+    @Test("A loss beyond what was lost before brings it back")
+    func lossBeyond() throws {
+        var window = Self.window(lost: 100)
+        for _ in 0..<65 { try Self.prove(&window) }
+        let beyond = try #require(window.limit)
+        #expect(beyond > 100)
+        window.lost(beyond)
+        #expect(window.limit == beyond / 2)
+        for _ in 0..<63 {
+            #expect(try Self.prove(&window) < beyond)
+        }
+    }
+
+    @Test("A group that is smaller than the window proves nothing, also if nothing else was due")
+    func smallGroup() throws {
+        var window = Self.window(lost: 1000)
+        for count in [1, 2, 100, 499] {
+            window.proved(count, isAll: true)
+            window.proved(count, isAll: false)
+            #expect(window.limit == 500)
+        }
+        window.proved(0, isAll: true)
+        #expect(window.limit == 500)
+        window.proved(500, isAll: true)
+        let limit = try #require(window.limit)
+        #expect(limit > 500)
+    }
+
+    @Test("After a start it doubles until it is open")
+    func start() throws {
+        #expect(ProofWindow.afterStart == 256)
+        var window = ProofWindow(limit: ProofWindow.afterStart)
+        #expect(window.limit == 256)
+        #expect(try Self.prove(&window) == 512)
+        try Self.prove(&window)
+        #expect(window.limit == nil)
+    }
+
+    @Test("After a start it opens at once when nothing else was due")
+    func quietStart() {
+        var window = ProofWindow(limit: ProofWindow.afterStart)
+        window.proved(0, isAll: true)
+        #expect(window.limit == 256)
+        window.proved(3, isAll: true)
+        #expect(window.limit == nil)
+    }
+
+    @Test("A loss after a start leaves half of it")
+    func lossAfterStart() throws {
+        var window = ProofWindow(limit: ProofWindow.afterStart)
+        window.lost(256)
+        #expect(window.limit == 128)
+        window.proved(100, isAll: true)
+        #expect(window.limit == 128)
+        #expect(try Self.prove(&window) == 160)
+    }
+}

@@ -1,0 +1,171 @@
+import ChatDomain
+import Foundation
+import Testing
+
+@testable import ChatStore
+
+@Suite("What is known of the queue in memory")
+struct QueueIndexTests {
+    private func index(settledTo: Int64 = 0, highest: Int64 = 0) -> QueueIndex {
+        QueueIndex(settledTo: settledTo, highest: highest)
+    }
+
+    private func inserted(
+        _ range: ClosedRange<Int64>, lane: PushLane = .first, content: Bool = false
+    ) -> InsertedPushes {
+        InsertedPushes(
+            range: range, lane: lane, app: .default, pushes: content ? range.map { Self.push($0) } : [])
+    }
+
+    private static func push(_ entry: Int64) -> QueuedPush { QueuedPush(entry: entry, address: nil, payload: [], id: "") }
+
+    @Test("Runs stay few however rows lie, and cover all of them")
+    func runs() {
+        var runs = DueRuns()
+        for entry in stride(from: Int64(0), to: 20_000, by: 2) { runs.add(entry...entry, count: 1) }
+        #expect(runs.runs.count <= DueRuns.most)
+        #expect(runs.count == 10_000)
+        #expect(runs.runs.allSatisfy { $0.range.lowerBound <= $0.range.upperBound })
+        var last: Int64 = -1
+        for run in runs.runs {
+            #expect(run.range.lowerBound > last)
+            last = run.range.upperBound
+        }
+        for entry in stride(from: Int64(0), to: 20_000, by: 2) { #expect(!runs.overlapping(entry...entry).isEmpty) }
+    }
+
+    @Test("Neighbours are one run; what lies between two of them joins them")
+    func joined() {
+        var runs = DueRuns()
+        runs.add(1...3, count: 3)
+        runs.add(4...5, count: 2)
+        runs.add(10...12, count: 3)
+        #expect(runs.runs == [.init(range: 1...5, count: 5), .init(range: 10...12, count: 3)])
+        runs.add(4...11, count: 4)
+        #expect(runs.runs == [.init(range: 1...12, count: 12)])
+    }
+
+    @Test("A leased push is not read again by whoever takes up its neighbours")
+    func exclusion() throws {
+        var index = index()
+        index.inserted(inserted(1...10), at: .now)
+        let firstFound = index.claim(.default, .first, limit: 4, at: .now)
+        let first = try #require(firstFound)
+        #expect(first.runs.map(\.range) == [1...10])
+        index.finish(first, [((1...4).map { Self.push($0) }, 4)])
+        #expect(index.inFlightCount(.default) == 4)
+        #expect(index.dueCount(.default) == 6)
+        // A sweep meets all of them: those that are known are not counted twice.
+        index.found(1...10, count: 10, lane: .first, app: .default)
+        #expect(index.dueCount(.default) == 6)
+        index.release(2...3, to: .trouble, app: .default)
+        let againFound = index.claim(.default, .trouble, limit: 9, at: .now)
+        let again = try #require(againFound)
+        #expect(again.runs.map(\.range) == [2...3] && again.excluded == [[]])
+        index.finish(again, [])
+        #expect(index.lanes(.default) == [.first, .trouble])
+    }
+
+    @Test("What a commit of ours inserted goes without being read, for a moment and in its order")
+    func content() throws {
+        var index = index()
+        let now = ContinuousClock.now
+        index.inserted(inserted(1...2, content: true), at: now)
+        index.inserted(inserted(3...3, content: true), at: now)
+        let claimFound = index.claim(.default, .first, limit: 2, at: now)
+        let claim = try #require(claimFound)
+        #expect(claim.runs.isEmpty && claim.pushes.map(\.entry) == [1, 2])
+        #expect(index.inFlightCount(.default) == 2)
+        let lateFound = index.claim(.default, .first, limit: 2, at: now + .seconds(5))
+        let late = try #require(lateFound)
+        #expect(late.pushes.isEmpty && late.runs.map(\.range) == [3...3])
+    }
+
+    @Test("Content of what a scan has met before is not used: it may have been sent meanwhile")
+    func metBefore() throws {
+        var index = index()
+        index.reaches(5)
+        index.inserted(inserted(4...5, content: true), at: .now)
+        let claimFound = index.claim(.default, .first, limit: 2, at: .now)
+        let claim = try #require(claimFound)
+        #expect(claim.pushes.isEmpty && claim.runs.map(\.range) == [4...5])
+    }
+
+    @Test("Content is kept for few pushes only")
+    func boundedContent() throws {
+        var index = index()
+        let now = ContinuousClock.now
+        index.inserted(inserted(1...3000, content: true), at: now)
+        let claimFound = index.claim(.default, .first, limit: 9, at: now)
+        let claim = try #require(claimFound)
+        #expect(claim.pushes.isEmpty && claim.runs.map(\.range) == [1...3000])
+    }
+
+    @Test("No row that may be due lies below the number that the next process begins with")
+    func settledTo() throws {
+        var index = index(settledTo: 10, highest: 20)
+        #expect(index.settledTo == 10)
+        index.scanned(11...20)
+        #expect(index.settledTo == 20)
+        // Another program's rows lie in between.
+        index.inserted(inserted(31...40), at: .now)
+        #expect(index.settledTo == 20 && index.unscanned.ranges == [21...30])
+        index.scanned(21...30)
+        #expect(index.settledTo == 30)
+        let claimFound = index.claim(.default, .first, limit: 5, at: .now)
+        let claim = try #require(claimFound)
+        #expect(index.settledTo == 30)
+        index.finish(claim, [((31...35).map { Self.push($0) }, 35)])
+        #expect(index.settledTo == 30)
+        index.release(31...33, to: nil, app: .default)
+        #expect(index.settledTo == 33)
+        index.release(34...34, to: .trouble, app: .default)
+        index.release(35...35, to: nil, app: .default)
+        #expect(index.settledTo == 33)
+    }
+
+    @Test("Numbers near the ends of 64 bits are left alone")
+    func ends() {
+        var index = index(settledTo: QueueIndex.ids.lowerBound, highest: 5)
+        index.inserted(inserted(Int64.max...Int64.max), at: .now)
+        index.found(Int64.min...Int64.min, count: 1, lane: .first, app: .default)
+        index.reaches(Int64.max)
+        #expect(index.highest == 5 && index.apps.isEmpty)
+    }
+
+    @Test("It is looked for pushes that wait when one is due, when something changed, and when the clock was set back")
+    func waiting() {
+        var index = index()
+        let now = Timestamp(seconds: 1_800_000_000)
+        #expect(index.mustLookForWaiting(.default, at: now))
+        index.willLookForWaiting(.default)
+        #expect(!index.mustLookForWaiting(.default, at: now))
+        index.waits(until: now + .seconds(60), app: .default)
+        index.waits(until: now + .seconds(90), app: .default)
+        #expect(index.nextWaiting(.default) == now + .seconds(60))
+        #expect(!index.mustLookForWaiting(.default, at: now + .seconds(59)))
+        #expect(index.mustLookForWaiting(.default, at: now + .seconds(60)))
+        #expect(index.mustLookForWaiting(.default, at: now - .seconds(4000)))
+        index.mustLookForWaiting(nil)
+        #expect(index.mustLookForWaiting(.default, at: now))
+    }
+}
+
+@Suite("Pushes' own UUIDs")
+struct PushIDsTests {
+    @Test("The same number has the same, no two numbers do, and another key makes others")
+    func ids() {
+        let ids = PushIDs(key: Array(0..<16))
+        let numbers = Array(-2000...2000) + (0..<60).map { Int64(1) << Int64($0) + 2000 }
+        let all = numbers.map { ids.id(of: Int64($0)) }
+        #expect(Set(all).count == Set(numbers).count)
+        #expect(all == numbers.map { ids.id(of: Int64($0)) })
+        for id in all {
+            let parsed = UUID(uuidString: id)
+            #expect(parsed?.uuidString.lowercased() == id)
+            // RFC 9562: version 4, and the variant.
+            #expect(id.dropFirst(14).first == "4" && "89ab".contains(id.dropFirst(19).first ?? " "))
+        }
+        #expect(PushIDs(key: Array(1..<17)).id(of: 1) != ids.id(of: 1))
+    }
+}
