@@ -21,6 +21,8 @@ package struct Dispatcher: Service {
     /// What the tasks of a dispatcher share.
     private final class Ledger: Sendable {
         let value: Mutex<PushLedger>
+        /// Outcomes cannot be written down now: what is sent meanwhile would be sent again after a crash.
+        let cannotRecord = Atomic(false)
 
         init(_ ledger: PushLedger) {
             value = Mutex(ledger)
@@ -86,6 +88,7 @@ package struct Dispatcher: Service {
     private func empty() async -> Bool {
         var backoff = Backoff()
         while true {
+            guard await canRecord() else { return false }
             guard let slot = await gateway.slot(fresh: ledger.value.withLock { $0.needsFreshConnection }) else {
                 return false
             }
@@ -104,6 +107,16 @@ package struct Dispatcher: Service {
                 guard await backoff.pause() else { return false }
             }
         }
+    }
+
+    /// Waits while outcomes cannot be written down.
+    /// - Returns: false when the dispatcher is being stopped.
+    private func canRecord() async -> Bool {
+        while ledger.cannotRecord.load(ordering: .relaxed) {
+            if Task.isCancelled || Task.isShuttingDownGracefully { return false }
+            try? await Task.sleep(for: Backoff.first)
+        }
+        return true
     }
 
     private func hand(_ leased: LeasedPushes, to slot: ConnectionSlot) async {
@@ -163,8 +176,11 @@ package struct Dispatcher: Service {
         var backoff = Backoff()
         while true {
             do throws(ChatError) {
-                return try await queue.settle(settlements, app: app)
+                let settled = try await queue.settle(settlements, app: app)
+                ledger.cannotRecord.store(false, ordering: .relaxed)
+                return settled
             } catch {
+                ledger.cannotRecord.store(true, ordering: .relaxed)
                 log.failed("outcomes could not be recorded", error, isFirst: backoff.isFresh)
                 guard await backoff.pause() else { return nil }
             }
@@ -174,7 +190,7 @@ package struct Dispatcher: Service {
 
 /// Waits between repeats of something that will work again: 100 ms, doubling up to 5 s.
 struct Backoff: Sendable {
-    private static let first = Duration.milliseconds(100)
+    static let first = Duration.milliseconds(100)
     private static let longest = Duration.seconds(5)
 
     private var next = Self.first

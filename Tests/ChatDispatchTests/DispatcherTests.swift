@@ -108,6 +108,22 @@ struct DispatcherTests {
         #expect(settled == [[Settlement(10...11, Transition(.sent, adding: PushHistory(attempts: 1)))]])
     }
 
+    @Test("While outcomes cannot be written down nothing more is sent")
+    func stopsSending() async throws {
+        queue.tell(.success(FakeQueue.rows(1...1)))
+        try await running {
+            await eventually("written") { gateway.written.count == 1 }
+            queue.state.withLock { $0.settleFailures = 3 }
+            gateway.answer([verdict(5...5)])
+            await eventually("the first attempt failed") { queue.state.withLock { $0.settleFailures } < 3 }
+            queue.tell(.success(FakeQueue.rows(2...2)))
+            queue.signal()
+            await eventually("the second is written") { gateway.written.count == 2 }
+            // Only then: the outcome of the first is on disk.
+            #expect(queue.state.withLock { $0.settled.count } == 1)
+        }
+    }
+
     @Test("Many outcomes are recorded in parts, each of them until it is")
     func parts() async throws {
         queue.state.withLock { $0.settleFailures = 1 }

@@ -73,11 +73,11 @@ struct FiguresTests {
         let bench = try QueueBench()
         #expect(try await bench.store.figures.queueDepths().isEmpty)
         try bench.insert(5)
-        _ = try await bench.lease(StoreFixture.slot(room: 2))
         _ = try bench.fixture.query(
             "UPDATE push_queue SET app = 'late', not_before = 5000000000000 WHERE message_id = 3")
         _ = try bench.fixture.query(
             "UPDATE push_queue SET time_queued = '2020-01-01 00:00:00', unanswered = 1 WHERE message_id = 5")
+        _ = try await bench.lease(StoreFixture.slot(room: 2))
         let depths = try await bench.store.figures.queueDepths()
         #expect(
             depths == [

@@ -107,10 +107,20 @@ struct RoomTests {
         #expect(try fixture.value("SELECT count(*) FROM push_queue") == 2)
     }
 
+    /// Members of a room, written at once.
+    private func fill(_ members: Int) throws {
+        _ = try fixture.query(
+            """
+            WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+            INSERT INTO active_users (udid, nickname, secret_code, device_token)
+            SELECT printf('%040d', i), 'n', 'room', printf('%064d', i) FROM n
+            """, [members])
+    }
+
     @Test("A large room is served completely, behind the answer, and not to who comes later")
     func largeRoom() async throws {
         let members = 1300
-        for number in 1...members { try await store.rooms.join(StoreFixture.join(number)) }
+        try fill(members)
         let receipt = try await store.rooms.post(StoreFixture.post(700, "hello all"))
         #expect(receipt.queued <= 500)
         try await store.rooms.join(StoreFixture.join(members + 1))
@@ -137,7 +147,7 @@ struct RoomTests {
 
     @Test("While messages keep coming, a large room is served nevertheless", .timeLimit(.minutes(1)))
     func largeRoomBesideOthers() async throws {
-        for number in 1...1200 { try await store.rooms.join(StoreFixture.join(number)) }
+        try fill(1200)
         try await store.rooms.join(StoreFixture.join(2000, "other"))
         #expect(try await store.rooms.post(StoreFixture.post(1, "hello all")).queued == 0)
         var posted = 0
