@@ -271,7 +271,10 @@ package struct PushLifeCycle: Sendable, Hashable {
 
     /// One of a group of suspected pushes may be what makes the gateway close: they go on a fresh connection and are asked
     /// about at once, in groups that shrink with each loss, so that the poisoned one ends up alone and the others pass.
+    ///
+    /// A command, which has an end, proves each push alone from its first loss on.
     package func group(_ history: PushHistory) -> Group {
+        if policy.unansweredLimit != nil, history.unanswered > 0 { return Group(size: 1, isProbe: true) }
         guard history.unanswered >= Self.suspicion else { return Group(size: .max, isProbe: false) }
         let step = min(history.unanswered - Self.suspicion, Self.probeSizes.count - 1)
         return Group(size: Self.probeSizes[step], isProbe: true)

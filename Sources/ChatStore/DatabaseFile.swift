@@ -8,6 +8,8 @@ package struct DatabaseFile: Sendable {
     static let busyTimeout: TimeInterval = 3
     /// Reading connections: history pages and lists; they never wait for the writer.
     static let readers = 4
+    /// Kilobytes of pages that each of them keeps.
+    static let readerCache = 500
     /// Bytes to which the write-ahead log is cut back after a checkpoint.
     static let journalSize = 64 << 20
 
@@ -34,6 +36,8 @@ package struct DatabaseFile: Sendable {
         configuration.prepareDatabase { db in
             try db.execute(sql: "PRAGMA journal_size_limit = \(Self.journalSize)")
             try db.execute(sql: "PRAGMA temp_store = MEMORY")
+            // Readers go through the queue once, from one end to the other: keeping its pages would only take memory.
+            if db.configuration.readonly { try db.execute(sql: "PRAGMA cache_size = -\(Self.readerCache)") }
         }
         let pool: DatabasePool
         do {

@@ -54,12 +54,12 @@ struct NotificationFanout {
     mutating func step(now: Timestamp, _ settings: StoreSettings, _ db: Database) throws -> BackgroundJob.Step {
         var result = BackgroundJob.Step()
         var skipped = 0
-        var inserted: [ClosedRange<Int64>] = []
+        var inserted: [Inserted] = []
         var budget = Self.step
         while item < items.count, budget > 0 {
             let piece = try piece(budget, now: now, settings, db)
             skipped += piece.skipped
-            if let range = piece.inserted { inserted.append(range) }
+            if let rows = piece.inserted { inserted.append(rows) }
             result.endings += piece.endings
             budget -= max(1, piece.looked)
             if let next = piece.next {
@@ -78,22 +78,29 @@ struct NotificationFanout {
         return result
     }
 
-    private func note(_ inserted: [ClosedRange<Int64>], skipped: Int, _ failed: Int, _ db: Database) throws {
+    /// Rows of the queue: their number, and where they lie. Numbers in between may be nobody's: a device that has its row
+    /// already uses one up.
+    private struct Inserted {
+        let range: ClosedRange<Int64>
+        let count: Int
+    }
+
+    private func note(_ inserted: [Inserted], skipped: Int, _ failed: Int, _ db: Database) throws {
         try db.cachedStatement(
             sql: """
                 UPDATE notification_counts SET queued = queued + ?, skipped = skipped + ?, failed = failed + ?
                 WHERE notification_id = ?
                 """
         ).execute(arguments: [inserted.reduce(0) { $0 + $1.count }, skipped, failed, id])
-        guard let first = inserted.first?.lowerBound, let last = inserted.last?.upperBound else { return }
+        guard let first = inserted.first?.range.lowerBound, let last = inserted.last?.range.upperBound else { return }
         try db.cachedStatement(
             sql: "UPDATE notifications SET first_push = coalesce(first_push, ?), last_push = ? WHERE notification_id = ?"
         ).execute(arguments: [first, last, id])
     }
 
     /// What the queue is to know of the rows after the commit.
-    private func tell(_ inserted: [ClosedRange<Int64>], _ result: inout BackgroundJob.Step, _ db: Database) throws {
-        guard let first = inserted.first?.lowerBound, let last = inserted.last?.upperBound else { return }
+    private func tell(_ inserted: [Inserted], _ result: inout BackgroundJob.Step, _ db: Database) throws {
+        guard let first = inserted.first?.range.lowerBound, let last = inserted.last?.range.upperBound else { return }
         let rows = try Row.fetchAll(
             db.cachedStatement(
                 sql: """
@@ -114,7 +121,7 @@ struct NotificationFanout {
     /// What was done of one item.
     private struct Piece {
         var looked = 1
-        var inserted: ClosedRange<Int64>?
+        var inserted: Inserted?
         var skipped = 0
         var endings: [Ending] = []
         /// Where the item goes on; nil when it is done.
@@ -145,10 +152,12 @@ struct NotificationFanout {
                 try Int.fetchOne(
                     db.cachedStatement(sql: Self.skippedSQL(item, ofOneApp: isOfOneApp)), arguments: arguments) ?? 0
         }
+        let before =
+            try Int64.fetchOne(db.cachedStatement(sql: "SELECT seq FROM sqlite_sequence WHERE name = 'push_queue'")) ?? 0
         try db.cachedStatement(sql: Self.insertSQL(item, ofOneApp: isOfOneApp, skips: request.skipsUnchanged))
             .execute(arguments: arguments)
-        let (count, last) = (Int64(db.changesCount), db.lastInsertedRowID)
-        if count > 0 { piece.inserted = last - count + 1...last }
+        let (count, last) = (db.changesCount, db.lastInsertedRowID)
+        if count > 0 { piece.inserted = Inserted(range: before + 1...last, count: count) }
         if case .token(let token) = item { piece.endings = try failInactive(token, now: now, db) }
         return piece
     }

@@ -91,7 +91,8 @@ package struct QueueFile: Sendable {
             let rows = try Row.fetchAll(
                 db,
                 sql: """
-                    SELECT \(DeliveryRow.columns) FROM push_queue q WHERE q.message_id > :after AND \(filter.condition)
+                    SELECT \(DeliveryRow.columns) FROM push_queue q
+                    WHERE \(cursor == nil ? "TRUE" : "q.message_id > :after") AND \(filter.condition)
                     ORDER BY q.message_id LIMIT :limit
                     """,
                 arguments: filter.arguments + ["after": cursor ?? Int64.min, "limit": limit + 1])

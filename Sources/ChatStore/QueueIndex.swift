@@ -9,6 +9,9 @@ struct QueueIndex: Sendable {
     /// Numbers of pushes. What lies outside was made by hand and would leave no room for the next number.
     static let ids: ClosedRange<Int64> = -(1 << 62)...(1 << 62) - 1
 
+    /// Numbers above are given up for lower ones, long before there is no room for the next.
+    static let highestKept: Int64 = 1 << 61
+
     /// Rows that one read of the database goes through.
     private static let runsInRead = 64
     /// Rows that are kept with their content until they are leased: some megabytes.
@@ -132,6 +135,13 @@ struct QueueIndex: Sendable {
         guard id > highest, Self.ids.contains(id) else { return }
         unscanned.insert(highest + 1...id)
         highest = id
+    }
+
+    /// Rows with too high numbers were given those up to this one.
+    mutating func renumbered(from first: Int64, to last: Int64) {
+        unscanned.subtract(first...Self.ids.upperBound)
+        highest = max(last, first - 1)
+        if first <= last { unscanned.insert(first...last) }
     }
 
     mutating func scanned(_ range: ClosedRange<Int64>) { unscanned.subtract(range) }

@@ -345,9 +345,9 @@ package final class SQLitePushQueue: PushQueue {
         return (look.upTo < end ? look.upTo + 1 : nil, look.found)
     }
 
-    /// Puts right rows with numbers that leave no room for the next: those above get new ones, those below fail.
+    /// Puts right rows with numbers that leave little room for the next: those above get new ones, those below fail.
     func repairNumbers() async throws(ChatError) {
-        let (low, high) = (QueueIndex.ids.lowerBound, QueueIndex.ids.upperBound)
+        let (low, high) = (QueueIndex.ids.lowerBound, QueueIndex.highestKept)
         let isNeeded = try await database.read { db in
             try Bool.fetchOne(
                 db.cachedStatement(
@@ -357,28 +357,31 @@ package final class SQLitePushQueue: PushQueue {
                         """), arguments: [high, low]) ?? false
         }
         guard isNeeded else { return }
-        let moved = try await database.writer.perform(.upkeep) { [self] db in
+        let (first, last) = try await database.writer.perform(.upkeep) { [database] db in
             let rows = try Int64.fetchAll(
                 db, sql: "SELECT message_id FROM push_queue WHERE message_id > ? ORDER BY message_id LIMIT 1000",
                 arguments: [high])
-            var next = try max(Self.highest(db) ?? 0, 0)
-            for row in rows {
-                next += 1
+            let highest = try Int64.fetchOne(
+                db, sql: "SELECT max(message_id) FROM push_queue WHERE message_id <= ?", arguments: [high])
+            let first = max(highest ?? 0, 0) + 1
+            for (row, number) in zip(rows, first...) {
                 try db.cachedStatement(sql: "UPDATE push_queue SET message_id = ? WHERE message_id = ?")
-                    .execute(arguments: [next, row])
+                    .execute(arguments: [number, row])
             }
+            let last = first - 1 + Int64(rows.count)
             try db.execute(
-                sql: "UPDATE sqlite_sequence SET seq = ? WHERE name = 'push_queue' AND seq > ?", arguments: [next, high])
+                sql: "UPDATE sqlite_sequence SET seq = ? WHERE name = 'push_queue' AND seq > ?", arguments: [last, high])
             try db.execute(
                 sql: """
                     UPDATE push_queue SET state = 'failed', reason = 'InvalidMessageID', time_settled = ?
                     WHERE message_id < ? AND state = 'pending'
                     """, arguments: [database.clock().sqlText, low])
-            return rows.count
+            return (first, last)
         }
+        index.withLock { $0.renumbered(from: first, to: last) }
         database.logger.warning(
             "pushes had a message_id that leaves no room for the next, and have been given another or failed",
-            metadata: ["renumbered": "\(moved)"])
+            metadata: ["renumbered": "\(last - first + 1)"])
     }
 
     // MARK: - Figures

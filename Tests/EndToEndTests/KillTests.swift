@@ -1,4 +1,5 @@
 import Foundation
+import GRDB
 import Synchronization
 import Testing
 
@@ -125,6 +126,61 @@ struct KillTests {
         let arrivals = try await sandbox.notifications().filter { $0.answer == "accepted" }
         #expect(arrivals.count == 60)
         #expect(Set(arrivals.compactMap(\.payload)).count == 60)
+    }
+}
+
+extension KillTests {
+    @Test(
+        "A file of the version before, killed while it is brought up to date: what was not settled is sent, and nothing else",
+        .timeLimit(.minutes(2)))
+    func upgrade() async throws {
+        let rows = 100_000
+        let folder = try Folder()
+        let sandbox = try await SandboxProcess.start(folder)
+        let configuration = try await sandbox.relayConfiguration(gateway: "binary")
+        let database = folder.file("pushchat.db").path
+        try Self.fill(database, rows: rows)
+        for _ in 0..<4 {
+            let relay = try Running(
+                ["serve", "--config", configuration.path, "--port", "0", "--database", database], in: folder,
+                name: "relay")
+            try await Task.sleep(for: .milliseconds(.random(in: 100...900)))
+            relay.kill(SIGKILL)
+            try await relay.ended()
+        }
+        let relay = try await RelayProcess.start(folder, configuration: configuration)
+        try await relay.drained(within: .seconds(90))
+        let counts = try await sandbox.accepted()
+        // Of ten rows five were sent and one failed; the others were pending, or with the gateway.
+        let wanted = (1...rows).filter { $0 % 10 > 5 }.map(Name.token)
+        #expect(wanted.allSatisfy { counts[$0] != nil })
+        #expect(counts.count == wanted.count)
+        #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent'") == rows * 9 / 10)
+        #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'failed'") == rows / 10)
+        #expect(try relay.query("PRAGMA integrity_check").map { $0[0] as String } == ["ok"])
+    }
+
+    /// A file of schema version 4, with pushes in each of its states.
+    private static func fill(_ path: String, rows: Int) throws {
+        let schema = Page.root.appending(path: "Tests/ChatStoreTests/schema-4.sql")
+        try DatabaseQueue(path: path).writeWithoutTransaction { db in
+            try db.execute(sql: "PRAGMA journal_mode = WAL")
+            try db.execute(sql: String(contentsOf: schema, encoding: .utf8))
+            try db.execute(sql: "PRAGMA application_id = 0x50436874; PRAGMA user_version = 4")
+            try db.execute(
+                sql: """
+                    WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :rows)
+                    INSERT INTO push_queue (message_id, device_token, payload, state, time_sent, time_settled, time_written,
+                        connection_epoch, identifier, attempts)
+                    SELECT i, substr(:fill, 1, 64 - length(i)) || i, '{"aps":{"alert":"hi"}}',
+                        CASE WHEN i % 10 < 5 THEN 'sent' WHEN i % 10 = 5 THEN 'failed' WHEN i % 10 < 8 THEN 'written'
+                            ELSE 'pending' END,
+                        iif(i % 10 < 5, :time, NULL), iif(i % 10 < 6, :time, NULL), iif(i % 10 < 8, :time, NULL),
+                        iif(i % 10 IN (6, 7), 1000000001, NULL), iif(i % 10 IN (6, 7), i, NULL), i % 10 < 8
+                    FROM n
+                    """,
+                arguments: ["rows": rows, "fill": String(repeating: "a", count: 64), "time": "2026-11-21 12:00:00.000"])
+        }
     }
 }
 

@@ -20,7 +20,8 @@ struct ScriptRowTests {
     private static func join(_ relay: RelayProcess) async throws {
         for number in 1...2 {
             let (status, text) = try await relay.call([
-                "cmd": "join", "udid": Name.udid(number), "token": Name.token(number), "name": "n\(number)", "code": "c",
+                "cmd": "join", "udid": Name.udid(number), "token": Name.token(number), "name": "n\(number)",
+                "code": "c",
             ])
             try #require(status == 200, "\(text)")
         }

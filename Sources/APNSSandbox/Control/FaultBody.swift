@@ -24,7 +24,8 @@ struct FaultBody: Encodable {
     var delayMilliseconds: Int?
 
     enum CodingKeys: String, CodingKey {
-        case id, `protocol`, token, after, times, every, passed, hit, action, status, identifier, reason, timestamp, code
+        case id, `protocol`, token, after, times, every, passed, hit, action, status, identifier, reason, timestamp,
+            code
         case limit
         case lastStream = "last_stream"
         case delayMilliseconds = "delay_ms"

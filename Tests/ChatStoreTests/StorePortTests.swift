@@ -1,0 +1,203 @@
+import APNSGateway
+import ChatDomain
+import ChatStore
+import Foundation
+import Logging
+import Testing
+
+/// A store that the tests of the ports are run with. A further one is a case here.
+enum StoreKind: CaseIterable, Sendable {
+    case sqlite
+
+    func make() throws -> TestedStore {
+        switch self {
+        case .sqlite:
+            let fixture = try StoreFixture()
+            return try TestedStore(
+                open: {
+                    let store = try fixture.open()
+                    return (store.ports, { try store.close() })
+                },
+                advance: { fixture.advance($0) }, now: { fixture.time.withLock { $0 } })
+        }
+    }
+}
+
+/// A store as its ports show it, and as a process that ends and starts again meets it.
+final class TestedStore {
+    private let open: () throws -> (stores: Stores, close: () throws -> Void)
+    private var close: () throws -> Void
+    private(set) var stores: Stores
+    let advance: (Duration) -> Void
+    let now: () -> Timestamp
+
+    init(
+        open: @escaping () throws -> (stores: Stores, close: () throws -> Void), advance: @escaping (Duration) -> Void,
+        now: @escaping () -> Timestamp
+    ) throws {
+        self.open = open
+        self.advance = advance
+        self.now = now
+        (stores, close) = try open()
+    }
+
+    /// As if the process had ended, with nothing settled that was not.
+    func restart() async throws {
+        try close()
+        (stores, close) = try open()
+        _ = try await stores.upkeep.prepare()
+    }
+
+    func lease(_ limit: Int = 100, lanes: [PushLane] = PushLane.allCases) async throws -> [QueuedPush] {
+        try await stores.queue.lease(app: .default, lanes: lanes, limit: limit).pushes
+    }
+
+    func settle(_ pushes: [QueuedPush], _ transition: Transition) async throws {
+        let settled = try await stores.queue.settle(
+            pushes.map { Settlement($0.entry...$0.entry, transition, notification: $0.notification) }, app: .default)
+        #expect(settled.map(\.count) == pushes.map { _ in 1 })
+    }
+}
+
+/// What docs/stores.md asks of every store, through the ports alone.
+@Suite("What every store does", .timeLimit(.minutes(2)))
+struct StorePortTests {
+    private static let sent = Transition(.sent, adding: PushHistory(attempts: 1))
+
+    /// Members in a room, and a message from the first to each of the others.
+    private func room(_ members: Int, in store: TestedStore) async throws {
+        for number in 1...members { try await store.stores.rooms.join(StoreFixture.join(number)) }
+        _ = try await store.stores.rooms.post(StoreFixture.post(1, "hello"))
+    }
+
+    @Test("What a call has returned of is there after a restart", arguments: StoreKind.allCases)
+    func durable(kind: StoreKind) async throws {
+        let store = try kind.make()
+        try await room(3, in: store)
+        try await store.restart()
+        let page = try await store.stores.rooms.messages(for: StoreFixture.member(2), since: nil, limit: 9)
+        #expect(page.messages.map(\.text) == ["hello"])
+        #expect(try await store.lease().map(\.address) == [.token(StoreFixture.token(2)), .token(StoreFixture.token(3))])
+    }
+
+    @Test("A push belongs to one caller until that settles or returns it", arguments: StoreKind.allCases)
+    func leases(kind: StoreKind) async throws {
+        let store = try kind.make()
+        try await room(6, in: store)
+        let first = try await store.lease(2)
+        let rest = try await store.lease()
+        #expect(first.count == 2 && rest.count == 3)
+        #expect(first.map(\.entry) + rest.map(\.entry) == (first + rest).map(\.entry).sorted())
+        #expect(try await store.lease().isEmpty)
+        store.stores.queue.giveBack([first[1].entry...first[1].entry], lane: first[1].lane, app: .default)
+        #expect(try await store.lease().map(\.entry) == [first[1].entry])
+        try await store.settle(first + rest, Self.sent)
+        #expect(try await store.lease().isEmpty)
+        try await store.restart()
+        #expect(try await store.lease().isEmpty)
+    }
+
+    @Test("What was leased and not settled is due after a restart, under the same id", arguments: StoreKind.allCases)
+    func crash(kind: StoreKind) async throws {
+        let store = try kind.make()
+        try await room(5, in: store)
+        let leased = try await store.lease()
+        try await store.settle([leased[1]], Self.sent)
+        try await store.restart()
+        let again = try await store.lease()
+        #expect(again.map(\.id) == [leased[0], leased[2], leased[3]].map(\.id))
+    }
+
+    @Test("What happened is counted; what waits is due at its time, what is due again goes behind", arguments: StoreKind.allCases)
+    func transitions(kind: StoreKind) async throws {
+        let store = try kind.make()
+        try await room(5, in: store)
+        let leased = try await store.lease()
+        let time = store.now() + .seconds(30)
+        try await store.settle(
+            [leased[0]], Transition(.waiting(until: time, reason: "Busy"), adding: PushHistory(attempts: 1)))
+        try await store.settle(
+            [leased[1]], Transition(.due(.trouble, reason: "Lost"), adding: PushHistory(attempts: 1, unanswered: 1)))
+        try await store.settle([leased[2]], Transition(.failed(reason: "BadTopic", hint: "which?")))
+        try await store.settle([leased[3]], Self.sent)
+        #expect(try await store.stores.queue.nextDue(app: .default) == time)
+        let suspect = try await store.lease()
+        #expect(suspect.map(\.entry) == [leased[1].entry])
+        #expect(suspect[0].lane == .trouble && suspect[0].history == PushHistory(attempts: 1, unanswered: 1))
+        store.advance(.seconds(30))
+        let repeated = try await store.lease()
+        #expect(repeated.map(\.entry) == [leased[0].entry] && repeated[0].history == PushHistory(attempts: 1))
+        let failures = try await store.stores.records.failures(of: nil, before: nil, limit: 9)
+        #expect(failures.items.map(\.reason) == ["BadTopic"] && failures.items.map(\.hint) == ["which?"])
+        let outcomes = store.stores.figures.outcomes()
+        #expect(outcomes.map(\.state) == [.failed, .sent] && outcomes.map(\.total) == [1, 1])
+    }
+
+    @Test("A repeat with the same key writes nothing", arguments: StoreKind.allCases)
+    func idempotent(kind: StoreKind) async throws {
+        let store = try kind.make()
+        for number in 1...2 { try await store.stores.rooms.join(StoreFixture.join(number)) }
+        for isRepeat in [false, true] {
+            let receipt = try await store.stores.rooms.post(StoreFixture.post(1, "once", key: "k"))
+            #expect(receipt.isRepeat == isRepeat)
+        }
+        var request = NotificationRequest(audience: .all, payload: #"{"aps":{}}"#)
+        request.idempotencyKey = "n"
+        for isRepeat in [false, true] {
+            #expect(try await store.stores.notifications.send(request).isRepeat == isRepeat)
+        }
+        #expect(try await store.lease().count == 3)
+    }
+
+    @Test("A notification goes to each device once, counts its pushes, and can be taken back", arguments: StoreKind.allCases)
+    func notifications(kind: StoreKind) async throws {
+        let store = try kind.make()
+        for number in 1...4 {
+            _ = try await store.stores.devices.register(
+                RegistrationRequest(token: StoreFixture.token(number), app: .default))
+        }
+        let id = try await store.stores.notifications.send(
+            NotificationRequest(audience: .all, payload: #"{"aps":{"alert":"x"}}"#)
+        ).id
+        let leased = try await store.lease(2)
+        #expect(leased.allSatisfy { $0.notification == id && $0.payload == Array(#"{"aps":{"alert":"x"}}"#.utf8) })
+        try await store.settle([leased[0]], Self.sent)
+        let status = try await store.stores.notifications.cancel(id)
+        #expect(status.state == .cancelled)
+        #expect(try await store.lease().isEmpty)
+        // What was with the gateway is what the gateway made of it.
+        try await store.settle([leased[1]], Self.sent)
+        #expect(
+            try await store.stores.notifications.notification(id).counts
+                == [.pending: 0, .sent: 2, .failed: 0, .expired: 0, .cancelled: 2])
+    }
+
+    @Test("A device that the push service reports as gone gets nothing until it registers again", arguments: StoreKind.allCases)
+    func feedback(kind: StoreKind) async throws {
+        let store = try kind.make()
+        for number in 1...2 { try await store.stores.rooms.join(StoreFixture.join(number)) }
+        _ = try await store.stores.rooms.post(StoreFixture.post(1, "before"))
+        try await store.stores.feedback.record(
+            [FeedbackReport(token: StoreFixture.token(2), since: store.now())], app: .default)
+        #expect(try await store.stores.feedback.actOnFeedback() == FeedbackResult(deactivated: 1))
+        #expect(try await store.stores.rooms.post(StoreFixture.post(1, "after")).queued == 0)
+        // What was queued before is read again after a restart, and says so.
+        try await store.restart()
+        #expect(try await store.lease().map(\.obstacle) == [.deviceInactive])
+        try await store.stores.rooms.join(StoreFixture.join(2))
+        #expect(try await store.stores.rooms.post(StoreFixture.post(1, "again")).queued == 1)
+    }
+
+    @Test("Retention takes what is old and settled, and nothing else", arguments: StoreKind.allCases)
+    func retention(kind: StoreKind) async throws {
+        let store = try kind.make()
+        try await room(3, in: store)
+        let leased = try await store.lease()
+        try await store.settle([leased[0]], Self.sent)
+        store.advance(.seconds(100))
+        let result = try await store.stores.upkeep.applyRetention(messages: .seconds(10), queue: .seconds(10))
+        #expect((result.pushes, result.messages) == (1, 1))
+        try await store.restart()
+        #expect(try await store.lease().map(\.entry) == [leased[1].entry])
+    }
+}
