@@ -51,7 +51,8 @@ package struct APNSFormat: PushFormat {
         var id: String?
         if kind == .http2 {
             guard Self.isHeaderText(type, limit: Self.longestType) else { throw Refusal.type.named(by: kind) }
-            if let collapseID = row.collapseID, !Self.isHeaderText(collapseID, limit: ProviderHeader.longestCollapseID) {
+            if let collapseID = row.collapseID, !Self.isHeaderText(collapseID, limit: ProviderHeader.longestCollapseID)
+            {
                 throw Refusal.collapseID.named(by: kind)
             }
             guard Self.isUUID(row.id) else { throw Refusal.id.named(by: kind) }
@@ -107,7 +108,8 @@ package struct APNSFormat: PushFormat {
         guard size <= limit else {
             throw .invalid(
                 "payload",
-                "has \(size) bytes of UTF-8, \(size - limit) more than the \(limit) that the gateway of app \(app) takes")
+                "has \(size) bytes of UTF-8, \(size - limit) more than the \(limit) that the gateway of app \(app) takes"
+            )
         }
         return composed
     }

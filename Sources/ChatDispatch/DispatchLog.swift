@@ -32,7 +32,8 @@ struct DispatchLog: Sendable {
                 metadata: ["count": "\(lease.pushes.count)", "connection": "\(lease.slot.connection)"])
         }
         if lease.isProbe {
-            logger.info("pushes of before were lost or may have been, asking the gateway about these before more are sent")
+            logger.info(
+                "pushes of before were lost or may have been, asking the gateway about these before more are sent")
         }
     }
 
@@ -74,7 +75,9 @@ struct DispatchLog: Sendable {
                 logger.notice(isOver ? "failed after repeats" : "to be repeated later", metadata: metadata)
             case .notAuthorized:
                 logger.notice(
-                    isOver ? "failed: the credentials are not accepted with it" : "credentials not accepted, repeating later",
+                    isOver
+                        ? "failed: the credentials are not accepted with it"
+                        : "credentials not accepted, repeating later",
                     metadata: metadata)
             case .sentBack:
                 logger.info(isOver ? "failed after repeats" : "sent back by the gateway, repeating", metadata: metadata)
@@ -82,7 +85,9 @@ struct DispatchLog: Sendable {
                 logger.info("not processed, repeating", metadata: metadata)
             case .unanswered:
                 logger.notice(
-                    isOver ? "failed: connections end without an answer to it" : "connection ended without an answer, repeating",
+                    isOver
+                        ? "failed: connections end without an answer to it"
+                        : "connection ended without an answer, repeating",
                     metadata: metadata)
             }
         }

@@ -95,7 +95,8 @@ struct PushLedger: Sendable {
         needsFreshConnection = false
         while let row = rest.first, pushes.count < room {
             if let obstacle = lifeCycle.obstacle(to: row, at: now) {
-                admission.settlements.append(Settlement(row.entry...row.entry, obstacle, notification: row.notification))
+                admission.settlements.append(
+                    Settlement(row.entry...row.entry, obstacle, notification: row.notification))
             } else {
                 let group = lifeCycle.group(row.history)
                 let isProbe = group.isProbe || isWindowed

@@ -74,7 +74,8 @@ package struct ChatServer: Service {
         self.logger = logger
         let health = Health(store: stores.rooms, furtherChecks: readiness, logger: logger)
         let chat = ChatAPI(
-            rooms: stores.rooms, devices: stores.devices, settings: settings, resolveApp: resolveApp, sessions: sessions,
+            rooms: stores.rooms, devices: stores.devices, settings: settings, resolveApp: resolveApp,
+            sessions: sessions,
             rates: RateGate(now: clock), logger: logger)
         // What is left is for those who post.
         hub = EventHub(feed: stores.feed, most: configuration.maximumConnections / 8 * 7, logger: logger)

@@ -44,7 +44,8 @@ struct DueRuns: Sendable {
         while end < runs.count, runs[end].range.lowerBound <= range.upperBound {
             let other = runs[end]
             merged.range =
-                min(merged.range.lowerBound, other.range.lowerBound)...max(
+                min(
+                    merged.range.lowerBound, other.range.lowerBound)...max(
                     merged.range.upperBound, other.range.upperBound)
             merged.count += other.count
             end += 1

@@ -94,7 +94,8 @@ struct NotificationFanout {
         ).execute(arguments: [inserted.reduce(0) { $0 + $1.count }, skipped, failed, id])
         guard let first = inserted.first?.range.lowerBound, let last = inserted.last?.range.upperBound else { return }
         try db.cachedStatement(
-            sql: "UPDATE notifications SET first_push = coalesce(first_push, ?), last_push = ? WHERE notification_id = ?"
+            sql:
+                "UPDATE notifications SET first_push = coalesce(first_push, ?), last_push = ? WHERE notification_id = ?"
         ).execute(arguments: [first, last, id])
     }
 
@@ -153,7 +154,8 @@ struct NotificationFanout {
                     db.cachedStatement(sql: Self.skippedSQL(item, ofOneApp: isOfOneApp)), arguments: arguments) ?? 0
         }
         let before =
-            try Int64.fetchOne(db.cachedStatement(sql: "SELECT seq FROM sqlite_sequence WHERE name = 'push_queue'")) ?? 0
+            try Int64.fetchOne(db.cachedStatement(sql: "SELECT seq FROM sqlite_sequence WHERE name = 'push_queue'"))
+            ?? 0
         try db.cachedStatement(sql: Self.insertSQL(item, ofOneApp: isOfOneApp, skips: request.skipsUnchanged))
             .execute(arguments: arguments)
         let (count, last) = (db.changesCount, db.lastInsertedRowID)

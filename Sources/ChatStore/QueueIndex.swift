@@ -139,9 +139,11 @@ struct QueueIndex: Sendable {
 
     /// Rows with too high numbers were given those up to this one.
     mutating func renumbered(from first: Int64, to last: Int64) {
+        // Those were not met yet: they will be like others.
+        guard first <= last, highest >= first else { return }
         unscanned.subtract(first...Self.ids.upperBound)
-        highest = max(last, first - 1)
-        if first <= last { unscanned.insert(first...last) }
+        unscanned.insert(first...last)
+        highest = last
     }
 
     mutating func scanned(_ range: ClosedRange<Int64>) { unscanned.subtract(range) }

@@ -43,7 +43,9 @@ package final class SQLiteNotificationStore: NotificationStore {
         var request = request
         request.audience = request.audience.distinct
         let wanted = request
-        return try await database.read { [database] db in try NotificationRecord.earlier(wanted, now: database.clock(), db) }
+        return try await database.read { [database] db in
+            try NotificationRecord.earlier(wanted, now: database.clock(), db)
+        }
     }
 
     /// The notification and its first pushes.
@@ -51,13 +53,16 @@ package final class SQLiteNotificationStore: NotificationStore {
         _ request: NotificationRequest, estimate: Int, _ db: Database
     ) throws -> (NotificationReceipt, BackgroundJob.Step) {
         let now = database.clock()
-        if let earlier = try NotificationRecord.earlier(request, now: now, db) { return (earlier, BackgroundJob.Step()) }
+        if let earlier = try NotificationRecord.earlier(request, now: now, db) {
+            return (earlier, BackgroundJob.Step())
+        }
         let until = try NotificationFanout.end(of: request.audience, db)
         let id = try NotificationRecord.insert(request, devices: estimate, until: until, now: now, db)
         var fanout = NotificationFanout(id: id, request: request, until: until)
         let step = try fanout.step(now: now, settings(), db)
         let queued = try Int.fetchOne(
-            db.cachedStatement(sql: "SELECT queued FROM notification_counts WHERE notification_id = ?"), arguments: [id])
+            db.cachedStatement(sql: "SELECT queued FROM notification_counts WHERE notification_id = ?"), arguments: [id]
+        )
         let devices = step.hasMore ? max(estimate, queued ?? 0) : queued ?? 0
         try db.cachedStatement(sql: "UPDATE notifications SET devices = ? WHERE notification_id = ?")
             .execute(arguments: [devices, id])

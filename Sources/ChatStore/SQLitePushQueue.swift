@@ -370,7 +370,8 @@ package final class SQLitePushQueue: PushQueue {
             }
             let last = first - 1 + Int64(rows.count)
             try db.execute(
-                sql: "UPDATE sqlite_sequence SET seq = ? WHERE name = 'push_queue' AND seq > ?", arguments: [last, high])
+                sql: "UPDATE sqlite_sequence SET seq = ? WHERE name = 'push_queue' AND seq > ?",
+                arguments: [last, high])
             try db.execute(
                 sql: """
                     UPDATE push_queue SET state = 'failed', reason = 'InvalidMessageID', time_settled = ?

@@ -45,7 +45,10 @@ struct PushLedgerTests {
         _ = ledger.admit(FakeQueue.rows(1...100), to: slot(), format: format, at: Self.start)
         _ = ledger.conclude([verdict(1...100)], at: Self.start)
         let late = ledger.conclude(
-            [verdict(50...50, .badAddress(reason: "InvalidToken"), late: true), verdict(51...100, .notProcessed, late: true)],
+            [
+                verdict(50...50, .badAddress(reason: "InvalidToken"), late: true),
+                verdict(51...100, .notProcessed, late: true),
+            ],
             at: Self.start)
         #expect(entries(late) == [50...50, 51...100])
         #expect(late.settlements.allSatisfy { $0.settlement.overrulesSilence })
@@ -119,7 +122,9 @@ struct PushLedgerTests {
         _ = ledger.admit(FakeQueue.rows(257...300), to: slot(2), format: format, at: Self.start)
         _ = ledger.conclude([verdict(1...44, connection: 2)], at: Self.start)
         #expect(ledger.limit(for: slot(3)) == 1000)
-        #expect(!ledger.admit(FakeQueue.rows(301...302), to: slot(3, first: 9), format: format, at: Self.start).lease.isProbe)
+        #expect(
+            !ledger.admit(FakeQueue.rows(301...302), to: slot(3, first: 9), format: format, at: Self.start).lease
+                .isProbe)
     }
 
     @Test("Lanes have their turn after a lease that did not come to them")

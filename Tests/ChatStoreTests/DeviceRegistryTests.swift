@@ -76,7 +76,8 @@ struct DeviceRegistryTests {
         try await bench.register([1], app: "other")
         let token = try StoreFixture.token(1)
         let calls: [@Sendable (SQLiteStores, DeviceToken) async throws -> Void] = [
-            { _ = try await $0.devices.device($1, app: nil) }, { _ = try await $0.devices.edit($1, app: nil, DeviceEdit()) },
+            { _ = try await $0.devices.device($1, app: nil) },
+            { _ = try await $0.devices.edit($1, app: nil, DeviceEdit()) },
             { _ = try await $0.devices.unregister($1, app: nil) },
         ]
         for call in calls {
@@ -191,7 +192,9 @@ struct DeviceRegistryTests {
         let first = try await bench.store.devices.devices(byUser, after: nil, limit: 10)
         #expect(first.items.isEmpty)
         #expect(first.next == 5000)
-        let found = try await NotificationBench.all { try await bench.store.devices.devices(byUser, after: $0, limit: 10) }
+        let found = try await NotificationBench.all {
+            try await bench.store.devices.devices(byUser, after: $0, limit: 10)
+        }
         #expect(found.map(\.id) == [11_000])
         #expect(try await bench.store.devices.devices(filter, after: nil, limit: 10).items.map(\.id) == [11_000])
     }

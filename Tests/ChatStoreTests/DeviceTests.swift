@@ -44,7 +44,8 @@ struct DeviceTests {
     func joining() async throws {
         try await store.rooms.join(StoreFixture.join(1))
         #expect(
-            try await store.devices.register(RegistrationRequest(token: StoreFixture.token(1), app: .default)) == .unchanged)
+            try await store.devices.register(RegistrationRequest(token: StoreFixture.token(1), app: .default))
+                == .unchanged)
         #expect(try fixture.value("SELECT count(*) FROM devices") == 1)
     }
 

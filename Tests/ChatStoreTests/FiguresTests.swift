@@ -90,7 +90,9 @@ struct FiguresTests {
     @Test("How much the store holds")
     func totals() async throws {
         let bench = try NotificationBench()
-        for number in 1...3 { try await bench.store.rooms.join(StoreFixture.join(number, number == 3 ? "other" : "room")) }
+        for number in 1...3 {
+            try await bench.store.rooms.join(StoreFixture.join(number, number == 3 ? "other" : "room"))
+        }
         try await bench.register(4...6)
         try bench.deactivate(6)
         _ = try await bench.store.rooms.post(StoreFixture.post(1, "hi"))

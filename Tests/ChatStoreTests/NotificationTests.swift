@@ -323,7 +323,8 @@ struct NotificationTests {
         let scheduled = try await bench.store.notifications.send(later).id
         let empty = try await bench.send(.users([user("nobody")])).id
         func sweep() async throws -> Int {
-            try await bench.store.upkeep.applyRetention(messages: .seconds(30 * day), queue: .seconds(7 * day)).notifications
+            try await bench.store.upkeep.applyRetention(messages: .seconds(30 * day), queue: .seconds(7 * day))
+                .notifications
         }
         bench.fixture.advance(.seconds(6 * day))
         #expect(try await sweep() == 0)

@@ -17,7 +17,9 @@ struct QueueIndexTests {
             range: range, lane: lane, app: .default, pushes: content ? range.map { Self.push($0) } : [])
     }
 
-    private static func push(_ entry: Int64) -> QueuedPush { QueuedPush(entry: entry, address: nil, payload: [], id: "") }
+    private static func push(_ entry: Int64) -> QueuedPush {
+        QueuedPush(entry: entry, address: nil, payload: [], id: "")
+    }
 
     @Test("Runs stay few however rows lie, and cover all of them")
     func runs() {

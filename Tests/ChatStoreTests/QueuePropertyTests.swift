@@ -58,7 +58,9 @@ struct QueuePropertyTests {
 
     @Test("Nothing is lost, nothing comes to two ends, what is not in doubt is sent once", arguments: 1...12)
     func run(number: UInt64) async throws {
-        let seed = number &* 7919 &+ UInt64(ProcessInfo.processInfo.environment["PUSHCHAT_TEST_SEED"].flatMap(Int.init) ?? 20_261_122)
+        let seed =
+            number &* 7919
+            &+ UInt64(ProcessInfo.processInfo.environment["PUSHCHAT_TEST_SEED"].flatMap(Int.init) ?? 20_261_122)
         let world = try World(seed: seed)
         for step in 0..<120 {
             try await move(world, "seed \(seed), step \(step)")

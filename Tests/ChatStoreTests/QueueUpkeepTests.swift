@@ -135,12 +135,14 @@ struct QueueUpkeepTests {
         _ = try await bench.store.rooms.post(StoreFixture.post(1, "old"))
         bench.fixture.advance(.seconds(8 * 86_400))
         _ = try await bench.store.rooms.post(StoreFixture.post(1, "new"))
-        let first = try await bench.store.upkeep.applyRetention(messages: .seconds(30 * 86_400), queue: .seconds(7 * 86_400))
+        let first = try await bench.store.upkeep.applyRetention(
+            messages: .seconds(30 * 86_400), queue: .seconds(7 * 86_400))
         #expect(first.pushes == 1000)
         #expect(first.messages == 0)
         bench.fixture.advance(.seconds(25 * 86_400))
         #expect(
-            try await bench.store.upkeep.applyRetention(messages: .seconds(30 * 86_400), queue: .seconds(7 * 86_400)).messages
+            try await bench.store.upkeep.applyRetention(messages: .seconds(30 * 86_400), queue: .seconds(7 * 86_400))
+                .messages
                 == 1)
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE state = 'pending'") == 200)
     }

@@ -35,7 +35,9 @@ struct RoomRecordsTests {
         #expect(found[1].lastMessageAt == fixture.time.withLock { $0 })
         #expect(try await store.records.rooms(startingWith: "", after: nil, limit: 100).rooms.count == 7)
         #expect(try await store.records.rooms(startingWith: "bb", after: nil, limit: 100).rooms.isEmpty)
-        #expect(try await store.records.rooms(startingWith: "b", after: code("a"), limit: 1).rooms.map(\.code.text) == ["b"])
+        #expect(
+            try await store.records.rooms(startingWith: "b", after: code("a"), limit: 1).rooms.map(\.code.text) == ["b"]
+        )
     }
 
     @Test("A message's way: who may read it, who has fetched it, what became of its pushes")
@@ -80,7 +82,10 @@ struct RoomRecordsTests {
         #expect(last.items.map(\.nickname) == ["name5"] && last.next == nil)
         let messages = try await store.records.messages(of: code("room"), before: nil, limit: 1)
         #expect(messages.items.map(\.id) == [second])
-        #expect(try await store.records.messages(of: code("room"), before: messages.next, limit: 5).items.map(\.id) == [first])
+        #expect(
+            try await store.records.messages(of: code("room"), before: messages.next, limit: 5).items.map(\.id) == [
+                first
+            ])
     }
 
     private func record() async {
@@ -96,7 +101,8 @@ struct RoomRecordsTests {
         store.feed.handedOut(message, to: try StoreFixture.member(2))
         try await store.rooms.join(StoreFixture.join(2, "other"))
         await record()
-        #expect(try await store.records.members(of: code("other"), after: nil, limit: 5).items.map(\.fetchedTo) == [nil])
+        #expect(
+            try await store.records.members(of: code("other"), after: nil, limit: 5).items.map(\.fetchedTo) == [nil])
         try await store.rooms.join(StoreFixture.join(2))
         let later = try await store.rooms.post(StoreFixture.post(1, "again")).message
         store.feed.handedOut(later, to: try StoreFixture.member(2))

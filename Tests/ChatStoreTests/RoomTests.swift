@@ -131,7 +131,9 @@ struct RoomTests {
         #expect(try fixture.value("SELECT count(*) FROM push_queue") == members - 1)
     }
 
-    @Test("A small room is served before the answer, a larger one behind it", arguments: [PostRoom.small + 1, PostRoom.small + 2])
+    @Test(
+        "A small room is served before the answer, a larger one behind it",
+        arguments: [PostRoom.small + 1, PostRoom.small + 2])
     func sizes(members: Int) async throws {
         for number in 1...members { try await store.rooms.join(StoreFixture.join(number)) }
         // Nobody that a push goes to, and a member all the same.

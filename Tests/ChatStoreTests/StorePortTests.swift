@@ -77,7 +77,8 @@ struct StorePortTests {
         try await store.restart()
         let page = try await store.stores.rooms.messages(for: StoreFixture.member(2), since: nil, limit: 9)
         #expect(page.messages.map(\.text) == ["hello"])
-        #expect(try await store.lease().map(\.address) == [.token(StoreFixture.token(2)), .token(StoreFixture.token(3))])
+        #expect(
+            try await store.lease().map(\.address) == [.token(StoreFixture.token(2)), .token(StoreFixture.token(3))])
     }
 
     @Test("A push belongs to one caller until that settles or returns it", arguments: StoreKind.allCases)
@@ -108,7 +109,9 @@ struct StorePortTests {
         #expect(again.map(\.id) == [leased[0], leased[2], leased[3]].map(\.id))
     }
 
-    @Test("What happened is counted; what waits is due at its time, what is due again goes behind", arguments: StoreKind.allCases)
+    @Test(
+        "What happened is counted; what waits is due at its time, what is due again goes behind",
+        arguments: StoreKind.allCases)
     func transitions(kind: StoreKind) async throws {
         let store = try kind.make()
         try await room(5, in: store)
@@ -149,7 +152,9 @@ struct StorePortTests {
         #expect(try await store.lease().count == 3)
     }
 
-    @Test("A notification goes to each device once, counts its pushes, and can be taken back", arguments: StoreKind.allCases)
+    @Test(
+        "A notification goes to each device once, counts its pushes, and can be taken back",
+        arguments: StoreKind.allCases)
     func notifications(kind: StoreKind) async throws {
         let store = try kind.make()
         for number in 1...4 {
@@ -172,7 +177,9 @@ struct StorePortTests {
                 == [.pending: 0, .sent: 2, .failed: 0, .expired: 0, .cancelled: 2])
     }
 
-    @Test("A device that the push service reports as gone gets nothing until it registers again", arguments: StoreKind.allCases)
+    @Test(
+        "A device that the push service reports as gone gets nothing until it registers again",
+        arguments: StoreKind.allCases)
     func feedback(kind: StoreKind) async throws {
         let store = try kind.make()
         for number in 1...2 { try await store.stores.rooms.join(StoreFixture.join(number)) }

@@ -26,7 +26,9 @@ extension ProviderAPI {
     /// `GET /v1/stats`
     func stats(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try ProviderQuery(request, names: [])
-        let (parts, totals, outcomes) = (try await parts(), try await stores.figures.totals(), stores.figures.outcomes())
+        let (parts, totals, outcomes) = (
+            try await parts(), try await stores.figures.totals(), stores.figures.outcomes()
+        )
         let now = clock()
         return Answers.json(
             .object([
@@ -57,7 +59,9 @@ extension ProviderAPI {
 
     /// `GET /metrics`
     func metrics(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let (parts, totals, outcomes) = (try await parts(), try await stores.figures.totals(), stores.figures.outcomes())
+        let (parts, totals, outcomes) = (
+            try await parts(), try await stores.figures.totals(), stores.figures.outcomes()
+        )
         let now = clock()
         var text = MetricsText()
         text.family("pushchat_pushes_total", "counter", "Pushes by what became of them, since the start.")

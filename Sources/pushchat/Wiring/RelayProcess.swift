@@ -97,7 +97,8 @@ struct RelayProcess: Sendable {
                 maximumConnections: FileLimit.connections),
             stores: stores, settings: { live.httpSettings },
             resolveApp: { appid throws(ChatError) in try live.apps.resolve(appid) },
-            apps: { [apps] in apps.map(\.status) }, format: { live.storeSettings.format($0) }, recentWarnings: { [log] in log.recentWarnings.records },
+            apps: { [apps] in apps.map(\.status) }, format: { live.storeSettings.format($0) },
+            recentWarnings: { [log] in log.recentWarnings.records },
             sessions: { live.sessions }, version: Pushchat.version,
             logger: logger,
             onListening: { [configuration, onListening] port in

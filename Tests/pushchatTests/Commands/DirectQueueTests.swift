@@ -56,7 +56,8 @@ import Testing
         #expect(!queue.hasWaiting)
         Self.settle(queue, pushes[0], outcome)
         let result = queue.results[0]
-        #expect((result.outcome, result.reason, result.attempts) == (expected, reason, outcome == .notProcessed ? 0 : 1))
+        #expect(
+            (result.outcome, result.reason, result.attempts) == (expected, reason, outcome == .notProcessed ? 0 : 1))
         #expect(queue.isSettled == isOver)
         #expect(queue.hasWaiting == !isOver)
     }
