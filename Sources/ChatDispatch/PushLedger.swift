@@ -30,6 +30,8 @@ struct PushLedger: Sendable {
         let answersEach: Bool
         /// Pushes of a group that was asked about, and whether nothing else was due; nil where there is none.
         var probe: (count: Int, isAll: Bool)?
+        /// The group is suspected: what it loses, its own shrinking explains.
+        var isSuspect = false
         /// The group was lost, or a part of it.
         var hasLost = false
     }
@@ -77,8 +79,6 @@ struct PushLedger: Sendable {
         var settlements: [Settlement] = []
         /// Pushes that go back to the queue, by lane: they do not fit.
         var givenBack: [PushLane: [ClosedRange<Int64>]] = [:]
-        /// They are asked about because of what was lost, or may have been, before.
-        var isProbe: Bool { lease.isProbe }
     }
 
     /// Takes pushes in their order, as far as they may go together, and remembers them.
@@ -126,7 +126,8 @@ struct PushLedger: Sendable {
         for row in rest { admission.giveBack(row) }
         let isProbe = (kind == true || isWindowed) && !pushes.isEmpty
         if !pushes.isEmpty {
-            remember(rows, slot, probe: isProbe ? (pushes.count, rest.isEmpty && leased.lanes.isEmpty) : nil, at: now)
+            let isAll = rest.isEmpty && leased.lanes.isEmpty
+            remember(rows, slot, probe: isProbe ? (pushes.count, isAll) : nil, isSuspect: kind == true, at: now)
         }
         if !needsFreshConnection {
             turn.took(through: lastLane, of: leased.lanes.union(rest.map(\.lane)), isSingle: slot.room == 1)
@@ -136,13 +137,15 @@ struct PushLedger: Sendable {
     }
 
     private mutating func remember(
-        _ rows: [QueuedPush], _ slot: ConnectionSlot, probe: (count: Int, isAll: Bool)?, at now: Timestamp
+        _ rows: [QueuedPush], _ slot: ConnectionSlot, probe: (count: Int, isAll: Bool)?, isSuspect: Bool,
+        at now: Timestamp
     ) {
         if connections[slot.connection] == nil { order.append(slot.connection) }
         var connection = connections[slot.connection] ?? Connection(answersEach: slot.answersEach)
         connections[slot.connection] = nil
         connection.probe = probe
         connection.hasLost = false
+        connection.isSuspect = isSuspect
         for (index, row) in rows.enumerated() {
             let identifier = slot.firstIdentifier + UInt32(index)
             if row.history != PushHistory() { histories[row.entry] = row.history }
@@ -203,7 +206,7 @@ struct PushLedger: Sendable {
     /// How much may be written before the gateway is asked for proof.
     private mutating func adapt(_ connection: inout Connection, lost: Int) {
         if lost > 0 {
-            window.lost(lost)
+            if !connection.isSuspect { window.lost(lost) }
             connection.hasLost = true
         } else if connection.open.isEmpty, let probe = connection.probe, !connection.hasLost {
             window.proved(probe.count, isAll: probe.isAll)

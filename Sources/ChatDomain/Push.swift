@@ -20,13 +20,6 @@ package enum Address: Sendable, Hashable, CustomStringConvertible {
         case .token(let token): token.description
         }
     }
-
-    /// Enough for the log to tell devices apart, not enough to push to one.
-    package var shortened: String {
-        switch self {
-        case .token(let token): token.shortened
-        }
-    }
 }
 
 /// One push, checked, as a gateway writes it.

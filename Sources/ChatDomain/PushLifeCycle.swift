@@ -292,6 +292,10 @@ package struct ProofWindow: Sendable, Hashable {
     package static let afterStart = 256
     /// From a window of this size on nothing is asked for any more: it is what one lease takes.
     package static let open = 1000
+    /// Losses that are smaller are everyday: that one of these pushes may be the cause, their own histories say.
+    package static let smallestLoss = 32
+    /// The window is never smaller: with less there would be hardly any progress.
+    private static let smallest = 16
     /// Groups that were proved since the last loss, after which the window may grow beyond what was lost: at a gateway that
     /// closes for a reason of its own each such try costs one loss.
     private static let provesBeforeRetry = 64
@@ -308,9 +312,9 @@ package struct ProofWindow: Sendable, Hashable {
 
     /// So many pushes of one connection were lost without an answer.
     package mutating func lost(_ count: Int) {
-        guard count > 0 else { return }
-        ceiling = min(count, limit ?? count)
-        limit = max(1, ceiling / 2)
+        guard count >= Self.smallestLoss || (count > 0 && limit != nil && ceiling < .max) else { return }
+        ceiling = max(Self.smallestLoss, min(count, limit ?? count))
+        limit = max(Self.smallest, ceiling / 2)
         proved = 0
     }
 

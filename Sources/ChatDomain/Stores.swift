@@ -81,4 +81,7 @@ package struct StoreSettings: Sendable {
         self.defaultApp = defaultApp
         self.apps = apps
     }
+
+    /// The name that the configuration has for the app that is called `default` where nothing else was said.
+    package func current(_ app: String) -> AppName { app == AppName.default.text ? defaultApp : AppName(app) }
 }

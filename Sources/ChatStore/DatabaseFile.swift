@@ -8,8 +8,8 @@ package struct DatabaseFile: Sendable {
     static let busyTimeout: TimeInterval = 3
     /// Reading connections: history pages and lists; they never wait for the writer.
     static let readers = 4
-    /// Kilobytes of pages that each of them keeps.
-    static let readerCache = 500
+    /// Kilobytes of pages that the connection keeps which reads the queue: it goes through it once, from one end to the other.
+    static let scannerCache = 500
     /// Bytes to which the write-ahead log is cut back after a checkpoint.
     static let journalSize = 64 << 20
 
@@ -36,8 +36,6 @@ package struct DatabaseFile: Sendable {
         configuration.prepareDatabase { db in
             try db.execute(sql: "PRAGMA journal_size_limit = \(Self.journalSize)")
             try db.execute(sql: "PRAGMA temp_store = MEMORY")
-            // Readers go through the queue once, from one end to the other: keeping its pages would only take memory.
-            if db.configuration.readonly { try db.execute(sql: "PRAGMA cache_size = -\(Self.readerCache)") }
         }
         let pool: DatabasePool
         do {
@@ -51,6 +49,19 @@ package struct DatabaseFile: Sendable {
         try pool.writeWithoutTransaction { db in try db.execute(sql: "PRAGMA synchronous = FULL") }
         try schema.bringUpToDate(pool, path: path)
         return pool
+    }
+
+    /// A further connection that reads, of a file that ``open()`` has opened.
+    func openScanner() throws -> DatabaseQueue {
+        var configuration = GRDB.Configuration()
+        configuration.label = "pushchat scanner"
+        configuration.readonly = true
+        configuration.busyMode = .timeout(Self.busyTimeout)
+        configuration.prepareDatabase { db in
+            try db.execute(sql: "PRAGMA cache_size = -\(Self.scannerCache)")
+            try db.execute(sql: "PRAGMA temp_store = MEMORY")
+        }
+        return try DatabaseQueue(path: path, configuration: configuration)
     }
 
     /// The file must exist with mode 0600 before SQLite sees it: the journal's files take their mode from it.

@@ -44,7 +44,7 @@ struct MessageFanout: Sendable {
                     """), arguments: [code, after, upTo])
         // An app for which nothing fits has no pushes; the others have theirs.
         let payloads = apps.compactMap { app -> (app: String, payload: String)? in
-            let payload = try? settings.format(AppName(app)).payload(
+            let payload = try? settings.format(settings.current(app)).payload(
                 of: ChatAlert(
                     nickname: Nickname(stored: nickname), text: MessageText(stored: text),
                     code: SecretCode(stored: code), message: message))
@@ -65,19 +65,21 @@ struct MessageFanout: Sendable {
                 db,
                 """
                 INSERT INTO push_queue (device_token, payload, time_queued, app, chat_message, expires_at, device, bulk)
-                SELECT u.device_token, ?, ?, u.app, ?, ?, d.device_id, ?
+                SELECT u.device_token, ?, ?, ?, ?, ?, d.device_id, ?
                 FROM active_users u
                 LEFT JOIN devices d ON d.device_token = u.device_token AND d.app = u.app
                 WHERE u.secret_code = ? AND u.member_id > ? AND u.member_id <= ? AND u.app = ?
                     AND u.udid <> ? AND u.device_token <> '0' AND d.time_deactivated IS NULL
                 ORDER BY u.member_id
-                """, payload, now.sqlText, message, expires, Int64(isBulk ? 1 : 0), code, after, entries.upTo, app,
-                sender
+                """, payload, now.sqlText, settings.current(app).text, message, expires, Int64(isBulk ? 1 : 0), code,
+                after,
+                entries.upTo, app, sender
             ).run()
             let (count, last) = (Int64(db.changesCount), db.lastInsertedRowID)
             guard count > 0 else { continue }
             inserted.append(
-                InsertedPushes(range: last - count + 1...last, lane: isBulk ? .bulk : .first, app: AppName(app)))
+                InsertedPushes(
+                    range: last - count + 1...last, lane: isBulk ? .bulk : .first, app: settings.current(app)))
         }
         try RawStatement(
             db, "UPDATE messages SET fanout_after = ?, fanout_until = ? WHERE message_id = ?",
@@ -158,7 +160,7 @@ struct PostRoom {
 
     /// Writes a row for each device of a small room; for none of a larger one.
     func insertPushes(
-        of message: MessageID, now: Timestamp, expires: Int64?, ids: PushIDs,
+        of message: MessageID, now: Timestamp, expires: Int64?, ids: PushIDs, settings: StoreSettings,
         payload: (_ app: String) throws -> String, _ db: Database
     ) throws -> [InsertedPushes] {
         guard isSmall, !devices.isEmpty else { return [] }
@@ -173,24 +175,25 @@ struct PostRoom {
                     return (text, Array(text.utf8))
                 }()
             payloads[device.app] = content
+            let app = settings.current(device.app)
             try RawStatement(
                 db,
                 """
                 INSERT INTO push_queue (device_token, payload, time_queued, app, chat_message, expires_at, device)
                 VALUES (?, ?, ?, ?, ?, ?, ?)
-                """, device.token, content.text, time, device.app, message, expires, device.id
+                """, device.token, content.text, time, app.text, message, expires, device.id
             ).run()
             let entry = db.lastInsertedRowID
             var token = device.token
             let push = QueuedPush(
                 entry: entry, address: token.withUTF8 { Address(stored: UnsafeRawBufferPointer($0)) },
                 payload: content.bytes, isOurs: true, expiration: expires, id: ids.id(of: entry))
-            if let last = inserted.last, last.app.text == device.app, last.range.upperBound + 1 == entry {
+            if let last = inserted.last, last.app == app, last.range.upperBound + 1 == entry {
                 inserted[inserted.count - 1].range = last.range.lowerBound...entry
                 inserted[inserted.count - 1].pushes.append(push)
             } else {
                 inserted.append(
-                    InsertedPushes(range: entry...entry, lane: .first, app: AppName(device.app), pushes: [push]))
+                    InsertedPushes(range: entry...entry, lane: .first, app: app, pushes: [push]))
             }
         }
         return inserted

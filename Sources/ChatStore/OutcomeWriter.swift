@@ -59,6 +59,9 @@ struct OutcomeWriter {
         }
     }
 
+    /// A column that another program may have set to anything.
+    private static func counted(_ column: String) -> String { "min(max(\(column), 0), \(QueueReader.mostCounted))" }
+
     /// - Returns: how many rows were in that state and are changed.
     private func change(_ settlement: Settlement, from state: String) throws -> Int {
         let (first, last) = (settlement.entries.lowerBound, settlement.entries.upperBound)
@@ -72,7 +75,7 @@ struct OutcomeWriter {
                 db,
                 """
                 UPDATE push_queue SET state = 'sent', reason = NULL, time_sent = ?, time_settled = ?,
-                    attempts = attempts + ? \(rows)
+                    attempts = \(Self.counted("attempts")) + ? \(rows)
                 """, time, time, attempts, first, last
             ).run()
         case .failed, .expired, .cancelled:
@@ -82,7 +85,7 @@ struct OutcomeWriter {
                 db,
                 """
                 UPDATE push_queue SET state = ?, reason = ?, hint = ?, time_sent = NULL, time_settled = ?,
-                    attempts = attempts + ?, unanswered = unanswered + ?, refused = refused + ?, not_before = NULL \(rows)
+                    attempts = \(Self.counted("attempts")) + ?, unanswered = \(Self.counted("unanswered")) + ?, refused = \(Self.counted("refused")) + ?, not_before = NULL \(rows)
                 """, settlement.transition.state.rawValue, settlement.transition.reason, hint, time, attempts,
                 Int64(added.unanswered), Int64(added.refused), first, last
             ).run()
@@ -91,7 +94,7 @@ struct OutcomeWriter {
                 db,
                 """
                 UPDATE push_queue SET state = 'pending', reason = ?, not_before = ?, time_sent = NULL,
-                    time_settled = NULL, attempts = attempts + ?, unanswered = unanswered + ?, refused = refused + ? \(rows)
+                    time_settled = NULL, attempts = \(Self.counted("attempts")) + ?, unanswered = \(Self.counted("unanswered")) + ?, refused = \(Self.counted("refused")) + ? \(rows)
                 """, reason, until.milliseconds, attempts, Int64(added.unanswered), Int64(added.refused), first, last
             ).run()
         case .due(_, let reason) where state == "sent":
@@ -101,8 +104,8 @@ struct OutcomeWriter {
                 db,
                 """
                 UPDATE push_queue SET state = 'pending', reason = coalesce(?, reason), not_before = ?, time_sent = NULL,
-                    time_settled = NULL, attempts = max(0, attempts - 1 + ?), unanswered = unanswered + ?,
-                    refused = refused + ? \(rows)
+                    time_settled = NULL, attempts = max(0, \(Self.counted("attempts")) - 1 + ?), unanswered = \(Self.counted("unanswered")) + ?,
+                    refused = \(Self.counted("refused")) + ? \(rows)
                 """, reason, now.milliseconds, Int64(added.attempts), Int64(added.unanswered), Int64(added.refused),
                 first, last
             ).run()
@@ -110,8 +113,8 @@ struct OutcomeWriter {
             try RawStatement(
                 db,
                 """
-                UPDATE push_queue SET reason = coalesce(?, reason), attempts = attempts + ?,
-                    unanswered = unanswered + ?, refused = refused + ? \(rows)
+                UPDATE push_queue SET reason = coalesce(?, reason), attempts = \(Self.counted("attempts")) + ?,
+                    unanswered = \(Self.counted("unanswered")) + ?, refused = \(Self.counted("refused")) + ? \(rows)
                 """, reason, attempts, Int64(added.unanswered), Int64(added.refused), first, last
             ).run()
         }
@@ -155,8 +158,8 @@ struct OutcomeWriter {
             try RawStatement(
                 db,
                 """
-                UPDATE notification_counts SET sent = sent + ?, failed = failed + ?, expired = expired + ?,
-                    cancelled = cancelled + ? WHERE notification_id = ?
+                UPDATE notification_counts SET sent = max(0, sent + ?), failed = failed + ?, expired = expired + ?,
+                    cancelled = max(0, cancelled + ?) WHERE notification_id = ?
                 """, Int64(count.sent), Int64(count.failed), Int64(count.expired), Int64(count.cancelled), notification
             ).run()
         }

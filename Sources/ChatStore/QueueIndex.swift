@@ -29,6 +29,8 @@ struct QueueIndex: Sendable {
         var nextWaiting: Timestamp?
         /// ``nextWaiting`` is not known any more.
         var mustLookForWaiting = true
+        /// Pushes whose time came before have been taken up; nil: look at all of them.
+        var lookedTo: Timestamp?
 
         var lowest: Int64? {
             (lanes.map(\.first) + [inFlight.first] + claimed.values.map { $0.first?.range.lowerBound })
@@ -48,6 +50,8 @@ struct QueueIndex: Sendable {
     private(set) var unscanned = IDRanges()
     /// The highest number that is known of.
     private(set) var highest: Int64
+    /// The relay's own rows have numbers outside ``ids``, because another program's has.
+    var hasStrayNumbers = false
 
     /// - Parameters:
     ///   - settledTo: no row up to here is due.
@@ -93,7 +97,10 @@ struct QueueIndex: Sendable {
     /// The relay has inserted rows, in the order of its commits.
     mutating func inserted(_ rows: InsertedPushes, at now: ContinuousClock.Instant) {
         let (range, pushes) = (rows.range, rows.pushes)
-        guard Self.ids.contains(range.lowerBound), Self.ids.contains(range.upperBound) else { return }
+        guard Self.ids.contains(range.lowerBound), Self.ids.contains(range.upperBound) else {
+            hasStrayNumbers = true
+            return
+        }
         // Another program was there in between.
         if range.lowerBound > highest + 1 { unscanned.insert(highest + 1...range.lowerBound - 1) }
         // What a scan has met before may have been sent already: it is read again.
@@ -243,10 +250,25 @@ struct QueueIndex: Sendable {
 
     func nextWaiting(_ app: AppName) -> Timestamp? { parts[app]?.nextWaiting }
 
+    /// How far back the time of a push may lie that another program has only just set.
+    private static let lateness = Duration.seconds(2)
+
     /// To be called before looking, so that what comes meanwhile is not missed.
-    mutating func willLookForWaiting(_ app: AppName) {
-        parts[app, default: Part()].mustLookForWaiting = false
-        parts[app]?.nextWaiting = nil
+    /// - Returns: from which time on to look; nil: at all.
+    mutating func willLookForWaiting(_ app: AppName, at now: Timestamp) -> Timestamp? {
+        var part = parts[app] ?? Part()
+        defer { parts[app] = part }
+        let from = part.lookedTo.flatMap { $0 <= now ? $0 - Self.lateness : nil }
+        part.mustLookForWaiting = false
+        part.nextWaiting = nil
+        part.lookedTo = now
+        return from
+    }
+
+    /// The look has failed, or not all have been looked at for long.
+    mutating func mustLookForAllWaiting(_ app: AppName) {
+        parts[app, default: Part()].mustLookForWaiting = true
+        parts[app]?.lookedTo = nil
     }
 
     /// A push waits for a time.

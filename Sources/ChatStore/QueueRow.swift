@@ -23,6 +23,8 @@ struct QueueReader {
         self.ids = ids
     }
 
+    static let mostCounted: Int64 = 1_000_000
+
     /// What is due: pending, and its time has come. A repeat is also due when it waits for longer than any repeat does: then
     /// the clock was set back.
     static let sql = """
@@ -58,7 +60,8 @@ struct QueueReader {
     }
 
     private mutating func push(_ row: borrowing RawStatement, _ entry: Int64, _ db: Database) throws -> QueuedPush {
-        let history = PushHistory(attempts: Int(row.int(5)), unanswered: Int(row.int(6)), refused: Int(row.int(7)))
+        // Another program may have written anything; what is beyond any limit is as good as a large number.
+        let history = PushHistory(attempts: row.count(5), unanswered: row.count(6), refused: row.count(7))
         let isChat = row.bool(9)
         let notification = try row.optionalInt(13).map { ($0, try leased($0, db)) }
         let address = row.bytes(1).flatMap(Address.init(stored:))

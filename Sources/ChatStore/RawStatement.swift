@@ -55,6 +55,9 @@ struct RawStatement: ~Copyable {
     /// 0 for NULL.
     func int(_ column: Int32) -> Int64 { sqlite3_column_int64(statement, column) }
 
+    /// A number of times, within bounds: another program may have written anything.
+    func count(_ column: Int32) -> Int { Int(min(max(int(column), 0), QueueReader.mostCounted)) }
+
     func optionalInt(_ column: Int32) -> Int64? { isNull(column) ? nil : int(column) }
 
     func bool(_ column: Int32) -> Bool { int(column) != 0 }

@@ -5,6 +5,7 @@ package import Logging
 /// The SQLite file as the stores use it: connections that read, one writer, a clock. It knows no table.
 package final class SQLiteDatabase: Sendable {
     let pool: DatabasePool
+    private let scanner: DatabaseQueue
     let writer: BatchingWriter
     let clock: TimeSource
     let logger: Logger
@@ -14,6 +15,7 @@ package final class SQLiteDatabase: Sendable {
     package init(file: DatabaseFile, clock: @escaping TimeSource = Timestamp.now, logger: Logger) throws {
         do {
             self.pool = try file.open()
+            self.scanner = try file.openScanner()
         } catch  where error.isDiskProblem {
             throw ChatError(storing: error)
         }
@@ -24,6 +26,7 @@ package final class SQLiteDatabase: Sendable {
 
     /// Closes the connections, with everything in the one file. Calls after it fail.
     package func close() throws {
+        try scanner.close()
         do {
             try pool.writeWithoutTransaction { db in
                 try writer.checkpointer.end(db)
@@ -34,6 +37,17 @@ package final class SQLiteDatabase: Sendable {
             logger.debug("the write-ahead log stays", metadata: ["error": "\(error)"])
         }
         try pool.close()
+    }
+
+    /// Reads the queue, apart from what callers of the API read: neither waits for the other, nor takes its memory.
+    func scan<Value: Sendable>(
+        _ body: @escaping @Sendable (Database) throws -> Value
+    ) async throws(ChatError) -> Value {
+        do {
+            return try await scanner.read(body)
+        } catch {
+            throw ChatError(storing: error)
+        }
     }
 
     /// Reads beside the writer, from the last commit.

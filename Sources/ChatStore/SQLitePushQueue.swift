@@ -19,9 +19,11 @@ package final class SQLitePushQueue: PushQueue {
     let ids: PushIDs
     private let index: Mutex<QueueIndex>
     /// Devices of other programs' rows that were recognised and are noted with the next outcomes.
-    private let recognized = Mutex<[(entry: Int64, device: Int64)]>([])
+    private let recognized = Mutex<[Int64: Int64]>([:])
+    /// Devices that one transaction notes.
+    private static let recognizedStep = 1000
     /// What stands in `queue_state`. Of the writer alone.
-    private let settledTo: Atomic<Int64>
+    private let settledTo: Mark
     private let signals = Signals()
 
     init(
@@ -35,14 +37,14 @@ package final class SQLitePushQueue: PushQueue {
             return (try PushIDs.load(db), settledTo ?? QueueIndex.ids.lowerBound, try Self.highest(db))
         }
         self.ids = ids
-        self.settledTo = Atomic(settledTo)
+        self.settledTo = Mark(settledTo)
         index = Mutex(QueueIndex(settledTo: settledTo, highest: highest ?? settledTo))
     }
 
     static func highest(_ db: Database) throws -> Int64? {
         try Int64.fetchOne(
             db.cachedStatement(sql: "SELECT max(message_id) FROM push_queue WHERE message_id <= ?"),
-            arguments: [QueueIndex.ids.upperBound])
+            arguments: [QueueIndex.highestKept])
     }
 
     // MARK: - Leases
@@ -70,7 +72,7 @@ package final class SQLitePushQueue: PushQueue {
     ) async throws(ChatError) -> [QueuedPush] {
         let now = database.clock()
         do throws(ChatError) {
-            let (read, found) = try await database.read { [ids] db in
+            let (read, found) = try await database.scan { [ids] db in
                 var reader = QueueReader(app: claim.app, now: now, ids: ids)
                 var read: [(pushes: [QueuedPush], upTo: Int64?)] = []
                 var count = 0
@@ -85,7 +87,9 @@ package final class SQLitePushQueue: PushQueue {
                 return (read, reader.recognized)
             }
             index.withLock { $0.finish(claim, read) }
-            if !found.isEmpty { recognized.withLock { $0 += found } }
+            if !found.isEmpty {
+                recognized.withLock { recognized in for row in found { recognized[row.entry] = row.device } }
+            }
             return read.flatMap(\.pushes)
         } catch {
             index.withLock { index in
@@ -108,9 +112,12 @@ package final class SQLitePushQueue: PushQueue {
 
     package func nextDue(app: AppName) async throws(ChatError) -> Timestamp? {
         try await lookForWaiting(app)
-        return index.withLock { $0.nextWaiting(app) }
+        // Its time may have come just now.
+        return index.withLock { $0.lanes(app).isEmpty ? $0.nextWaiting(app) : database.clock() }
     }
 
+    /// Runs of pushes whose time has come that one look takes up: some milliseconds.
+    private static let waitingStep = 2000
     static let waitingSQL = """
         SELECT message_id, not_before, unanswered, refused, bulk FROM push_queue
         WHERE app = ? AND (attempts > 0) = ? AND state = 'pending' AND not_before IS NOT NULL
@@ -122,42 +129,60 @@ package final class SQLitePushQueue: PushQueue {
         WHERE app = ? AND (attempts > 0) = ? AND state = 'pending' AND not_before IS NOT NULL AND not_before > ?
         """
 
+    /// The next look is at all that wait, however long ago their time was.
+    func lookForAllWaiting() {
+        index.withLock { index in
+            for app in index.apps { index.mustLookForAllWaiting(app) }
+        }
+    }
+
     /// Takes up the pushes whose time has come, and those repeats that wait for longer than any repeat does.
     private func lookForWaiting(_ app: AppName) async throws(ChatError) {
         let now = database.clock()
         guard index.withLock({ $0.mustLookForWaiting(app, at: now) }) else { return }
-        index.withLock { $0.willLookForWaiting(app) }
+        let from = index.withLock { $0.willLookForWaiting(app, at: now) }?.milliseconds ?? .min
+        let beyond = now + PushLifeCycle.longestWait
         do throws(ChatError) {
-            let (due, next) = try await database.read { db in
-                let beyond = (now + PushLifeCycle.longestWait).milliseconds
-                var due = RunCollector()
-                var next: Int64?
-                for isRepeat in [0, 1] as [Int64] {
-                    try Self.collect(&due, app, isRepeat, Int64.min...now.milliseconds, db)
-                    if isRepeat == 1 { try Self.collect(&due, app, isRepeat, beyond + 1...Int64.max, db) }
-                    let later = try Int64.fetchOne(
-                        db.cachedStatement(sql: Self.nextWaitingSQL), arguments: [app.text, isRepeat, now.milliseconds])
-                    next = [next, later].compactMap { $0 }.min()
-                }
-                return (due.runs, next)
+            for isRepeat in [0, 1] as [Int64] {
+                try await takeUp(app, isRepeat, after: from, upTo: now.milliseconds)
+                if isRepeat == 1 { try await takeUp(app, isRepeat, after: beyond.milliseconds, upTo: .max) }
             }
-            index.withLock { index in
-                for run in due { index.found(run.range, count: run.range.count, lane: run.lane, app: app) }
-                if let next { index.waits(until: Timestamp(milliseconds: next), app: app) }
+            let next = try await database.scan { db in
+                try [0, 1].compactMap { isRepeat in
+                    try Int64.fetchOne(
+                        db.cachedStatement(sql: Self.nextWaitingSQL), arguments: [app.text, isRepeat, now.milliseconds])
+                }.min()
+            }
+            // Not later than any repeat waits: what lies beyond says that the clock was set back.
+            if let next {
+                index.withLock { $0.waits(until: min(Timestamp(milliseconds: next), beyond), app: app) }
             }
         } catch {
-            index.withLock { $0.mustLookForWaiting(app) }
+            index.withLock { $0.mustLookForAllWaiting(app) }
             throw error
         }
     }
 
-    private static func collect(
-        _ due: inout RunCollector, _ app: AppName, _ isRepeat: Int64, _ times: ClosedRange<Int64>, _ db: Database
-    ) throws {
-        let rows = try RawStatement(db, waitingSQL, app.text, isRepeat, times.lowerBound, times.upperBound)
-        while try rows.step() {
-            let history = PushHistory(unanswered: Int(rows.int(2)), refused: Int(rows.int(3)))
-            due.add(rows.int(0), PushLane(history, isBulk: rows.bool(4)), app)
+    private typealias DueList = [(range: ClosedRange<Int64>, lane: PushLane, app: AppName)]
+
+    private func takeUp(_ app: AppName, _ isRepeat: Int64, after: Int64, upTo: Int64) async throws(ChatError) {
+        var from: Int64? = after
+        while let start = from {
+            let (runs, next) = try await database.scan { db -> (DueList, Int64?) in
+                var due = RunCollector()
+                let rows = try RawStatement(db, Self.waitingSQL, app.text, isRepeat, start, upTo)
+                while try rows.step() {
+                    // A look ends where the time changes: those of one time are mostly neighbours, and few runs.
+                    if due.runs.count >= Self.waitingStep, rows.int(1) > start { return (due.runs, rows.int(1)) }
+                    let history = PushHistory(unanswered: rows.count(2), refused: rows.count(3))
+                    due.add(rows.int(0), PushLane(history, isBulk: rows.bool(4)), app)
+                }
+                return (due.runs, nil)
+            }
+            index.withLock { index in
+                for run in runs { index.found(run.range, count: run.range.count, lane: run.lane, app: app) }
+            }
+            from = next
         }
     }
 
@@ -166,8 +191,9 @@ package final class SQLitePushQueue: PushQueue {
     package func settle(_ settlements: [Settlement], app: AppName) async throws(ChatError) -> [SettledPushes] {
         guard !settlements.isEmpty else { return [] }
         let noted = recognized.withLock { recognized in
-            defer { recognized = [] }
-            return recognized
+            let noted = recognized.prefix(Self.recognizedStep).map { (entry: $0.key, device: $0.value) }
+            for row in noted { recognized[row.entry] = nil }
+            return noted
         }
         // Of before: what is settled now may lie below with the next.
         let mark = index.withLock { $0.settledTo }
@@ -178,20 +204,23 @@ package final class SQLitePushQueue: PushQueue {
                 try writer.finish(recognized: noted)
                 try write(mark: mark, db)
                 return (settled, writer.endings)
+            } committed: { [settledTo] _, _ in
+                if mark > settledTo.value.load(ordering: .relaxed) { settledTo.value.store(mark, ordering: .relaxed) }
             }
             outcomes.add(endings)
             release(settlements, app)
             return settled
         } catch {
-            recognized.withLock { $0 += noted }
+            recognized.withLock { recognized in
+                for row in noted where recognized[row.entry] == nil { recognized[row.entry] = row.device }
+            }
             throw error
         }
     }
 
     private func write(mark: Int64, _ db: Database) throws {
-        guard mark > settledTo.load(ordering: .relaxed) else { return }
+        guard mark > settledTo.value.load(ordering: .relaxed) else { return }
         try RawStatement(db, "UPDATE queue_state SET settled_to = ? WHERE settled_to < ?", mark, mark).run()
-        settledTo.store(mark, ordering: .relaxed)
     }
 
     private func release(_ settlements: [Settlement], _ app: AppName) {
@@ -248,7 +277,7 @@ package final class SQLitePushQueue: PushQueue {
     /// - Returns: whether something due was found.
     @discardableResult
     func scan(limit: Int = .max) async throws(ChatError) -> Bool {
-        let highest = try await database.read { db in try Self.highest(db) }
+        let highest = try await database.scan { db in try Self.highest(db) }
         index.withLock { index in
             if let highest { index.reaches(highest) }
             index.mustLookForWaiting(nil)
@@ -271,7 +300,7 @@ package final class SQLitePushQueue: PushQueue {
     /// Takes up the due rows of the first ``scanStep`` of a range.
     private func look(_ range: ClosedRange<Int64>) async throws(ChatError) -> (upTo: Int64, found: Bool) {
         let app = settings().defaultApp
-        let (due, strays, upTo) = try await database.read { db in
+        let (due, strays, upTo) = try await database.scan { db in
             let boundary = try Int64.fetchOne(
                 db.cachedStatement(
                     sql: """
@@ -284,7 +313,7 @@ package final class SQLitePushQueue: PushQueue {
             var (name, text) = (AppName(""), "")
             let rows = try RawStatement(db, Self.scanSQL, range.lowerBound, upTo)
             while try rows.step() {
-                let history = PushHistory(unanswered: Int(rows.int(2)), refused: Int(rows.int(3)))
+                let history = PushHistory(unanswered: rows.count(2), refused: rows.count(3))
                 if rows.text(1) != text {
                     text = rows.text(1) ?? ""
                     name = AppName(text)
@@ -345,44 +374,77 @@ package final class SQLitePushQueue: PushQueue {
         return (look.upTo < end ? look.upTo + 1 : nil, look.found)
     }
 
-    /// Puts right rows with numbers that leave little room for the next: those above get new ones, those below fail.
+    /// The relay's own rows follow a number that leaves no room.
+    var mustRepairNumbers: Bool { index.withLock { $0.hasStrayNumbers } }
+
+    /// Rows that one transaction gives another number.
+    private static let renumberedStep = 1000
+
+    /// Puts right rows with numbers that leave little room for the next: those above get new ones, those below fail. What is
+    /// with a gateway keeps its number until it has come back.
     func repairNumbers() async throws(ChatError) {
         let (low, high) = (QueueIndex.ids.lowerBound, QueueIndex.highestKept)
-        let isNeeded = try await database.read { db in
-            try Bool.fetchOne(
-                db.cachedStatement(
-                    sql: """
-                        SELECT EXISTS (SELECT 1 FROM push_queue WHERE message_id > ?1)
-                            OR EXISTS (SELECT 1 FROM push_queue WHERE message_id < ?2 AND state = 'pending')
-                        """), arguments: [high, low]) ?? false
-        }
-        guard isNeeded else { return }
-        let (first, last) = try await database.writer.perform(.upkeep) { [database] db in
-            let rows = try Int64.fetchAll(
-                db, sql: "SELECT message_id FROM push_queue WHERE message_id > ? ORDER BY message_id LIMIT 1000",
-                arguments: [high])
-            let highest = try Int64.fetchOne(
-                db, sql: "SELECT max(message_id) FROM push_queue WHERE message_id <= ?", arguments: [high])
-            let first = max(highest ?? 0, 0) + 1
-            for (row, number) in zip(rows, first...) {
-                try db.cachedStatement(sql: "UPDATE push_queue SET message_id = ? WHERE message_id = ?")
-                    .execute(arguments: [number, row])
+        var total = 0
+        var count = Self.renumberedStep
+        while count == Self.renumberedStep {
+            let isNeeded = try await database.read { db in
+                try Bool.fetchOne(
+                    db.cachedStatement(
+                        sql: """
+                            SELECT EXISTS (SELECT 1 FROM push_queue WHERE message_id > ?1)
+                                OR EXISTS (SELECT 1 FROM push_queue WHERE message_id < ?2 AND state = 'pending')
+                            """), arguments: [high, low]) ?? false
             }
-            let last = first - 1 + Int64(rows.count)
-            try db.execute(
-                sql: "UPDATE sqlite_sequence SET seq = ? WHERE name = 'push_queue' AND seq > ?",
-                arguments: [last, high])
-            try db.execute(
-                sql: """
-                    UPDATE push_queue SET state = 'failed', reason = 'InvalidMessageID', time_settled = ?
-                    WHERE message_id < ? AND state = 'pending'
-                    """, arguments: [database.clock().sqlText, low])
-            return (first, last)
+            guard isNeeded else { break }
+            count = try await database.writer.perform(.upkeep) { [self] db in
+                try failLowNumbers(low, db)
+                return try renumber(above: high, db)
+            }
+            total += count
         }
-        index.withLock { $0.renumbered(from: first, to: last) }
+        index.withLock { $0.hasStrayNumbers = false }
+        guard total > 0 else { return }
         database.logger.warning(
-            "pushes had a message_id that leaves no room for the next, and have been given another or failed",
-            metadata: ["renumbered": "\(last - first + 1)"])
+            "pushes had a message_id that leaves no room for the next, and have been given another",
+            metadata: ["renumbered": "\(total)"])
+    }
+
+    private func failLowNumbers(_ low: Int64, _ db: Database) throws {
+        try db.execute(
+            sql: """
+                UPDATE push_queue SET state = 'failed', reason = 'InvalidMessageID', time_settled = ?
+                WHERE message_id < ? AND state = 'pending'
+                """, arguments: [database.clock().sqlText, low])
+    }
+
+    private func renumber(above high: Int64, _ db: Database) throws -> Int {
+        let held = IDRanges(inFlight(in: high...Int64.max - 1))
+        let rows = try Int64.fetchAll(
+            db, sql: "SELECT message_id FROM push_queue WHERE message_id > ? ORDER BY message_id LIMIT ?",
+            arguments: [high, Self.renumberedStep]
+        ).filter { !held.contains($0) }
+        guard !rows.isEmpty else { return 0 }
+        let first = max(try Self.highest(db) ?? 0, 0) + 1
+        for (row, number) in zip(rows, first...) {
+            // A notification's pushes lie between its first and its last.
+            try db.cachedStatement(
+                sql: """
+                    UPDATE notifications SET first_push = min(first_push, ?1)
+                    WHERE notification_id = (SELECT notification FROM push_queue WHERE message_id = ?2)
+                    """
+            ).execute(arguments: [number, row])
+            try db.cachedStatement(sql: "UPDATE push_queue SET message_id = ? WHERE message_id = ?")
+                .execute(arguments: [number, row])
+        }
+        let last = first - 1 + Int64(rows.count)
+        try db.execute(
+            sql: "UPDATE sqlite_sequence SET seq = ? WHERE name = 'push_queue' AND seq > ?", arguments: [last, high])
+        try db.execute(
+            sql: "UPDATE queue_state SET settled_to = min(settled_to, ?)", arguments: [first - 1])
+        // What this transaction has not brought to the disk is found by the next start's sweep.
+        settledTo.value.store(min(settledTo.value.load(ordering: .relaxed), first - 1), ordering: .relaxed)
+        index.withLock { $0.renumbered(from: first, to: last) }
+        return rows.count
     }
 
     // MARK: - Figures
@@ -423,7 +485,8 @@ package final class SQLitePushQueue: PushQueue {
             for (depth, lanes) in parts {
                 let first = lanes.compactMap(\.first)
                 depths[depth.app]?.oldest = try first.compactMap { try Self.oldest(in: $0, depth.app, db) }.min()
-                guard depth.due <= Self.countedRows else { continue }
+                let width = lanes.joined().reduce(0) { $0 + $1.count }
+                guard width <= 10 * Self.countedRows else { continue }
                 depths[depth.app]?.due = try lanes.joined().reduce(0) { sum, run in
                     try sum
                         + (Int.fetchOne(
@@ -451,6 +514,15 @@ package final class SQLitePushQueue: PushQueue {
                     WHERE message_id BETWEEN ? AND ? AND app = ? AND state = 'pending' ORDER BY message_id LIMIT 1
                     """), arguments: [range.lowerBound, range.upperBound, app.text]
         ).flatMap(Timestamp.init(sqlText:))
+    }
+}
+
+/// A number that the writer's thread and others share.
+private final class Mark: Sendable {
+    let value: Atomic<Int64>
+
+    init(_ value: Int64) {
+        self.value = Atomic(value)
     }
 }
 

@@ -193,7 +193,7 @@ package final class SQLiteRoomStore: RoomStore {
         guard let room = try PostRoom(of: request.member, db) else { throw ChatError.notJoined() }
         let settings = settings()
         func payload(_ app: String, _ message: MessageID) throws -> String {
-            try settings.format(AppName(app)).payload(
+            try settings.format(settings.current(app)).payload(
                 of: ChatAlert(
                     nickname: Nickname(stored: room.nickname), text: request.text, code: SecretCode(stored: room.code),
                     message: message))
@@ -213,6 +213,7 @@ package final class SQLiteRoomStore: RoomStore {
         let message = db.lastInsertedRowID
         let pushes = try room.insertPushes(
             of: message, now: now, expires: settings.expiration.map { (now + $0).seconds }, ids: queue.ids,
+            settings: settings,
             payload: { try payload($0, message) }, db)
         let receipt = PostReceipt(
             message: message, isRepeat: false, queued: pushes.reduce(0) { $0 + $1.range.count })

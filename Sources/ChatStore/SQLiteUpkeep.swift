@@ -52,7 +52,7 @@ package final class SQLiteUpkeep: StoreUpkeep {
                 try Int64.fetchOne(db, sql: "PRAGMA data_version")
             }
             do throws(ChatError) {
-                if let version, watch.isNew(version) {
+                if let version, watch.isNew(version) || queue.mustRepairNumbers {
                     try await queue.repairNumbers()
                     try await queue.adoptWaiting()
                     try await queue.scan()
@@ -61,6 +61,7 @@ package final class SQLiteUpkeep: StoreUpkeep {
                     feed.noteUnknown()
                 }
                 if let position = watch.sweep {
+                    if position == QueueIndex.ids.lowerBound { queue.lookForAllWaiting() }
                     let (next, found) = try await queue.sweep(from: position)
                     watch.swept(to: next)
                     if found { queue.signal() }
@@ -167,7 +168,7 @@ package final class SQLiteUpkeep: StoreUpkeep {
                     db.cachedStatement(
                         sql: """
                             SELECT message_id FROM push_queue q
-                            WHERE message_id > ? AND message_id <= ? AND time_settled < ?
+                            WHERE message_id > ? AND message_id <= ? AND time_settled < ? AND state <> 'pending'
                                 -- What is there keeps a notification that is still being queued from going to a device
                                 -- twice.
                                 AND NOT EXISTS (SELECT 1 FROM notifications n
@@ -183,7 +184,7 @@ package final class SQLiteUpkeep: StoreUpkeep {
                 deleted += try await database.writer.perform(durably: false, .upkeep) { db in
                     try db.cachedStatement(
                         sql: """
-                            DELETE FROM push_queue AS q WHERE message_id BETWEEN ? AND ? AND time_settled < ?
+                            DELETE FROM push_queue AS q WHERE message_id BETWEEN ? AND ? AND time_settled < ? AND state <> 'pending'
                                 AND NOT EXISTS (SELECT 1 FROM notifications n
                                     WHERE n.notification_id = q.notification AND n.work = 'queue')
                             """

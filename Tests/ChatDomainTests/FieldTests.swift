@@ -87,7 +87,6 @@ struct FieldTests {
     func addresses(text: String, expected: String?) {
         let address = Array(text.utf8).withUnsafeBytes { Address(stored: $0) }
         #expect(address?.description == expected)
-        #expect(address?.shortened == expected.map { $0.prefix(8) + "…" })
     }
 
     @Test("A code is one room however it was composed, and case counts (defect 11)")

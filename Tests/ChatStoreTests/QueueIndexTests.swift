@@ -132,7 +132,7 @@ struct QueueIndexTests {
         index.inserted(inserted(Int64.max...Int64.max), at: .now)
         index.found(Int64.min...Int64.min, count: 1, lane: .first, app: .default)
         index.reaches(Int64.max)
-        #expect(index.highest == 5 && index.apps.isEmpty)
+        #expect(index.highest == 5 && index.apps.isEmpty && index.hasStrayNumbers)
     }
 
     @Test("It is looked for pushes that wait when one is due, when something changed, and when the clock was set back")
@@ -140,7 +140,7 @@ struct QueueIndexTests {
         var index = index()
         let now = Timestamp(seconds: 1_800_000_000)
         #expect(index.mustLookForWaiting(.default, at: now))
-        index.willLookForWaiting(.default)
+        #expect(index.willLookForWaiting(.default, at: now) == nil)
         #expect(!index.mustLookForWaiting(.default, at: now))
         index.waits(until: now + .seconds(60), app: .default)
         index.waits(until: now + .seconds(90), app: .default)
@@ -150,6 +150,12 @@ struct QueueIndexTests {
         #expect(index.mustLookForWaiting(.default, at: now - .seconds(4000)))
         index.mustLookForWaiting(nil)
         #expect(index.mustLookForWaiting(.default, at: now))
+        // From a little before the last look; after a failure, or with a sweep, at all of them.
+        #expect(index.willLookForWaiting(.default, at: now + .seconds(9)) == now - .seconds(2))
+        index.mustLookForAllWaiting(.default)
+        #expect(index.willLookForWaiting(.default, at: now) == nil)
+        // The clock was set back.
+        #expect(index.willLookForWaiting(.default, at: now - .seconds(1)) == nil)
     }
 }
 

@@ -126,6 +126,57 @@ struct QueueUpkeepTests {
         #expect(try bench.fixture.value("SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL") == 0)
     }
 
+    @Test("A member of before its app had a name gets the pushes of the app that is the default now")
+    func renamedApp() async throws {
+        for number in 1...12 { try await bench.store.rooms.join(StoreFixture.join(number, number < 3 ? "two" : "ten")) }
+        try bench.store.close()
+        let store = try bench.fixture.open(defaultApp: AppName("chat"))
+        _ = try await store.rooms.post(StoreFixture.post(1, "hi"))
+        _ = try await store.rooms.post(StoreFixture.post(3, "hi"))
+        while try bench.fixture.value("SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL") > 0 {
+            try await store.rooms.ping()
+        }
+        let leased = try await store.queue.lease(app: AppName("chat"), lanes: PushLane.allCases, limit: 99)
+        #expect(leased.pushes.count == 10)
+    }
+
+    @Test("Counts that a script wrote into a row stop nobody", arguments: ["attempts", "unanswered", "refused"])
+    func extremeCounts(column: String) async throws {
+        for number in [Int64.max, .min] {
+            try bench.insert(1)
+            _ = try bench.fixture.query("UPDATE push_queue SET \(column) = ? WHERE state = 'pending'", [number])
+            let lease = try await bench.lease(StoreFixture.slot(number == .max ? 1 : 2))
+            #expect(lease.pushes.count == 1)
+            try await bench.settle(
+                1...1, .unanswered(reason: "Lost"), connection: number == .max ? 1 : 2)
+            _ = try bench.fixture.query("UPDATE push_queue SET state = 'cancelled' WHERE state = 'pending'")
+        }
+    }
+
+    @Test("Many pushes that are due at one time are taken up once, and those after them in their time")
+    func manyDue() async throws {
+        let now = bench.fixture.time.withLock { $0 }
+        for (count, time) in [(9000, now + .seconds(10)), (10, now + .seconds(7200))] {
+            _ = try bench.fixture.query(
+                """
+                WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+                INSERT INTO push_queue (device_token, payload, not_before, app)
+                SELECT printf('%064x', i), '{}', ? + i % 3, iif(i % 2, 'default', 'other') FROM n
+                """, [count, time.milliseconds])
+        }
+        #expect(try await bench.lease(StoreFixture.slot()).pushes.isEmpty)
+        // Not before an hour from now at the latest, which is when it is looked again.
+        #expect(try await bench.store.queue.nextDue(app: .default) == now + .seconds(10))
+        bench.fixture.advance(.seconds(11))
+        var count = 0
+        for connection in 1...6 as ClosedRange<Int64> {
+            count += try await bench.lease(StoreFixture.slot(connection)).pushes.count
+        }
+        #expect(count == 4500)
+        bench.fixture.advance(.seconds(7200))
+        #expect(try await bench.lease(StoreFixture.slot(9)).pushes.count == 5)
+    }
+
     @Test("Retention deletes what is settled and old, and nothing that is still to be sent")
     func retention() async throws {
         try bench.insert(1200)
