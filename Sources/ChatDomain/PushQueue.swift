@@ -15,7 +15,8 @@ package protocol PushQueue: Sendable {
     /// - Returns: for each settlement what it changed. Rows that another program deleted or settled are left out.
     @discardableResult
     func settle(_ settlements: [Settlement], app: AppName) async throws(ChatError) -> [SettledPushes]
-    /// When the next push of the app that waits for its time is due; nil if none waits.
+    /// When the next push of the app that waits for its time is due, or, before that, when to ask again; nil if none
+    /// waits.
     func nextDue(app: AppName) async throws(ChatError) -> Timestamp?
     /// Signals, as long as the continuation lives, whenever there may be due pushes.
     func announceArrivals(to signal: AsyncStream<Void>.Continuation)

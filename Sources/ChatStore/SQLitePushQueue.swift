@@ -111,9 +111,7 @@ package final class SQLitePushQueue: PushQueue {
     // MARK: - What waits for its time
 
     package func nextDue(app: AppName) async throws(ChatError) -> Timestamp? {
-        try await lookForWaiting(app)
-        // Its time may have come just now.
-        return index.withLock { $0.lanes(app).isEmpty ? $0.nextWaiting(app) : database.clock() }
+        try await lookForWaiting(app) ? database.clock() : index.withLock { $0.nextWaiting(app) }
     }
 
     /// Runs of pushes whose time has come that one look takes up: some milliseconds.
@@ -137,16 +135,17 @@ package final class SQLitePushQueue: PushQueue {
     }
 
     /// Takes up the pushes whose time has come, and those repeats that wait for longer than any repeat does.
-    private func lookForWaiting(_ app: AppName) async throws(ChatError) {
+    /// - Returns: whether there were any.
+    @discardableResult
+    private func lookForWaiting(_ app: AppName) async throws(ChatError) -> Bool {
         let now = database.clock()
-        guard index.withLock({ $0.mustLookForWaiting(app, at: now) }) else { return }
+        guard index.withLock({ $0.mustLookForWaiting(app, at: now) }) else { return false }
         let from = index.withLock { $0.willLookForWaiting(app, at: now) }?.milliseconds ?? .min
         let beyond = now + PushLifeCycle.longestWait
         do throws(ChatError) {
-            for isRepeat in [0, 1] as [Int64] {
-                try await takeUp(app, isRepeat, after: from, upTo: now.milliseconds)
-                if isRepeat == 1 { try await takeUp(app, isRepeat, after: beyond.milliseconds, upTo: .max) }
-            }
+            var count = try await takeUp(app, isRepeat: false, from: from, upTo: now.milliseconds)
+            count += try await takeUp(app, isRepeat: true, from: from, upTo: now.milliseconds)
+            count += try await takeUp(app, isRepeat: true, from: beyond.milliseconds + 1, upTo: .max)
             let next = try await database.scan { db in
                 try [0, 1].compactMap { isRepeat in
                     try Int64.fetchOne(
@@ -157,6 +156,7 @@ package final class SQLitePushQueue: PushQueue {
             if let next {
                 index.withLock { $0.waits(until: min(Timestamp(milliseconds: next), beyond), app: app) }
             }
+            return count > 0
         } catch {
             index.withLock { $0.mustLookForAllWaiting(app) }
             throw error
@@ -165,12 +165,15 @@ package final class SQLitePushQueue: PushQueue {
 
     private typealias DueList = [(range: ClosedRange<Int64>, lane: PushLane, app: AppName)]
 
-    private func takeUp(_ app: AppName, _ isRepeat: Int64, after: Int64, upTo: Int64) async throws(ChatError) {
-        var from: Int64? = after
+    /// - Returns: how many runs of pushes were taken up.
+    private func takeUp(
+        _ app: AppName, isRepeat: Bool, from: Int64, upTo: Int64
+    ) async throws(ChatError) -> Int {
+        var (count, from) = (0, Optional(from))
         while let start = from {
             let (runs, next) = try await database.scan { db -> (DueList, Int64?) in
                 var due = RunCollector()
-                let rows = try RawStatement(db, Self.waitingSQL, app.text, isRepeat, start, upTo)
+                let rows = try RawStatement(db, Self.waitingSQL, app.text, Int64(isRepeat ? 1 : 0), start, upTo)
                 while try rows.step() {
                     // A look ends where the time changes: those of one time are mostly neighbours, and few runs.
                     if due.runs.count >= Self.waitingStep, rows.int(1) > start { return (due.runs, rows.int(1)) }
@@ -182,8 +185,10 @@ package final class SQLitePushQueue: PushQueue {
             index.withLock { index in
                 for run in runs { index.found(run.range, count: run.range.count, lane: run.lane, app: app) }
             }
+            count += runs.count
             from = next
         }
+        return count
     }
 
     // MARK: - Outcomes
