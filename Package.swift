@@ -53,7 +53,7 @@ let package = Package(
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ],
-            resources: [.embedInCode("Provider/openapi.json"), .embedInCode("Web")],
+            resources: [.embedInCode("Admin/openapi.json"), .embedInCode("Web")],
             swiftSettings: strict),
         // What is valid, who receives, what a push and its outcome are; the ports to everything else.
         .target(name: "ChatDomain", swiftSettings: strict),

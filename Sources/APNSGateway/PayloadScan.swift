@@ -7,7 +7,7 @@ struct PayloadScan {
     let isBackground: Bool
 
     /// Objects and arrays inside each other.
-    private static let deepest = 512
+    private static let maxDepth = 512
 
     /// Nil for what is no JSON object.
     init?(_ bytes: UnsafeRawBufferPointer) {
@@ -65,7 +65,7 @@ struct PayloadScan {
         }
 
         private mutating func object(in place: Place, depth: Int) -> Bool {
-            guard depth <= PayloadScan.deepest, take("{") else { return false }
+            guard depth <= PayloadScan.maxDepth, take("{") else { return false }
             skipBlanks()
             if take("}") { return true }
             repeat {
@@ -99,7 +99,7 @@ struct PayloadScan {
         }
 
         private mutating func array(depth: Int) -> Bool {
-            guard depth <= PayloadScan.deepest, take("[") else { return false }
+            guard depth <= PayloadScan.maxDepth, take("[") else { return false }
             skipBlanks()
             if take("]") { return true }
             repeat {

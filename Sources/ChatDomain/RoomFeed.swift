@@ -1,5 +1,5 @@
 /// Where a member is, for a stream of its room.
-package struct RoomPlace: Sendable, Hashable {
+package struct RoomPosition: Sendable, Hashable {
     package let code: SecretCode
     /// What came before is not the member's to read.
     package let historyFrom: MessageID
@@ -32,7 +32,7 @@ package struct RoomChanges: Sendable, Hashable {
 /// Says what happens in rooms as it happens. For one listener.
 package protocol RoomFeed: Sendable {
     /// Throws ``ChatError/Code/notJoined``.
-    func place(of member: MemberID) async throws(ChatError) -> RoomPlace
+    func position(of member: MemberID) async throws(ChatError) -> RoomPosition
     /// Those after an id, in order.
     func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message]
     func memberCount(of room: SecretCode) async throws(ChatError) -> Int

@@ -72,7 +72,7 @@ package struct MessageRecord: Sendable, Hashable {
 }
 
 /// How far a message has come.
-package struct MessageWay: Sendable, Hashable {
+package struct MessageProgress: Sendable, Hashable {
     package let message: MessageRecord
     /// Pushes are still being queued.
     package let isQueueing: Bool
@@ -114,7 +114,7 @@ package protocol RoomRecords: Sendable {
         of room: SecretCode, before cursor: MessageID?, limit: Int
     ) async throws(ChatError) -> Page<MessageRecord>
     /// Throws ``ChatError/Code/notFound``.
-    func way(of message: MessageID) async throws(ChatError) -> MessageWay
+    func progress(of message: MessageID) async throws(ChatError) -> MessageProgress
     func deliveries(
         ofMessage message: MessageID, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<MessageDelivery>

@@ -3,7 +3,7 @@ package enum HTTPLimits {
     /// Bytes of a body, after decompression. Far above the largest valid form (a 4,000-byte text, every byte escaped).
     package static let body = 64 * 1024
     /// Bytes of a body of the provider API: a thousand tokens of the greatest length.
-    package static let providerBody = 512 * 1024
+    package static let adminBody = 512 * 1024
     /// Devices or pushes in one answer of the provider API, and how many when the client does not say.
     package static let page = 1...500
     package static let defaultPage = 100
@@ -47,6 +47,6 @@ package enum HTTPLimits {
 
     /// Bytes of a body that a request to a path may have.
     static func body(of path: String?) -> Int {
-        path?.hasPrefix("/v1/") == true ? providerBody : body
+        path?.hasPrefix("/v1/") == true ? adminBody : body
     }
 }

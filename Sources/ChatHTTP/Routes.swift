@@ -6,7 +6,7 @@ struct Routes {
     private let router = Router(context: ChatContext.self)
 
     static func build(
-        api: ChatAPI, events: EventsAPI, provider: ProviderAPI, pages: Pages, health: Health, answers: AnswerMiddleware,
+        api: ChatAPI, events: EventsAPI, admin: AdminAPI, pages: Pages, health: Health, answers: AnswerMiddleware,
         guarding: ForeignPageGuard, administrators: AdminGuard
     ) -> RouterResponder<ChatContext> {
         let routes = Routes()
@@ -21,23 +21,23 @@ struct Routes {
         routes.add(
             "/v1/devices/{token}",
             [
-                .put: provider.register, .get: provider.device, .patch: provider.edit,
-                .delete: provider.unregister,
+                .put: admin.register, .get: admin.device, .patch: admin.edit,
+                .delete: admin.unregister,
             ], by: administrators)
-        routes.add("/v1/devices", [.get: provider.devices], by: administrators)
-        routes.add("/v1/notifications", [.post: provider.send], by: administrators)
+        routes.add("/v1/devices", [.get: admin.devices], by: administrators)
+        routes.add("/v1/notifications", [.post: admin.send], by: administrators)
         routes.add(
-            "/v1/notifications/{id}", [.get: provider.notification, .delete: provider.cancel], by: administrators)
-        routes.add("/v1/rooms", [.get: provider.rooms], by: administrators)
-        routes.add("/v1/members", [.get: provider.members], by: administrators)
-        routes.add("/v1/messages", [.get: provider.messages], by: administrators)
-        routes.add("/v1/messages/{id}", [.get: provider.message], by: administrators)
-        routes.add("/v1/failures", [.get: provider.failures], by: administrators)
-        routes.add("/v1/warnings", [.get: provider.warnings], by: administrators)
-        routes.add("/v1/queue", [.get: provider.queue], by: administrators)
-        routes.add("/v1/stats", [.get: provider.stats], by: administrators)
-        routes.add("/v1/openapi.json", [.get: provider.description], by: administrators)
-        routes.add("/metrics", [.get: provider.metrics], by: administrators)
+            "/v1/notifications/{id}", [.get: admin.notification, .delete: admin.cancel], by: administrators)
+        routes.add("/v1/rooms", [.get: admin.rooms], by: administrators)
+        routes.add("/v1/members", [.get: admin.members], by: administrators)
+        routes.add("/v1/messages", [.get: admin.messages], by: administrators)
+        routes.add("/v1/messages/{id}", [.get: admin.message], by: administrators)
+        routes.add("/v1/failures", [.get: admin.failures], by: administrators)
+        routes.add("/v1/warnings", [.get: admin.warnings], by: administrators)
+        routes.add("/v1/queue", [.get: admin.queue], by: administrators)
+        routes.add("/v1/stats", [.get: admin.stats], by: administrators)
+        routes.add("/v1/openapi.json", [.get: admin.description], by: administrators)
+        routes.add("/metrics", [.get: admin.metrics], by: administrators)
 
         routes.get("/events", events.stream)
 

@@ -24,7 +24,7 @@ package final class SQLiteRoomFeed: RoomFeed {
 
     // MARK: - Reading
 
-    package func place(of member: MemberID) async throws(ChatError) -> RoomPlace {
+    package func position(of member: MemberID) async throws(ChatError) -> RoomPosition {
         try await database.read { db in
             let row = try Row.fetchOne(
                 db.cachedStatement(
@@ -34,7 +34,7 @@ package final class SQLiteRoomFeed: RoomFeed {
                         FROM active_users u WHERE u.udid = ?
                         """), arguments: [member.text])
             guard let row else { throw ChatError.notJoined() }
-            return RoomPlace(
+            return RoomPosition(
                 code: SecretCode(stored: row[0]), historyFrom: row[1], last: row[2] as Int64? ?? 0)
         }
     }

@@ -83,7 +83,7 @@ package final class SQLiteRoomRecords: RoomRecords {
         }
     }
 
-    package func way(of message: MessageID) async throws(ChatError) -> MessageWay {
+    package func progress(of message: MessageID) async throws(ChatError) -> MessageProgress {
         try await database.read { db in
             let row = try Row.fetchOne(
                 db.cachedStatement(
@@ -102,7 +102,7 @@ package final class SQLiteRoomRecords: RoomRecords {
                         WHERE secret_code = :room AND history_from < :message AND udid <> :writer
                         """),
                 arguments: ["message": message, "room": row[1] as String, "writer": row[6] as String])
-            return MessageWay(
+            return MessageProgress(
                 message: Self.record(row), isQueueing: row[5],
                 counts: counts.reduce(into: [:]) { counts, row in
                     if let state = PushState(rawValue: row[0]) { counts[state] = row[1] }

@@ -199,7 +199,7 @@ import Testing
                 try await withThrowingTaskGroup(of: Void.self) { group in
                     let opened = Counter()
                     let (release, gate) = AsyncStream.makeStream(of: Void.self)
-                    for _ in 0..<EventHub.mostOfMember {
+                    for _ in 0..<EventHub.maxStreamsPerMember {
                         group.addTask {
                             try await Self.follow(port, 1) { connection in
                                 _ = try await connection.text(until: "\n\n")
@@ -208,7 +208,7 @@ import Testing
                             }
                         }
                     }
-                    try await opened.reach(EventHub.mostOfMember)
+                    try await opened.reach(EventHub.maxStreamsPerMember)
                     try await RawConnection.open(port: port) { connection in
                         try await connection.write(
                             "GET /events?udid=\(Self.member(1)) HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -228,7 +228,7 @@ import Testing
         feed.enter(Self.member(1), Self.room)
         let hub = EventHub(feed: feed, most: 10, patience: .milliseconds(50), logger: LogRecorder().logger)
         let closed = Counter()
-        let place = try await feed.place(of: Self.member(1))
+        let place = try await feed.position(of: Self.member(1))
         var tickets = [
             try hub.enter(Self.member(1), place) { closed.increase() },
             try hub.enter(Self.member(1), place) { Issue.record("cut off for nothing") },
@@ -247,7 +247,7 @@ import Testing
     @Test("Who asks for the head only has opened no stream")
     func head() async throws {
         try await Self.run { _, port in
-            for _ in 0...EventHub.mostOfMember {
+            for _ in 0...EventHub.maxStreamsPerMember {
                 try await RawConnection.open(port: port) { connection in
                     try await connection.write(
                         "HEAD /events?udid=\(Self.member(1)) HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -262,7 +262,7 @@ import Testing
         let feed = FakeFeed()
         feed.enter(Self.member(1), Self.room)
         let hub = EventHub(feed: feed, most: 10, logger: LogRecorder().logger)
-        let place = try await feed.place(of: Self.member(1))
+        let place = try await feed.position(of: Self.member(1))
         feed.leave(Self.member(1))
         _ = feed.takeRoomChanges()
         let ticket = try hub.enter(Self.member(1), place) {}
@@ -279,7 +279,7 @@ import Testing
         let hub = EventHub(feed: feed, most: 10_000, logger: LogRecorder().logger)
         let many = (0..<5000).map { MemberID(stored: String(100_000 + $0)) }
         for member in many { feed.enter(member, Self.room) }
-        let place = try await feed.place(of: many[0])
+        let place = try await feed.position(of: many[0])
         _ = feed.takeRoomChanges()
         let running = Task { try await hub.run() }
         var tickets = try many.map { try hub.enter($0, place) {} }
@@ -300,7 +300,7 @@ import Testing
         let feed = FakeFeed()
         let hub = EventHub(feed: feed, most: 2, logger: LogRecorder().logger)
         for number in 1...3 { feed.enter(Self.member(number), Self.room) }
-        let place = try await feed.place(of: Self.member(1))
+        let place = try await feed.position(of: Self.member(1))
         var tickets = [try hub.enter(Self.member(1), place) {}, try hub.enter(Self.member(2), place) {}]
         #expect(throws: ChatError.self) { try hub.enter(Self.member(3), place) {} }
         tickets.removeFirst()

@@ -64,10 +64,10 @@ struct RoomFeedTests {
         try await store.rooms.join(StoreFixture.join(2))
         _ = try await store.rooms.post(StoreFixture.post(1, "c"))
         #expect(
-            try await store.feed.place(of: StoreFixture.member(2))
-                == RoomPlace(code: code("room"), historyFrom: 2, last: 3))
-        #expect(try await store.feed.place(of: StoreFixture.member(1)).historyFrom == 0)
-        let error = await #expect(throws: ChatError.self) { try await store.feed.place(of: StoreFixture.member(9)) }
+            try await store.feed.position(of: StoreFixture.member(2))
+                == RoomPosition(code: code("room"), historyFrom: 2, last: 3))
+        #expect(try await store.feed.position(of: StoreFixture.member(1)).historyFrom == 0)
+        let error = await #expect(throws: ChatError.self) { try await store.feed.position(of: StoreFixture.member(9)) }
         #expect(error?.code == .notJoined)
         #expect(try await store.feed.memberCount(of: code("room")) == 2)
         #expect(try await store.feed.memberCount(of: code("nowhere")) == 0)

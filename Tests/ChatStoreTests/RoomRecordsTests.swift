@@ -40,20 +40,20 @@ struct RoomRecordsTests {
         )
     }
 
-    @Test("A message's way: who may read it, who has fetched it, what became of its pushes")
-    func way() async throws {
+    @Test("A message's progress: who may read it, who has fetched it, what became of its pushes")
+    func progress() async throws {
         for number in 1...3 { try await store.rooms.join(StoreFixture.join(number)) }
         try await store.rooms.join(StoreFixture.join(4, tokenless: true))
         let first = try await store.rooms.post(StoreFixture.post(1, "häh")).message
         try await store.rooms.join(StoreFixture.join(5))
         let second = try await store.rooms.post(StoreFixture.post(1, "and?")).message
 
-        var way = try await store.records.way(of: first)
-        #expect(way.message.bytes == 4 && way.message.nickname == "name1")
-        #expect(way.counts == [.pending: 2] && !way.isQueueing)
+        var progress = try await store.records.progress(of: first)
+        #expect(progress.message.bytes == 4 && progress.message.nickname == "name1")
+        #expect(progress.counts == [.pending: 2] && !progress.isQueueing)
         // Not the writer, and not who came later.
-        #expect(way.readers == 3 && way.fetched == 0)
-        #expect(try await store.records.way(of: second).readers == 4)
+        #expect(progress.readers == 3 && progress.fetched == 0)
+        #expect(try await store.records.progress(of: second).readers == 4)
 
         _ = try await store.rooms.messages(for: StoreFixture.member(2), since: nil, limit: 1)
         store.feed.handedOut(second, to: try StoreFixture.member(4))
@@ -64,15 +64,15 @@ struct RoomRecordsTests {
         store.feed.handedOut(first, to: try StoreFixture.member(4))
         fixture.advance(.seconds(5))
         await record()
-        way = try await store.records.way(of: first)
-        #expect(way.fetched == 2)
-        #expect(try await store.records.way(of: second).fetched == 1)
+        progress = try await store.records.progress(of: first)
+        #expect(progress.fetched == 2)
+        #expect(try await store.records.progress(of: second).fetched == 1)
 
         let deliveries = try await store.records.deliveries(ofMessage: first, after: nil, limit: 1)
         #expect(deliveries.items.map(\.isFetched) == [true])
         let rest = try await store.records.deliveries(ofMessage: first, after: deliveries.next, limit: 10)
         #expect(rest.items.map(\.isFetched) == [false] && rest.next == nil)
-        await #expect(throws: ChatError.self) { try await store.records.way(of: 99) }
+        await #expect(throws: ChatError.self) { try await store.records.progress(of: 99) }
 
         let members = try await store.records.members(of: code("room"), after: nil, limit: 4)
         #expect(members.items.map(\.fetchedTo) == [nil, first, nil, second])
@@ -107,10 +107,10 @@ struct RoomRecordsTests {
         let later = try await store.rooms.post(StoreFixture.post(1, "again")).message
         store.feed.handedOut(later, to: try StoreFixture.member(2))
         await record()
-        #expect(try await store.records.way(of: message).fetched == 0)
+        #expect(try await store.records.progress(of: message).fetched == 0)
         let deliveries = try await store.records.deliveries(ofMessage: message, after: nil, limit: 5)
         #expect(deliveries.items.map(\.isFetched) == [false])
-        #expect(try await store.records.way(of: later).fetched == 1)
+        #expect(try await store.records.progress(of: later).fetched == 1)
     }
 
     @Test("What cannot be written down now is written down later")
@@ -122,10 +122,10 @@ struct RoomRecordsTests {
         _ = try fixture.query(
             "CREATE TRIGGER stop BEFORE UPDATE ON active_users BEGIN SELECT raise(ABORT, 'no'); END")
         await record()
-        #expect(try await store.records.way(of: message).fetched == 0)
+        #expect(try await store.records.progress(of: message).fetched == 0)
         _ = try fixture.query("DROP TRIGGER stop")
         await record()
-        #expect(try await store.records.way(of: message).fetched == 1)
+        #expect(try await store.records.progress(of: message).fetched == 1)
     }
 
     @Test("What failed last stands first, of one app or of all")

@@ -1,6 +1,6 @@
 extension JSONValue {
     /// Objects and arrays inside each other. More than any payload needs, and far from what would exhaust a stack.
-    package static let deepest = 32
+    package static let maxDepth = 32
 
     /// Why a text is no JSON: what, and at which byte, from 1.
     package struct Malformed: Error, Sendable, Hashable, CustomStringConvertible {
@@ -77,7 +77,7 @@ private struct JSONReader {
     }
 
     private mutating func object(depth: Int) throws(JSONValue.Malformed) -> JSONObject {
-        guard depth <= JSONValue.deepest else { throw malformed("nested deeper than \(JSONValue.deepest)") }
+        guard depth <= JSONValue.maxDepth else { throw malformed("nested deeper than \(JSONValue.maxDepth)") }
         position += 1
         var object = JSONObject()
         var names: Set<String> = []
@@ -100,7 +100,7 @@ private struct JSONReader {
     }
 
     private mutating func array(depth: Int) throws(JSONValue.Malformed) -> [JSONValue] {
-        guard depth <= JSONValue.deepest else { throw malformed("nested deeper than \(JSONValue.deepest)") }
+        guard depth <= JSONValue.maxDepth else { throw malformed("nested deeper than \(JSONValue.maxDepth)") }
         position += 1
         var values: [JSONValue] = []
         skipBlanks()

@@ -11,7 +11,7 @@ import Synchronization
 /// move at all.
 final class EventHub: Service {
     /// Streams of one member, and of all.
-    static let mostOfMember = 8
+    static let maxStreamsPerMember = 8
     private let most: Int
     /// Messages that are read at a time.
     static let page = 100
@@ -88,16 +88,16 @@ final class EventHub: Service {
     /// - Parameter close: closes the connection.
     /// - Returns: what keeps the stream in the hub for as long as somebody holds it.
     func enter(
-        _ member: MemberID, _ place: RoomPlace, close: @escaping @Sendable () -> Void
+        _ member: MemberID, _ place: RoomPosition, close: @escaping @Sendable () -> Void
     ) throws(ChatError) -> EventTicket {
         let stream = EventStream(member: member, room: place.code, close: close)
         let refusal = state.withLock { state -> ChatError? in
             guard state.count < most else {
                 return ChatError(.unavailable, "Too many streams are open", retryAfter: .seconds(30))
             }
-            guard state.members[member, default: []].count < Self.mostOfMember else {
+            guard state.members[member, default: []].count < Self.maxStreamsPerMember else {
                 return ChatError(
-                    .tooManyRequests, "This member has \(Self.mostOfMember) streams open already",
+                    .tooManyRequests, "This member has \(Self.maxStreamsPerMember) streams open already",
                     retryAfter: .seconds(30))
             }
             state.count += 1
@@ -247,7 +247,7 @@ final class EventHub: Service {
     private func checkMembers(_ streams: [EventStream]) async {
         for stream in streams {
             do throws(ChatError) {
-                if try await feed.place(of: stream.member).code != stream.room { stream.end(.left) }
+                if try await feed.position(of: stream.member).code != stream.room { stream.end(.left) }
             } catch {
                 if error.code == .notJoined {
                     stream.end(.left)

@@ -26,7 +26,7 @@ struct EventsAPI: Sendable {
         }
         let member = try MemberID(parsing: String(text))
         let since = try Self.since(request)
-        let place = try await feed.place(of: member)
+        let place = try await feed.position(of: member)
         let ticket = try hub.enter(member, place) { [channel = context.channel] in channel.close(promise: nil) }
         logger.debug(
             "stream opened", metadata: [LogKeys.requestID: "\(context.requestID)", LogKeys.streams: "\(hub.count)"])

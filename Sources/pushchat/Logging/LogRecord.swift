@@ -10,7 +10,7 @@ struct LogRecord: Sendable {
     /// Bytes of a label, a message or a value after escaping; the rest is cut.
     static let longestValue = 1024
     /// How deep metadata may be nested; what is below is left out.
-    static let deepest = 4
+    static let maxDepth = 4
 
     let time: Timestamp
     let level: Logger.Level
@@ -129,7 +129,7 @@ struct LogRecord: Sendable {
     ) {
         for (key, value) in metadata {
             if case .dictionary(let inner) = value {
-                guard depth < deepest else { continue }
+                guard depth < maxDepth else { continue }
                 flatten(inner, prefix: prefix + key + ".", depth: depth + 1, into: &pairs)
             } else {
                 pairs.append((prefix.isEmpty ? key : prefix + key, value))
@@ -154,7 +154,7 @@ extension LogRecord {
             case let flag as Bool: line.append(contentsOf: (flag ? "true" : "false").utf8)
             default: appendJSON(value.description, to: &line)
             }
-        case .array where depth >= deepest, .dictionary where depth >= deepest:
+        case .array where depth >= maxDepth, .dictionary where depth >= maxDepth:
             line.append(contentsOf: "null".utf8)
         case .array(let values):
             var mark = UInt8(ascii: "[")

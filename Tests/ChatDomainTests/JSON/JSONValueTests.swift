@@ -44,8 +44,8 @@ struct JSONValueTests {
         func nested(_ depth: Int) -> String {
             String(repeating: "[", count: depth) + String(repeating: "]", count: depth)
         }
-        _ = try JSONValue(parsing: nested(JSONValue.deepest))
-        #expect(throws: JSONValue.Malformed.self) { try JSONValue(parsing: nested(JSONValue.deepest + 1)) }
+        _ = try JSONValue(parsing: nested(JSONValue.maxDepth))
+        #expect(throws: JSONValue.Malformed.self) { try JSONValue(parsing: nested(JSONValue.maxDepth + 1)) }
         #expect(throws: JSONValue.Malformed.self) { try JSONValue(parsing: nested(100_000)) }
         #expect(throws: JSONValue.Malformed.self) {
             try JSONValue(parsing: String(repeating: #"{"a":"#, count: 100_000))

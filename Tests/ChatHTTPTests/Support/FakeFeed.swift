@@ -63,13 +63,13 @@ final class FakeFeed: RoomFeed {
         bell.continuation.yield()
     }
 
-    func place(of member: MemberID) async throws(ChatError) -> RoomPlace {
+    func position(of member: MemberID) async throws(ChatError) -> RoomPosition {
         let place = state.withLock { state -> (SecretCode, MessageID)? in
             state.lookups += 1
             return state.places[member].map { ($0, state.messages[$0]?.last?.id ?? 0) }
         }
         guard let place else { throw .notJoined() }
-        return RoomPlace(code: place.0, historyFrom: 0, last: place.1)
+        return RoomPosition(code: place.0, historyFrom: 0, last: place.1)
     }
 
     func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message] {

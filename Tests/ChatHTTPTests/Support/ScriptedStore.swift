@@ -24,7 +24,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         case rooms(String, after: SecretCode?, limit: Int)
         case members(SecretCode, after: Int64?, limit: Int)
         case roomMessages(SecretCode, before: MessageID?, limit: Int)
-        case way(MessageID)
+        case progress(MessageID)
         case messageDeliveries(MessageID, after: Int64?, limit: Int)
         case failures(AppName?, before: Int64?, limit: Int)
         case depths
@@ -135,7 +135,9 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     ) async throws(ChatError) -> Page<MessageRecord> {
         try await run(.roomMessages(room, before: cursor, limit: limit), provider.messages)
     }
-    func way(of message: MessageID) async throws(ChatError) -> MessageWay { try await run(.way(message), provider.way) }
+    func progress(of message: MessageID) async throws(ChatError) -> MessageProgress {
+        try await run(.progress(message), provider.progress)
+    }
     func deliveries(
         ofMessage message: MessageID, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<MessageDelivery> {
@@ -149,7 +151,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     func outcomes() -> [OutcomeCount] { provider.outcomes }
     func ping() async throws(ChatError) { try await run(.ping, onPing) }
 
-    func place(of member: MemberID) async throws(ChatError) -> RoomPlace { try await feed.place(of: member) }
+    func position(of member: MemberID) async throws(ChatError) -> RoomPosition { try await feed.position(of: member) }
     func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message] {
         try await feed.messages(in: room, after: after, limit: limit)
     }
@@ -207,7 +209,7 @@ struct Provider: Sendable {
     var rooms: ScriptedStore.Answer<RoomPage>?
     var members: ScriptedStore.Answer<Page<MemberRecord>>?
     var messages: ScriptedStore.Answer<Page<MessageRecord>>?
-    var way: ScriptedStore.Answer<MessageWay>?
+    var progress: ScriptedStore.Answer<MessageProgress>?
     var messageDeliveries: ScriptedStore.Answer<Page<MessageDelivery>>?
     var depths: ScriptedStore.Answer<[QueueDepth]>?
     var totals: ScriptedStore.Answer<StoreTotals>?

@@ -1,10 +1,10 @@
 import ChatDomain
 import Hummingbird
 
-extension ProviderAPI {
+extension AdminAPI {
     /// `GET /v1/rooms`
     func rooms(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let query = try ProviderQuery(request, names: ["prefix", "limit", "cursor"])
+        let query = try AdminQuery(request, names: ["prefix", "limit", "cursor"])
         let page = try await stores.records.rooms(
             startingWith: FieldText.composed(try query.code("prefix")?.text ?? ""), after: query.code("cursor"),
             limit: query.limit())
@@ -13,14 +13,14 @@ extension ProviderAPI {
 
     /// `GET /v1/members`
     func members(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let query = try ProviderQuery(request, names: ["room", "limit", "cursor"])
+        let query = try AdminQuery(request, names: ["room", "limit", "cursor"])
         let page = try await stores.records.members(of: query.room(), after: query.cursor(), limit: query.limit())
         return Self.page("members", page.items.map(\.json), next: .optional(page.next))
     }
 
     /// `GET /v1/messages`
     func messages(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let query = try ProviderQuery(request, names: ["room", "limit", "cursor"])
+        let query = try AdminQuery(request, names: ["room", "limit", "cursor"])
         let page = try await stores.records.messages(of: query.room(), before: query.cursor(), limit: query.limit())
         return Self.page("messages", page.items.map(\.json), next: .optional(page.next))
     }
@@ -28,15 +28,15 @@ extension ProviderAPI {
     /// `GET /v1/messages/{id}`
     func message(_ request: Request, _ context: ChatContext) async throws -> Response {
         let id = try Self.id(context)
-        let query = try ProviderQuery(request, names: ["limit", "cursor"])
+        let query = try AdminQuery(request, names: ["limit", "cursor"])
         let (limit, cursor) = (try query.limit(), try query.cursor())
-        let way = try await stores.records.way(of: id)
+        let progress = try await stores.records.progress(of: id)
         let page = try await stores.records.deliveries(ofMessage: id, after: cursor, limit: limit)
-        var json = way.message.json
-        json["queueing"] = .bool(way.isQueueing)
-        json["counts"] = .object(JSONObject(counts: way.counts))
-        json["readers"] = .number(way.readers)
-        json["fetched"] = .number(way.fetched)
+        var json = progress.message.json
+        json["queueing"] = .bool(progress.isQueueing)
+        json["counts"] = .object(JSONObject(counts: progress.counts))
+        json["readers"] = .number(progress.readers)
+        json["fetched"] = .number(progress.fetched)
         json["deliveries"] = .array(
             page.items.map { item in
                 var json = item.delivery.json
@@ -49,7 +49,7 @@ extension ProviderAPI {
 
     /// `GET /v1/failures`
     func failures(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let query = try ProviderQuery(request, names: ["app", "limit", "cursor"])
+        let query = try AdminQuery(request, names: ["app", "limit", "cursor"])
         let page = try await stores.records.failures(
             of: app(query.text("app")), before: query.cursor(), limit: query.limit())
         return Self.page("deliveries", page.items.map(\.json), next: .optional(page.next))
@@ -57,12 +57,12 @@ extension ProviderAPI {
 
     /// `GET /v1/warnings`
     func warnings(_ request: Request, _ context: ChatContext) throws -> Response {
-        _ = try ProviderQuery(request, names: [])
+        _ = try AdminQuery(request, names: [])
         return Answers.json(.object(["warnings": .array(recentWarnings())]))
     }
 }
 
-extension ProviderQuery {
+extension AdminQuery {
     /// A code, or how one begins: as it stands in the database, blanks at its ends included.
     fileprivate func code(_ name: String) throws(ChatError) -> SecretCode? {
         guard let text = text(name) else { return nil }

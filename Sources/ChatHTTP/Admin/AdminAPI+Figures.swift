@@ -1,10 +1,10 @@
 import ChatDomain
 import Hummingbird
 
-extension ProviderAPI {
+extension AdminAPI {
     /// `GET /v1/queue`
     func queue(_ request: Request, _ context: ChatContext) async throws -> Response {
-        _ = try ProviderQuery(request, names: [])
+        _ = try AdminQuery(request, names: [])
         let parts = try await parts()
         let now = clock()
         let oldest = parts.compactMap(\.depth.oldest).min()
@@ -25,7 +25,7 @@ extension ProviderAPI {
 
     /// `GET /v1/stats`
     func stats(_ request: Request, _ context: ChatContext) async throws -> Response {
-        _ = try ProviderQuery(request, names: [])
+        _ = try AdminQuery(request, names: [])
         let (parts, totals, outcomes) = (
             try await parts(), try await stores.figures.totals(), stores.figures.outcomes()
         )
@@ -132,6 +132,6 @@ extension QueueDepth {
         json["delayed"] = .number(delayed)
         json["written"] = .number(written)
         json["oldest_queued_at"] = .optional(oldest)
-        json["oldest_age_seconds"] = ProviderAPI.age(of: oldest, now: now)
+        json["oldest_age_seconds"] = AdminAPI.age(of: oldest, now: now)
     }
 }

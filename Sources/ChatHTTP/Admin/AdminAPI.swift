@@ -3,7 +3,7 @@ import Hummingbird
 import Logging
 
 /// What the operator's own programs call: `/v1` and `/metrics`. Who may is the ``AdminGuard``'s affair.
-struct ProviderAPI: Sendable {
+struct AdminAPI: Sendable {
     let stores: Stores
     /// Which app a name or topic means. Throws what the user reads if it means none.
     let resolveApp: @Sendable (String?) throws(ChatError) -> AppName
@@ -51,7 +51,7 @@ struct ProviderAPI: Sendable {
 
     /// The document that describes these calls.
     func description(_ request: Request, _ context: ChatContext) throws -> Response {
-        _ = try ProviderQuery(request, names: [])
+        _ = try AdminQuery(request, names: [])
         return Answers.openAPI
     }
 }

@@ -6,7 +6,7 @@ import Testing
 @testable import ChatHTTP
 
 @Suite("The provider API: rooms, messages and what went wrong")
-struct ProviderRoomsTests {
+struct AdminRoomsTests {
     private static let room = SecretCode(stored: "our room/1")
     private static let message = MessageRecord(
         id: 9, room: room, nickname: "Ann", bytes: 12, sentAt: Timestamp(seconds: 1))
@@ -26,13 +26,13 @@ struct ProviderRoomsTests {
                 ], next: nil)
         },
         messages: { Page(items: [message], next: 9) },
-        way: { MessageWay(message: message, isQueueing: true, counts: [.sent: 1], readers: 4, fetched: 3) },
+        progress: { MessageProgress(message: message, isQueueing: true, counts: [.sent: 1], readers: 4, fetched: 3) },
         messageDeliveries: { Page(items: [MessageDelivery(delivery: Given.delivery, isFetched: true)], next: nil) })
 
     private func call(_ path: String, _ relay: Relay = Relay(ScriptedStore(provider: provider))) async throws -> (
         TestResponse, [ScriptedStore.Call]
     ) {
-        let answer = try await ProviderTests.call(.get, path, to: relay)
+        let answer = try await AdminTests.call(.get, path, to: relay)
         return (answer, relay.store.calls)
     }
 
@@ -63,8 +63,8 @@ struct ProviderRoomsTests {
         #expect(calls == [.roomMessages(Self.room, before: nil, limit: 2)])
     }
 
-    @Test("A message's way: queued, accepted, fetched")
-    func way() async throws {
+    @Test("A message's progress: queued, accepted, fetched")
+    func progress() async throws {
         let (answer, calls) = try await call("/v1/messages/9?limit=5")
         #expect(
             answer.text.hasPrefix(
@@ -72,7 +72,7 @@ struct ProviderRoomsTests {
                     + #""counts":{"pending":0,"sent":1,"failed":0,"expired":0,"cancelled":0},"readers":4,"#
                     + #""fetched":3,"deliveries":[{"id":17,"#))
         #expect(answer.text.hasSuffix(#""apns_id":"id","fetched":true}],"next":null}"#))
-        #expect(calls == [.way(9), .messageDeliveries(9, after: nil, limit: 5)])
+        #expect(calls == [.progress(9), .messageDeliveries(9, after: nil, limit: 5)])
     }
 
     @Test("What failed last, and what the log warned of")
@@ -81,9 +81,9 @@ struct ProviderRoomsTests {
         #expect(answer.text.hasPrefix(#"{"deliveries":[{"id":17,"#) && answer.text.hasSuffix(#""next":17}"#))
         #expect(calls == [.failures(AppName("second"), before: 20, limit: 100)])
         var relay = Relay(ScriptedStore())
-        relay.warnings = [.object(["level": .string("warning"), "message": .string("no way")])]
+        relay.warnings = [.object(["level": .string("warning"), "message": .string("no progress")])]
         let (warnings, _) = try await call("/v1/warnings", relay)
-        #expect(warnings.text == #"{"warnings":[{"level":"warning","message":"no way"}]}"#)
+        #expect(warnings.text == #"{"warnings":[{"level":"warning","message":"no progress"}]}"#)
     }
 
     @Test(

@@ -52,7 +52,7 @@ enum Given {
 }
 
 @Suite("The provider API")
-struct ProviderTests {
+struct AdminTests {
     private static let settings = ChatHTTPSettings(adminToken: "t")
 
     static func call(

@@ -3,7 +3,7 @@ import HTTPTypes
 import Hummingbird
 
 /// The JSON object in the body of a request.
-struct ProviderBody: Sendable {
+struct AdminBody: Sendable {
     let object: JSONObject
 
     /// - Parameters:
@@ -11,9 +11,9 @@ struct ProviderBody: Sendable {
     ///   - isOptional: whether there may be no body at all.
     static func read(
         _ request: Request, members: Set<String>, isOptional: Bool = false
-    ) async throws -> ProviderBody {
-        let bytes = try await BodyBytes.read(request, limit: HTTPLimits.providerBody)
-        if bytes.isEmpty, isOptional { return ProviderBody(object: JSONObject()) }
+    ) async throws -> AdminBody {
+        let bytes = try await BodyBytes.read(request, limit: HTTPLimits.adminBody)
+        if bytes.isEmpty, isOptional { return AdminBody(object: JSONObject()) }
         let type = request.headers.first(.contentType) ?? ""
         guard HeaderText.trimmed(HeaderText.split(type[...], at: ";")[0]).lowercased() == "application/json" else {
             throw ChatError(.unsupportedMediaType, "The body must be application/json")
@@ -31,7 +31,7 @@ struct ProviderBody: Sendable {
             throw ChatError(.malformedRequest, "The body must be an object, is \(value.kind)")
         }
         try requireKnown(object, members)
-        return ProviderBody(object: object)
+        return AdminBody(object: object)
     }
 
     /// A misspelt member would else be ignored in silence.
@@ -99,7 +99,7 @@ struct ProviderBody: Sendable {
 }
 
 /// The query of a request: known names only, none twice.
-struct ProviderQuery: Sendable {
+struct AdminQuery: Sendable {
     private var values: [String: String] = [:]
 
     init(_ request: Request, names: Set<String>) throws(ChatError) {

@@ -3,11 +3,11 @@ import HTTPTypes
 import Hummingbird
 import Logging
 
-extension ProviderAPI {
+extension AdminAPI {
     /// `POST /v1/notifications`
     func send(_ request: Request, _ context: ChatContext) async throws -> Response {
-        _ = try ProviderQuery(request, names: [])
-        let body = try await ProviderBody.read(
+        _ = try AdminQuery(request, names: [])
+        let body = try await AdminBody.read(
             request, members: NotificationContent.fields.union(["to", "app", "skip_unchanged"]))
         let audience = try Audience(json: body.object["to"])
         let app = try app(body.text("app"))
@@ -55,7 +55,7 @@ extension ProviderAPI {
     /// `GET /v1/notifications/{id}`
     func notification(_ request: Request, _ context: ChatContext) async throws -> Response {
         let id = try Self.id(context)
-        let query = try ProviderQuery(request, names: ["state", "limit", "cursor"])
+        let query = try AdminQuery(request, names: ["state", "limit", "cursor"])
         let (limit, cursor) = (try query.limit(), try query.cursor())
         let state = try query.text("state").map { text throws(ChatError) in
             guard let state = PushState(rawValue: text) else {
@@ -74,7 +74,7 @@ extension ProviderAPI {
     /// `DELETE /v1/notifications/{id}`
     func cancel(_ request: Request, _ context: ChatContext) async throws -> Response {
         let id = try Self.id(context)
-        _ = try ProviderQuery(request, names: [])
+        _ = try AdminQuery(request, names: [])
         let status = try await stores.notifications.cancel(id)
         logger.info(
             "notification cancelled",
@@ -89,7 +89,7 @@ extension Audience {
         guard let json, json != .null else { throw .missing("to") }
         let kinds: Set<String> = ["tokens", "users", "tags", "room", "all"]
         guard let object = json.object else { throw .invalid("to", "must be an object, is \(json.kind)") }
-        try ProviderBody.requireKnown(object, kinds, in: "to.")
+        try AdminBody.requireKnown(object, kinds, in: "to.")
         guard object.members.count == 1, let (name, value) = object.members.first else {
             throw .invalid("to", "must have exactly one of " + kinds.sorted().joined(separator: ", "))
         }
@@ -122,7 +122,7 @@ extension Audience {
         _ value: JSONValue, _ name: String, most: Int,
         _ parse: (_ text: String, _ field: String) throws(ChatError) -> Item
     ) throws(ChatError) -> [Item] {
-        let items = try ProviderBody.list(value, name, most: most, parse)
+        let items = try AdminBody.list(value, name, most: most, parse)
         guard !items.isEmpty else { throw .invalid(name, "must not be empty") }
         return items
     }

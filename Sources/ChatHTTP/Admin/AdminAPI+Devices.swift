@@ -3,12 +3,12 @@ import HTTPTypes
 import Hummingbird
 import Logging
 
-extension ProviderAPI {
+extension AdminAPI {
     /// `PUT /v1/devices/{token}`
     func register(_ request: Request, _ context: ChatContext) async throws -> Response {
         let token = try Self.token(context)
-        let query = try ProviderQuery(request, names: ["app"])
-        let body = try await ProviderBody.read(
+        let query = try AdminQuery(request, names: ["app"])
+        let body = try await AdminBody.read(
             request, members: ["app", "user_reference", "client_info", "tags"], isOptional: true)
         let named = try app(body.text("app"))
         let asked = try app(query.text("app"))
@@ -37,7 +37,7 @@ extension ProviderAPI {
 
     /// `GET /v1/devices`
     func devices(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let query = try ProviderQuery(
+        let query = try AdminQuery(
             request, names: ["app", "user_reference", "tag", "active", "limit", "cursor"])
         let filter = DeviceFilter(
             app: try app(query.text("app")),
@@ -51,7 +51,7 @@ extension ProviderAPI {
     /// `GET /v1/devices/{token}`
     func device(_ request: Request, _ context: ChatContext) async throws -> Response {
         let token = try Self.token(context)
-        let query = try ProviderQuery(request, names: ["app", "limit", "cursor"])
+        let query = try AdminQuery(request, names: ["app", "limit", "cursor"])
         let (app, limit, cursor) = (try app(query.text("app")), try query.limit(), try query.cursor())
         let device = try await stores.devices.device(token, app: app)
         let page = try await stores.devices.deliveries(to: device.id, before: cursor, limit: limit)
@@ -64,8 +64,8 @@ extension ProviderAPI {
     /// `PATCH /v1/devices/{token}`
     func edit(_ request: Request, _ context: ChatContext) async throws -> Response {
         let token = try Self.token(context)
-        let query = try ProviderQuery(request, names: ["app"])
-        let body = try await ProviderBody.read(request, members: ["server_info", "tags"])
+        let query = try AdminQuery(request, names: ["app"])
+        let body = try await AdminBody.read(request, members: ["server_info", "tags"])
         guard !body.object.isEmpty else {
             throw ChatError(.missingField, "Missing server_info or tags", field: "server_info")
         }
@@ -80,7 +80,7 @@ extension ProviderAPI {
     /// `DELETE /v1/devices/{token}`
     func unregister(_ request: Request, _ context: ChatContext) async throws -> Response {
         let token = try Self.token(context)
-        let query = try ProviderQuery(request, names: ["app"])
+        let query = try AdminQuery(request, names: ["app"])
         guard try await stores.devices.unregister(token, app: app(query.text("app"))) else {
             throw ChatError.notFound("device")
         }
