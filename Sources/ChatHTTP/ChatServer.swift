@@ -81,7 +81,7 @@ package struct ChatServer: Service {
         hub = EventHub(feed: stores.feed, most: configuration.maximumConnections / 8 * 7, logger: logger)
         responder = Routes.build(
             api: chat, events: EventsAPI(feed: stores.feed, hub: hub, chat: chat, logger: logger),
-            provider: AdminAPI(
+            admin: AdminAPI(
                 stores: stores, resolveApp: resolveApp, apps: apps, format: format, recentWarnings: recentWarnings,
                 clock: time, version: version, started: time(),
                 logger: logger),

@@ -138,7 +138,7 @@ struct ReadProgress {
     /// it sends gets to see why it was refused.
     mutating func read(_ count: Int) -> Action {
         bytes += count
-        return bytes > HTTPLimits.providerBody + HTTPLimits.discardedBody ? .close : .pass
+        return bytes > HTTPLimits.adminBody + HTTPLimits.discardedBody ? .close : .pass
     }
 
     mutating func ended() -> Action {

@@ -320,7 +320,7 @@ struct AdminTests {
         #expect(method.status == .methodNotAllowed)
         #expect(method.headers[.allow] == "POST")
         #expect(try await Self.call(.get, "/v1/nothing", to: relay).status == .notFound)
-        let large = #"{"to":"\#(String(repeating: "x", count: HTTPLimits.providerBody))"}"#
+        let large = #"{"to":"\#(String(repeating: "x", count: HTTPLimits.adminBody))"}"#
         let answer = try await Self.call(.post, "/v1/notifications", large, to: relay)
         #expect(answer.status == .contentTooLarge)
         for answer in [form, method, answer] { #expect(answer.headers[.contentType] == "application/problem+json") }

@@ -282,6 +282,6 @@ struct ReadGuardTests {
             #expect(progress.ended() == .pass)
         }
         _ = progress.began(head)
-        #expect(progress.read(HTTPLimits.providerBody + HTTPLimits.discardedBody + 1) == .close)
+        #expect(progress.read(HTTPLimits.adminBody + HTTPLimits.discardedBody + 1) == .close)
     }
 }
