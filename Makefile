@@ -1,6 +1,6 @@
 # PushChat Relay. A fresh Debian machine with Swift needs two commands: make run, make test.
 .DEFAULT_GOAL := build
-.PHONY: run test build release check fmt bench install packages test-packages clean
+.PHONY: run test test-quick build release check fmt bench install build-tests packages test-packages clean
 
 PREFIX ?= /usr/local
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -9,19 +9,25 @@ PACKAGES := libsqlite3-dev libssl-dev openssl sqlite3 gcc make curl nghttp2-clie
 
 # And what only the tests need: a browser for the pages.
 TEST_PACKAGES := chromium chromium-driver
+# Clients of others, from PyPI.
+TEST_CLIENTS := .build/test-clients
 # And what only the measuring needs: a load generator, a server that is not ours, and HTTP/2 for a server that is.
 BENCH_PACKAGES := nghttp2-client nghttp2-server libnghttp2-dev gcc libssl-dev python3-venv
 
 run: packages build ## install what is missing, build, start relay and sandbox
 	.build/debug/pushchat dev
 
-test: packages test-packages ## all tests
-	swift build --build-tests
-	swift test --skip-build --skip EndToEndTests
-	swift test --skip-build --filter EndToEndTests
+test: packages test-packages build-tests ## all tests
+	Tests/run
+
+test-quick: packages test-packages build-tests ## without what loads the machine, and without a browser
+	Tests/run unit end-to-end
 
 build: ## debug build
 	swift build --product pushchat
+
+build-tests: ## debug build with the tests
+	swift build --build-tests
 
 release: ## optimised, self-contained but for libsqlite3 and the C library
 	swift build -c release --product pushchat --static-swift-stdlib --scratch-path .build-release -Xlinker -s
@@ -49,6 +55,10 @@ packages:
 test-packages: packages
 	@dpkg -s $(TEST_PACKAGES) >/dev/null 2>&1 \
 		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(TEST_PACKAGES); }
+	@cmp -s Tests/Clients/requirements.txt $(TEST_CLIENTS)/requirements.txt \
+		|| { python3 -m venv $(TEST_CLIENTS) \
+			&& $(TEST_CLIENTS)/bin/pip install --quiet --disable-pip-version-check -r Tests/Clients/requirements.txt \
+			&& cp Tests/Clients/requirements.txt $(TEST_CLIENTS)/; }
 
 clean:
 	rm -rf .build .build-release

@@ -13,29 +13,18 @@ struct ClientProgram {
     /// - Parameters:
     ///   - command: the program and its arguments.
     ///   - limit: whole seconds after which it is ended, with status 124.
-    static func run(_ command: [String], input: Data = Data(), within limit: Int = 30) async throws -> ClientProgram {
+    static func run(_ command: [String], input: Data = Data(), within limit: Int = 60) async throws -> ClientProgram {
         let folder = try Folder()
-        let (out, err, inp) = (folder.file("out"), folder.file("err"), folder.file("in"))
-        for file in [out, err] { try Data().write(to: file) }
-        try input.write(to: inp)
-        let process = Process()
-        // The status comes in a file: Foundation does not always notice the end of a process on a busy machine.
-        let status = folder.file("status")
-        process.executableURL = URL(filePath: "/bin/sh")
-        process.arguments =
-            ["-c", "\"$@\"; echo $? > \"$0.part\"; mv \"$0.part\" \"$0\"", status.path]
-            + ["timeout", "--kill-after", "2", "\(limit)"] + command
-        process.standardOutput = try FileHandle(forWritingTo: out)
-        process.standardError = try FileHandle(forWritingTo: err)
-        process.standardInput = try FileHandle(forReadingFrom: inp)
-        try process.run()
-        try await eventually("\(command[0]) ends", within: .seconds(limit + 10)) {
-            FileManager.default.fileExists(atPath: status.path)
-        }
-        let text = try String(contentsOf: status, encoding: .utf8).trimmingCharacters(in: .whitespacesAndNewlines)
+        let (output, errors) = (folder.file("out"), folder.file("err"))
+        try input.write(to: folder.file("in"))
+        let inputFile = try FileHandle(forReadingFrom: folder.file("in"))
+        let child = try Child(
+            ["timeout", "--kill-after", "2", "\(limit)"] + command, input: inputFile.fileDescriptor, output: output,
+            errors: errors)
+        try await eventually("\(command[0]) ends", within: .seconds(limit + 10)) { child.status != nil }
         return ClientProgram(
-            status: Int32(text) ?? -1, output: try Data(contentsOf: out),
-            errors: String(decoding: try Data(contentsOf: err), as: UTF8.self))
+            status: child.status ?? -1, output: try Data(contentsOf: output),
+            errors: String(decoding: try Data(contentsOf: errors), as: UTF8.self))
     }
 
     var text: String { String(decoding: output, as: UTF8.self) }
@@ -52,38 +41,34 @@ extension Data {
     }
 }
 
-/// Libraries of Python from PyPI, in a folder of their own.
-struct PythonEnvironment {
-    /// What `pip` may take from the network, in seconds.
-    private static let installLimit = 120
-    let python: String
-
-    static func isPossible() async throws -> Bool {
-        try await ClientProgram.run(["python3", "-c", "import venv, ensurepip"]).status == 0
+/// Runs a tool to its end.
+/// - Returns: its standard output; throws what it wrote to standard error when its status is not 0.
+@discardableResult
+func tool(_ command: String, _ arguments: [String]) async throws -> String {
+    let run = try await ClientProgram.run([command] + arguments)
+    guard run.status == 0 else {
+        throw Child.Failure(description: "\(command) \(arguments): status \(run.status): \(run.errors)")
     }
+    return run.text
+}
 
-    init(_ packages: String..., in folder: Folder) async throws {
-        let environment = folder.file("python").path
-        let made = try await ClientProgram.run(["python3", "-m", "venv", environment], within: 180)
-        guard made.status == 0 else { throw Running.Ended(description: "python3 -m venv failed: \(made.errors)") }
-        let installed = try await ClientProgram.run(
-            [
-                "\(environment)/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--timeout", "15",
-                "--retries", "2",
-            ] + packages, within: Self.installLimit)
-        guard installed.status == 0 else {
-            throw Running.Ended(
-                description: "pip could not install \(packages); this test needs PyPI or a mirror: \(installed.errors)")
+/// Python with the libraries of others that `make test-packages` has installed from PyPI (Tests/Clients/requirements.txt).
+enum Python {
+    static func program(_ name: String) throws -> String {
+        let program = Page.root.appending(path: ".build/test-clients/bin/\(name)").path
+        guard FileManager.default.isExecutableFile(atPath: program) else {
+            throw Child.Failure(description: "\(program) is missing: run make test-packages")
         }
-        python = "\(environment)/bin/python"
+        return program
     }
 
     /// Runs one of our scripts.
-    func run(
+    static func run(
         _ script: String, _ arguments: [String], input: Data, within limit: Int = 60
     ) async throws -> ClientProgram {
         try await ClientProgram.run(
-            [python, ClientProgram.sources.appending(path: script).path] + arguments, input: input, within: limit)
+            [program("python"), ClientProgram.sources.appending(path: script).path] + arguments, input: input,
+            within: limit)
     }
 }
 
@@ -116,7 +101,7 @@ extension SandboxProcess {
             """
         let names = try names()
         let made = try await ClientProgram.run(["bash", "-c", script, "-", providerKey, names.keyID, names.teamID])
-        guard made.status == 0 else { throw Running.Ended(description: "openssl: \(made.errors)") }
+        guard made.status == 0 else { throw Child.Failure(description: "openssl: \(made.errors)") }
         return made.text
     }
 
@@ -129,7 +114,7 @@ extension SandboxProcess {
         struct Device: Decodable { let token: String }
         let (status, body) = try await HTTP.post(
             "\(base)/devices", body: Data("{}".utf8), headers: [("Content-Type", "application/json")])
-        guard status == 201 else { throw Running.Ended(description: "POST /devices: \(status) \(body)") }
+        guard status == 201 else { throw Child.Failure(description: "POST /devices: \(status) \(body)") }
         let token = try JSONDecoder().decode(Device.self, from: Data(body.utf8)).token
         try await removeApp(token: token)
         return token

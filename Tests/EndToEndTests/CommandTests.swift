@@ -1,196 +1,201 @@
 import Foundation
 import Testing
 
-/// What the pages' examples cannot show: how commands fail, and what they leave behind.
-@Suite("The command line")
-struct CommandTests {
-    private static func pushchat(_ arguments: String..., within limit: Int = 40) async throws -> ClientProgram {
-        try await ClientProgram.run([Running.executable.path] + arguments, within: limit)
-    }
-
-    @Test("Sending and waiting says what became of every device, by its status, too", .timeLimit(.minutes(1)))
-    func wait() async throws {
-        let folder = try Folder()
-        let sandbox = try await SandboxProcess.start(folder)
-        let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
-        try relay.register(2)
-        let address = ["--relay", "http://127.0.0.1:\(relay.port)"]
-        func send(_ arguments: String...) async throws -> ClientProgram {
-            try await ClientProgram.run([Running.executable.path, "send"] + address + arguments)
+extension EndToEnd {
+    /// What the pages' examples cannot show: how commands fail, and what they leave behind.
+    @Suite("The command line")
+    struct CommandTests {
+        private static func pushchat(_ arguments: String..., within limit: Int = 40) async throws -> ClientProgram {
+            try await ClientProgram.run([Running.executable.path] + arguments, within: limit)
         }
 
-        let good = try await send("--all", "--alert", "x", "--wait")
-        #expect((good.status, good.text) == (0, "notification 1: 2 devices, 2 sent\n"), "\(good.errors)")
-
-        try await sandbox.fault(
-            ["action": "status", "status": 400, "reason": "BadDeviceToken", "token": Name.token(1)], protocol: "http2")
-        let bad = try await send("--all", "--alert", "x", "--wait")
-        #expect(bad.status == 1)
-        #expect(
-            bad.text.hasPrefix("notification 2: 2 devices, 1 sent, 1 failed\n\(Name.token(1)) failed BadDeviceToken"))
-
-        try await sandbox.fault(["action": "stop_reading"], protocol: "http2")
-        let late = try await send("--all", "--alert", "x", "--wait", "--timeout", "1s", "--json")
-        #expect(late.status == 1 && late.errors.contains("it is still"), "\(late.text) \(late.errors)")
-        let json = try #require(try JSONSerialization.jsonObject(with: late.output) as? [String: Any])
-        #expect(json["id"] as? Int == 3)
-
-        let nobody = try await send("--user", "nobody", "--alert", "x", "--wait")
-        #expect(nobody.status == 1 && nobody.errors.contains("no device is meant"), "\(nobody.errors)")
-
-        let first = try await send("--all", "--alert", "y", "--idempotency-key", "k")
-        let again = try await send("--all", "--alert", "y", "--idempotency-key", "k")
-        #expect((first.status, again.status) == (0, 0) && first.text == again.text)
-        let other = try await send("--all", "--alert", "z", "--idempotency-key", "k")
-        #expect(other.status == 1 && other.errors.contains("Idempotency-Key"), "\(other.errors)")
-    }
-
-    @Test("Without a relay, or without its token, it is said what to do", .timeLimit(.minutes(1)))
-    func unreachable() async throws {
-        let nobody = try await Self.pushchat("send", "--relay", "http://127.0.0.1:1", "--all", "--alert", "x")
-        #expect(nobody.status == 1 && nobody.errors.contains("no relay answers at http://127.0.0.1:1: start one"))
-        let wrong = try await Self.pushchat("send", "--relay", "ftp://x", "--all", "--alert", "x")
-        #expect(wrong.status == 64 && wrong.errors.contains("must be a URL like"), "\(wrong.errors)")
-
-        let folder = try Folder()
-        let file = folder.file("relay.yaml")
-        try Data("admin: {token: the-right-one}\n".utf8).write(to: file)
-        let relay = try await RelayProcess.start(folder, configuration: file)
-        let address = "http://127.0.0.1:\(relay.port)"
-        let without = try await Self.pushchat("devices", "--relay", address)
-        #expect(without.status == 1 && without.errors.contains("--admin-token-file"), "\(without.errors)")
-        try Data("the-right-one\n".utf8).write(to: folder.file("token"))
-        let with = try await Self.pushchat(
-            "devices", "--relay", address, "--admin-token-file", folder.file("token").path)
-        #expect(with.status == 0, "\(with.errors)")
-        let configured = try await Self.pushchat("devices", "--config", file.path, "--relay", address)
-        #expect(configured.status == 0, "\(configured.errors)")
-    }
-
-    @Test(
-        "Straight to the gateway: what it does not take is refused, what it does not answer is unknown",
-        .timeLimit(.minutes(1)), arguments: ["binary", "http2"])
-    func direct(gateway: String) async throws {
-        let folder = try Folder()
-        let sandbox = try await SandboxProcess.start(folder)
-        let port = gateway == "binary" ? sandbox.binary : sandbox.http2
-        func send(_ arguments: String...) async throws -> [String: [String: Any]] {
-            let run = try await ClientProgram.run(
-                [
-                    Running.executable.path, "send", "--direct", "--certificate",
-                    folder.file("sandbox/client.p12").path, "--passphrase", "pushchat", "--trust",
-                    folder.file("sandbox/ca.pem").path, "--host", "127.0.0.1", "--port", "\(port)", "--gateway",
-                    gateway, "--alert", "x", "--json",
-                ] + arguments)
-            let results = try JSONSerialization.jsonObject(with: run.output) as? [[String: Any]] ?? []
-            #expect((run.status == 0) == results.allSatisfy { $0["outcome"] as? String == "accepted" })
-            return Dictionary(uniqueKeysWithValues: results.map { ($0["token"] as? String ?? "", $0) })
-        }
-        let (first, second) = (Name.token(1), Name.token(2))
-
-        let clean = try await send("--token", first, "--token", second, "--token", first)
-        #expect(clean.count == 2 && clean.values.allSatisfy { $0["attempts"] as? Int == 1 })
-
-        // One that makes the gateway close does not take the other with it.
-        try await sandbox.fault(["action": "close", "token": first, "times": 20], protocol: gateway)
-        let mixed = try await send("--token", first, "--token", second, "--timeout", "30s")
-        #expect(mixed[first]?["outcome"] as? String == "unknown" && mixed[second]?["outcome"] as? String == "accepted")
-        try await sandbox.heal()
-
-        let passing: [String: any Sendable] =
-            gateway == "binary"
-            ? ["action": "reset", "times": 1]
-            : ["action": "status", "status": 503, "reason": "ServiceUnavailable", "times": 1]
-        try await sandbox.fault(passing, protocol: gateway)
-        let repeated = try await send("--token", first)
-        #expect(repeated[first]?["outcome"] as? String == "accepted" && repeated[first]?["attempts"] as? Int == 2)
-        try await sandbox.heal()
-
-        try await sandbox.fault(["action": "stop_reading"], protocol: gateway)
-        let silent = try await send("--token", first, "--timeout", "1s")
-        #expect(["unknown", "unsent"].contains(silent[first]?["outcome"] as? String ?? ""), "\(silent)")
-    }
-
-    @Test("The queue is changed beside a running relay, which goes on at once", .timeLimit(.minutes(1)))
-    func queue() async throws {
-        let folder = try Folder()
-        let sandbox = try await SandboxProcess.start(folder)
-        let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
-        try await sandbox.fault(
-            ["action": "status", "status": 400, "reason": "BadCollapseId", "times": 1000], protocol: "http2")
-        try relay.queue((1...3).map(Name.token))
-        try await relay.drained()
-        func queue(_ arguments: String...) async throws -> ClientProgram {
-            try await ClientProgram.run(
-                [Running.executable.path, "queue"] + arguments + ["--database", relay.database])
-        }
-        #expect(try await queue("list", "--state", "failed").text.split(separator: "\n").count == 3)
-        try await sandbox.heal()
-        #expect(try await queue("retry", "1").text == "1 entry retried\n")
-        #expect(try await queue("retry", "--state", "failed").text == "2 entries retried\n")
-        try await relay.drained()
-        #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent'") == 3)
-        let nothing = try await queue("retry", "1", "77")
-        #expect((nothing.status, nothing.text) == (1, "0 entries retried\n"))
-        #expect(try await queue("show", "77").status == 1)
-        #expect(try await queue("cancel").status == 64)
-        #expect(try await queue("purge", "--token", Name.token(1), "--json").text == "{\"purged\":1}\n")
-        #expect(try relay.count("SELECT count(*) FROM push_queue") == 2)
-        let none = try await ClientProgram.run(
-            [Running.executable.path, "queue", "--database", folder.file("none.db").path])
-        #expect(none.status == 1 && none.errors.contains("does not exist"), "\(none.errors)")
-    }
-
-    @Test("A backup beside a relay that takes messages is whole, and overwrites nothing", .timeLimit(.minutes(1)))
-    func backup() async throws {
-        let folder = try Folder()
-        let sandbox = try await SandboxProcess.start(folder)
-        let configuration = try await sandbox.relayConfiguration()
-        let relay = try await RelayProcess.start(folder, configuration: configuration)
-        for number in 1...3 {
-            let (status, _) = try await relay.call([
-                "cmd": "join", "udid": Name.udid(number), "token": Name.token(number), "name": "n\(number)",
-                "code": "r",
-            ])
-            #expect(status == 200)
-        }
-        let file = folder.file("copy.db").path
-        let writing = Task {
-            var count = 0
-            while !Task.isCancelled {
-                // The last one ends with the task.
-                let answer = try? await relay.call(["cmd": "message", "udid": Name.udid(1), "text": "m\(count)"])
-                if answer?.0 == 200 { count += 1 }
+        @Test("Sending and waiting says what became of every device, by its status, too")
+        func wait() async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
+            try relay.register(2)
+            let address = ["--relay", "http://127.0.0.1:\(relay.port)"]
+            func send(_ arguments: String...) async throws -> ClientProgram {
+                try await ClientProgram.run([Running.executable.path, "send"] + address + arguments)
             }
-            return count
-        }
-        try await eventually("messages come in") { try relay.count("SELECT count(*) FROM messages") > 20 }
-        let made = try await Self.pushchat("backup", file, "--database", relay.database)
-        #expect(made.status == 0, "\(made.errors)")
-        writing.cancel()
-        #expect(await writing.value > 20)
-        #expect(try await Self.pushchat("backup", file, "--database", relay.database).status == 1)
-        let mode = try FileManager.default.attributesOfItem(atPath: file)[.posixPermissions] as? Int
-        #expect(mode == 0o600)
-        let checked = try await tool(
-            "sqlite3",
-            [
-                file,
-                """
-                PRAGMA integrity_check; PRAGMA foreign_key_check;
-                SELECT count(*) >= 20 FROM messages;
-                SELECT count(*) = 2 * (SELECT count(*) FROM messages) FROM push_queue;
-                """,
-            ])
-        #expect(checked == "ok\n1\n1\n")
-    }
 
-    @Test("The completion scripts are scripts", arguments: ["bash", "zsh", "fish"])
-    func completions(shell: String) async throws {
-        let script = try await Self.pushchat("--generate-completion-script", shell)
-        #expect(script.status == 0 && script.text.contains("collapse-id"))
-        guard shell == "bash" else { return }
-        let checked = try await ClientProgram.run(["bash", "-n"], input: script.output)
-        #expect(checked.status == 0, "\(checked.errors)")
+            let good = try await send("--all", "--alert", "x", "--wait")
+            #expect((good.status, good.text) == (0, "notification 1: 2 devices, 2 sent\n"), "\(good.errors)")
+
+            try await sandbox.fault(
+                ["action": "status", "status": 400, "reason": "BadDeviceToken", "token": Name.token(1)],
+                protocol: "http2")
+            let bad = try await send("--all", "--alert", "x", "--wait")
+            #expect(bad.status == 1)
+            #expect(
+                bad.text.hasPrefix(
+                    "notification 2: 2 devices, 1 sent, 1 failed\n\(Name.token(1)) failed BadDeviceToken"))
+
+            try await sandbox.fault(["action": "stop_reading"], protocol: "http2")
+            let late = try await send("--all", "--alert", "x", "--wait", "--timeout", "1s", "--json")
+            #expect(late.status == 1 && late.errors.contains("it is still"), "\(late.text) \(late.errors)")
+            let json = try #require(try JSONSerialization.jsonObject(with: late.output) as? [String: Any])
+            #expect(json["id"] as? Int == 3)
+
+            let nobody = try await send("--user", "nobody", "--alert", "x", "--wait")
+            #expect(nobody.status == 1 && nobody.errors.contains("no device is meant"), "\(nobody.errors)")
+
+            let first = try await send("--all", "--alert", "y", "--idempotency-key", "k")
+            let again = try await send("--all", "--alert", "y", "--idempotency-key", "k")
+            #expect((first.status, again.status) == (0, 0) && first.text == again.text)
+            let other = try await send("--all", "--alert", "z", "--idempotency-key", "k")
+            #expect(other.status == 1 && other.errors.contains("Idempotency-Key"), "\(other.errors)")
+        }
+
+        @Test("Without a relay, or without its token, it is said what to do")
+        func unreachable() async throws {
+            let nobody = try await Self.pushchat("send", "--relay", "http://127.0.0.1:1", "--all", "--alert", "x")
+            #expect(nobody.status == 1 && nobody.errors.contains("no relay answers at http://127.0.0.1:1: start one"))
+            let wrong = try await Self.pushchat("send", "--relay", "ftp://x", "--all", "--alert", "x")
+            #expect(wrong.status == 64 && wrong.errors.contains("must be a URL like"), "\(wrong.errors)")
+
+            let folder = try Folder()
+            let file = folder.file("relay.yaml")
+            try Data("admin: {token: the-right-one}\n".utf8).write(to: file)
+            let relay = try await RelayProcess.start(folder, configuration: file)
+            let address = "http://127.0.0.1:\(relay.port)"
+            let without = try await Self.pushchat("devices", "--relay", address)
+            #expect(without.status == 1 && without.errors.contains("--admin-token-file"), "\(without.errors)")
+            try Data("the-right-one\n".utf8).write(to: folder.file("token"))
+            let with = try await Self.pushchat(
+                "devices", "--relay", address, "--admin-token-file", folder.file("token").path)
+            #expect(with.status == 0, "\(with.errors)")
+            let configured = try await Self.pushchat("devices", "--config", file.path, "--relay", address)
+            #expect(configured.status == 0, "\(configured.errors)")
+        }
+
+        @Test(
+            "Straight to the gateway: what it does not take is refused, what it does not answer is unknown",
+            arguments: ["binary", "http2"])
+        func direct(gateway: String) async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let port = gateway == "binary" ? sandbox.binary : sandbox.http2
+            func send(_ arguments: String...) async throws -> [String: [String: Any]] {
+                let run = try await ClientProgram.run(
+                    [
+                        Running.executable.path, "send", "--direct", "--certificate",
+                        folder.file("sandbox/client.p12").path, "--passphrase", "pushchat", "--trust",
+                        folder.file("sandbox/ca.pem").path, "--host", "127.0.0.1", "--port", "\(port)", "--gateway",
+                        gateway, "--alert", "x", "--json",
+                    ] + arguments)
+                let results = try JSONSerialization.jsonObject(with: run.output) as? [[String: Any]] ?? []
+                #expect((run.status == 0) == results.allSatisfy { $0["outcome"] as? String == "accepted" })
+                return Dictionary(uniqueKeysWithValues: results.map { ($0["token"] as? String ?? "", $0) })
+            }
+            let (first, second) = (Name.token(1), Name.token(2))
+
+            let clean = try await send("--token", first, "--token", second, "--token", first)
+            #expect(clean.count == 2 && clean.values.allSatisfy { $0["attempts"] as? Int == 1 })
+
+            // One that makes the gateway close does not take the other with it.
+            try await sandbox.fault(["action": "close", "token": first, "times": 20], protocol: gateway)
+            let mixed = try await send("--token", first, "--token", second, "--timeout", "30s")
+            #expect(
+                mixed[first]?["outcome"] as? String == "unknown" && mixed[second]?["outcome"] as? String == "accepted")
+            try await sandbox.heal()
+
+            let passing: [String: any Sendable] =
+                gateway == "binary"
+                ? ["action": "reset", "times": 1]
+                : ["action": "status", "status": 503, "reason": "ServiceUnavailable", "times": 1]
+            try await sandbox.fault(passing, protocol: gateway)
+            let repeated = try await send("--token", first)
+            #expect(repeated[first]?["outcome"] as? String == "accepted" && repeated[first]?["attempts"] as? Int == 2)
+            try await sandbox.heal()
+
+            try await sandbox.fault(["action": "stop_reading"], protocol: gateway)
+            let silent = try await send("--token", first, "--timeout", "1s")
+            #expect(["unknown", "unsent"].contains(silent[first]?["outcome"] as? String ?? ""), "\(silent)")
+        }
+
+        @Test("The queue is changed beside a running relay, which goes on at once")
+        func queue() async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
+            try await sandbox.fault(
+                ["action": "status", "status": 400, "reason": "BadCollapseId", "times": 1000], protocol: "http2")
+            try relay.queue((1...3).map(Name.token))
+            try await relay.drained()
+            func queue(_ arguments: String...) async throws -> ClientProgram {
+                try await ClientProgram.run(
+                    [Running.executable.path, "queue"] + arguments + ["--database", relay.database])
+            }
+            #expect(try await queue("list", "--state", "failed").text.split(separator: "\n").count == 3)
+            try await sandbox.heal()
+            #expect(try await queue("retry", "1").text == "1 entry retried\n")
+            #expect(try await queue("retry", "--state", "failed").text == "2 entries retried\n")
+            try await relay.drained()
+            #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent'") == 3)
+            let nothing = try await queue("retry", "1", "77")
+            #expect((nothing.status, nothing.text) == (1, "0 entries retried\n"))
+            #expect(try await queue("show", "77").status == 1)
+            #expect(try await queue("cancel").status == 64)
+            #expect(try await queue("purge", "--token", Name.token(1), "--json").text == "{\"purged\":1}\n")
+            #expect(try relay.count("SELECT count(*) FROM push_queue") == 2)
+            let none = try await ClientProgram.run(
+                [Running.executable.path, "queue", "--database", folder.file("none.db").path])
+            #expect(none.status == 1 && none.errors.contains("does not exist"), "\(none.errors)")
+        }
+
+        @Test("A backup beside a relay that takes messages is whole, and overwrites nothing")
+        func backup() async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let configuration = try await sandbox.relayConfiguration()
+            let relay = try await RelayProcess.start(folder, configuration: configuration)
+            for number in 1...3 {
+                let (status, _) = try await relay.call([
+                    "cmd": "join", "udid": Name.udid(number), "token": Name.token(number), "name": "n\(number)",
+                    "code": "r",
+                ])
+                #expect(status == 200)
+            }
+            let file = folder.file("copy.db").path
+            let writing = Task {
+                var count = 0
+                while !Task.isCancelled {
+                    // The last one ends with the task.
+                    let answer = try? await relay.call(["cmd": "message", "udid": Name.udid(1), "text": "m\(count)"])
+                    if answer?.0 == 200 { count += 1 }
+                }
+                return count
+            }
+            try await eventually("messages come in") { try relay.count("SELECT count(*) FROM messages") > 20 }
+            let made = try await Self.pushchat("backup", file, "--database", relay.database)
+            #expect(made.status == 0, "\(made.errors)")
+            writing.cancel()
+            #expect(await writing.value > 20)
+            #expect(try await Self.pushchat("backup", file, "--database", relay.database).status == 1)
+            let mode = try FileManager.default.attributesOfItem(atPath: file)[.posixPermissions] as? Int
+            #expect(mode == 0o600)
+            let checked = try await tool(
+                "sqlite3",
+                [
+                    file,
+                    """
+                    PRAGMA integrity_check; PRAGMA foreign_key_check;
+                    SELECT count(*) >= 20 FROM messages;
+                    SELECT count(*) = 2 * (SELECT count(*) FROM messages) FROM push_queue;
+                    """,
+                ])
+            #expect(checked == "ok\n1\n1\n")
+        }
+
+        @Test("The completion scripts are scripts", arguments: ["bash", "zsh", "fish"])
+        func completions(shell: String) async throws {
+            let script = try await Self.pushchat("--generate-completion-script", shell)
+            #expect(script.status == 0 && script.text.contains("collapse-id"))
+            guard shell == "bash" else { return }
+            let checked = try await ClientProgram.run(["bash", "-n"], input: script.output)
+            #expect(checked.status == 0, "\(checked.errors)")
+        }
     }
 }

@@ -1,24 +1,27 @@
 import Foundation
 import Testing
 
-@Suite("The clients of the other documents")
-struct DocumentClientTests {
-    @Test(
-        "A script that plays each of them, registration and sending", .timeLimit(.minutes(2)),
-        arguments: ["binary", "http2"])
-    func play(gateway: String) async throws {
-        let folder = try Folder()
-        let sandbox = try await SandboxProcess.start(folder)
-        let configuration = try await sandbox.relayConfiguration(gateway: gateway, "    payload_limit: 4096\n")
-        let relay = try await RelayProcess.start(
-            folder, configuration: configuration, port: 0, ["--set", "apps.default.feedback_interval=1s"])
-        let played = try await ClientProgram.run(
-            [
-                "python3", ClientProgram.sources.appending(path: "document_clients.py").path, Running.executable.path,
-                "http://127.0.0.1:\(relay.port)", sandbox.base, "\(sandbox.binary)", "\(sandbox.http2)",
-                folder.file("sandbox").path, relay.database,
-            ], within: 100)
-        #expect(played.status == 0, "\(played.text.split(separator: "\n").suffix(3)) \(played.errors)")
-        #expect(played.text.split(separator: "\n").count > 35)
+extension EndToEnd {
+    @Suite("The clients of the other documents")
+    struct DocumentClientTests {
+        @Test(
+            "A script that plays each of them, registration and sending",
+            arguments: ["binary", "http2"])
+        func play(gateway: String) async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let configuration = try await sandbox.relayConfiguration(gateway: gateway, "    payload_limit: 4096\n")
+            let relay = try await RelayProcess.start(
+                folder, configuration: configuration, port: 0, ["--set", "apps.default.feedback_interval=1s"])
+            let played = try await ClientProgram.run(
+                [
+                    "python3", ClientProgram.sources.appending(path: "document_clients.py").path,
+                    Running.executable.path,
+                    "http://127.0.0.1:\(relay.port)", sandbox.base, "\(sandbox.binary)", "\(sandbox.http2)",
+                    folder.file("sandbox").path, relay.database,
+                ], within: 100)
+            #expect(played.status == 0, "\(played.text.split(separator: "\n").suffix(3)) \(played.errors)")
+            #expect(played.text.split(separator: "\n").count > 35)
+        }
     }
 }

@@ -1,153 +1,155 @@
 import Foundation
 import Testing
 
-@Suite("What the documentation says", .serialized)
-struct DocumentationTests {
-    @Test("The README's table of settings is the one that the executable prints")
-    func settings() async throws {
-        let printed = try await tool(Running.executable.path, ["config", "--reference"])
-        let page = try Page("README.md")
-        let start = try #require(page.text.range(of: "<!-- settings -->\n"))
-        let end = try #require(page.text.range(of: "<!-- /settings -->"))
-        #expect(page.text[start.upperBound..<end.lowerBound] == printed)
-    }
-
-    @Test("Every relative link leads to a file", arguments: Page.all)
-    func links(_ path: String) throws {
-        let page = try Page(path)
-        for match in page.text.matches(of: /\]\(([^)#\s]+)(?:#[^)]*)?\)/) {
-            let link = String(match.1)
-            if link.contains("://") { continue }
-            let target = page.file.deletingLastPathComponent().appending(path: link)
-            #expect(FileManager.default.fileExists(atPath: target.path), "\(path) links to \(link)")
+extension EndToEnd {
+    @Suite("What the documentation says")
+    struct DocumentationTests {
+        @Test("The README's table of settings is the one that the executable prints")
+        func settings() async throws {
+            let printed = try await tool(Running.executable.path, ["config", "--reference"])
+            let page = try Page("README.md")
+            let start = try #require(page.text.range(of: "<!-- settings -->\n"))
+            let end = try #require(page.text.range(of: "<!-- /settings -->"))
+            #expect(page.text[start.upperBound..<end.lowerBound] == printed)
         }
-    }
 
-    @Test("No line of text is longer than a reader's window", arguments: Page.all)
-    func width(_ path: String) throws {
-        let page = try Page(path)
-        for line in page.prose where line.count > 120 {
-            Issue.record("\(path): \(line)")
-        }
-    }
-
-    @Test("The README's tour works as printed", .timeLimit(.minutes(2)))
-    func tour() async throws {
-        let page = try Page("README.md")
-        let folder = try Folder()
-        let (process, ports) = try await dev(in: folder)
-
-        let banner = try #require(page.blocks(of: "banner").first)
-        try await eventually("the banner is printed") {
-            try String(contentsOf: process.output, encoding: .utf8).contains("Stop with")
-        }
-        let printed = try String(contentsOf: process.output, encoding: .utf8).split(separator: "\n")
-        let promised = ports.inserted(into: banner.script).split(separator: "\n")
-        #expect(printed.count == promised.count)
-        for (line, promise) in zip(printed, promised) where !line.contains(" data ") { #expect(line == promise) }
-
-        try await run(page.blocks(of: "tour"), in: folder, ports)
-        process.kill(SIGTERM)
-        #expect(try await process.ended() == 0)
-    }
-
-    @Test("The sandbox's examples work as printed", .timeLimit(.minutes(2)))
-    func sandbox() async throws {
-        let folder = try Folder()
-        let process = try Running(
-            ["sandbox", "--binary-port", "0", "--feedback-port", "0", "--control-port", "0", "--http2-port", "0"],
-            in: folder,
-            name: "sandbox")
-        let ports = try await Ports(
-            control: process.field("control", of: "Sandbox started"),
-            binary: process.field("binary", of: "Sandbox started"),
-            feedback: process.field("feedback", of: "Sandbox started"),
-            http2: process.field("http2", of: "Sandbox started"))
-        try await run(try Page("docs/sandbox.md").blocks(of: "sandbox"), in: folder, ports)
-    }
-
-    @Test("The provider API's examples work as printed", .timeLimit(.minutes(2)))
-    func api() async throws {
-        let folder = try Folder()
-        let (process, ports) = try await dev(in: folder)
-        try await run(try Page("docs/api.md").blocks(of: "api"), in: folder, ports)
-        process.kill(SIGTERM)
-        #expect(try await process.ended() == 0)
-    }
-
-    @Test("The command line's examples work as printed", .timeLimit(.minutes(2)))
-    func commands() async throws {
-        let folder = try Folder()
-        let (process, ports) = try await dev(in: folder)
-        let surroundings = """
-            export PATH='\(Running.executable.deletingLastPathComponent().path)':"$PATH"
-            export PUSHCHAT_HTTP_PORT=\(ports.relay)
-
-            """
-        try await run(try Page("docs/cli.md").blocks(of: "cli"), in: folder, ports, after: surroundings)
-        process.kill(SIGTERM)
-        #expect(try await process.ended() == 0)
-    }
-
-    @Test("The queries of the database page run", .timeLimit(.minutes(1)))
-    func queries() async throws {
-        let folder = try Folder()
-        let sandbox = try await SandboxProcess.start(folder)
-        let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
-        let blocks = try Page("docs/database.md").fenced("sql")
-        #expect(blocks.count > 5)
-        for sql in blocks {
-            try await tool("sqlite3", ["-bail", "-cmd", ".timeout 5000", relay.database, sql])
-        }
-    }
-
-    /// Relay and sandbox, on ports of the system's choice.
-    private func dev(in folder: Folder) async throws -> (Running, Ports) {
-        let process = try Running(
-            [
-                "dev", "--port", "0", "--binary-port", "0", "--feedback-port", "0", "--http2-port", "0",
-                "--control-port", "0",
-            ], in: folder, name: "dev")
-        let ports = try await Ports(
-            relay: process.field("port", of: "listening"), control: process.field("control", of: "Sandbox started"),
-            binary: process.field("binary", of: "Sandbox started"),
-            feedback: process.field("feedback", of: "Sandbox started"),
-            http2: process.field("http2", of: "Sandbox started"))
-        return (process, ports)
-    }
-
-    /// Runs the blocks one after another; each must print what the page says that it prints, but for times.
-    private func run(
-        _ blocks: [Page.Block], in folder: Folder, _ ports: Ports, after surroundings: String = ""
-    ) async throws {
-        #expect(blocks.count > 5)
-        var definitions = surroundings
-        for block in blocks {
-            let script = ports.inserted(into: block.script)
-            let arguments = ["-c", "set -eo pipefail; cd '\(folder.url.path)'\n\(definitions)\(script)"]
-            var printed = ""
-            if block.repeats, let expected = block.output {
-                // What it looks at may still be on its way.
-                try? await eventually("it prints what it should", within: .seconds(20), every: .milliseconds(200)) {
-                    printed = (try? await tool("bash", arguments)) ?? ""
-                    return Self.timeless(printed) == Self.timeless(expected)
-                }
-            } else {
-                printed = try await tool("bash", arguments)
+        @Test("Every relative link leads to a file", arguments: Page.all)
+        func links(_ path: String) throws {
+            let page = try Page(path)
+            for match in page.text.matches(of: /\]\(([^)#\s]+)(?:#[^)]*)?\)/) {
+                let link = String(match.1)
+                if link.contains("://") { continue }
+                let target = page.file.deletingLastPathComponent().appending(path: link)
+                #expect(FileManager.default.fileExists(atPath: target.path), "\(path) links to \(link)")
             }
-            #expect(Self.timeless(printed) == Self.timeless(block.output ?? ""), "\(block.script)")
-            definitions += ports.inserted(into: block.definitions)
         }
-    }
 
-    /// Without what differs from run to run.
-    private static func timeless(_ text: String) -> String {
-        text.replacing(/\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d\.\d{3}/) { "2026-01-01\($0.1)00:00:00.000" }
-            .replacing(/"connection": \d+/, with: "\"connection\": 1")
-            .replacing(/"apns-expiration": "\d+"/, with: "\"apns-expiration\": \"0\"")
-            .replacing(/"authentication": "token \w+"/, with: "\"authentication\": \"token KEY\"")
-            .replacing(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/, with: "00000000-0000-0000-0000-000000000000")
-            .trimmingCharacters(in: .newlines)
+        @Test("No line of text is longer than a reader's window", arguments: Page.all)
+        func width(_ path: String) throws {
+            let page = try Page(path)
+            for line in page.prose where line.count > 120 {
+                Issue.record("\(path): \(line)")
+            }
+        }
+
+        @Test("The README's tour works as printed")
+        func tour() async throws {
+            let page = try Page("README.md")
+            let folder = try Folder()
+            let (process, ports) = try await dev(in: folder)
+
+            let banner = try #require(page.blocks(of: "banner").first)
+            try await eventually("the banner is printed") {
+                try String(contentsOf: process.output, encoding: .utf8).contains("Stop with")
+            }
+            let printed = try String(contentsOf: process.output, encoding: .utf8).split(separator: "\n")
+            let promised = ports.inserted(into: banner.script).split(separator: "\n")
+            #expect(printed.count == promised.count)
+            for (line, promise) in zip(printed, promised) where !line.contains(" data ") { #expect(line == promise) }
+
+            try await run(page.blocks(of: "tour"), in: folder, ports)
+            process.kill(SIGTERM)
+            #expect(try await process.ended() == 0)
+        }
+
+        @Test("The sandbox's examples work as printed")
+        func sandbox() async throws {
+            let folder = try Folder()
+            let process = try Running(
+                ["sandbox", "--binary-port", "0", "--feedback-port", "0", "--control-port", "0", "--http2-port", "0"],
+                in: folder,
+                name: "sandbox")
+            let ports = try await Ports(
+                control: process.field("control", of: "Sandbox started"),
+                binary: process.field("binary", of: "Sandbox started"),
+                feedback: process.field("feedback", of: "Sandbox started"),
+                http2: process.field("http2", of: "Sandbox started"))
+            try await run(try Page("docs/sandbox.md").blocks(of: "sandbox"), in: folder, ports)
+        }
+
+        @Test("The provider API's examples work as printed")
+        func api() async throws {
+            let folder = try Folder()
+            let (process, ports) = try await dev(in: folder)
+            try await run(try Page("docs/api.md").blocks(of: "api"), in: folder, ports)
+            process.kill(SIGTERM)
+            #expect(try await process.ended() == 0)
+        }
+
+        @Test("The command line's examples work as printed")
+        func commands() async throws {
+            let folder = try Folder()
+            let (process, ports) = try await dev(in: folder)
+            let surroundings = """
+                export PATH='\(Running.executable.deletingLastPathComponent().path)':"$PATH"
+                export PUSHCHAT_HTTP_PORT=\(ports.relay)
+
+                """
+            try await run(try Page("docs/cli.md").blocks(of: "cli"), in: folder, ports, after: surroundings)
+            process.kill(SIGTERM)
+            #expect(try await process.ended() == 0)
+        }
+
+        @Test("The queries of the database page run")
+        func queries() async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
+            let blocks = try Page("docs/database.md").fenced("sql")
+            #expect(blocks.count > 5)
+            for sql in blocks {
+                try await tool("sqlite3", ["-bail", "-cmd", ".timeout 5000", relay.database, sql])
+            }
+        }
+
+        /// Relay and sandbox, on ports of the system's choice.
+        private func dev(in folder: Folder) async throws -> (Running, Ports) {
+            let process = try Running(
+                [
+                    "dev", "--port", "0", "--binary-port", "0", "--feedback-port", "0", "--http2-port", "0",
+                    "--control-port", "0",
+                ], in: folder, name: "dev")
+            let ports = try await Ports(
+                relay: process.field("port", of: "listening"), control: process.field("control", of: "Sandbox started"),
+                binary: process.field("binary", of: "Sandbox started"),
+                feedback: process.field("feedback", of: "Sandbox started"),
+                http2: process.field("http2", of: "Sandbox started"))
+            return (process, ports)
+        }
+
+        /// Runs the blocks one after another; each must print what the page says that it prints, but for times.
+        private func run(
+            _ blocks: [Page.Block], in folder: Folder, _ ports: Ports, after surroundings: String = ""
+        ) async throws {
+            #expect(blocks.count > 5)
+            var definitions = surroundings
+            for block in blocks {
+                let script = ports.inserted(into: block.script)
+                let arguments = ["-c", "set -eo pipefail; cd '\(folder.url.path)'\n\(definitions)\(script)"]
+                var printed = ""
+                if block.repeats, let expected = block.output {
+                    // What it looks at may still be on its way.
+                    try? await eventually("it prints what it should", within: .seconds(20), every: .milliseconds(200)) {
+                        printed = (try? await tool("bash", arguments)) ?? ""
+                        return Self.timeless(printed) == Self.timeless(expected)
+                    }
+                } else {
+                    printed = try await tool("bash", arguments)
+                }
+                #expect(Self.timeless(printed) == Self.timeless(block.output ?? ""), "\(block.script)")
+                definitions += ports.inserted(into: block.definitions)
+            }
+        }
+
+        /// Without what differs from run to run.
+        private static func timeless(_ text: String) -> String {
+            text.replacing(/\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d\.\d{3}/) { "2026-01-01\($0.1)00:00:00.000" }
+                .replacing(/"connection": \d+/, with: "\"connection\": 1")
+                .replacing(/"apns-expiration": "\d+"/, with: "\"apns-expiration\": \"0\"")
+                .replacing(/"authentication": "token \w+"/, with: "\"authentication\": \"token KEY\"")
+                .replacing(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/, with: "00000000-0000-0000-0000-000000000000")
+                .trimmingCharacters(in: .newlines)
+        }
     }
 }
 

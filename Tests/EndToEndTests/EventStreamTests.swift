@@ -1,32 +1,33 @@
 import Foundation
 import Testing
 
-@Suite("Event streams")
-struct EventStreamTests {
-    @Test(
-        "2,000 streams in 100 rooms: each message comes to all of its room, once, in bounded memory",
-        .timeLimit(.minutes(3)))
-    func many() async throws {
-        let folder = try Folder()
-        let sandbox = try await SandboxProcess.start(folder)
-        let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
-        let before = try relay.process.residentMegabytes()
-        let played = try await ClientProgram.run(
-            [
-                "python3", ClientProgram.sources.appending(path: "event_streams.py").path, "\(relay.port)", "2000",
-                "100",
-                "50", "5",
-            ], within: 120)
-        #expect(played.status == 0, "\(played.errors.suffix(2000))")
-        struct Result: Decodable {
-            let expected: Int
-            let seen: Int
-            let doubles: Int
+extension EndToEnd {
+    @Suite("Event streams")
+    struct EventStreamTests {
+        @Test(
+            "2,000 streams in 100 rooms: each message comes to all of its room, once, in bounded memory")
+        func many() async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
+            let before = try relay.process.residentMegabytes()
+            let played = try await ClientProgram.run(
+                [
+                    "python3", ClientProgram.sources.appending(path: "event_streams.py").path, "\(relay.port)", "2000",
+                    "100",
+                    "50", "5",
+                ], within: 120)
+            #expect(played.status == 0, "\(played.errors.suffix(2000))")
+            struct Result: Decodable {
+                let expected: Int
+                let seen: Int
+                let doubles: Int
+            }
+            let result = try JSONDecoder().decode(Result.self, from: played.output)
+            let grown = try relay.process.residentMegabytes() - before
+            print("event streams: \(played.text.trimmingCharacters(in: .newlines)), \(grown) MB for 2,000 streams")
+            #expect(result.expected == 5000 && result.seen == result.expected && result.doubles == 0)
+            #expect(grown < 250)
         }
-        let result = try JSONDecoder().decode(Result.self, from: played.output)
-        let grown = try relay.process.residentMegabytes() - before
-        print("event streams: \(played.text.trimmingCharacters(in: .newlines)), \(grown) MB for 2,000 streams")
-        #expect(result.expected == 5000 && result.seen == result.expected && result.doubles == 0)
-        #expect(grown < 250)
     }
 }

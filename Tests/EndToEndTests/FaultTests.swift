@@ -1,243 +1,200 @@
 import Foundation
 import Testing
 
-@Suite("Faults of the gateway", .serialized)
-struct FaultTests {
-    private static let good = 20_000
+extension Stress {
+    @Suite("Faults of the gateway")
+    struct FaultTests {
+        private static let good = 20_000
 
-    @Test(
-        "20,000 notifications through a gateway with every fault: none lost, each bad one named, repeats explained",
-        .timeLimit(.minutes(5)))
-    func faults() async throws {
-        let folder = try Folder()
-        let sandbox = try await SandboxProcess.start(folder)
-        let configuration = try await sandbox.relayConfiguration(gateway: "binary")
-        let seed = UInt64.random(in: 0...UInt64.max)
-        print("fault test: seed \(seed)")
-        var random = Seeded(state: seed)
+        @Test(
+            "20,000 notifications through a gateway with every fault: none lost, each bad one named, repeats explained")
+        func faults() async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let configuration = try await sandbox.relayConfiguration(gateway: "binary")
+            let seed = UInt64.random(in: 0...UInt64.max)
+            print("fault test: seed \(seed)")
+            var random = Seeded(state: seed)
 
-        // Bad by token: refused with each status, always.
-        let statuses = [2, 3, 4, 5, 6, 7, 8, 128]
-        var bad: [String: Int] = [:]
-        for (index, status) in statuses.enumerated() {
-            for copy in 0..<5 {
-                let token = Name.token(900_000 + index * 10 + copy)
-                bad[token] = status
-                try await sandbox.fault(["token": token, "action": "status", "status": status, "times": 1000])
+            // Bad by token: refused with each status, always.
+            let statuses = [2, 3, 4, 5, 6, 7, 8, 128]
+            var bad: [String: Int] = [:]
+            for (index, status) in statuses.enumerated() {
+                for copy in 0..<5 {
+                    let token = Name.token(900_000 + index * 10 + copy)
+                    bad[token] = status
+                    try await sandbox.fault(["token": token, "action": "status", "status": status, "times": 1000])
+                }
+            }
+            // Passing faults at random places.
+            func place() -> Int { Int.random(in: 10...(Self.good - 10), using: &random) }
+            for _ in 0..<8 {
+                try await sandbox.fault(["action": "status", "status": 10, "after": place()])
+                try await sandbox.fault(["action": "close", "after": place()])
+                try await sandbox.fault(["action": "reset", "after": place()])
+                try await sandbox.fault(["action": "status", "status": 8, "identifier": 0, "after": place()])
+            }
+            for status in [1, 255] {
+                try await sandbox.fault(["action": "status", "status": status, "after": place()])
+                try await sandbox.fault(["action": "status", "status": status, "delay_ms": 300, "after": place()])
+            }
+            for _ in 0..<2 {
+                try await sandbox.fault(["action": "stop_reading", "delay_ms": 1500, "after": place()])
+                try await sandbox.fault(["action": "delay", "delay_ms": 200, "after": place()])
+            }
+
+            // The default, not the sandbox's short one: what a gateway swallows after a pause longer than this nobody can know of, and
+            // here it pauses for 1.5 s, on a machine that has much else to do.
+            let relay = try await RelayProcess.start(
+                folder, configuration: configuration, ["--set", "apps.default.settle=5s"])
+            var tokens = (0..<Self.good).map(Name.token) + bad.keys
+            tokens.shuffle(using: &random)
+            try relay.queue(tokens)
+            try await relay.drained(within: .seconds(200))
+
+            let arrivals = try await sandbox.notifications()
+            var counts: [String: Int] = [:]
+            for arrival in arrivals where arrival.answer == "accepted" { counts[arrival.token, default: 0] += 1 }
+            let lost = (0..<Self.good).filter { counts[Name.token($0)] == nil }
+            let duplicates = counts.values.reduce(0) { $0 + $1 - 1 }
+            let explained = relay.inDoubt
+            print(
+                "fault test: \(arrivals.count) arrivals, lost \(lost.count), duplicates \(duplicates), in doubt \(explained)"
+            )
+            #expect(lost.isEmpty)
+            #expect(duplicates <= explained)
+            let failed = try relay.query("SELECT device_token, reason FROM push_queue WHERE state <> 'sent'")
+            let names = [
+                2: "MissingDeviceToken", 3: "MissingTopic", 4: "MissingPayload", 5: "InvalidTokenSize",
+                6: "InvalidTopicSize", 7: "InvalidPayloadSize", 8: "InvalidToken", 128: "ProtocolError",
+            ]
+            #expect(failed.count == bad.count)
+            for row in failed {
+                let reason: String? = row[1]
+                #expect(bad[row[0]].flatMap { names[$0] } == reason)
             }
         }
-        // Passing faults at random places.
-        func place() -> Int { Int.random(in: 10...(Self.good - 10), using: &random) }
-        for _ in 0..<8 {
-            try await sandbox.fault(["action": "status", "status": 10, "after": place()])
-            try await sandbox.fault(["action": "close", "after": place()])
-            try await sandbox.fault(["action": "reset", "after": place()])
-            try await sandbox.fault(["action": "status", "status": 8, "identifier": 0, "after": place()])
-        }
-        for status in [1, 255] {
-            try await sandbox.fault(["action": "status", "status": status, "after": place()])
-            try await sandbox.fault(["action": "status", "status": status, "delay_ms": 300, "after": place()])
-        }
-        for _ in 0..<2 {
-            try await sandbox.fault(["action": "stop_reading", "delay_ms": 1500, "after": place()])
-            try await sandbox.fault(["action": "delay", "delay_ms": 200, "after": place()])
+
+        @Test(
+            "A gateway that was never up, and one that comes back: all is delayed, nothing lost, the memory stays flat",
+            arguments: ["binary", "http2"])
+        func down(gateway: String) async throws {
+            let folder = try Folder()
+            // The credentials are made, and the gateway listens nowhere.
+            let ports = try (binary: ReservedPort(), feedback: ReservedPort(), http2: ReservedPort())
+            func startSandbox() async throws -> SandboxProcess {
+                try await SandboxProcess.start(
+                    folder, binary: ports.binary.number, feedback: ports.feedback.number, http2: ports.http2.number)
+            }
+            let first = try await startSandbox()
+            let configuration = try await first.relayConfiguration(gateway: gateway)
+            first.process.kill(SIGTERM)
+            try await first.process.ended()
+
+            let relay = try await RelayProcess.start(folder, configuration: configuration)
+            for number in 1...2 {
+                let (status, _) = try await relay.call([
+                    "cmd": "join", "udid": Name.udid(number), "token": Name.token(number), "name": "n\(number)",
+                    "code": "c",
+                ])
+                #expect(status == 200)
+            }
+            let before = try relay.process.residentMegabytes()
+            // The debug build's HTTP/2 is slow: a thousand a second.
+            let count = gateway == "binary" ? 200_000 : 20_000
+            _ = try relay.query(
+                """
+                WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+                INSERT INTO push_queue (device_token, payload) SELECT printf('%064x', i), '{"aps":{"alert":"hi"}}' FROM n
+                """, [count])
+            for number in 0..<50 {
+                let (status, _) = try await relay.call(["cmd": "message", "udid": Name.udid(1), "text": "t\(number)"])
+                #expect(status == 200)
+            }
+            let queued = try relay.process.residentMegabytes()
+
+            let sandbox = try await startSandbox()
+            try await relay.drained(within: .seconds(150))
+            let after = try relay.process.residentMegabytes()
+            print(
+                "gateway down, \(gateway): \(before) MB at start, \(queued) MB with \(count) queued, \(after) MB after sending them"
+            )
+            #expect(queued - before < 60)
+            #expect(after - before < 150)
+            let arrivals = try await sandbox.notifications()
+            #expect(Set(arrivals.map { "\($0.token) \($0.payload ?? "")" }).count == count + 50)
+            #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent'") == count + 50)
         }
 
-        // The default, not the sandbox's short one: what a gateway swallows after a pause longer than this nobody can know of, and
-        // here it pauses for 1.5 s, on a machine that has much else to do.
-        let relay = try await RelayProcess.start(
-            folder, configuration: configuration, ["--set", "apps.default.settle=5s"])
-        var tokens = (0..<Self.good).map(Name.token) + bad.keys
-        tokens.shuffle(using: &random)
-        try relay.queue(tokens)
-        try await relay.drained(within: .seconds(200))
+        /// A fault that comes again and again.
+        struct Closing: Sendable, CustomTestStringConvertible {
+            let action: String
+            /// Notifications, of all connections.
+            let every: Int
+            /// Each so-and-so-many-th device's token is bad; 0: none.
+            var badEvery = 0
 
-        let arrivals = try await sandbox.notifications()
-        var counts: [String: Int] = [:]
-        for arrival in arrivals where arrival.answer == "accepted" { counts[arrival.token, default: 0] += 1 }
-        let lost = (0..<Self.good).filter { counts[Name.token($0)] == nil }
-        let duplicates = counts.values.reduce(0) { $0 + $1 - 1 }
-        let explained = relay.inDoubt
-        print(
-            "fault test: \(arrivals.count) arrivals, lost \(lost.count), duplicates \(duplicates), in doubt \(explained)"
-        )
-        #expect(lost.isEmpty)
-        #expect(duplicates <= explained)
-        let failed = try relay.query("SELECT device_token, reason FROM push_queue WHERE state <> 'sent'")
-        let names = [
-            2: "MissingDeviceToken", 3: "MissingTopic", 4: "MissingPayload", 5: "InvalidTokenSize",
-            6: "InvalidTopicSize", 7: "InvalidPayloadSize", 8: "InvalidToken", 128: "ProtocolError",
-        ]
-        #expect(failed.count == bad.count)
-        for row in failed {
-            let reason: String? = row[1]
-            #expect(bad[row[0]].flatMap { names[$0] } == reason)
+            var testDescription: String { "\(action) every \(every), bad every \(badEvery)" }
         }
-    }
 
-    @Test(
-        "A gateway that was never up, and one that comes back: all is delayed, nothing lost, the memory stays flat",
-        .timeLimit(.minutes(4)), arguments: ["binary", "http2"])
-    func down(gateway: String) async throws {
-        let folder = try Folder()
-        // Learn free ports and make the credentials, then take the gateway away.
-        let first = try await SandboxProcess.start(folder)
-        let configuration = try await first.relayConfiguration(gateway: gateway)
-        first.process.kill(SIGTERM)
-        try await first.process.ended()
-
-        let relay = try await RelayProcess.start(folder, configuration: configuration)
-        for number in 1...2 {
-            let (status, _) = try await relay.call([
-                "cmd": "join", "udid": Name.udid(number), "token": Name.token(number), "name": "n\(number)",
-                "code": "c",
+        @Test(
+            "A gateway that closes after every so many notifications, without a word: all is settled, none lost, no good one failed",
+            arguments: [
+                Closing(action: "close", every: 1000), Closing(action: "reset", every: 1000),
+                Closing(action: "close", every: 1500, badEvery: 1000),
             ])
-            #expect(status == 200)
+        func closing(_ fault: Closing) async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            try await sandbox.fault(["action": fault.action, "every": fault.every, "times": 1_000_000])
+            let tokens = (1...Self.good).map(Name.token)
+            var bad: Set<String> = []
+            if fault.badEvery > 0 {
+                bad = Set(stride(from: fault.badEvery, through: Self.good, by: fault.badEvery).map(Name.token))
+            }
+            for token in bad {
+                try await sandbox.fault(["token": token, "action": "status", "status": 8, "times": 1_000_000])
+            }
+            let relay = try await RelayProcess.start(
+                folder, configuration: try await sandbox.relayConfiguration(gateway: "binary"),
+                ["--set", "apps.default.settle=1s"])
+            let start = ContinuousClock.now
+            try relay.queue(tokens)
+            try await relay.drained(within: .seconds(60))
+            let taken = ContinuousClock.now - start
+
+            let counts = try await sandbox.accepted()
+            let lost = tokens.filter { counts[$0] == nil && !bad.contains($0) }
+            let duplicates = counts.values.reduce(0) { $0 + $1 - 1 }
+            let explained = relay.inDoubt
+            print("\(fault.testDescription): \(taken), duplicates \(duplicates), in doubt \(explained)")
+            #expect(lost.isEmpty)
+            #expect(duplicates <= explained)
+            let failed = try relay.query("SELECT device_token, reason FROM push_queue WHERE state <> 'sent'")
+            #expect(Set(failed.map { $0[0] as String }) == bad)
+            #expect(failed.allSatisfy { $0[1] == "InvalidToken" })
         }
-        let before = try relay.process.residentMegabytes()
-        // The debug build's HTTP/2 is slow: a thousand a second.
-        let count = gateway == "binary" ? 200_000 : 20_000
-        _ = try relay.query(
-            """
-            WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
-            INSERT INTO push_queue (device_token, payload) SELECT printf('%064x', i), '{"aps":{"alert":"hi"}}' FROM n
-            """, [count])
-        for number in 0..<50 {
-            let (status, _) = try await relay.call(["cmd": "message", "udid": Name.udid(1), "text": "t\(number)"])
-            #expect(status == 200)
+
+        @Test(
+            "A gateway that closes after every 50 notifications: twenty a second get through")
+        func closingOften() async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            try await sandbox.fault(["action": "close", "every": 50, "times": 1_000_000])
+            let relay = try await RelayProcess.start(
+                folder, configuration: try await sandbox.relayConfiguration(gateway: "binary"),
+                ["--set", "apps.default.settle=1s"])
+            try relay.queue((1...Self.good).map(Name.token))
+            let sent = "SELECT count(*) FROM push_queue WHERE state = 'sent'"
+            try await eventually("1,200 are sent", within: .seconds(60), every: .milliseconds(100)) {
+                try relay.count(sent) >= 1200
+            }
+            // First what the queue says: what is sent after that is no matter.
+            let known = try relay.query("SELECT device_token FROM push_queue WHERE state = 'sent'")
+            let counts = try await sandbox.accepted()
+            #expect(known.allSatisfy { counts[$0[0]] != nil }, "sent, and not with the gateway")
+            #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state NOT IN ('pending', 'sent')") == 0)
         }
-        let queued = try relay.process.residentMegabytes()
-
-        let sandbox = try await SandboxProcess.start(
-            folder, binary: first.binary, feedback: first.feedback, http2: first.http2)
-        try await relay.drained(within: .seconds(150))
-        let after = try relay.process.residentMegabytes()
-        print(
-            "gateway down, \(gateway): \(before) MB at start, \(queued) MB with \(count) queued, \(after) MB after sending them"
-        )
-        #expect(queued - before < 60)
-        #expect(after - before < 150)
-        let arrivals = try await sandbox.notifications()
-        #expect(Set(arrivals.map { "\($0.token) \($0.payload ?? "")" }).count == count + 50)
-        #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent'") == count + 50)
-    }
-
-    /// A fault that comes again and again.
-    struct Closing: Sendable, CustomTestStringConvertible {
-        let action: String
-        /// Notifications, of all connections.
-        let every: Int
-        /// Each so-and-so-many-th device's token is bad; 0: none.
-        var badEvery = 0
-
-        var testDescription: String { "\(action) every \(every), bad every \(badEvery)" }
-    }
-
-    @Test(
-        "A gateway that closes after every so many notifications, without a word: all is settled, none lost, no good one failed",
-        .timeLimit(.minutes(3)),
-        arguments: [
-            Closing(action: "close", every: 1000), Closing(action: "reset", every: 1000),
-            Closing(action: "close", every: 1500, badEvery: 1000),
-        ])
-    func closing(_ fault: Closing) async throws {
-        let folder = try Folder()
-        let sandbox = try await SandboxProcess.start(folder)
-        try await sandbox.fault(["action": fault.action, "every": fault.every, "times": 1_000_000])
-        let tokens = (1...Self.good).map(Name.token)
-        var bad: Set<String> = []
-        if fault.badEvery > 0 {
-            bad = Set(stride(from: fault.badEvery, through: Self.good, by: fault.badEvery).map(Name.token))
-        }
-        for token in bad {
-            try await sandbox.fault(["token": token, "action": "status", "status": 8, "times": 1_000_000])
-        }
-        let relay = try await RelayProcess.start(
-            folder, configuration: try await sandbox.relayConfiguration(gateway: "binary"),
-            ["--set", "apps.default.settle=1s"])
-        let start = ContinuousClock.now
-        try relay.queue(tokens)
-        try await relay.drained(within: .seconds(60))
-        let taken = ContinuousClock.now - start
-
-        let counts = try await sandbox.accepted()
-        let lost = tokens.filter { counts[$0] == nil && !bad.contains($0) }
-        let duplicates = counts.values.reduce(0) { $0 + $1 - 1 }
-        let explained = relay.inDoubt
-        print("\(fault.testDescription): \(taken), duplicates \(duplicates), in doubt \(explained)")
-        #expect(lost.isEmpty)
-        #expect(duplicates <= explained)
-        let failed = try relay.query("SELECT device_token, reason FROM push_queue WHERE state <> 'sent'")
-        #expect(Set(failed.map { $0[0] as String }) == bad)
-        #expect(failed.allSatisfy { $0[1] == "InvalidToken" })
-    }
-
-    @Test("A gateway that closes after every 50 notifications: twenty a second get through", .timeLimit(.minutes(2)))
-    func closingOften() async throws {
-        let folder = try Folder()
-        let sandbox = try await SandboxProcess.start(folder)
-        try await sandbox.fault(["action": "close", "every": 50, "times": 1_000_000])
-        let relay = try await RelayProcess.start(
-            folder, configuration: try await sandbox.relayConfiguration(gateway: "binary"),
-            ["--set", "apps.default.settle=1s"])
-        try relay.queue((1...Self.good).map(Name.token))
-        let sent = "SELECT count(*) FROM push_queue WHERE state = 'sent'"
-        try await eventually("1,200 are sent", within: .seconds(60), every: .milliseconds(100)) {
-            try relay.count(sent) >= 1200
-        }
-        // First what the queue says: what is sent after that is no matter.
-        let known = try relay.query("SELECT device_token FROM push_queue WHERE state = 'sent'")
-        let counts = try await sandbox.accepted()
-        #expect(known.allSatisfy { counts[$0[0]] != nil }, "sent, and not with the gateway")
-        #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state NOT IN ('pending', 'sent')") == 0)
-    }
-
-    @Test("A row that another program inserts arrives within a second", .timeLimit(.minutes(1)))
-    func foreignRow() async throws {
-        let folder = try Folder()
-        let sandbox = try await SandboxProcess.start(folder)
-        let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
-        _ = try await relay.process.field("gateway", of: "connected")
-        // A shell that does not wait for the lock may meet the relay while it writes (docs/database.md).
-        try await tool(
-            "sqlite3",
-            [
-                "-cmd", ".timeout 5000", relay.database,
-                "INSERT INTO push_queue (device_token, payload) VALUES ('\(Name.token(1))', '{\"aps\":{\"alert\":\"by hand\"}}')",
-            ])
-        let start = ContinuousClock.now
-        try await eventually("it is in the inbox") { try await !sandbox.notifications().isEmpty }
-        #expect(ContinuousClock.now - start < .seconds(1))
-    }
-
-    @Test("Feedback deactivates a removed app, and registering again revives it", .timeLimit(.minutes(1)))
-    func feedback() async throws {
-        let folder = try Folder()
-        let sandbox = try await SandboxProcess.start(folder)
-        let relay = try await RelayProcess.start(
-            folder, configuration: try await sandbox.relayConfiguration(gateway: "binary"),
-            ["--set", "apps.default.feedback_interval=1s"])
-        struct Device: Decodable { let token: String }
-        let (status, body) = try await HTTP.post(
-            "\(sandbox.base)/devices", body: Data("{}".utf8), headers: [("Content-Type", "application/json")])
-        #expect((200..<300).contains(status), "\(body)")
-        let token = try JSONDecoder().decode(Device.self, from: Data(body.utf8)).token
-        let join: KeyValuePairs = ["cmd": "join", "udid": Name.udid(2), "token": token, "name": "n2", "code": "c"]
-        try await relay.call(["cmd": "join", "udid": Name.udid(1), "token": Name.token(1), "name": "n1", "code": "c"])
-        try await relay.call(join)
-
-        try await sandbox.removeApp(token: token)
-        let inactive = "SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL"
-        try await eventually("the device is deactivated") { try relay.count(inactive) == 1 }
-        #expect(try relay.count("SELECT count(*) FROM feedback WHERE result = 'deactivated'") == 1)
-        #expect(try relay.count("SELECT count(*) FROM active_users") == 2, "the member stays")
-        try await relay.call(["cmd": "message", "udid": Name.udid(1), "text": "nobody gets it"])
-        #expect(try relay.count("SELECT count(*) FROM push_queue") == 0)
-
-        try await relay.call(join)
-        #expect(try relay.count(inactive) == 0)
-        try await relay.call(["cmd": "message", "udid": Name.udid(1), "text": "again"])
-        #expect(try relay.count("SELECT count(*) FROM push_queue") == 1)
     }
 }
 

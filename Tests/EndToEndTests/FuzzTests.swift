@@ -1,47 +1,46 @@
 import Foundation
 import Testing
 
-@Suite("The provider API and its description")
-struct FuzzTests {
-    @Test(
-        "A schema-driven fuzzer finds no server error, and no answer that the document does not describe",
-        .enabled("python3-venv is missing") { try await PythonEnvironment.isPossible() }, .timeLimit(.minutes(6)))
-    func schemathesis() async throws {
-        let folder = try Folder()
-        let sandbox = try await SandboxProcess.start(folder)
-        let relay = try await RelayProcess.start(
-            folder, configuration: try await sandbox.relayConfiguration(), port: 0, ["--set", "admin.token=fuzz"])
-        // Something to find: three devices with a user, tags and history, and a notification that waits.
-        for number in 1...3 {
-            let (status, answer) = try await relay.admin(
-                "PUT", "/v1/devices/\(Name.token(number))",
-                #"{"user_reference":"user\#(number)","client_info":"test","tags":["news"]}"#, headers: Self.token)
-            #expect(status == 201, "\(answer)")
+extension EndToEnd {
+    @Suite("The provider API and its description")
+    struct FuzzTests {
+        @Test(
+            "A schema-driven fuzzer finds no server error, and no answer that the document does not describe")
+        func schemathesis() async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let relay = try await RelayProcess.start(
+                folder, configuration: try await sandbox.relayConfiguration(), port: 0, ["--set", "admin.token=fuzz"])
+            // Something to find: three devices with a user, tags and history, and a notification that waits.
+            for number in 1...3 {
+                let (status, answer) = try await relay.admin(
+                    "PUT", "/v1/devices/\(Name.token(number))",
+                    #"{"user_reference":"user\#(number)","client_info":"test","tags":["news"]}"#, headers: Self.token)
+                #expect(status == 201, "\(answer)")
+            }
+            for more in ["", #","not_before":"\#(Self.tomorrow)""#] {
+                let (status, answer) = try await relay.admin(
+                    "POST", "/v1/notifications", #"{"to":{"all":true},"alert":"Hello"\#(more)}"#, headers: Self.token)
+                #expect(status == 202, "\(answer)")
+            }
+            let run = try await ClientProgram.run(
+                [
+                    Python.program("schemathesis"), "run", "http://127.0.0.1:\(relay.port)/v1/openapi.json", "--header",
+                    "Authorization: Bearer fuzz", "--checks", "all",
+                    // A schema cannot say all: bytes of UTF-8, which apps there are, what goes with what.
+                    "--exclude-checks", "positive_data_acceptance", "--max-examples", "40", "--seed", "20261121",
+                    "--generation-database", "none", "--request-timeout", "20", "--no-color",
+                ], within: 240)
+            #expect(run.status == 0, "\(run.text.suffix(6000)) \(run.errors.suffix(1000))")
+            print("schemathesis: " + (run.text.split(separator: "\n").last.map(String.init) ?? ""))
+            #expect(relay.process.isRunning)
+            let (status, _) = try await relay.admin("GET", "/v1/stats", headers: Self.token)
+            #expect(status == 200)
         }
-        for more in ["", #","not_before":"\#(Self.tomorrow)""#] {
-            let (status, answer) = try await relay.admin(
-                "POST", "/v1/notifications", #"{"to":{"all":true},"alert":"Hello"\#(more)}"#, headers: Self.token)
-            #expect(status == 202, "\(answer)")
-        }
-        let python = try await PythonEnvironment("schemathesis==4.*", in: folder)
-        let fuzzer = URL(filePath: python.python).deletingLastPathComponent().appending(path: "schemathesis").path
-        let run = try await ClientProgram.run(
-            [
-                fuzzer, "run", "http://127.0.0.1:\(relay.port)/v1/openapi.json", "--header",
-                "Authorization: Bearer fuzz", "--checks", "all",
-                // A schema cannot say all: bytes of UTF-8, which apps there are, what goes with what.
-                "--exclude-checks", "positive_data_acceptance", "--max-examples", "40", "--seed", "20261121",
-                "--generation-database", "none", "--request-timeout", "20", "--no-color",
-            ], within: 240)
-        #expect(run.status == 0, "\(run.text.suffix(6000)) \(run.errors.suffix(1000))")
-        print("schemathesis: " + (run.text.split(separator: "\n").last.map(String.init) ?? ""))
-        #expect(relay.process.isRunning)
-        let (status, _) = try await relay.admin("GET", "/v1/stats", headers: Self.token)
-        #expect(status == 200)
-    }
 
-    private static let token = [("Authorization", "Bearer fuzz")]
-    private static var tomorrow: String {
-        ISO8601DateFormatter().string(from: Date(timeIntervalSinceNow: 86_400))
+        private static let token = [("Authorization", "Bearer fuzz")]
+        private static var tomorrow: String {
+            ISO8601DateFormatter().string(from: Date(timeIntervalSinceNow: 86_400))
+        }
     }
 }

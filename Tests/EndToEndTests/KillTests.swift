@@ -3,139 +3,143 @@ import GRDB
 import Synchronization
 import Testing
 
-@Suite("Killed in between", .serialized)
-struct KillTests {
-    private static let clients = 8
-    private static let kills = 10
+extension Stress {
+    @Suite("Killed in between")
+    struct KillTests {
+        private static let clients = 8
+        private static let kills = 10
 
-    @Test(
-        "Every message that was answered 200 reaches every recipient, though the relay is killed ten times",
-        .timeLimit(.minutes(3)), arguments: ["binary", "http2"])
-    func kill(gateway: String) async throws {
-        let folder = try Folder()
-        let sandbox = try await SandboxProcess.start(folder)
-        let configuration = try await sandbox.relayConfiguration(gateway: gateway)
-        let first = try await RelayProcess.start(folder, configuration: configuration)
-        var relay = first
-        let port = relay.port
-        // Four rooms: two who write, one who only listens.
-        for number in 0..<12 {
-            let (status, text) = try await relay.call([
-                "cmd": "join", "udid": Name.udid(number), "token": Name.token(number), "name": "n\(number)",
-                "code": "room\(number % 4)",
-            ])
-            #expect(status == 200, "\(text)")
-        }
+        @Test(
+            "Every message that was answered 200 reaches every recipient, though the relay is killed ten times",
+            arguments: ["binary", "http2"])
+        func kill(gateway: String) async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let configuration = try await sandbox.relayConfiguration(gateway: gateway)
+            // The clients call the same address again after each kill.
+            let port = try ReservedPort()
+            let first = try await RelayProcess.start(folder, configuration: configuration, port: port.number)
+            var relay = first
+            // Four rooms: two who write, one who only listens.
+            for number in 0..<12 {
+                let (status, text) = try await relay.call([
+                    "cmd": "join", "udid": Name.udid(number), "token": Name.token(number), "name": "n\(number)",
+                    "code": "room\(number % 4)",
+                ])
+                #expect(status == 200, "\(text)")
+            }
 
-        let accepted = Answers()
-        /// At how many kills each push was in flight.
-        var inFlight: [String: Int] = [:]
-        try await withThrowingTaskGroup(of: Void.self) { group in
-            for client in 0..<Self.clients {
-                group.addTask {
-                    var number = 0
-                    while !accepted.isOver {
-                        let text = "m\(client)-\(number)"
-                        // The same message again until it is answered, as a client does: the key makes that safe.
-                        let answer = try? await first.call(
-                            ["cmd": "message", "udid": Name.udid(client), "text": text],
-                            headers: [("Idempotency-Key", text)])
-                        if answer?.0 == 200 {
-                            accepted.add(text)
-                            number += 1
-                        } else {
-                            try await Task.sleep(for: .milliseconds(10))
+            let accepted = Answers()
+            /// At how many kills each push was in flight.
+            var inFlight: [String: Int] = [:]
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                for client in 0..<Self.clients {
+                    group.addTask {
+                        var number = 0
+                        while !accepted.isOver {
+                            let text = "m\(client)-\(number)"
+                            // The same message again until it is answered, as a client does: the key makes that safe.
+                            let answer = try? await first.call(
+                                ["cmd": "message", "udid": Name.udid(client), "text": text],
+                                headers: [("Idempotency-Key", text)])
+                            if answer?.0 == 200 {
+                                accepted.add(text)
+                                number += 1
+                            } else {
+                                try await Task.sleep(for: .milliseconds(10))
+                            }
                         }
                     }
                 }
+                for _ in 0..<Self.kills {
+                    let before = accepted.texts.count
+                    try await Task.sleep(for: .milliseconds(.random(in: 100...700)))
+                    // Also on a busy machine every life of the relay answers something.
+                    try await eventually("it answers") { accepted.texts.count >= before + 10 }
+                    relay.process.kill(SIGKILL)
+                    try await relay.process.ended()
+                    for push in try await relay.inFlight(at: sandbox) { inFlight[push, default: 0] += 1 }
+                    relay = try await RelayProcess.start(folder, configuration: configuration, port: port.number)
+                }
+                try await Task.sleep(for: .milliseconds(300))
+                accepted.end()
+                try await group.waitForAll()
             }
-            for _ in 0..<Self.kills {
-                let before = accepted.texts.count
-                try await Task.sleep(for: .milliseconds(.random(in: 100...700)))
-                // Also on a busy machine every life of the relay answers something.
-                try await eventually("it answers") { accepted.texts.count >= before + 10 }
-                relay.process.kill(SIGKILL)
-                try await relay.process.ended()
-                for push in try await relay.inFlight(at: sandbox) { inFlight[push, default: 0] += 1 }
-                relay = try await RelayProcess.start(folder, configuration: configuration, port: port)
-            }
-            try await Task.sleep(for: .milliseconds(300))
-            accepted.end()
-            try await group.waitForAll()
-        }
-        try await relay.drained()
+            try await relay.drained()
 
-        let texts = accepted.texts
-        let arrivals = try await sandbox.notifications().filter { $0.answer == "accepted" }
-        var counts: [String: Int] = [:]
-        var ids: [String: Set<String?>] = [:]
-        var copies: [String: Int] = [:]
-        for arrival in arrivals {
-            let key = "\(arrival.token) \(arrival.alert ?? "")"
-            counts[key, default: 0] += 1
-            ids[key, default: []].insert(arrival.apnsID)
-            copies[arrival.content, default: 0] += 1
-        }
-        var lost: [String] = []
-        for text in texts {
-            let writer = Int(text.dropFirst().prefix { $0 != "-" }) ?? 0
-            for recipient in stride(from: writer % 4, to: 12, by: 4) where recipient != writer {
-                let key = "\(Name.token(recipient)) n\(writer): \(text)"
-                if counts[key] == nil { lost.append(key) }
+            let texts = accepted.texts
+            let arrivals = try await sandbox.notifications().filter { $0.answer == "accepted" }
+            var counts: [String: Int] = [:]
+            var ids: [String: Set<String?>] = [:]
+            var copies: [String: Int] = [:]
+            for arrival in arrivals {
+                let key = "\(arrival.token) \(arrival.alert ?? "")"
+                counts[key, default: 0] += 1
+                ids[key, default: []].insert(arrival.apnsID)
+                copies[arrival.content, default: 0] += 1
             }
+            var lost: [String] = []
+            for text in texts {
+                let writer = Int(text.dropFirst().prefix { $0 != "-" }) ?? 0
+                for recipient in stride(from: writer % 4, to: 12, by: 4) where recipient != writer {
+                    let key = "\(Name.token(recipient)) n\(writer): \(text)"
+                    if counts[key] == nil { lost.append(key) }
+                }
+            }
+            let duplicates = counts.values.reduce(0) { $0 + $1 - 1 }
+            let unfounded = copies.filter { $0.value - 1 > inFlight[$0.key, default: 0] }
+            print(
+                "kill test, \(gateway): \(texts.count) messages answered 200, \(arrivals.count) arrivals, lost \(lost.count), "
+                    + "duplicates \(duplicates), in flight at the kills \(inFlight.values.reduce(0, +))")
+            #expect(lost.isEmpty)
+            #expect(texts.count > 50)
+            #expect(duplicates <= inFlight.values.reduce(0, +))
+            #expect(unfounded.isEmpty, "repeated though it was not in flight at a kill")
+            #expect(ids.values.allSatisfy { $0.count == 1 }, "a repeat had another apns-id")
+            #expect(
+                try relay.count("SELECT count(*) FROM messages") == Set(texts).count, "a repeat made a second message")
+            #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent'") == texts.count * 2)
         }
-        let duplicates = counts.values.reduce(0) { $0 + $1 - 1 }
-        let unfounded = copies.filter { $0.value - 1 > inFlight[$0.key, default: 0] }
-        print(
-            "kill test, \(gateway): \(texts.count) messages answered 200, \(arrivals.count) arrivals, lost \(lost.count), "
-                + "duplicates \(duplicates), in flight at the kills \(inFlight.values.reduce(0, +))")
-        #expect(lost.isEmpty)
-        #expect(texts.count > 50)
-        #expect(duplicates <= inFlight.values.reduce(0, +))
-        #expect(unfounded.isEmpty, "repeated though it was not in flight at a kill")
-        #expect(ids.values.allSatisfy { $0.count == 1 }, "a repeat had another apns-id")
-        #expect(try relay.count("SELECT count(*) FROM messages") == Set(texts).count, "a repeat made a second message")
-        #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent'") == texts.count * 2)
-    }
 
-    @Test(
-        "SIGTERM stops in order: what is written is asked about, nothing is sent twice", .timeLimit(.minutes(1)),
-        arguments: ["binary", "http2"])
-    func orderlyStop(gateway: String) async throws {
-        let folder = try Folder()
-        let sandbox = try await SandboxProcess.start(folder)
-        let configuration = try await sandbox.relayConfiguration(gateway: gateway, "    connections: 3\n")
-        var relay = try await RelayProcess.start(folder, configuration: configuration)
-        for number in 1...2 {
-            try await relay.call([
-                "cmd": "join", "udid": Name.udid(number), "token": Name.token(number), "name": "n\(number)",
-                "code": "c",
-            ])
-        }
-        for round in 0..<3 {
-            for number in 0..<20 {
-                let (status, _) = try await relay.call([
-                    "cmd": "message", "udid": Name.udid(1), "text": "\(round)-\(number)",
+        @Test(
+            "SIGTERM stops in order: what is written is asked about, nothing is sent twice",
+            arguments: ["binary", "http2"])
+        func orderlyStop(gateway: String) async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let configuration = try await sandbox.relayConfiguration(gateway: gateway, "    connections: 3\n")
+            var relay = try await RelayProcess.start(folder, configuration: configuration)
+            for number in 1...2 {
+                try await relay.call([
+                    "cmd": "join", "udid": Name.udid(number), "token": Name.token(number), "name": "n\(number)",
+                    "code": "c",
                 ])
-                #expect(status == 200)
             }
-            relay.process.kill(round == 0 ? SIGINT : SIGTERM)
-            #expect(try await relay.process.ended() == 0)
-            let inFlight = try await relay.inFlight(at: sandbox)
-            #expect(inFlight.isEmpty, "the gateway has what the queue does not show as sent")
-            relay = try await RelayProcess.start(folder, configuration: configuration)
+            for round in 0..<3 {
+                for number in 0..<20 {
+                    let (status, _) = try await relay.call([
+                        "cmd": "message", "udid": Name.udid(1), "text": "\(round)-\(number)",
+                    ])
+                    #expect(status == 200)
+                }
+                relay.process.kill(round == 0 ? SIGINT : SIGTERM)
+                #expect(try await relay.process.ended() == 0)
+                let inFlight = try await relay.inFlight(at: sandbox)
+                #expect(inFlight.isEmpty, "the gateway has what the queue does not show as sent")
+                relay = try await RelayProcess.start(folder, configuration: configuration)
+            }
+            try await relay.drained()
+            let arrivals = try await sandbox.notifications().filter { $0.answer == "accepted" }
+            #expect(arrivals.count == 60)
+            #expect(Set(arrivals.compactMap(\.payload)).count == 60)
         }
-        try await relay.drained()
-        let arrivals = try await sandbox.notifications().filter { $0.answer == "accepted" }
-        #expect(arrivals.count == 60)
-        #expect(Set(arrivals.compactMap(\.payload)).count == 60)
     }
 }
 
-extension KillTests {
+extension Stress.KillTests {
     @Test(
-        "A file of the version before, killed while it is brought up to date: what was not settled is sent, and nothing else",
-        .timeLimit(.minutes(2)))
+        "A file of the version before, killed while it is brought up to date: what was not settled is sent, and nothing else"
+    )
     func upgrade() async throws {
         let rows = 100_000
         let folder = try Folder()

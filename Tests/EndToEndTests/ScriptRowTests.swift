@@ -1,113 +1,130 @@
 import Foundation
 import Testing
 
-/// What scripts write into `push_queue`, with the `sqlite3` program, as they do.
-@Suite("Rows of scripts", .serialized)
-struct ScriptRowTests {
-    private static let gateway = ["http2", "binary"]
+extension EndToEnd {
+    /// What scripts write into `push_queue`, with the `sqlite3` program, as they do.
+    @Suite("Rows of scripts")
+    struct ScriptRowTests {
+        private static let gateway = ["http2", "binary"]
 
-    private static func run(_ sql: String, _ database: String) async throws {
-        try await tool("sqlite3", ["-bail", "-cmd", ".timeout 5000", database, sql])
-    }
-
-    private static func insert(_ number: Int64? = nil, token: Int) -> String {
-        """
-        INSERT INTO push_queue (message_id, device_token, payload)
-        VALUES (\(number.map(String.init) ?? "NULL"), '\(Name.token(token))', '{"aps":{"alert":"script"}}');
-        """
-    }
-
-    private static func join(_ relay: RelayProcess) async throws {
-        for number in 1...2 {
-            let (status, text) = try await relay.call([
-                "cmd": "join", "udid": Name.udid(number), "token": Name.token(number), "name": "n\(number)",
-                "code": "c",
-            ])
-            try #require(status == 200, "\(text)")
+        private static func run(_ sql: String, _ database: String) async throws {
+            try await tool("sqlite3", ["-bail", "-cmd", ".timeout 5000", database, sql])
         }
-    }
 
-    @Test(
-        "Rows with numbers of the script's own choice are delivered, and messages are accepted, also after a restart",
-        .timeLimit(.minutes(3)),
-        arguments: [[0, -5, .max, 1 << 62], [(1 << 62) - 1], [-(1 << 62), 1 << 40, .max]] as [[Int64]], gateway)
-    func numbers(_ numbers: [Int64], gateway: String) async throws {
-        let folder = try Folder()
-        let sandbox = try await SandboxProcess.start(folder)
-        let configuration = try await sandbox.relayConfiguration(gateway: gateway)
-        var relay = try await RelayProcess.start(folder, configuration: configuration)
-        try await Self.join(relay)
-        func post(_ text: String) async throws {
-            // Until the number is put right there is no other after the highest.
-            try await eventually("\(text) is accepted", within: .seconds(10)) {
-                let (status, answer) = try await relay.call(["cmd": "message", "udid": Name.udid(1), "text": text])
-                #expect(status == 200 || status == 503, "\(answer)")
-                return status == 200
+        private static func insert(_ number: Int64? = nil, token: Int) -> String {
+            """
+            INSERT INTO push_queue (message_id, device_token, payload)
+            VALUES (\(number.map(String.init) ?? "NULL"), '\(Name.token(token))', '{"aps":{"alert":"script"}}');
+            """
+        }
+
+        private static func join(_ relay: RelayProcess) async throws {
+            for number in 1...2 {
+                let (status, text) = try await relay.call([
+                    "cmd": "join", "udid": Name.udid(number), "token": Name.token(number), "name": "n\(number)",
+                    "code": "c",
+                ])
+                try #require(status == 200, "\(text)")
             }
         }
-        try await post("before")
-        for (index, number) in numbers.enumerated() {
-            try await Self.run(Self.insert(number, token: 100 + index), relay.database)
+
+        @Test("A row that another program inserts is sent without being asked for")
+        func foreignRow() async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
+            _ = try await relay.process.field("gateway", of: "connected")
+            // A shell that does not wait for the lock may meet the relay while it writes (docs/database.md).
+            try await tool(
+                "sqlite3",
+                [
+                    "-cmd", ".timeout 5000", relay.database,
+                    "INSERT INTO push_queue (device_token, payload) VALUES ('\(Name.token(1))', '{\"aps\":{\"alert\":\"by hand\"}}')",
+                ])
+            try await eventually("it is in the inbox") { try await !sandbox.notifications().isEmpty }
         }
-        // What lies below the others is found by the sweep through the whole queue.
-        try await relay.drained(within: .seconds(60))
-        try await post("after")
-        try await relay.drained(within: .seconds(20))
 
-        relay.process.kill(SIGTERM)
-        #expect(try await relay.process.ended() == 0)
-        relay = try await RelayProcess.start(folder, configuration: configuration)
-        try await post("again")
-        try await Self.run(Self.insert(token: 200), relay.database)
-        try await relay.drained(within: .seconds(20))
-        #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state <> 'sent'") == 0)
-        var expected = [Name.token(2): 3, Name.token(200): 1]
-        for index in numbers.indices { expected[Name.token(100 + index)] = 1 }
-        #expect(try await sandbox.accepted() == expected)
-    }
+        @Test(
+            "Rows with numbers of the script's own choice are delivered, and messages are accepted, also after a restart",
+            arguments: [[0, -5, .max, 1 << 62], [(1 << 62) - 1], [-(1 << 62), 1 << 40, .max]] as [[Int64]], gateway)
+        func numbers(_ numbers: [Int64], gateway: String) async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let configuration = try await sandbox.relayConfiguration(gateway: gateway)
+            var relay = try await RelayProcess.start(folder, configuration: configuration)
+            try await Self.join(relay)
+            func post(_ text: String) async throws {
+                // Until the number is put right there is no other after the highest.
+                try await eventually("\(text) is accepted", within: .seconds(10)) {
+                    let (status, answer) = try await relay.call(["cmd": "message", "udid": Name.udid(1), "text": text])
+                    #expect(status == 200 || status == 503, "\(answer)")
+                    return status == 200
+                }
+            }
+            try await post("before")
+            for (index, number) in numbers.enumerated() {
+                try await Self.run(Self.insert(number, token: 100 + index), relay.database)
+            }
+            // What lies below the others is found by the sweep through the whole queue.
+            try await relay.drained(within: .seconds(60))
+            try await post("after")
+            try await relay.drained(within: .seconds(20))
 
-    @Test(
-        "Rows with numbers that are too low fail alone", .timeLimit(.minutes(1)),
-        arguments: [-(1 << 62) - 1, .min] as [Int64])
-    func tooLow(number: Int64) async throws {
-        let folder = try Folder()
-        let sandbox = try await SandboxProcess.start(folder)
-        let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
-        try await Self.run(Self.insert(number, token: 1) + Self.insert(token: 2), relay.database)
-        try await relay.drained(within: .seconds(20))
-        let rows = try relay.query("SELECT state, reason FROM push_queue ORDER BY message_id")
-        #expect(rows.map { $0[0] as String } == ["failed", "sent"])
-        #expect(rows.map { $0[1] as String? } == ["InvalidMessageID", nil])
-        #expect(try await sandbox.accepted() == [Name.token(2): 1])
-    }
-
-    @Test(
-        "A settled row that a script makes pending again is sent again: with not_before at once, without it within a minute",
-        .timeLimit(.minutes(2)), arguments: gateway)
-    func pendingAgain(gateway: String) async throws {
-        let folder = try Folder()
-        let sandbox = try await SandboxProcess.start(folder)
-        let relay = try await RelayProcess.start(
-            folder, configuration: try await sandbox.relayConfiguration(gateway: gateway))
-        try relay.queue((1...10).map(Name.token))
-        try await relay.drained()
-        let again = "UPDATE push_queue SET state = 'pending', time_sent = NULL, time_settled = NULL"
-        // In one transaction: the one that is found at once has no part in finding the other.
-        try await Self.run(
-            """
-            BEGIN IMMEDIATE;
-            \(again), not_before = unixepoch() * 1000 WHERE message_id = 3;
-            \(again) WHERE message_id = 5;
-            COMMIT;
-            """, relay.database)
-        try await eventually("the one that has a time is sent", within: .seconds(10)) {
-            try relay.count("SELECT count(*) FROM push_queue WHERE message_id = 3 AND state = 'sent'") == 1
+            relay.process.kill(SIGTERM)
+            #expect(try await relay.process.ended() == 0)
+            relay = try await RelayProcess.start(folder, configuration: configuration)
+            try await post("again")
+            try await Self.run(Self.insert(token: 200), relay.database)
+            try await relay.drained(within: .seconds(20))
+            #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state <> 'sent'") == 0)
+            var expected = [Name.token(2): 3, Name.token(200): 1]
+            for index in numbers.indices { expected[Name.token(100 + index)] = 1 }
+            #expect(try await sandbox.accepted() == expected)
         }
-        try await relay.drained(within: .seconds(60))
-        var expected = Dictionary(uniqueKeysWithValues: (1...10).map { (Name.token($0), 1) })
-        expected[Name.token(3)] = 2
-        expected[Name.token(5)] = 2
-        #expect(try await sandbox.accepted() == expected)
-        #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent' AND attempts = 2") == 2)
+
+        @Test(
+            "Rows with numbers that are too low fail alone",
+            arguments: [-(1 << 62) - 1, .min] as [Int64])
+        func tooLow(number: Int64) async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
+            try await Self.run(Self.insert(number, token: 1) + Self.insert(token: 2), relay.database)
+            try await relay.drained(within: .seconds(20))
+            let rows = try relay.query("SELECT state, reason FROM push_queue ORDER BY message_id")
+            #expect(rows.map { $0[0] as String } == ["failed", "sent"])
+            #expect(rows.map { $0[1] as String? } == ["InvalidMessageID", nil])
+            #expect(try await sandbox.accepted() == [Name.token(2): 1])
+        }
+
+        @Test(
+            "A settled row that a script makes pending again is sent again: with not_before at once, without it within a minute",
+            arguments: gateway)
+        func pendingAgain(gateway: String) async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let relay = try await RelayProcess.start(
+                folder, configuration: try await sandbox.relayConfiguration(gateway: gateway))
+            try relay.queue((1...10).map(Name.token))
+            try await relay.drained()
+            let again = "UPDATE push_queue SET state = 'pending', time_sent = NULL, time_settled = NULL"
+            // In one transaction: the one that is found at once has no part in finding the other.
+            try await Self.run(
+                """
+                BEGIN IMMEDIATE;
+                \(again), not_before = unixepoch() * 1000 WHERE message_id = 3;
+                \(again) WHERE message_id = 5;
+                COMMIT;
+                """, relay.database)
+            try await eventually("the one that has a time is sent", within: .seconds(10)) {
+                try relay.count("SELECT count(*) FROM push_queue WHERE message_id = 3 AND state = 'sent'") == 1
+            }
+            try await relay.drained(within: .seconds(60))
+            var expected = Dictionary(uniqueKeysWithValues: (1...10).map { (Name.token($0), 1) })
+            expected[Name.token(3)] = 2
+            expected[Name.token(5)] = 2
+            #expect(try await sandbox.accepted() == expected)
+            #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent' AND attempts = 2") == 2)
+        }
     }
 }

@@ -118,7 +118,7 @@ struct SandboxProcess: Sendable {
         request.method = .DELETE
         let response = try await HTTP.client.execute(request, timeout: .seconds(10))
         _ = try await response.body.collect(upTo: 1 << 20)
-        guard response.status == .ok else { throw Running.Ended(description: "DELETE /devices: \(response.status)") }
+        guard response.status == .ok else { throw Child.Failure(description: "DELETE /devices: \(response.status)") }
     }
 
     /// Asks for a fault, and expects that it is taken.
@@ -129,7 +129,7 @@ struct SandboxProcess: Sendable {
         let (status, answer) = try await HTTP.post(
             "\(base)/faults", body: body, headers: [("Content-Type", "application/json")])
         guard (200..<300).contains(status) else {
-            throw Running.Ended(description: "fault \(fields) refused: \(status) \(answer)")
+            throw Child.Failure(description: "fault \(fields) refused: \(status) \(answer)")
         }
     }
 
@@ -139,7 +139,7 @@ struct SandboxProcess: Sendable {
         request.method = .DELETE
         let response = try await HTTP.client.execute(request, timeout: .seconds(10))
         guard (200..<300).contains(response.status.code) else {
-            throw Running.Ended(description: "DELETE /faults: \(response.status)")
+            throw Child.Failure(description: "DELETE /faults: \(response.status)")
         }
     }
 
