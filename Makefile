@@ -1,6 +1,6 @@
 # PushChat Relay. A fresh Debian machine with Swift needs two commands: make run, make test.
 .DEFAULT_GOAL := build
-.PHONY: run test test-quick build release check fmt bench install build-tests packages test-packages clean
+.PHONY: run test test-quick stress build release check fmt bench install build-tests packages test-packages clean
 
 PREFIX ?= /usr/local
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -20,8 +20,11 @@ run: packages build ## install what is missing, build, start relay and sandbox
 test: packages test-packages build-tests ## all tests
 	Tests/run
 
-test-quick: packages test-packages build-tests ## without what loads the machine, and without a browser
-	Tests/run unit end-to-end
+test-quick: packages build-tests ## the tests of the parts: no process, no browser, no load
+	Tests/run unit
+
+stress: packages test-packages build-tests ## what loads the machine, at full size
+	STRESS=full Tests/run stress
 
 build: ## debug build
 	swift build --product pushchat

@@ -1,13 +1,23 @@
+import Foundation
 import Testing
 
-/// The families of these tests. Within one, tests run one after another: each has the machine to itself, and its limits of time
-/// mean the same everywhere. `Tests/run` runs the families one after another, too. The time limit is each test's.
+/// The families of these tests. Within one, tests run one after another, so that limits of time mean the same everywhere. Each
+/// test has ten minutes.
 
 /// What users do, through the built executable and real sockets.
 @Suite("End to end", .serialized, .timeLimit(.minutes(10))) enum EndToEnd {}
 
-/// The pages in a browser that nobody here wrote.
+/// What takes its time without using the machine: they run beside the family `EndToEnd`.
+@Suite("Waiting", .serialized, .timeLimit(.minutes(10))) enum Waiting {}
+
+/// The pages in a browser that nobody here wrote. Beside the family `EndToEnd`, too.
 @Suite("In a browser", .serialized, .timeLimit(.minutes(10))) enum Browser {}
 
-/// What loads the machine: many pushes, kills, faults, full disks.
-@Suite("Stress", .serialized, .timeLimit(.minutes(10))) enum Stress {}
+/// What loads the machine: many pushes, kills, faults, full disks. These run alone (`Tests/run`).
+@Suite("Stress", .serialized, .timeLimit(.minutes(10)))
+enum Stress {
+    /// A fifth of a count, or with `make stress` all of it: a debug build sends a thousand pushes a second over HTTP/2.
+    static func scaled(_ count: Int) -> Int {
+        ProcessInfo.processInfo.environment["STRESS"] == "full" ? count : count / 5
+    }
+}

@@ -4,10 +4,11 @@ import Testing
 extension Stress {
     @Suite("Faults of the gateway")
     struct FaultTests {
-        private static let good = 20_000
+        private static let good = Stress.scaled(50_000)
 
         @Test(
-            "20,000 notifications through a gateway with every fault: none lost, each bad one named, repeats explained")
+            "Thousands of notifications through a gateway with every fault: none lost, each bad one named, repeats explained"
+        )
         func faults() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
@@ -101,7 +102,7 @@ extension Stress {
             }
             let before = try relay.process.residentMegabytes()
             // The debug build's HTTP/2 is slow: a thousand a second.
-            let count = gateway == "binary" ? 200_000 : 20_000
+            let count = Stress.scaled(gateway == "binary" ? 200_000 : 20_000)
             _ = try relay.query(
                 """
                 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)

@@ -85,7 +85,7 @@ extension EndToEnd {
         // MARK: h2load
 
         @Test(
-            "h2load: 10,000 pushes over one connection, 100 at once",
+            "h2load: thousands of pushes over one connection, 100 at once",
             .enabled("h2load (Debian: nghttp2-client) is missing") {
                 try await ClientProgram.run(["h2load", "--version"]).status == 0
             })
@@ -96,14 +96,14 @@ extension EndToEnd {
             let token = try await sandbox.providerToken()
             let client = try await ClientProgram.run(
                 [
-                    "h2load", "-n10000", "-c1", "-m100", "-d", payload.path, "-H", ":method: POST", "-H",
+                    "h2load", "-n2000", "-c1", "-m100", "-d", payload.path, "-H", ":method: POST", "-H",
                     "authorization: bearer \(token)", "-H", "apns-topic: com.example.PushChat",
                     "https://127.0.0.1:\(sandbox.http2)/3/device/\(Name.token(1))",
                 ], within: 270)
             #expect(client.status == 0, "\(client.errors)")
-            #expect(client.text.contains("10000 succeeded"), "\(client.text)")
-            #expect(client.text.contains("10000 2xx"), "\(client.text)")
-            #expect(try await sandbox.notifications().filter { $0.answer == "accepted" }.count == 10_000)
+            #expect(client.text.contains("2000 succeeded"), "\(client.text)")
+            #expect(client.text.contains("2000 2xx"), "\(client.text)")
+            #expect(try await sandbox.notifications().filter { $0.answer == "accepted" }.count == 2000)
         }
 
         // MARK: Python libraries

@@ -158,12 +158,12 @@ extension Stress.KillTests {
         let relay = try await RelayProcess.start(folder, configuration: configuration)
         try await relay.drained(within: .seconds(90))
         let counts = try await sandbox.accepted()
-        // Of ten rows five were sent and one failed; the others were pending, or with the gateway.
-        let wanted = (1...rows).filter { $0 % 10 > 5 }.map(Name.token)
+        // Of fifty rows 45 were sent and one failed; the others were pending, or with the gateway.
+        let wanted = (1...rows).filter { $0 % 50 > 45 }.map(Name.token)
         #expect(wanted.allSatisfy { counts[$0] != nil })
         #expect(counts.count == wanted.count)
-        #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent'") == rows * 9 / 10)
-        #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'failed'") == rows / 10)
+        #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent'") == rows * 49 / 50)
+        #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'failed'") == rows / 50)
         #expect(try relay.query("PRAGMA integrity_check").map { $0[0] as String } == ["ok"])
     }
 
@@ -180,10 +180,10 @@ extension Stress.KillTests {
                     INSERT INTO push_queue (message_id, device_token, payload, state, time_sent, time_settled, time_written,
                         connection_epoch, identifier, attempts)
                     SELECT i, substr(:fill, 1, 64 - length(i)) || i, '{"aps":{"alert":"hi"}}',
-                        CASE WHEN i % 10 < 5 THEN 'sent' WHEN i % 10 = 5 THEN 'failed' WHEN i % 10 < 8 THEN 'written'
+                        CASE WHEN i % 50 < 45 THEN 'sent' WHEN i % 50 = 45 THEN 'failed' WHEN i % 50 < 48 THEN 'written'
                             ELSE 'pending' END,
-                        iif(i % 10 < 5, :time, NULL), iif(i % 10 < 6, :time, NULL), iif(i % 10 < 8, :time, NULL),
-                        iif(i % 10 IN (6, 7), 1000000001, NULL), iif(i % 10 IN (6, 7), i, NULL), i % 10 < 8
+                        iif(i % 50 < 45, :time, NULL), iif(i % 50 < 46, :time, NULL), iif(i % 50 < 48, :time, NULL),
+                        iif(i % 50 IN (46, 47), 1000000001, NULL), iif(i % 50 IN (46, 47), i, NULL), i % 50 < 48
                     FROM n
                     """,
                 arguments: ["rows": rows, "fill": String(repeating: "a", count: 64), "time": "2026-11-21 12:00:00.000"])

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-extension EndToEnd {
+extension Waiting {
     /// What scripts write into `push_queue`, with the `sqlite3` program, as they do.
     @Suite("Rows of scripts")
     struct ScriptRowTests {

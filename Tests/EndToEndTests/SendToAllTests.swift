@@ -5,10 +5,11 @@ import Testing
 extension Stress {
     @Suite("A notification to everyone")
     struct SendToAllTests {
-        private static let devices = 100_000
+        private static let devices = Stress.scaled(100_000)
 
         @Test(
-            "100,000 devices, killed twice on the way: each has it, repeats only of what was in flight at a kill")
+            "Tens of thousands of devices, killed twice on the way: each has it, repeats only of what was in flight at a kill"
+        )
         func killed() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
@@ -17,15 +18,11 @@ extension Stress {
             var relay = try await RelayProcess.start(folder, configuration: configuration)
             try relay.register(Self.devices)
 
-            let started = ContinuousClock.now
             let (status, answer) = try await relay.admin(
                 "POST", "/v1/notifications", #"{"to":{"all":true},"alert":"to everyone"}"#)
-            let answered = ContinuousClock.now - started
             #expect(status == 202, "\(answer)")
             let receipt = try JSONDecoder().decode(Receipt.self, from: Data(answer.utf8))
             #expect(receipt.devices == Self.devices)
-            // A step's work and a count, not a hundred thousand rows'. Generous, for a busy machine.
-            #expect(answered < .seconds(5))
 
             // Once while the pushes are still being queued, and once while they go out.
             /// At how many kills each push was in flight.
@@ -52,7 +49,7 @@ extension Stress {
             for arrival in arrivals { counts[arrival.content, default: 0] += 1 }
             let repeated = counts.filter { $0.value > 1 }.keys
             print(
-                "send to all: answered in \(answered), queued at the kills \(queuedAtKills), \(arrivals.count) arrivals at "
+                "send to all: queued at the kills \(queuedAtKills), \(arrivals.count) arrivals at "
                     + "\(counts.count) devices, repeated \(repeated.count) of \(inFlight.count) in flight at the kills"
             )
             #expect(counts.count == Self.devices)
@@ -63,7 +60,7 @@ extension Stress {
             }
 
             let page = try await relay.admin("GET", "/v1/notifications/\(receipt.id)?limit=1")
-            #expect(page.1.contains(#""state":"done""#) && page.1.contains(#""sent":100000"#), "\(page.1)")
+            #expect(page.1.contains(#""state":"done""#) && page.1.contains("\"sent\":\(Self.devices)"), "\(page.1)")
         }
 
         private struct Receipt: Decodable {
