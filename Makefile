@@ -1,6 +1,6 @@
 # PushChat Relay. A fresh Debian machine with Swift needs two commands: make run, make test.
 .DEFAULT_GOAL := build
-.PHONY: run test test-quick stress build release check fmt bench install build-tests packages test-packages clean
+.PHONY: run test test-quick stress sanitize fuzz build release check fmt bench install build-tests packages test-packages clean
 
 PREFIX ?= /usr/local
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -25,6 +25,16 @@ test-quick: packages build-tests ## the tests of the parts: no process, no brows
 
 stress: packages test-packages build-tests ## what loads the machine, at full size
 	STRESS=full Tests/run stress
+
+sanitize: packages ## the tests of the parts, with the thread sanitizer
+	TSAN_OPTIONS="halt_on_error=0 exitcode=66" swift test --sanitize=thread --scratch-path .build-thread --skip EndToEndTests
+
+# SECONDS for each parser. PARSERS="form json": these only.
+SECONDS ?= 60
+fuzz: packages ## what reads strangers' bytes, with inputs that libFuzzer makes
+	FUZZ_RUNTIME=$$(ls $$(dirname $$(readlink -f $$(command -v swift)))/../lib/clang/*/lib/*/libclang_rt.fuzzer_no_main-$$(uname -m).a) \
+		swift build -c release --build-tests -Xswiftc -enable-testing --scratch-path .build-fuzz
+	Tests/FuzzTests/run $(SECONDS) $(PARSERS)
 
 build: ## debug build
 	swift build --product pushchat
@@ -64,4 +74,4 @@ test-packages: packages
 			&& cp Tests/Clients/requirements.txt $(TEST_CLIENTS)/; }
 
 clean:
-	rm -rf .build .build-release
+	rm -rf .build .build-release .build-thread .build-fuzz

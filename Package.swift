@@ -245,3 +245,19 @@ let package = Package(
             swiftSettings: strict),
     ]
 )
+
+// `make fuzz` builds this of the tests only. The parsers' targets tell libFuzzer which code an input reaches.
+if let fuzzer = Context.environment["FUZZ_RUNTIME"] {
+    let parsers: Set = ["APNSGateway", "APNSWire", "ChatDomain", "ChatHTTP", "ChatSession", "pushchat"]
+    package.targets.removeAll { $0.isTest }
+    for target in package.targets where parsers.contains(target.name) {
+        target.swiftSettings = strict + [.unsafeFlags(["-sanitize=fuzzer"])]
+    }
+    package.targets.append(
+        .testTarget(
+            name: "FuzzTests",
+            dependencies: parsers.sorted().map { .byName(name: $0) } + [
+                .product(name: "Crypto", package: "swift-crypto"), .product(name: "NIOCore", package: "swift-nio"),
+            ],
+            exclude: ["run"], swiftSettings: strict, linkerSettings: [.unsafeFlags([fuzzer, "-lstdc++"])]))
+}
