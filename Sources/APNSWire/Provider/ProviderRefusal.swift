@@ -32,9 +32,11 @@ package struct ProviderRefusal: Error, Sendable, Hashable {
     }
 
     /// The body as Apple sends it.
-    package var body: String {
-        let text = timestamp.map { #","timestamp":\#($0)"# } ?? ""
-        return #"{"reason":"\#(reason)"\#(text)}"#
+    package var body: String { Self.body(reason: reason, timestamp: timestamp) }
+
+    /// The same JSON, which also stands in a GOAWAY. The reason must need no escapes.
+    package static func body(reason: String, timestamp: Int64? = nil) -> String {
+        #"{"reason":"\#(reason)"\#(timestamp.map { #","timestamp":\#($0)"# } ?? "")}"#
     }
 
     package var known: ProviderReason? { ProviderReason(rawValue: reason) }
