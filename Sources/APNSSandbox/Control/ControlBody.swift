@@ -28,7 +28,7 @@ struct ControlBody<Field: RawRepresentable<String> & CaseIterable> {
 
     private let values: [String: Value]
 
-    /// Reads the whole body; nothing at all counts as an empty object. An unknown field is refused: it would be misspelled.
+    /// Reads the whole body; an empty one counts as an empty object. An unknown field is refused: it may be misspelled.
     init(of request: Request) async throws {
         let bytes = try await request.body.collect(upTo: ControlAPI.bodyLimit)
         guard bytes.readableBytes > 0 else {

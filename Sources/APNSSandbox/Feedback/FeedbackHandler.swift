@@ -74,7 +74,7 @@ final class FeedbackHandler: ChannelInboundHandler {
         context.fireChannelInactive()
     }
 
-    /// Writes the next piece and, when the socket has taken it, the one after.
+    /// Writes the next piece and, when the socket has accepted it, the next.
     private func writePiece(context: ChannelHandlerContext) {
         timer?.cancel()
         timer = context.eventLoop.assumeIsolated().scheduleTask(in: Self.timeout) {

@@ -7,7 +7,7 @@ struct SandboxRequest: Sendable {
     /// Bytes of a body that are kept: one more than any payload may have.
     private static let bodyLimit = PushType.voip.payloadLimit + 1
     /// Bytes of a body after which the request is refused without waiting for its end. Less than a stream's window, which
-    /// nobody opens further.
+    /// is never opened further.
     static let discardLimit = 32 << 10
     /// What every header of the API begins with.
     private static let prefix = "apns-"

@@ -40,7 +40,7 @@ struct SandboxRules {
         request.id.flatMap { isUUID($0) ? $0 : nil }
     }
 
-    /// 8-4-4-4-12 hexadecimal digits. Apple asks for lower case, and takes both.
+    /// 8-4-4-4-12 hexadecimal digits. Apple asks for lower case, and accepts both.
     private static func isUUID(_ text: String) -> Bool {
         let bytes = text.utf8
         guard bytes.count == 36 else { return false }
@@ -91,7 +91,7 @@ struct SandboxRules {
         PushType.allCases.first { !$0.topicSuffix.isEmpty && topic.hasSuffix($0.topicSuffix) } ?? .alert
     }
 
-    /// Apple's page prints one suffix in a form that no client sends (apns-http2.md §2); both are taken.
+    /// Apple's page prints one suffix in a form that no client sends (apns-http2.md §2); both are accepted.
     private static let otherComplicationSuffix = ".h.complication"
 
     private static func fits(_ topic: String, _ type: PushType) -> Bool {

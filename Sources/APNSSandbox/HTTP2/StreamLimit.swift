@@ -51,7 +51,7 @@ struct StreamLimit: Sendable, Hashable {
         return change()
     }
 
-    /// A fault sets the limit, or (nil) takes its own back.
+    /// A fault sets the limit, or (nil) removes its own.
     /// - Returns: a limit to announce.
     mutating func set(byFault limit: Int?) -> Int? {
         fault = limit

@@ -299,7 +299,7 @@ extension Fault: Encodable {
 
 /// The faults that wait for their notifications, and those that have had them.
 struct FaultTable: Sendable {
-    /// Faults that wait at the same time: each is looked at for every notification.
+    /// Faults that wait at the same time: each is compared with every notification.
     static let limit = 100
     /// Spent faults that are kept for `GET /faults`, the newest.
     static let spentLimit = 100

@@ -2,7 +2,7 @@ import Foundation
 
 /// A refusal as the HTTP/2 provider API answers it: status, and a JSON body `{"reason":"…","timestamp":…}`.
 package struct ProviderRefusal: Error, Sendable, Hashable {
-    /// Bytes of a body that are looked at; Apple's have under a hundred.
+    /// Bytes of a body that are read; Apple's have under a hundred.
     package static let bodyLimit = 4096
     /// Bytes of an unknown reason that are carried on.
     private static let longestReason = 100

@@ -120,12 +120,12 @@ struct HTTP2Client: Sendable {
     /// - Parameter ends: false leaves it without its end.
     /// - Returns: the stream's number.
     func send(_ headers: [(String, String)], body: String, ends: Bool = true) async throws -> Int {
-        try await onLoop { try $0.send(headers, body: body, ends: ends) }
+        try await onLoop { try $0.send(1, headers, body: body, ends: ends)[0] }
     }
 
     /// The same for several at once, which leave in one write.
     func send(_ count: Int, _ headers: [(String, String)], body: String = HTTP2Client.payload) async throws -> [Int] {
-        try await onLoop { frames in try (0..<count).map { _ in try frames.send(headers, body: body, ends: true) } }
+        try await onLoop { try $0.send(count, headers, body: body, ends: true) }
     }
 
     /// Sends the rest of a request.

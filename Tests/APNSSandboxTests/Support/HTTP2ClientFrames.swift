@@ -32,6 +32,7 @@ final class HTTP2ClientFrames: ChannelInboundHandler {
     private var promises: [Int: EventLoopPromise<HTTP2Client.Response>] = [:]
     private var pings: [EventLoopPromise<Bool>] = []
     private var isUp = false
+    private var isEnded = false
     private var isClean = true
     /// What may be sent on all streams together.
     private var window = 65_535
@@ -77,9 +78,18 @@ final class HTTP2ClientFrames: ChannelInboundHandler {
         outgoing = ByteBuffer()
     }
 
-    func send(_ headers: [(String, String)], body: String, ends: Bool) throws -> Int {
+    /// Sends requests, all in one write.
+    func send(_ count: Int, _ headers: [(String, String)], body: String, ends: Bool) throws -> [Int] {
+        let streams = try (0..<count).map { _ in try send(headers, body: body, ends: ends) }
+        flush()
+        return streams
+    }
+
+    private func send(_ headers: [(String, String)], body: String, ends: Bool) throws -> Int {
         let stream = try begin(HPACKHeaders(headers), hasBody: !body.isEmpty || !ends)
-        promises[stream] = channel.eventLoop.makePromise()
+        let promise = channel.eventLoop.makePromise(of: HTTP2Client.Response.self)
+        promises[stream] = promise
+        if isEnded { promise.fail(HTTP2Client.ConnectionEnded()) }
         var rest = ByteBuffer(string: body)
         while rest.readableBytes > 0 {
             let piece = rest.readSlice(length: min(rest.readableBytes, Self.frameSize)) ?? ByteBuffer()
@@ -87,7 +97,6 @@ final class HTTP2ClientFrames: ChannelInboundHandler {
             let isLast = rest.readableBytes == 0 && ends
             frame(FrameType.data, flags: isLast ? Self.endStream : 0, on: stream, piece)
         }
-        flush()
         return stream
     }
 
@@ -237,6 +246,7 @@ final class HTTP2ClientFrames: ChannelInboundHandler {
     }
 
     func channelInactive(context: ChannelHandlerContext) {
+        isEnded = true
         ended.succeed(.init(goAways: goAways, isClean: isClean))
         for promise in promises.values { promise.fail(HTTP2Client.ConnectionEnded()) }
         for promise in pings { promise.succeed(false) }
