@@ -13,7 +13,7 @@ import ServiceLifecycle
 package actor Sandbox: Service {
     private let configuration: SandboxConfiguration
     private let logger: Logger
-    let world: SandboxWorld
+    let state: SharedState
     private var listeners: [TLSListener] = []
     private var control: ControlServer?
     private var hasStarted = false
@@ -21,13 +21,8 @@ package actor Sandbox: Service {
     package init(configuration: SandboxConfiguration, logger: Logger) {
         self.configuration = configuration
         self.logger = logger
-        let inbox = Inbox(limit: configuration.inboxLimit, byteLimit: configuration.inboxByteLimit)
-        world = SandboxWorld(
-            SandboxState(policy: configuration.policy, inbox: inbox), now: configuration.now)
+        state = SharedState(configuration)
     }
-
-    /// How long TLS may take to say farewell when the sandbox stops or closes a connection.
-    private static let farewell = Duration.seconds(1)
 
     /// Makes the credentials if need be and listens on all ports.
     /// - Throws: ``SandboxError``, which says what to do; nothing listens then.
@@ -42,7 +37,7 @@ package actor Sandbox: Service {
         }
     }
 
-    /// Serves until a graceful shutdown or cancellation, then closes everything. Starts first if nobody has.
+    /// Serves until a graceful shutdown or cancellation, then closes everything. Starts first if nothing has.
     package func run() async throws {
         if !hasStarted { _ = try await start() }
         guard let control else { return }
@@ -54,7 +49,7 @@ package actor Sandbox: Service {
             let first = await group.nextResult()
             await stop()
             group.cancelAll()
-            // What ends after the order to stop is no failure any more.
+            // After the order to stop an end is no failure.
             while await group.nextResult() != nil {}
             try first?.get()
         }
@@ -75,49 +70,43 @@ package actor Sandbox: Service {
 
     private func listen() async throws -> SandboxAddresses {
         let credentials = try await configuration.credentials(logger: logger)
-        let tls = try credentials.serverTLS(for: .binary, shutdownTimeout: Self.farewell)
+        let keys = try credentials.keyring()
         let group = MultiThreadedEventLoopGroup.singleton
-        let world = self.world
-        let limits = configuration.parserLimits
-        let linger = TimeAmount(configuration.linger)
-        let binary = try await TLSListener.bind(
-            .binary, host: configuration.host, port: configuration.binaryPort, flag: "--binary-port", tls: tls,
-            configuration: configuration, world: world, group: group, logger: logger
-        ) { number, logger in
-            BinaryGatewayHandler(connection: number, limits: limits, linger: linger, world: world, logger: logger)
+        let (configuration, state) = (configuration, state)
+        func bind(_ kind: ListenerKind, port: Int) async throws -> SandboxAddress {
+            let listener = try await TLSListener.bind(
+                kind, port: port, tls: credentials.serverTLS(for: kind), configuration: configuration, state: state,
+                group: group, logger: logger
+            ) { number, logger in
+                switch kind {
+                case .binary:
+                    BinaryGatewayHandler(
+                        connection: number, configuration: configuration, state: state, logger: logger)
+                case .feedback:
+                    FeedbackHandler(state: state, logger: logger)
+                case .http2:
+                    SandboxHTTP2Handshake(
+                        connection: number, keys: keys, configuration: configuration, state: state, logger: logger)
+                }
+            }
+            listeners.append(listener)
+            return listener.address
         }
-        listeners.append(binary)
-        let feedback = try await TLSListener.bind(
-            .feedback, host: configuration.host, port: configuration.feedbackPort, flag: "--feedback-port", tls: tls,
-            configuration: configuration, world: world, group: group, logger: logger
-        ) { _, logger in
-            FeedbackHandler(world: world, logger: logger)
-        }
-        listeners.append(feedback)
-        let policy = try configuration.providerPolicy(credentials)
-        let http2 = try await TLSListener.bind(
-            .http2, host: configuration.host, port: configuration.http2Port, flag: "--http2-port",
-            tls: try credentials.serverTLS(for: .http2, shutdownTimeout: Self.farewell),
-            configuration: configuration, world: world, group: group, logger: logger
-        ) { number, logger in
-            ProviderHandshake(connection: number, policy: policy, world: world, logger: logger)
-        }
-        listeners.append(http2)
-        let api = ControlAPI(world: world, configuration: configuration) { count in
-            SymmetricKey(size: SymmetricKeySize(bitCount: count * 8)).withUnsafeBytes { Array($0) }
-        }
+        let binary = try await bind(.binary, port: configuration.binaryPort)
+        let feedback = try await bind(.feedback, port: configuration.feedbackPort)
+        let http2 = try await bind(.http2, port: configuration.http2Port)
+        let api = ControlAPI(state: state, configuration: configuration, randomBytes: SymmetricKey.randomBytes)
         let control = try await ControlServer.start(
             api, host: configuration.host, port: configuration.controlPort, group: group, logger: logger)
         self.control = control
         logger.info(
             "Sandbox started",
             metadata: [
-                "binary": "\(binary.address)", "feedback": "\(feedback.address)", "http2": "\(http2.address)",
+                "binary": "\(binary)", "feedback": "\(feedback)", "http2": "\(http2)",
                 "control": "\(control.address)", "topic": "\(credentials.topic)",
                 "directory": "\(credentials.directory)",
             ])
-        return SandboxAddresses(
-            binary: binary.address, feedback: feedback.address, http2: http2.address, control: control.address)
+        return SandboxAddresses(binary: binary, feedback: feedback, http2: http2, control: control.address)
     }
 }
 
@@ -125,5 +114,40 @@ extension SandboxConfiguration {
     /// Makes sure that the credentials exist, and says where they are.
     package func credentials(logger: Logger) async throws -> SandboxCredentials {
         try await SandboxCredentials.prepare(directory: directory, topic: topic, host: host, logger: logger, now: now())
+    }
+}
+
+extension SymmetricKey {
+    /// So many random bytes of the system.
+    static func randomBytes(_ count: Int) -> [UInt8] {
+        SymmetricKey(size: SymmetricKeySize(bitCount: count * 8)).withUnsafeBytes { Array($0) }
+    }
+}
+
+/// Why the sandbox does not start; the text says what to do about it.
+package enum SandboxError: Error, Sendable, CustomStringConvertible {
+    /// Somebody else listens on the port; `flag` chooses another.
+    case portTaken(host: String, port: Int, flag: String)
+    /// The port or the address is not to be had; `reason` is the system's.
+    case cannotListen(host: String, port: Int, flag: String, reason: String)
+    /// A file or folder of the credentials cannot be read or written.
+    case directory(path: String, reason: String)
+    /// Another process has been making the credentials for too long.
+    case directoryBusy(path: String)
+    case alreadyStarted
+
+    package var description: String {
+        switch self {
+        case .portTaken(let host, let port, let flag):
+            "port \(port) on \(host) is taken by another process; choose another with \(flag) (0 takes any free one)"
+        case .cannotListen(let host, let port, let flag, let reason):
+            "cannot listen on \(host) port \(port): \(reason); the port is chosen with \(flag), the address with --host"
+        case .directory(let path, let reason):
+            "the sandbox's directory cannot be used: \(path): \(reason); choose another with --directory"
+        case .directoryBusy(let path):
+            "another process holds the lock on the sandbox's directory \(path); end it, or choose another with --directory"
+        case .alreadyStarted:
+            "the sandbox has been started before; make a new one"
+        }
     }
 }

@@ -27,7 +27,7 @@ package struct SandboxConfiguration: Sendable {
     package var controlPort = 2198
     /// The app: what the client certificate names, and what a device gets that is made without a topic.
     package var topic = SandboxConfiguration.defaultTopic
-    /// Refuses tokens of which the sandbox was not told (status 8), tokens that are not 32 bytes long (5),
+    /// Refuses tokens that the sandbox does not know (status 8), tokens that are not 32 bytes long (5),
     /// and payloads that are no JSON object (1).
     ///
     /// Over HTTP/2: unknown tokens and other lengths (BadDeviceToken), provider tokens that leave the standard's form
@@ -39,10 +39,10 @@ package struct SandboxConfiguration: Sendable {
     package var tokenSizes: ClosedRange<Int>?
     /// Streams that an HTTP/2 connection may have open at the same time, once it is authenticated.
     package var http2StreamLimit = 1000
-    /// Take the limit back to 1 after a refused notification, until one is accepted, as Apple was seen to do; nil: when
+    /// Take the limit back to 1 after a refused notification, until one is accepted, as has been observed of Apple; nil: when
     /// strict.
     package var lowersStreamLimit: Bool?
-    /// How long an HTTP/2 connection may be silent before it is closed with IdleTimeout; nil: for ever.
+    /// How long an HTTP/2 connection may send nothing before it is closed with IdleTimeout; nil: for ever.
     package var http2IdleTimeout: Duration?
     /// Notifications to one device in a second over HTTP/2, above which it is TooManyRequests; nil: any number.
     package var deviceRate: Int?
@@ -73,23 +73,10 @@ package struct SandboxConfiguration: Sendable {
         .init(payload: payloadLimit, token: acceptedTokenSizes)
     }
 
-    /// What the HTTP/2 listener's connections have to know.
-    func providerPolicy(_ credentials: SandboxCredentials) throws -> ProviderPolicy {
-        ProviderPolicy(
-            app: topic, keys: try credentials.providerKeyring(), tokenSizes: acceptedTokenSizes, isStrict: strict,
-            streamLimit: http2StreamLimit, lowersStreamLimit: lowersStreamLimit ?? strict,
-            idleTimeout: http2IdleTimeout, linger: linger)
-    }
-
-    private var acceptedTokenSizes: ClosedRange<Int> {
+    /// Bytes of a token that is not refused by its size.
+    var acceptedTokenSizes: ClosedRange<Int> {
         let size = DeviceRegistry.tokenSize
         return tokenSizes ?? (strict ? size...size : 1...BinaryNotification.longestToken)
-    }
-
-    var policy: SandboxState.Policy {
-        .init(
-            strict: strict, malformed: malformedAnswer, deviceRate: deviceRate,
-            clearFeedbackOnHandshake: clearFeedbackOnHandshake)
     }
 }
 

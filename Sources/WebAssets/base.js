@@ -16,7 +16,7 @@ function facts(rows) {
     .flatMap(([name, value, className]) => [element("dt", "", name), element("dd", className, String(value))]);
 }
 
-// The server understood, and says no.
+// The server refused the call.
 class Refused extends Error {
   constructor(status, message, code) {
     super(message);
@@ -25,19 +25,19 @@ class Refused extends Error {
   }
 }
 
-// What a call answers, which is JSON or nothing. `patience` is in milliseconds.
-async function fetchJSON(path, options, patience = 10000) {
-  const response = await fetch(path, { ...options, signal: AbortSignal.timeout(patience) });
+// What a call answers, which is JSON or nothing. `timeout` is in milliseconds.
+async function fetchJSON(path, options, timeout = 10000) {
+  const response = await fetch(path, { ...options, signal: AbortSignal.timeout(timeout) });
   const text = await response.text();
   if (response.ok) return text ? JSON.parse(text) : {};
   let answer = {};
   try {
     answer = JSON.parse(text);
   } catch {
-    // A proxy's page, say.
+    // Not JSON: a proxy's page, for example.
   }
-  const said = answer.detail ?? answer.error?.message ?? answer.error;
-  throw new Refused(response.status, said ?? "The server answered " + response.status, answer.error?.code);
+  const message = answer.detail ?? answer.error?.message ?? answer.error;
+  throw new Refused(response.status, message ?? "The server answered " + response.status, answer.error?.code);
 }
 
 async function callJSON(method, path, body, headers = {}) {
@@ -45,8 +45,8 @@ async function callJSON(method, path, body, headers = {}) {
   return fetchJSON(path, { method, headers: { "Content-Type": "application/json", ...headers }, body: JSON.stringify(body) });
 }
 
-// Says in the page's place for it what went wrong, or without an error that nothing does any more.
-function complain(error) {
+// Shows an error in the page's element for it; without one, hides that.
+function showError(error) {
   byId("problem").textContent = error?.message ?? "";
   byId("problem").hidden = !error;
 }

@@ -177,7 +177,7 @@ struct BinaryWireTests {
     @Test("A status that no table lists has a name")
     func names() {
         #expect(BinaryStatus(rawValue: 99).name == "Status99")
-        #expect(Set(BinaryStatus.documented.map(\.name)).count == 12)
+        #expect(Set(BinaryStatus.documented.map(\.value)).count == 12)
     }
 
     @Test("Feedback tuples are read by their length, however they are split")

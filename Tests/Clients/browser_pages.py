@@ -325,7 +325,7 @@ def inbox():
     until("a fault is asked for by a button", lambda: "BadMessageId" in " ".join(texts(driver, "#faults li")))
     form(cmd="message", udid="e" * 40, text="Goes wrong")
     until("and happens", lambda: texts(driver, "#list li:first-child .marks .bad") == ["BadMessageId"])
-    find(driver, "heal").click()
+    find(driver, "clear-faults").click()
     until("and goes away", lambda: texts(driver, "#faults li") == [])
     find(driver, "filter-token").send_keys(made)
     until("the list is narrowed to a token", lambda: len(texts(driver, "#list li")) == 1)
@@ -392,7 +392,7 @@ def admin(relay):
     check("a failed push has its reason", "PayloadTooLarge" in find(driver, "result").text)
     check("who has led there has the focus", driver.switch_to.active_element.get_attribute("id") == "result")
     # Still followed: what is wrong elsewhere has to stay nevertheless.
-    driver.execute_script("complain(new Error('stays'))")
+    driver.execute_script("showError(new Error('stays'))")
     form(cmd="messages", udid=hugo)
     until("it is fetched", lambda: texts(driver, "#result .way b")[3] == "1 of 1")
     check("and what was complained of meanwhile stays", find(driver, "problem").text == "stays")

@@ -4,9 +4,32 @@ import Logging
 import NIOCore
 import NIOSSL
 
-/// Plays the legacy gateway on one connection: reads, asks the world, and only ever writes the one error packet.
+/// What a connection has to do after a notification of the binary protocol.
+enum BinaryVerdict: Sendable, Hashable {
+    /// Go on with the next. Success has no bytes.
+    case next
+    /// Go on with the next, but only after so many milliseconds; nil: never. Nothing is read until then.
+    case pause(milliseconds: Int?)
+    /// Judge this notification again after so many milliseconds, this time without faults. Nothing is read until then.
+    case postpone(milliseconds: Int)
+    /// The end: write the packet after so many milliseconds (nil: none, just close), discard all that follows.
+    case end(BinaryErrorResponse?, afterMilliseconds: Int)
+    /// The end: reset the connection.
+    case reset
+}
+
+/// Whose notification is judged.
+struct BinaryPeer: Sendable, Hashable {
+    /// The connection's number, from 1.
+    var connection: Int
+    /// What the client certificate names.
+    var topic: String?
+}
+
+/// Plays the legacy gateway on one connection: reads, asks the shared state for verdicts, and writes nothing but the one
+/// error packet.
 ///
-/// After that packet it goes on reading for a while and throws away what it reads (apns-binary.md §8). To close with
+/// After that packet it goes on reading for a while and discards what it reads (apns-binary.md §8). To close with
 /// bytes unread would reset the connection, and a reset destroys the packet before the client has read it.
 final class BinaryGatewayHandler: ChannelDuplexHandler {
     typealias InboundIn = ByteBuffer
@@ -25,7 +48,7 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
         case closed
     }
 
-    private let world: SandboxWorld
+    private let state: SharedState
     private let linger: TimeAmount
     private let logger: Logger
     private var session: BinarySession
@@ -35,17 +58,16 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
     private var isReadHeldBack = false
     /// The client will send no more.
     private var isPeerFinished = false
-    /// It ended without TLS's farewell, and will not answer ours.
-    private var isPeerRagged = false
+    /// It ended without TLS's close_notify, and will not answer ours.
+    private var isPeerUnclean = false
 
     init(
-        connection: Int, limits: BinaryNotificationParser.Limits, linger: TimeAmount, world: SandboxWorld,
-        logger: Logger
+        connection: Int, configuration: SandboxConfiguration, state: SharedState, logger: Logger
     ) {
-        self.world = world
-        self.linger = linger
+        self.state = state
+        linger = TimeAmount(configuration.linger)
         self.logger = logger
-        session = BinarySession(peer: BinaryPeer(connection: connection), limits: limits)
+        session = BinarySession(peer: BinaryPeer(connection: connection), limits: configuration.parserLimits)
     }
 
     // MARK: Events
@@ -85,8 +107,8 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
         if case .uncleanShutdown = error as? NIOSSLError {
-            // The client closed without TLS's farewell, as many do; what it sent before stands.
-            isPeerRagged = true
+            // Many clients close without TLS's close_notify; what they sent before stands.
+            isPeerUnclean = true
             return
         }
         if phase != .handshaking {
@@ -117,24 +139,13 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
     /// Judges all that is there, and does what the verdict says.
     private func advance(context: ChannelHandlerContext) {
         session.parse()
-        let isLogged = logger.logLevel <= .debug
-        let now = world.now()
-        let (verdict, entries) = world.withState { state in
-            let before = state.inbox.lastID
-            let verdict = session.judge(in: &state, at: now)
-            return (verdict, isLogged ? state.inbox.page(since: before, limit: .max).entries : [])
-        }
-        for entry in entries { log(entry) }
-
+        let verdict = state.judge(logger) { state, now in session.judge(in: &state, at: now) }
         switch verdict {
         case .next:
             break
-        case .pause(let milliseconds):
+        case .pause(nil):
             phase = .paused
-            if let milliseconds {
-                schedule(milliseconds: milliseconds) { self.resume(context: context) }
-            }
-        case .postpone(let milliseconds):
+        case .pause(let milliseconds?), .postpone(let milliseconds):
             phase = .paused
             schedule(milliseconds: milliseconds) { self.resume(context: context) }
         case .end(let packet, let milliseconds):
@@ -188,7 +199,7 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
     }
 
     private func close(context: ChannelHandlerContext) {
-        if isPeerRagged {
+        if isPeerUnclean {
             context.closeWithoutTLS()
         } else {
             context.close(promise: nil)
@@ -197,15 +208,72 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
 
     private func discard(bytes: Int) {
         let notifications = session.discard()
-        world.withState { $0.discard(notifications: notifications, bytes: bytes) }
+        state.withLock { $0.discard(notifications: notifications, bytes: bytes) }
+    }
+}
+
+/// One connection of the binary protocol as a value: what was read and not yet judged, and whether its end is decided.
+///
+/// Bytes are parsed outside the shared state's lock and judged inside it, a whole read at a time.
+private struct BinarySession {
+    var peer: BinaryPeer
+    private var parser: BinaryNotificationParser
+    /// Parsed and not judged yet; judged ones are before ``next``.
+    private var batch: [BinaryNotification] = []
+    private var next = 0
+    private var malformed: BinaryNotificationParser.Malformed?
+    /// The first of the batch was postponed by a fault, which applies only once.
+    private var isPostponed = false
+
+    init(peer: BinaryPeer, limits: BinaryNotificationParser.Limits) {
+        self.peer = peer
+        parser = BinaryNotificationParser(limits: limits)
     }
 
-    private func log(_ entry: InboxEntry) {
-        logger.debug(
-            "Notification",
-            metadata: [
-                "id": "\(entry.id)", "token": "\(entry.token.hex.prefix(8))…",
-                "identifier": "\(entry.identifier.map(String.init) ?? "none")", "answer": "\(entry.answer.name)",
-            ])
+    mutating func append(_ bytes: inout ByteBuffer) {
+        parser.append(&bytes)
+    }
+
+    /// Makes notifications of all bytes that are there.
+    mutating func parse() {
+        guard malformed == nil else { return }
+        do throws(BinaryNotificationParser.Malformed) {
+            while let notification = try parser.next() { batch.append(notification) }
+        } catch {
+            malformed = error
+        }
+    }
+
+    /// Judges what was parsed, up to the first verdict other than ``BinaryVerdict/next``.
+    mutating func judge(in state: inout SandboxState, at now: Date) -> BinaryVerdict {
+        while next < batch.count {
+            let verdict = state.judge(batch[next], from: peer, at: now, faults: !isPostponed)
+            isPostponed = false
+            switch verdict {
+            case .next:
+                next += 1
+            case .postpone:
+                isPostponed = true
+                return verdict
+            case .pause, .end, .reset:
+                next += 1
+                return verdict
+            }
+        }
+        // Emptied at once: its payloads share the parser's storage, which could not be reused otherwise.
+        batch.removeAll(keepingCapacity: true)
+        next = 0
+        guard let malformed else { return .next }
+        return state.judge(malformed, from: peer, at: now)
+    }
+
+    /// Forgets what is there, after the end was decided.
+    /// - Returns: the number of whole notifications forgotten; what follows one that could not be read has no number.
+    mutating func discard() -> Int {
+        parse()
+        let count = batch.count - next
+        batch = []
+        next = 0
+        return count
     }
 }

@@ -3,7 +3,7 @@ import Hummingbird
 import NIOCore
 
 /// A JSON object from a request, read field by field, so that a refusal can name the field.
-struct ControlBody {
+struct ControlBody<Field: RawRepresentable<String> & CaseIterable> {
     private enum Value: Decodable {
         case integer(Int)
         case string(String)
@@ -26,56 +26,113 @@ struct ControlBody {
         }
     }
 
-    private let fields: [String: Value]
+    private let values: [String: Value]
 
-    /// Reads the whole body; nothing at all counts as an empty object.
-    /// - Parameter allowed: the fields that there are. Another one is refused: it would be a misspelling.
-    init(of request: Request, allowed: Set<String>) async throws {
+    /// Reads the whole body; an empty one counts as an empty object. An unknown field is refused: it may be misspelled.
+    init(of request: Request) async throws {
         let bytes = try await request.body.collect(upTo: ControlAPI.bodyLimit)
         guard bytes.readableBytes > 0 else {
-            fields = [:]
+            values = [:]
             return
         }
         do {
-            fields = try JSONDecoder().decode([String: Value].self, from: Data(bytes.readableBytesView))
+            values = try JSONDecoder().decode([String: Value].self, from: Data(bytes.readableBytesView))
         } catch {
-            throw ControlError(.badRequest, "the body must be a JSON object")
+            throw ControlError("the body must be a JSON object")
         }
-        for name in fields.keys.sorted() where !allowed.contains(name) {
-            throw ControlError(
-                .badRequest, "\(name): unknown field; there are \(allowed.sorted().joined(separator: ", "))")
+        for name in values.keys.sorted() where Field(rawValue: name) == nil {
+            let known = Field.allCases.map(\.rawValue).sorted().joined(separator: ", ")
+            throw ControlError("\(name): unknown field; there are \(known)")
         }
     }
 
     /// Whether the field is there and not null.
-    func has(_ name: String) -> Bool {
-        switch fields[name] {
+    func has(_ field: Field) -> Bool {
+        switch values[field.rawValue] {
         case nil, .null: false
         default: true
         }
     }
 
-    func string(_ name: String) throws -> String? {
-        switch fields[name] {
+    func string(_ field: Field) throws(ControlError) -> String? {
+        switch values[field.rawValue] {
         case nil, .null: return nil
         case .string(let string): return string
-        default: throw ControlError(.badRequest, "\(name): must be a string")
+        default: throw ControlError("\(field.rawValue): must be a string")
         }
     }
 
-    func integer(_ name: String, in range: ClosedRange<Int>) throws -> Int? {
-        switch fields[name] {
-        case nil, .null:
-            return nil
-        case .integer(let integer) where range.contains(integer):
-            return integer
+    func integer(_ field: Field, in range: ClosedRange<Int>) throws(ControlError) -> Int? {
+        switch values[field.rawValue] {
+        case nil, .null: return nil
+        case .integer(let integer) where range.contains(integer): return integer
         default:
             throw ControlError(
-                .badRequest, "\(name): must be a whole number from \(range.lowerBound) to \(range.upperBound)")
+                "\(field.rawValue): must be a whole number from \(range.lowerBound) to \(range.upperBound)")
         }
     }
 
-    func token(_ name: String) throws -> [UInt8]? {
-        try string(name).map { try ControlAPI.token($0, field: name) }
+    func token(_ field: Field) throws(ControlError) -> [UInt8]? {
+        guard let text = try string(field) else { return nil }
+        return try ControlAPI.token(text, field: field.rawValue)
+    }
+}
+
+/// A request to the control API that is refused; the text names the field and the rule.
+struct ControlError: Error {
+    var status: HTTPResponse.Status
+    var text: String
+
+    init(_ status: HTTPResponse.Status, _ text: String) {
+        self.status = status
+        self.text = text
+    }
+
+    /// Refused with 400.
+    init(_ text: String) {
+        self.init(.badRequest, text)
+    }
+}
+
+/// Makes JSON of every error, those of the router too. This is the only place where errors become statuses.
+struct ControlErrorMiddleware<Context: RequestContext>: RouterMiddleware {
+    func handle(
+        _ request: Request, context: Context, next: (Request, Context) async throws -> Response
+    ) async throws -> Response {
+        let refusal: ControlError
+        do {
+            return try await next(request, context)
+        } catch let error as ControlError {
+            refusal = error
+        } catch let error as LimitReached {
+            refusal = ControlError(error.text)
+        } catch is NIOTooManyBytesError {
+            refusal = ControlError(.contentTooLarge, "the body is longer than \(ControlAPI.bodyLimit) bytes")
+        } catch let error as any HTTPResponseError where error.status == .notFound {
+            refusal = ControlError(
+                .notFound, "there is no \(request.method.rawValue) \(request.uri.path); GET / lists the calls")
+        } catch let error as any HTTPResponseError {
+            refusal = ControlError(error.status, error.status.reasonPhrase)
+        } catch {
+            context.logger.error("Control request failed", metadata: ["error": "\(error)"])
+            refusal = ControlError(.internalServerError, "the sandbox failed; its log says why")
+        }
+        return try Response.json(["error": refusal.text], status: refusal.status)
+    }
+}
+
+extension Response {
+    /// JSON with a status; nobody may store it.
+    static func json(_ value: some Encodable, status: HTTPResponse.Status = .ok) throws -> Response {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+        let body = ByteBuffer(bytes: try encoder.encode(value))
+        return Response(
+            status: status,
+            headers: [
+                .contentType: "application/json; charset=utf-8", .cacheControl: "no-store",
+                .xContentTypeOptions: "nosniff",
+            ],
+            body: .init(byteBuffer: body))
     }
 }

@@ -34,13 +34,13 @@ struct ControlGuard: RouterMiddleware {
     func handle(
         _ request: Request, context: ControlContext, next: (Request, ControlContext) async throws -> Response
     ) async throws -> Response {
-        guard isOurs(request.head.authority ?? "", port: context.port) else {
+        guard namesThisListener(request.head.authority ?? "", port: context.port) else {
             throw ControlError(
                 .forbidden, "Host: only localhost, 127.0.0.1 and [::1] with this port, and names that were allowed")
         }
         for origin in request.headers[values: .origin] {
             let scheme = ["http://", "https://"].first(where: origin.lowercased().hasPrefix)
-            guard let scheme, isOurs(String(origin.dropFirst(scheme.count)), port: context.port) else {
+            guard let scheme, namesThisListener(String(origin.dropFirst(scheme.count)), port: context.port) else {
                 throw ControlError(.forbidden, "Origin: only pages of this address may call it")
             }
         }
@@ -54,7 +54,7 @@ struct ControlGuard: RouterMiddleware {
     }
 
     /// Whether a `Host` header, or an `Origin` without its scheme, names this listener.
-    private func isOurs(_ authority: String, port: Int?) -> Bool {
+    private func namesThisListener(_ authority: String, port: Int?) -> Bool {
         let authority = authority.lowercased()
         var name = authority[...]
         var named: Int? = 80

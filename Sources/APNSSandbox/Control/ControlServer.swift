@@ -17,7 +17,7 @@ struct ControlServer: Sendable {
         _ api: ControlAPI, host: String, port: Int, group: any EventLoopGroup, logger: Logger
     ) async throws -> ControlServer {
         var quiet = logger
-        // The sandbox says itself where it listens.
+        // The sandbox logs its addresses itself.
         quiet.logLevel = max(logger.logLevel, .warning)
         let (ports, bound) = AsyncThrowingStream<Int, any Error>.makeStream()
         let application = Application(

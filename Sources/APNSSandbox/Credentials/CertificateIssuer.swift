@@ -38,15 +38,15 @@ struct Identity {
 
 /// Makes the sandbox's certificates: its own authority, and leaves below it.
 struct CertificateIssuer {
-    static let authorityName = "PushChat Sandbox CA"
-    static let day: TimeInterval = 86_400
-    static let authorityValidity = 3650 * day
-    /// What the strictest of the platforms (Apple's) still takes for a server.
-    static let leafValidity = 825 * day
+    private static let authorityName = "PushChat Sandbox CA"
+    private static let day: TimeInterval = 86_400
+    private static let authorityValidity = 3650 * day
+    /// The most that the strictest platform (Apple's) accepts of a server.
+    private static let leafValidity = 825 * day
     /// Certificates that end sooner than this are made anew at start.
-    static let renewal = 30 * day
+    private static let renewal = 30 * day
     /// Certificates begin this long ago, for clients whose clock is behind.
-    static let backdating = day
+    private static let backdating = day
 
     var authority: Identity
     var now: Date
@@ -73,7 +73,7 @@ struct CertificateIssuer {
         self.now = now
     }
 
-    /// A certificate for the listeners, with the names by which this machine calls itself, and `host`.
+    /// A certificate for the listeners, with the names of this machine, and `host`.
     func server(host: String) throws -> Identity {
         try leaf(
             subject: DistinguishedName { CommonName("localhost") },
@@ -90,17 +90,15 @@ struct CertificateIssuer {
             .ipAddress(ASN1OctetString(contentBytes: [127, 0, 0, 1])),
             .ipAddress(ASN1OctetString(contentBytes: [UInt8](repeating: 0, count: 15) + [1])),
         ]
-        let name: GeneralName
-        switch try? SocketAddress(ipAddress: host, port: 0) {
-        case .v4(let address):
-            name = .ipAddress(
-                ASN1OctetString(contentBytes: withUnsafeBytes(of: address.address.sin_addr) { Array($0) }[...]))
-        case .v6(let address):
-            name = .ipAddress(
-                ASN1OctetString(contentBytes: withUnsafeBytes(of: address.address.sin6_addr) { Array($0) }[...]))
-        default:
-            name = .dnsName(host)
+        func address(_ bytes: some Any) -> GeneralName {
+            .ipAddress(ASN1OctetString(contentBytes: withUnsafeBytes(of: bytes) { Array($0) }[...]))
         }
+        let name: GeneralName =
+            switch try? SocketAddress(ipAddress: host, port: 0) {
+            case .v4(let v4): address(v4.address.sin_addr)
+            case .v6(let v6): address(v6.address.sin6_addr)
+            default: .dnsName(host)
+            }
         return local.contains(name) ? local : local + [name]
     }
 
@@ -109,7 +107,7 @@ struct CertificateIssuer {
     func client(topic: String, environment: SandboxDevice.Environment = .development) throws -> Identity {
         let isForProduction = environment == .production
         let prefix =
-            isForProduction ? CertificateTopic.productionCommonNamePrefix : CertificateTopic.commonNamePrefix
+            isForProduction ? ClientCertificate.productionCommonNamePrefix : ClientCertificate.commonNamePrefix
         return try leaf(
             subject: DistinguishedName([
                 .init(type: .userIdentifier, value: .init(utf8String: topic)),
@@ -124,16 +122,11 @@ struct CertificateIssuer {
             })
     }
 
-    /// Whether the certificate is this authority's and good for at least thirty days more.
-    func vouches(for certificate: Certificate) -> Bool {
+    /// Whether the certificate is this authority's, has begun, and is good for at least thirty days more.
+    func isGood(_ certificate: Certificate) -> Bool {
         certificate.issuer == authority.certificate.subject
             && authority.certificate.publicKey.isValidSignature(certificate.signature, for: certificate)
-            && isLasting(certificate)
-    }
-
-    /// Whether the certificate has begun and is good for at least thirty days more.
-    func isLasting(_ certificate: Certificate) -> Bool {
-        certificate.notValidBefore <= now && certificate.notValidAfter >= now + Self.renewal
+            && certificate.notValidBefore <= now && certificate.notValidAfter >= now + Self.renewal
     }
 
     /// A certificate below the authority. Handed out by tests, too, with extensions of their own.

@@ -1,10 +1,17 @@
+import Foundation
 import NIOSSL
 import SwiftASN1
 import X509
 
-/// What a client certificate says about itself, as the HTTP/2 provider API reads it (apns-http2.md §6).
+/// What a client certificate says about itself (apns-binary.md §1, apns-http2.md §6).
 struct ClientCertificate: Sendable, Hashable {
-    /// The app (``CertificateTopic``).
+    /// What Apple's development certificates have before the topic in their common name.
+    static let commonNamePrefix = "Apple Development IOS Push Services: "
+    /// The same of the certificates for production.
+    static let productionCommonNamePrefix = "Apple Production IOS Push Services: "
+
+    /// The app for which it was issued: the subject's UID; where there is none, what follows the last `": "` of the common
+    /// name.
     var topic: String?
     /// All topics for which it is good, from Apple's extension; empty where it has none.
     var topics: [String] = []
@@ -19,7 +26,7 @@ struct ClientCertificate: Sendable, Hashable {
     }
 
     init(_ certificate: Certificate) {
-        topic = CertificateTopic.topic(of: certificate)
+        topic = Self.topic(of: certificate.subject)
         isForDevelopment = certificate.extensions[oid: .appleDevelopmentPush] != nil
         isForProduction = certificate.extensions[oid: .appleProductionPush] != nil
         if let value = certificate.extensions[oid: .appleTopics]?.value {
@@ -32,6 +39,18 @@ struct ClientCertificate: Sendable, Hashable {
             return nil
         }
         self.init(parsed)
+    }
+
+    private static func topic(of subject: DistinguishedName) -> String? {
+        func value(of type: ASN1ObjectIdentifier) -> String? {
+            subject.lazy.flatMap { $0 }.first { $0.type == type }.flatMap { String($0.value) }
+        }
+        if let identifier = value(of: .userIdentifier), !identifier.isEmpty { return identifier }
+        guard let name = value(of: .RDNAttributeType.commonName),
+            let separator = name.range(of: ": ", options: .backwards)
+        else { return nil }
+        let topic = name[separator.upperBound...]
+        return topic.isEmpty ? nil : String(topic)
     }
 
     /// The topics, each followed by a sequence of what it is for (`app`, `voip`, `complication`).
@@ -67,6 +86,8 @@ struct ClientCertificate: Sendable, Hashable {
 }
 
 extension ASN1ObjectIdentifier {
+    /// `userId`, where Apple's push certificates have the topic.
+    static let userIdentifier: ASN1ObjectIdentifier = [0, 9, 2342, 19_200_300, 100, 1, 1]
     /// Apple's marks of the two environments; some clients choose the host by them.
     static let appleDevelopmentPush: ASN1ObjectIdentifier = [1, 2, 840, 113635, 100, 6, 3, 1]
     static let appleProductionPush: ASN1ObjectIdentifier = [1, 2, 840, 113635, 100, 6, 3, 2]

@@ -3,26 +3,28 @@ import Foundation
 /// The directory of the sandbox's credentials: locked while they are made, its files replaced whole.
 struct CredentialDirectory: Sendable {
     /// How long another process may hold the lock. Making everything takes well under a second.
-    static let lockPatience = Duration.seconds(10)
-    static let lockInterval = Duration.milliseconds(20)
+    private static let lockTimeout = Duration.seconds(10)
+    private static let lockInterval = Duration.milliseconds(20)
     /// The longest file that is read: a certificate with its key is a few kilobytes.
-    static let fileLimit = 1 << 20
+    private static let fileLimit = 1 << 20
 
     let path: String
 
     /// Runs `body` while no other process is inside its own.
-    /// - Throws: ``SandboxError/directoryBusy(path:)`` when the lock was not to be had within ``lockPatience``.
-    func locked<Result: Sendable>(_ body: @Sendable () throws -> Result) async throws -> Result {
+    /// - Throws: ``SandboxError/directoryBusy(path:)`` when another process held the lock for all of ``lockTimeout``.
+    func locked<Result: Sendable>(
+        clock: some Clock<Duration> = ContinuousClock(), _ body: @Sendable () throws -> Result
+    ) async throws -> Result {
         try make()
         let lock = open(file(".lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
         guard lock >= 0 else { throw failure(".lock") }
         // Closing the descriptor gives the lock back, as does the end of the process.
         defer { close(lock) }
-        let deadline = ContinuousClock.now + Self.lockPatience
+        let deadline = clock.now.advanced(by: Self.lockTimeout)
         while flock(lock, LOCK_EX | LOCK_NB) != 0 {
             guard errno == EWOULDBLOCK || errno == EINTR else { throw failure(".lock") }
-            guard ContinuousClock.now < deadline else { throw SandboxError.directoryBusy(path: path) }
-            try await Task.sleep(for: Self.lockInterval)
+            guard clock.now < deadline else { throw SandboxError.directoryBusy(path: path) }
+            try await clock.sleep(for: Self.lockInterval)
         }
         return try body()
     }

@@ -29,62 +29,53 @@ struct CredentialSet {
         }
     }
 
-    var names: Names
+    private(set) var names: Names
     /// The files that have to be written: none when all that was found was good.
-    var files: [(name: String, bytes: [UInt8])] = []
+    let files: [(name: String, bytes: [UInt8])]
 
     /// Keeps of the files what is good, and makes the rest anew.
     ///
     /// A new authority means new leaves, another topic another client certificate, another host another server's.
     init(topic: String, host: String, now: Date, read: (String) -> [UInt8]?) throws {
-        let issuer: CertificateIssuer
-        if let kept = Self.authority(read, now: now) {
-            issuer = kept
-        } else {
-            issuer = try CertificateIssuer(now: now)
-            let certificate = try issuer.authority.certificate.serializeAsPEM().pemString + "\n"
-            files.append((SandboxCredentials.authorityName, Array(certificate.utf8)))
-            let key = issuer.authority.key.pemRepresentation + "\n"
-            files.append((SandboxCredentials.authorityKeyName, Array(key.utf8)))
-        }
+        typealias File = SandboxCredentials
+        var files: [(name: String, bytes: [UInt8])] = []
+        func add(_ name: String, _ text: String) { files.append((name, Array(text.utf8))) }
 
-        let server = Self.identity(read(SandboxCredentials.serverName))
-        if server.map({ issuer.vouches(for: $0.certificate) && Self.names($0, host: host) }) != true {
-            files.append((SandboxCredentials.serverName, Array(try issuer.server(host: host).pem.utf8)))
+        let kept = Self.authority(read, now: now)
+        let issuer = try kept ?? CertificateIssuer(now: now)
+        if kept == nil {
+            add(File.authorityName, try issuer.authority.certificate.serializeAsPEM().pemString + "\n")
+            add(File.authorityKeyName, issuer.authority.key.pemRepresentation + "\n")
         }
-
-        let client = Self.identity(read(SandboxCredentials.clientName))
-        if let client, issuer.vouches(for: client.certificate), Self.isFor(topic, client),
-            Self.holds(client, read(SandboxCredentials.clientArchiveName))
-        {
-            // Kept.
-        } else {
+        /// A kept leaf certificate, if it is good for at least thirty days more.
+        func leaf(_ name: String, where isRight: (Identity) -> Bool) -> Identity? {
+            Self.identity(read(name)).flatMap { issuer.isGood($0.certificate) && isRight($0) ? $0 : nil }
+        }
+        if leaf(File.serverName, where: { Self.names($0, host: host) }) == nil {
+            add(File.serverName, try issuer.server(host: host).pem)
+        }
+        let archive = read(File.clientArchiveName)
+        if leaf(File.clientName, where: { Self.isFor(topic, $0) && Self.holds($0, archive) }) == nil {
             let client = try issuer.client(topic: topic)
-            files.append((SandboxCredentials.clientName, Array(try client.pem.utf8)))
-            files.append((SandboxCredentials.clientArchiveName, try Self.archive(client, topic: topic)))
+            add(File.clientName, try client.pem)
+            files.append((File.clientArchiveName, try Self.archive(client, topic: topic)))
         }
-
-        let production = Self.identity(read(SandboxCredentials.productionClientName))
-        if production.map({ issuer.vouches(for: $0.certificate) && Self.isFor(topic, $0) }) != true {
-            let client = try issuer.client(topic: topic, environment: .production)
-            files.append((SandboxCredentials.productionClientName, Array(try client.pem.utf8)))
+        if leaf(File.productionClientName, where: { Self.isFor(topic, $0) }) == nil {
+            add(File.productionClientName, try issuer.client(topic: topic, environment: .production).pem)
         }
-
-        for name in [SandboxCredentials.providerKeyName, SandboxCredentials.productionKeyName]
-        where Self.providerKey(read(name)) == nil {
-            files.append((name, Array((P256.Signing.PrivateKey().pemRepresentation + "\n").utf8)))
+        for name in [File.providerKeyName, File.productionKeyName] where Self.providerKey(read(name)) == nil {
+            add(name, P256.Signing.PrivateKey().pemRepresentation + "\n")
         }
-        let found = read(SandboxCredentials.namesName).flatMap {
-            try? JSONDecoder().decode(Names.self, from: Data($0))
-        }
+        let found = read(File.namesName).flatMap { try? JSONDecoder().decode(Names.self, from: Data($0)) }
         names = found ?? Names(keyID: Names.newIdentifier(), teamID: Names.newIdentifier(), topic: topic)
         names.topic = topic
         names.productionKeyID = names.productionKeyID ?? Names.newIdentifier()
         if names != found {
             let encoder = JSONEncoder()
             encoder.outputFormatting = [.prettyPrinted, .sortedKeys]
-            files.append((SandboxCredentials.namesName, Array(try encoder.encode(names)) + [0x0A]))
+            files.append((File.namesName, Array(try encoder.encode(names)) + [0x0A]))
         }
+        self.files = files
     }
 
     private static func authority(_ read: (String) -> [UInt8]?, now: Date) -> CertificateIssuer? {
@@ -93,7 +84,7 @@ struct CredentialSet {
             let authority = identity(certificate + [0x0A] + key)
         else { return nil }
         let issuer = CertificateIssuer(authority: authority, now: now)
-        return issuer.vouches(for: authority.certificate) ? issuer : nil
+        return issuer.isGood(authority.certificate) ? issuer : nil
     }
 
     /// Whether the certificate is for this host, too.
@@ -120,10 +111,9 @@ struct CredentialSet {
         let archive = PKCS12Archive(
             certificate: try client.certificate.serializeAsPEM().derBytes,
             privateKey: Array(client.key.pkcs8DERRepresentation),
-            friendlyName: CertificateTopic.commonNamePrefix + topic)
-        return try archive.serialized(passphrase: SandboxCredentials.archivePassphrase) { count in
-            SymmetricKey(size: SymmetricKeySize(bitCount: count * 8)).withUnsafeBytes { Array($0) }
-        }
+            friendlyName: ClientCertificate.commonNamePrefix + topic)
+        return try archive.serialized(
+            passphrase: SandboxCredentials.archivePassphrase, randomBytes: SymmetricKey.randomBytes)
     }
 
     /// Whether the archive opens with the passphrase and holds the same certificate.

@@ -6,7 +6,7 @@ import SwiftASN1
 /// A PKCS#12 file that holds one certificate and its key, as Keychain Access exports a push certificate.
 ///
 /// Both bags are sealed with PBES2 (PBKDF2-HMAC-SHA256, AES-256-CBC) and the whole with an HMAC-SHA256, which is
-/// what OpenSSL 3 writes by default and what every current reader takes (RFC 7292, RFC 8018).
+/// what OpenSSL 3 writes by default and what every current reader accepts (RFC 7292, RFC 8018).
 struct PKCS12Archive {
     /// Rounds of each key derivation: OpenSSL's default. The sandbox's passphrase is printed in its documentation,
     /// so that more would only cost time at start.
@@ -22,35 +22,15 @@ struct PKCS12Archive {
     /// DER of the file.
     func serialized(passphrase: String, randomBytes: (Int) -> [UInt8]) throws -> [UInt8] {
         let keyIdentifier = Array(Insecure.SHA1.hash(data: certificate))
-        let certificateBag = try der { bag in
-            try bag.sequence { contents in
-                try contents.sequence { bag in
-                    try bag.serialize(ASN1ObjectIdentifier.certificateBag)
-                    try bag.tagged(0) { value in
-                        try value.sequence { certificate in
-                            try certificate.serialize(ASN1ObjectIdentifier.x509Certificate)
-                            try certificate.tagged(0) { try $0.octets(self.certificate) }
-                        }
-                    }
-                    try self.attributes(keyIdentifier, into: &bag)
-                }
-            }
+        let certificateBag = try bag(.certificateBag, keyIdentifier) { certificate in
+            try certificate.serialize(ASN1ObjectIdentifier.x509Certificate)
+            try certificate.tagged(0) { try $0.octets(self.certificate) }
         }
         let sealedCertificate = try seal(certificateBag, passphrase, randomBytes)
         let sealedKey = try seal(privateKey, passphrase, randomBytes)
-        let keyBag = try der { bag in
-            try bag.sequence { contents in
-                try contents.sequence { bag in
-                    try bag.serialize(ASN1ObjectIdentifier.shroudedKeyBag)
-                    try bag.tagged(0) { value in
-                        try value.sequence { key in
-                            try sealedKey.algorithm(into: &key)
-                            try key.octets(sealedKey.ciphertext)
-                        }
-                    }
-                    try self.attributes(keyIdentifier, into: &bag)
-                }
-            }
+        let keyBag = try bag(.shroudedKeyBag, keyIdentifier) { key in
+            try sealedKey.algorithm(into: &key)
+            try key.octets(sealedKey.ciphertext)
         }
         let safe = try der { safe in
             try safe.sequence { safe in
@@ -94,28 +74,45 @@ struct PKCS12Archive {
         }
     }
 
-    /// The name, and the identifier that ties the key to its certificate; a SET OF, hence in the order of its bytes.
-    private func attributes(_ keyIdentifier: [UInt8], into bag: inout DER.Serializer) throws {
-        let name = friendlyName.utf16.flatMap { [UInt8($0 >> 8), UInt8($0 & 0xff)] }
-        let attributes = [
+    /// A SafeContents with one bag. Its attributes are the name, and the identifier that ties the key to its certificate: a
+    /// SET OF, hence in the order of its bytes.
+    private func bag(
+        _ kind: ASN1ObjectIdentifier, _ keyIdentifier: [UInt8], _ value: (inout DER.Serializer) throws -> Void
+    ) throws -> [UInt8] {
+        func attribute(
+            _ type: ASN1ObjectIdentifier, _ value: (inout DER.Serializer) throws -> Void
+        ) throws -> [UInt8] {
             try der { coder in
                 try coder.sequence { attribute in
-                    try attribute.serialize(ASN1ObjectIdentifier.friendlyName)
-                    try attribute.set { try $0.serialize(ASN1BMPString(contentBytes: name[...])) }
+                    try attribute.serialize(type)
+                    try attribute.set(value)
                 }
-            },
-            try der { coder in
-                try coder.sequence { attribute in
-                    try attribute.serialize(ASN1ObjectIdentifier.localKeyIdentifier)
-                    try attribute.set { try $0.octets(keyIdentifier) }
-                }
-            },
-        ]
-        try bag.set { set in
-            for attribute in attributes.sorted(by: { $0.lexicographicallyPrecedes($1) }) {
-                set.serializeRawBytes(attribute)
             }
         }
+        let attributes = [
+            try attribute(.friendlyName) {
+                try $0.serialize(ASN1BMPString(contentBytes: Self.utf16(friendlyName)[...]))
+            },
+            try attribute(.localKeyIdentifier) { try $0.octets(keyIdentifier) },
+        ]
+        return try der { coder in
+            try coder.sequence { contents in
+                try contents.sequence { bag in
+                    try bag.serialize(kind)
+                    try bag.tagged(0) { try $0.sequence(value) }
+                    try bag.set { set in
+                        for attribute in attributes.sorted(by: { $0.lexicographicallyPrecedes($1) }) {
+                            set.serializeRawBytes(attribute)
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Big endian.
+    private static func utf16(_ text: String) -> [UInt8] {
+        text.utf16.flatMap { [UInt8($0 >> 8), UInt8($0 & 0xFF)] }
     }
 
     private func seal(_ plaintext: [UInt8], _ passphrase: String, _ randomBytes: (Int) -> [UInt8]) throws -> Sealed {
@@ -137,7 +134,7 @@ struct PKCS12Archive {
             return (0..<count).map { bytes[$0 % bytes.count] }
         }
         // The passphrase as big endian UTF-16 with its terminating zero.
-        let password = (Array(passphrase.utf16) + [0]).flatMap { [UInt8($0 >> 8), UInt8($0 & 0xff)] }
+        let password = utf16(passphrase + "\0")
         var digest = Array(SHA256.hash(data: [UInt8](repeating: 3, count: block) + filled(salt) + filled(password)))
         for _ in 1..<rounds {
             digest = Array(SHA256.hash(data: digest))

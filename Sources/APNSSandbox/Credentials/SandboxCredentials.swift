@@ -1,3 +1,4 @@
+import Crypto
 package import Foundation
 package import Logging
 import NIOSSL
@@ -68,10 +69,13 @@ package struct SandboxCredentials: Sendable, Hashable {
         }
     }
 
+    /// How long TLS may take to close when the sandbox stops or closes a connection.
+    private static let shutdownTimeout = Duration.seconds(1)
+
     /// What the TLS listeners present and demand: the server's certificate, and a client's that the authority signed.
     ///
-    /// For HTTP/2 a client may come without one. A certificate of somebody else is refused in any case.
-    func serverTLS(for listener: ListenerKind, shutdownTimeout: Duration) throws -> NIOSSLContext {
+    /// For HTTP/2 a client may come without one. A certificate of another authority is refused in any case.
+    func serverTLS(for listener: ListenerKind) throws -> NIOSSLContext {
         let certificate = try NIOSSLCertificate.fromPEMFile(serverFile).map(NIOSSLCertificateSource.certificate)
         let key = try NIOSSLPrivateKey(file: serverFile, format: .pem)
         var configuration = TLSConfiguration.makeServerConfiguration(
@@ -80,8 +84,33 @@ package struct SandboxCredentials: Sendable, Hashable {
         // A client has no host name to check; its certificate is demanded all the same.
         configuration.certificateVerification =
             listener == .http2 ? .optionalVerification : .noHostnameVerification
-        if listener == .http2 { configuration.applicationProtocols = [ProviderHandshake.protocolName] }
-        configuration.shutdownTimeout = .init(shutdownTimeout)
+        if listener == .http2 { configuration.applicationProtocols = [SandboxHTTP2Handshake.protocolName] }
+        configuration.shutdownTimeout = .init(Self.shutdownTimeout)
         return try NIOSSLContext(configuration: configuration)
     }
+
+    /// Reads the public halves of the two provider token keys.
+    func keyring() throws -> SandboxKeyring {
+        func key(_ path: String) throws -> P256.Signing.PublicKey {
+            try P256.Signing.PrivateKey(pemRepresentation: String(contentsOfFile: path, encoding: .utf8)).publicKey
+        }
+        return SandboxKeyring(
+            teamID: teamID,
+            keys: [
+                keyID: .init(key: try key(providerKeyFile)),
+                productionKeyID: .init(key: try key(productionKeyFile), isForProduction: true),
+            ])
+    }
+}
+
+/// The keys with which provider tokens can be signed, by key id (apns-http2.md §5).
+struct SandboxKeyring: Sendable {
+    struct Key: Sendable {
+        var key: P256.Signing.PublicKey
+        /// Belongs to Apple's production environment, which the sandbox does not play.
+        var isForProduction = false
+    }
+
+    var teamID: String
+    var keys: [String: Key]
 }

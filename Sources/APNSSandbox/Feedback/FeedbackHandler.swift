@@ -14,24 +14,24 @@ final class FeedbackHandler: ChannelInboundHandler {
     /// Bytes that are written before the next wait for the socket.
     static let pieceSize = 64 << 10
     /// How long the client may take for one piece, and after the last for closing.
-    static let patience = TimeAmount.seconds(10)
+    static let timeout = TimeAmount.seconds(10)
 
-    private let world: SandboxWorld
+    private let state: SharedState
     private let logger: Logger
     private var reading: FeedbackList.Reading?
     private var written = 0
     private var isWhole = false
     private var timer: Scheduled<Void>?
 
-    init(world: SandboxWorld, logger: Logger) {
-        self.world = world
+    init(state: SharedState, logger: Logger) {
+        self.state = state
         self.logger = logger
     }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
         switch event {
         case let client as ClientIdentified:
-            reading = world.withState { $0.readFeedback(topic: client.topic) }
+            reading = state.withLock { $0.readFeedback(topic: client.topic) }
             logger.debug(
                 "Feedback connection opened",
                 metadata: [
@@ -43,7 +43,7 @@ final class FeedbackHandler: ChannelInboundHandler {
                 finish()
                 context.closeWithoutTLS()
             } else {
-                // The client closes before it has all: it will never confirm it.
+                // The client closes before it has all, and will not confirm it.
                 reading = nil
                 context.close(promise: nil)
             }
@@ -54,11 +54,11 @@ final class FeedbackHandler: ChannelInboundHandler {
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        // The client has nothing to say here.
+        // What the client sends is discarded.
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        // A client that closed without TLS's farewell has closed all the same.
+        // Without TLS's close_notify the client has closed all the same.
         if case .uncleanShutdown = error as? NIOSSLError { return }
         logger.debug("Feedback connection failed", metadata: ["error": "\(error)"])
         reading = nil
@@ -68,17 +68,17 @@ final class FeedbackHandler: ChannelInboundHandler {
     func channelInactive(context: ChannelHandlerContext) {
         timer?.cancel()
         timer = nil
-        // A client that closes after us, and without TLS's farewell, shows only here: with both directions shut there is
-        // no event of its own for its end. A reset was an error before, and has taken the reading away.
+        // A client that closes after us, and without TLS's close_notify, shows only here: with both directions shut there is
+        // no event of its own for its end. A reset was an error before, and has cleared the reading.
         if isWhole { finish() }
         context.fireChannelInactive()
     }
 
-    /// Writes the next piece and, when the socket has taken it, the one after.
+    /// Writes the next piece and, when the socket has accepted it, the next.
     private func writePiece(context: ChannelHandlerContext) {
         timer?.cancel()
-        timer = context.eventLoop.assumeIsolated().scheduleTask(in: Self.patience) {
-            self.logger.info("Feedback reader too slow, its list is kept")
+        timer = context.eventLoop.assumeIsolated().scheduleTask(in: Self.timeout) {
+            self.logger.info("Feedback reader too slow; its list is kept")
             self.reading = nil
             context.closeWithoutTLS()
         }
@@ -94,7 +94,7 @@ final class FeedbackHandler: ChannelInboundHandler {
             written += 1
         }
         let count = written - start
-        world.withState { $0.stats.tuplesSent += count }
+        state.withLock { $0.feedbackSent(tuples: count) }
         context.writeAndFlush(wrapOutboundOut(piece)).assumeIsolated().whenSuccess {
             self.writePiece(context: context)
         }
@@ -104,7 +104,7 @@ final class FeedbackHandler: ChannelInboundHandler {
     private func finish() {
         guard let reading else { return }
         self.reading = nil
-        world.withState { $0.clearFeedback(reading) }
+        state.withLock { $0.clearFeedback(reading) }
         if !reading.tuples.isEmpty {
             logger.info("Feedback read", metadata: ["tuples": "\(reading.tuples.count)"])
         }

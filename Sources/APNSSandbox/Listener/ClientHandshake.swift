@@ -4,31 +4,32 @@ import NIOCore
 import NIOSSL
 import NIOTLS
 
-/// TLS is up, and this is whom the client's certificate names.
+/// TLS is up, and this is who the client is.
 struct ClientIdentified: Sendable {
-    /// Nil where the certificate names no topic.
-    var topic: String?
     /// Nil where none was shown.
     var certificate: ClientCertificate?
     /// What the two agreed to speak (ALPN).
     var applicationProtocol: String?
+
+    /// Nil where the certificate names no topic.
+    var topic: String? { certificate?.topic }
 }
 
-/// Waits, for a bounded time, until TLS is up; then tells the handlers behind it who the client is.
+/// Waits, for a bounded time, until TLS is up; then passes on who the client is.
 final class ClientHandshake: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
 
     private let listener: ListenerKind
     private let timeout: TimeAmount
-    private let world: SandboxWorld
+    private let state: SharedState
     private let logger: Logger
     private var timer: Scheduled<Void>?
     private var isDone = false
 
-    init(_ listener: ListenerKind, timeout: TimeAmount, world: SandboxWorld, logger: Logger) {
+    init(_ listener: ListenerKind, timeout: TimeAmount, state: SharedState, logger: Logger) {
         self.listener = listener
         self.timeout = timeout
-        self.world = world
+        self.state = state
         self.logger = logger
     }
 
@@ -52,8 +53,7 @@ final class ClientHandshake: ChannelInboundHandler {
             let peer = try? context.pipeline.syncOperations.nioSSL_peerCertificate()
             let certificate = peer.flatMap { ClientCertificate($0) }
             context.fireUserInboundEventTriggered(
-                ClientIdentified(
-                    topic: certificate?.topic, certificate: certificate, applicationProtocol: applicationProtocol))
+                ClientIdentified(certificate: certificate, applicationProtocol: applicationProtocol))
         }
         context.fireUserInboundEventTriggered(event)
     }
@@ -72,15 +72,14 @@ final class ClientHandshake: ChannelInboundHandler {
         timer = nil
         if !isDone {
             isDone = true
-            let listener = self.listener
-            world.withState { $0.stats[listener].handshakesFailed += 1 }
+            state.withLock { $0.handshakeFailed(listener) }
         }
         context.fireChannelInactive()
     }
 }
 
 extension ChannelHandlerContext {
-    /// Closes the socket at once, without TLS's own farewell, for which a peer that is gone would never be ready.
+    /// Closes the socket at once, without TLS's close_notify, which a peer that is gone would never answer.
     func closeWithoutTLS() {
         guard let tls = try? pipeline.syncOperations.context(handlerType: NIOSSLServerHandler.self) else {
             return close(promise: nil)

@@ -5,10 +5,16 @@ import NIOPosix
 import NIOSSL
 import Synchronization
 
-/// The sandbox stops: the last that a connection hears before it is closed.
+enum ListenerKind: String, Sendable, CaseIterable {
+    case binary
+    case feedback
+    case http2
+}
+
+/// The sandbox stops: the last event of a connection before it is closed.
 struct SandboxStopping: Sendable {}
 
-/// A TLS socket, and the connections that it let in.
+/// A TLS socket, and the connections that it admitted.
 final class TLSListener: Sendable {
     let kind: ListenerKind
     let address: SandboxAddress
@@ -23,16 +29,16 @@ final class TLSListener: Sendable {
     }
 
     /// Listens.
-    /// - Parameter makeHandler: makes what speaks the protocol on a connection with the number handed in.
-    /// - Throws: ``SandboxError`` with `flag`, the option that chooses the port.
+    /// - Parameter makeHandler: makes the protocol's handler for a connection with the number handed in.
+    /// - Throws: ``SandboxError``.
     static func bind(
-        _ kind: ListenerKind, host: String, port: Int, flag: String, tls: NIOSSLContext,
-        configuration: SandboxConfiguration, world: SandboxWorld, group: any EventLoopGroup, logger: Logger,
+        _ kind: ListenerKind, port: Int, tls: NIOSSLContext, configuration: SandboxConfiguration, state: SharedState,
+        group: any EventLoopGroup, logger: Logger,
         makeHandler: @escaping @Sendable (_ connection: Int, Logger) -> any ChannelHandler
     ) async throws -> TLSListener {
         let connections = Connections()
         let timeout = TimeAmount(configuration.handshakeTimeout)
-        let limit = configuration.connectionLimit
+        let host = configuration.host
         let bootstrap = ServerBootstrap(group: group)
             .serverChannelOption(.backlog, value: 256)
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
@@ -41,20 +47,19 @@ final class TLSListener: Sendable {
             .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
-                    let number = world.withState { $0.admit(kind, limit: limit) }
-                    guard let number else { throw TooManyConnections() }
-                    channel.closeFuture.whenComplete { _ in world.withState { $0.stats[kind].open -= 1 } }
+                    guard let number = state.withLock({ $0.admit(kind) }) else { throw TooManyConnections() }
+                    channel.closeFuture.whenComplete { _ in state.withLock { $0.connectionClosed(kind) } }
                     guard connections.insert(channel) else { throw TooManyConnections() }
                     var logger = logger
                     logger[metadataKey: "connection"] = "\(number)"
                     let pipeline = channel.pipeline.syncOperations
                     try pipeline.addHandler(NIOSSLServerHandler(context: tls))
                     try pipeline.addHandler(
-                        ClientHandshake(kind, timeout: timeout, world: world, logger: logger))
+                        ClientHandshake(kind, timeout: timeout, state: state, logger: logger))
                     try pipeline.addHandler(makeHandler(number, logger))
                 }
             }
-        let server = try await bind(host: host, port: port, flag: flag) {
+        let server = try await bind(host: host, port: port, flag: "--\(kind)-port") {
             try await bootstrap.bind(host: host, port: port).get()
         }
         let address = SandboxAddress(host: host, port: server.localAddress?.port ?? port)
@@ -62,6 +67,7 @@ final class TLSListener: Sendable {
     }
 
     /// Runs something that binds a port, and turns its failure into one that says what to do.
+    /// - Parameter flag: the option that chooses the port.
     static func bind<Bound: Sendable>(
         host: String, port: Int, flag: String, _ body: () async throws -> Bound
     ) async throws -> Bound {
@@ -124,19 +130,5 @@ final class TLSListener: Sendable {
                 return channels.map { Array($0.values) } ?? []
             }
         }
-    }
-}
-
-extension SandboxState {
-    /// Lets a connection in.
-    /// - Returns: its number; nil when too many are open.
-    mutating func admit(_ listener: ListenerKind, limit: Int) -> Int? {
-        guard stats[listener].open < limit else {
-            stats[listener].refused += 1
-            return nil
-        }
-        stats[listener].open += 1
-        stats[listener].seen += 1
-        return nextConnection()
     }
 }

@@ -1,20 +1,20 @@
 "use strict";
-// Shows what the control API tells: what arrived, newest first; the simulated devices; the faults.
+// Shows what the control API has: what arrived, newest first; the simulated devices; the faults.
 
 const page = 100;
-// Between looks, in milliseconds: a look costs one small answer.
-const pause = 700;
+// Between polls, in milliseconds: a poll costs one small answer.
+const interval = 700;
 const limits = { http2: 4096, binary: 2048 };
 
-// Runs what a button asks for, and says when it did not work.
+// Runs a button's action, and shows its error.
 function onClick(id, action) {
   byId(id).addEventListener("click", async () => {
     byId(id).disabled = true;
     try {
       await action();
-      complain();
+      showError();
     } catch (error) {
-      complain(error);
+      showError(error);
     } finally {
       byId(id).disabled = false;
     }
@@ -27,14 +27,13 @@ let since = 0;
 let chosen = null;
 let generation = 0;
 const answers = new Set(["accepted"]);
-// What is in the list, newest first; the rest is asked for again when it is wanted.
-let shown = [];
-const most = 500;
+// Notifications in the list, the newest.
+const shownLimit = 500;
 
 function query() {
   const parts = new URLSearchParams();
   const token = byId("filter-token").value.replace(/[<>\s]/g, "");
-  // Half a token is none: until it is whole the list is not narrowed.
+  // An incomplete token does not filter the list.
   if (/^([0-9a-fA-F]{2})+$/.test(token)) parts.set("token", token);
   for (const name of ["protocol", "answer"]) {
     const value = byId("filter-" + name).value;
@@ -43,14 +42,14 @@ function query() {
   return parts;
 }
 
-async function look() {
-  const mine = generation;
+async function poll() {
+  const current = generation;
   const parts = query();
   parts.set("since", since);
   parts.set("limit", page);
   const answer = await callJSON("GET", "/notifications?" + parts);
-  if (mine !== generation) return false;
-  // Somebody has emptied the inbox, or started the sandbox anew.
+  if (current !== generation) return false;
+  // The inbox was emptied, or the sandbox started again.
   if (answer.next < since) {
     restart();
     return true;
@@ -64,12 +63,11 @@ async function look() {
 function restart() {
   generation += 1;
   since = 0;
-  shown = [];
   byId("list").replaceChildren();
   byId("empty").hidden = false;
 }
 
-function read(notification) {
+function parsed(notification) {
   try {
     return JSON.parse(notification.payload);
   } catch {
@@ -77,7 +75,7 @@ function read(notification) {
   }
 }
 
-function clock(text) {
+function timeText(text) {
   return new Date(text).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 }
 
@@ -91,9 +89,9 @@ function add(notification, isFresh) {
   const banner = element("button", "banner");
   banner.type = "button";
   const top = element("span", "top");
-  top.append(element("span", "", notification.topic ?? "no topic"), element("time", "", clock(notification.received_at)));
+  top.append(element("span", "", notification.topic ?? "no topic"), element("time", "", timeText(notification.received_at)));
   banner.append(top);
-  const aps = read(notification)?.aps ?? {};
+  const aps = parsed(notification)?.aps ?? {};
   const alert = aps.alert;
   const texts = typeof alert === "object" && alert !== null ? alert : { body: alert };
   const heading = texts.title ?? texts["title-loc-key"];
@@ -113,11 +111,7 @@ function add(notification, isFresh) {
   item.append(banner);
   byId("list").prepend(item);
   byId("empty").hidden = true;
-  shown.unshift(notification);
-  if (shown.length > most) {
-    shown.pop();
-    byId("list").lastElementChild.remove();
-  }
+  if (byId("list").childElementCount > shownLimit) byId("list").lastElementChild.remove();
 }
 
 function choose(notification, banner) {
@@ -145,7 +139,7 @@ function choose(notification, banner) {
     ? new TextEncoder().encode(notification.payload)
     : Uint8Array.from(atob(notification.payload_base64 ?? ""), (character) => character.charCodeAt(0));
   const limit = notification.push_type === "voip" && notification.protocol === "http2" ? 5120 : limits[notification.protocol];
-  const document_ = read(notification);
+  const document_ = parsed(notification);
   byId("size").textContent = bytes.length + " bytes of " + limit + (document_ === null ? "; this is no JSON" : "");
   byId("size").className = bytes.length > limit || document_ === null ? "bad" : "hint";
   byId("pretty").textContent = document_ === null ? notification.payload ?? "(no UTF-8)" : JSON.stringify(document_, null, 2);
@@ -201,7 +195,7 @@ async function devices() {
       const remove = element("button", "quiet", "Remove the app");
       remove.type = "button";
       remove.setAttribute("aria-label", "Remove the app from " + device.token.slice(0, 8));
-      remove.addEventListener("click", () => callJSON("DELETE", "/devices/" + device.token).then(devices).catch(complain));
+      remove.addEventListener("click", () => callJSON("DELETE", "/devices/" + device.token).then(devices).catch(showError));
       line.append(remove);
     }
     return line;
@@ -233,15 +227,15 @@ const actions = {
   expire_token: ["says that the provider token has expired", "http2"],
 };
 
-function offer() {
+function showActions() {
   const protocol = byId("fault-protocol").value;
   byId("fault-action").replaceChildren(...Object.entries(actions)
     .filter(([, parts]) => protocol === "http2" || parts.at(-1) !== "http2")
     .map(([name, [label]]) => new Option(label, name)));
-  ask();
+  showFields();
 }
 
-function ask() {
+function showFields() {
   const wanted = actions[byId("fault-action").value].find((part) => typeof part === "object");
   const fields = wanted?.[byId("fault-protocol").value] ?? wanted?.both ?? [];
   byId("fault-more").replaceChildren(...fields.map(([name, label, kind, example]) => {
@@ -255,8 +249,8 @@ function ask() {
   }));
 }
 
-byId("fault-protocol").addEventListener("change", offer);
-byId("fault-action").addEventListener("change", ask);
+byId("fault-protocol").addEventListener("change", showActions);
+byId("fault-action").addEventListener("change", showFields);
 byId("fault").addEventListener("submit", async (event) => {
   event.preventDefault();
   const fault = {
@@ -273,9 +267,9 @@ byId("fault").addEventListener("submit", async (event) => {
   try {
     await callJSON("POST", "/faults", fault);
     await faults();
-    complain();
+    showError();
   } catch (error) {
-    complain(error);
+    showError(error);
   }
 });
 
@@ -289,10 +283,10 @@ async function faults() {
     line.append(element("span", "", words.join(" ")), element("span", "hint", fault.hit + " of " + fault.times));
     return line;
   }));
-  byId("heal").hidden = faults.length === 0;
+  byId("clear-faults").hidden = faults.length === 0;
 }
 
-onClick("heal", async () => {
+onClick("clear-faults", async () => {
   await callJSON("DELETE", "/faults");
   await faults();
 });
@@ -302,8 +296,8 @@ onClick("heal", async () => {
 async function figures() {
   const { http2, binary, inbox } = await callJSON("GET", "/stats");
   const accepted = (http2.answers.accepted ?? 0) + (binary.answers.accepted ?? 0);
-  const all = [http2, binary].flatMap((part) => Object.values(part.answers)).reduce((sum, count) => sum + count, 0);
-  byId("figures").textContent = `${all} notifications, ${accepted} accepted · open connections: ${http2.connections.open} HTTP/2, `
+  const total = [http2, binary].flatMap((part) => Object.values(part.answers)).reduce((sum, count) => sum + count, 0);
+  byId("figures").textContent = `${total} notifications, ${accepted} accepted · open connections: ${http2.connections.open} HTTP/2, `
     + `${binary.connections.open} binary` + (inbox.dropped ? ` · ${inbox.dropped} forgotten, the inbox is full` : "");
 }
 
@@ -312,20 +306,20 @@ async function run() {
   for (let round = 0; ; round += 1) {
     try {
       if (!document.hidden) {
-        while (await look());
+        while (await poll());
         await figures();
         await faults();
         if (round % 5 === 0) await devices();
       }
-      if (isLost) complain();
+      if (isLost) showError();
       isLost = false;
     } catch {
       isLost = true;
-      complain(new Error("The sandbox does not answer; waiting for it."));
+      showError(new Error("The sandbox does not answer; waiting for it."));
     }
-    await new Promise((done) => setTimeout(done, pause));
+    await new Promise((done) => setTimeout(done, interval));
   }
 }
 
-offer();
+showActions();
 run();

@@ -46,13 +46,10 @@ package struct BinaryNotification: Sendable, Hashable {
         let tokenLength = UInt16(token.count)
         let payloadLength = UInt16(payload.readableBytes)
         switch command {
-        case .simple:
-            buffer.writeMultipleIntegers(command.rawValue, tokenLength)
-            buffer.writeBytes(token)
-            buffer.writeInteger(payloadLength)
-            buffer.writeImmutableBuffer(payload)
-        case .enhanced:
-            buffer.writeMultipleIntegers(command.rawValue, identifier ?? 0, expiration ?? 0, tokenLength)
+        case .simple, .enhanced:
+            buffer.writeInteger(command.rawValue)
+            if command == .enhanced { buffer.writeMultipleIntegers(identifier ?? 0, expiration ?? 0) }
+            buffer.writeInteger(tokenLength)
             buffer.writeBytes(token)
             buffer.writeInteger(payloadLength)
             buffer.writeImmutableBuffer(payload)

@@ -16,10 +16,7 @@ package struct ProviderKey: Sendable {
 
     /// Tells keys apart, also where they have the same id by mistake: SHA-256 of the public key, in hexadecimal digits.
     package var fingerprint: String {
-        SHA256.hash(data: key.publicKey.x963Representation).map { byte in
-            let digits = String(byte, radix: 16)
-            return digits.count == 1 ? "0" + digits : digits
-        }.joined()
+        SHA256.hash(data: key.publicKey.x963Representation).hex
     }
 
     package var publicKey: P256.Signing.PublicKey { key.publicKey }
@@ -33,22 +30,5 @@ package struct ProviderKey: Sendable {
         let signed = Base64URL.text(Array(header.utf8)) + "." + Base64URL.text(Array(claims.utf8))
         let signature = try key.signature(for: Data(signed.utf8))
         return signed + "." + Base64URL.text(Array(signature.rawRepresentation))
-    }
-}
-
-/// Base64 with `-` and `_`, and without padding (RFC 4648 §5, RFC 7515 §2).
-package enum Base64URL {
-    package static func text(_ bytes: [UInt8]) -> String {
-        Data(bytes).base64EncodedString().replacingOccurrences(of: "+", with: "-")
-            .replacingOccurrences(of: "/", with: "_").replacingOccurrences(of: "=", with: "")
-    }
-
-    /// Nil for anything else, padded text too.
-    package static func bytes(_ text: some StringProtocol) -> [UInt8]? {
-        guard text.utf8.allSatisfy({ $0 != UInt8(ascii: "+") && $0 != UInt8(ascii: "/") && $0 != UInt8(ascii: "=") })
-        else { return nil }
-        let standard = text.replacingOccurrences(of: "-", with: "+").replacingOccurrences(of: "_", with: "/")
-        let padding = String(repeating: "=", count: (4 - standard.utf8.count % 4) % 4)
-        return Data(base64Encoded: standard + padding).map(Array.init)
     }
 }

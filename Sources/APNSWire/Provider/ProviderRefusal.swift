@@ -2,7 +2,7 @@ import Foundation
 
 /// A refusal as the HTTP/2 provider API answers it: status, and a JSON body `{"reason":"…","timestamp":…}`.
 package struct ProviderRefusal: Error, Sendable, Hashable {
-    /// Bytes of a body that are looked at; Apple's have under a hundred.
+    /// Bytes of a body that are read; Apple's have under a hundred.
     package static let bodyLimit = 4096
     /// Bytes of an unknown reason that are carried on.
     private static let longestReason = 100
@@ -32,9 +32,11 @@ package struct ProviderRefusal: Error, Sendable, Hashable {
     }
 
     /// The body as Apple sends it.
-    package var body: String {
-        let text = timestamp.map { #","timestamp":\#($0)"# } ?? ""
-        return #"{"reason":"\#(reason)"\#(text)}"#
+    package var body: String { Self.body(reason: reason, timestamp: timestamp) }
+
+    /// The same JSON, which also stands in a GOAWAY. The reason must need no escapes.
+    package static func body(reason: String, timestamp: Int64? = nil) -> String {
+        #"{"reason":"\#(reason)"\#(timestamp.map { #","timestamp":\#($0)"# } ?? "")}"#
     }
 
     package var known: ProviderReason? { ProviderReason(rawValue: reason) }

@@ -3,10 +3,10 @@ import Foundation
 
 /// A provider token as a gateway reads it: a JWT, checked part by part so that a refusal can be exact.
 ///
-/// Reads what the live service is known to take beside the standard's form: a signature in DER, and `iat` as a string.
+/// Also reads what the live service is known to accept beside the standard's form: a signature in DER, and `iat` as a string.
 /// ``deviations`` says so, for a gateway that warns or is strict (apns-http2.md §5).
 package struct ProviderToken: Sendable, Hashable {
-    /// Bytes of a token that are looked at; Apple's form has about 200.
+    /// Bytes of a token that are read; Apple's form has about 200.
     package static let longest = 4096
 
     /// Where a token that can be used leaves RFC 7518 or Apple's text.

@@ -21,7 +21,7 @@ package enum PushType: String, Sendable, Hashable, CaseIterable {
     /// Bytes of a payload.
     package var payloadLimit: Int { self == .voip ? 5120 : 4096 }
 
-    /// Whether Apple takes it only with a provider token, not with a certificate.
+    /// Whether Apple accepts it only with a provider token, not with a certificate.
     package var needsProviderToken: Bool { self == .location || self == .liveactivity }
 
     /// The topic of a push of this type to an app.

@@ -51,15 +51,15 @@ async function look() {
   } catch (error) {
     if (error instanceof Refused && error.status === 401) {
       show(false);
-      if (token) complain(error);
+      if (token) showError(error);
     } else {
       isLost = true;
       const waits = byId("door").hidden ? "; waiting for it." : ".";
-      complain(error instanceof Refused ? error : new Error("The relay does not answer" + waits));
+      showError(error instanceof Refused ? error : new Error("The relay does not answer" + waits));
     }
     throw error;
   }
-  if (isLost || byId("view").hidden) complain();
+  if (isLost || byId("view").hidden) showError();
   isLost = false;
   show(true);
   draw(stats);
@@ -299,11 +299,11 @@ function lead(action) {
 
 // Says what did not work.
 async function attempt(action) {
-  complain();
+  showError();
   try {
     await action();
   } catch (error) {
-    complain(error);
+    showError(error);
   }
 }
 

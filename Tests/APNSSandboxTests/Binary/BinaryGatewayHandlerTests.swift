@@ -9,7 +9,7 @@ import Testing
 /// The handler on a channel without sockets, where time moves only when it is told to.
 @Suite("Gateway connection")
 struct BinaryGatewayHandlerTests {
-    private let world = SandboxWorld(SandboxState()) { Date(timeIntervalSince1970: 0) }
+    private let state = SharedState(.forTests(directory: "/nonexistent"))
     private let socket = Socket()
     private let channel: EmbeddedChannel
 
@@ -19,9 +19,9 @@ struct BinaryGatewayHandlerTests {
         try pipeline.addHandler(socket)
         try pipeline.addHandler(
             BinaryGatewayHandler(
-                connection: 1, limits: .init(), linger: .seconds(2), world: world, logger: .silent))
+                connection: 1, configuration: .forTests(directory: "/nonexistent"), state: state, logger: .silent))
         try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
-        channel.pipeline.fireUserInboundEventTriggered(ClientIdentified(topic: "app"))
+        channel.pipeline.fireUserInboundEventTriggered(ClientIdentified(certificate: ClientCertificate(topic: "app")))
     }
 
     /// Stands for the socket: counts what is asked of it, and can be half closed, which the embedded channel cannot.
@@ -42,9 +42,8 @@ struct BinaryGatewayHandlerTests {
         }
     }
 
-    private func fault(_ action: Fault.Action, after: Int = 0) throws {
-        _ = try world.withState { (state) throws(FaultTable.Full) in try state.faults.add(after: after, action: action)
-        }
+    private func fault(_ fault: Fault.Binary, after: Int = 0) throws {
+        _ = try state.withLock { try $0.faults.add(Fault(.binary(fault), after: after)) }
     }
 
     private func receive(_ notifications: BinaryNotification...) throws {
@@ -59,10 +58,10 @@ struct BinaryGatewayHandlerTests {
     }
 
     private var identifiers: [UInt32?] {
-        world.withState { $0.inbox.page(since: 0, limit: 1000).entries.map(\.identifier) }
+        state.withLock { $0.inbox.page().entries.map(\.identifier) }
     }
 
-    private var discarded: Int { world.withState { $0.stats.discarded } }
+    private var discarded: Int { state.withLock { $0.stats.binary.discarded } }
 
     @Test("Frames of all commands, split anywhere, are taken in order")
     func splitFrames() throws {

@@ -6,7 +6,7 @@ import Testing
 @testable import APNSSandbox
 
 /// The gateway through real sockets and TLS.
-@Suite("Gateway")
+@Suite("Gateway", .timeLimit(.minutes(10)))
 struct BinaryGatewayTests {
     private func packet(_ status: BinaryStatus, _ identifier: UInt32) -> [UInt8] {
         var buffer = ByteBuffer()

@@ -6,7 +6,7 @@ import Testing
 
 @testable import APNSSandbox
 
-@Suite("Control API")
+@Suite("Control API", .timeLimit(.minutes(10)))
 struct ControlAPITests {
     private func error(_ answer: TestSandbox.Answer) throws -> String {
         try #require(try answer.object()["error"] as? String)

@@ -4,7 +4,7 @@ import Testing
 
 @testable import APNSSandbox
 
-@Suite("Control API, kept from web pages")
+@Suite("Control API, kept from web pages", .timeLimit(.minutes(10)))
 struct ControlGuardTests {
     @Test(
         "Only names of this machine with this port are served",

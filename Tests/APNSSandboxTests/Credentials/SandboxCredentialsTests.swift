@@ -1,11 +1,12 @@
 import Foundation
 import NIOSSL
+import Synchronization
 import Testing
 import X509
 
 @testable import APNSSandbox
 
-@Suite("Credentials")
+@Suite("Credentials", .timeLimit(.minutes(10)))
 struct SandboxCredentialsTests {
     private static let names = [
         "ca.pem", "ca-key.pem", "client.pem", "client.p12", "client-production.pem", "server.pem",
@@ -77,7 +78,7 @@ struct SandboxCredentialsTests {
                 try changed(before, contents(directory))
                     == ["client.pem", "client.p12", "client-production.pem", "credentials.json"])
             let certificate = try #require(try NIOSSLCertificate.fromPEMFile(credentials.clientFile).first)
-            #expect(CertificateTopic.topic(of: certificate) == "com.example.Other")
+            #expect(ClientCertificate(certificate)?.topic == "com.example.Other")
         }
     }
 
@@ -179,6 +180,27 @@ struct SandboxCredentialsTests {
         }
     }
 
+    @Test("A process that waits for the lock gives up after ten seconds, and names the directory")
+    func busyDirectory() async throws {
+        try await withTemporaryDirectory { path in
+            let directory = CredentialDirectory(path: path)
+            let clock = SteppingClock()
+            try await directory.locked {}
+            // The lock belongs to the open file: another descriptor of the same process has to wait, too.
+            let lock = open(path + "/.lock", O_RDWR)
+            defer { close(lock) }
+            #expect(flock(lock, LOCK_EX) == 0)
+            await #expect {
+                try await directory.locked(clock: clock) {}
+            } throws: { error in
+                "\(error)".contains(path)
+            }
+            #expect(clock.now.offset == .seconds(10))
+            #expect(flock(lock, LOCK_UN) == 0)
+            try await directory.locked(clock: clock) {}
+        }
+    }
+
     @Test("The PKCS#12 archive opens with the passphrase and holds what client.pem holds")
     func archive() async throws {
         try await withTemporaryDirectory { directory in
@@ -248,5 +270,27 @@ struct SandboxCredentialsTests {
             let output = try await OpenSSLTool.run(["pkey", "-in", credentials.providerKeyFile, "-text", "-noout"])
             #expect(output.text.contains("NIST CURVE: P-256"))
         }
+    }
+}
+
+/// A clock that whoever sleeps moves on.
+private final class SteppingClock: Clock, Sendable {
+    typealias Duration = Swift.Duration
+
+    struct Instant: InstantProtocol {
+        typealias Duration = Swift.Duration
+        var offset = Duration.zero
+
+        func advanced(by duration: Duration) -> Instant { Instant(offset: offset + duration) }
+        func duration(to other: Instant) -> Duration { other.offset - offset }
+        static func < (left: Instant, right: Instant) -> Bool { left.offset < right.offset }
+    }
+
+    private let time = Mutex(Instant())
+    let minimumResolution = Duration.zero
+    var now: Instant { time.withLock { $0 } }
+
+    func sleep(until deadline: Instant, tolerance: Duration?) async throws {
+        time.withLock { $0 = max($0, deadline) }
     }
 }

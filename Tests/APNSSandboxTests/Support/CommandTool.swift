@@ -8,7 +8,7 @@ enum OpenSSLTool {
     static var isPresent: Bool { tool.isPresent }
 
     static func run(
-        _ arguments: [String], input: [UInt8] = [], seconds: Double = 10
+        _ arguments: [String], input: [UInt8] = [], seconds: Double = Double(TestLimit.seconds)
     ) async throws -> CommandTool.Output {
         try await tool.run(arguments, input: input, seconds: seconds)
     }
@@ -34,7 +34,9 @@ struct CommandTool: Sendable {
     }
 
     /// Runs the command, feeds it `input`, and waits until it ends, at most `seconds`.
-    func run(_ arguments: [String], input: [UInt8] = [], seconds: Double = 10) async throws -> Output {
+    func run(_ arguments: [String], input: [UInt8] = [], seconds: Double = Double(TestLimit.seconds)) async throws
+        -> Output
+    {
         let process = Process()
         process.executableURL = URL(fileURLWithPath: try #require(path))
         process.arguments = arguments

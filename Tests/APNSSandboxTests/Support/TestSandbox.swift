@@ -11,11 +11,11 @@ import X509
 
 @testable import APNSSandbox
 
-/// A sandbox on free ports in a directory of its own, and the ways to talk to it.
+/// A sandbox on free ports in a directory of its own, and the means to talk to it.
 struct TestSandbox: Sendable {
     let addresses: SandboxAddresses
     let credentials: SandboxCredentials
-    let world: SandboxWorld
+    let state: SharedState
     let sandbox: Sandbox
 
     /// Runs `body` with a started sandbox; stops it and removes its directory afterwards.
@@ -31,7 +31,7 @@ struct TestSandbox: Sendable {
             do {
                 let credentials = try await configuration.credentials(logger: .silent)
                 let result = try await body(
-                    TestSandbox(addresses: addresses, credentials: credentials, world: sandbox.world, sandbox: sandbox))
+                    TestSandbox(addresses: addresses, credentials: credentials, state: sandbox.state, sandbox: sandbox))
                 await sandbox.stop()
                 return result
             } catch {
@@ -60,23 +60,23 @@ struct TestSandbox: Sendable {
 
     /// A value of `authorization`, made `age` seconds ago.
     func authorization(age: Int64 = 0) throws -> String {
-        try "bearer " + key().token(issuedAt: Int64(world.now().timeIntervalSince1970) - age)
+        try "bearer " + key().token(issuedAt: Int64(state.now().timeIntervalSince1970) - age)
     }
 
     /// A connection that sends a good provider token with each request, unless another is handed in.
-    func provider(authorization: String? = nil, acknowledges: Bool = true) async throws -> ProviderClient {
-        try await ProviderClient.connect(
+    func provider(authorization: String? = nil, acknowledges: Bool = true) async throws -> HTTP2Client {
+        try await HTTP2Client.connect(
             to: addresses.http2, credentials, authorization: authorization ?? self.authorization(),
             acknowledges: acknowledges)
     }
 
     /// A connection with a client certificate.
-    func provider(certificate: ClientIdentity) async throws -> ProviderClient {
-        try await ProviderClient.connect(to: addresses.http2, credentials, certificate)
+    func provider(certificate: ClientIdentity) async throws -> HTTP2Client {
+        try await HTTP2Client.connect(to: addresses.http2, credentials, certificate)
     }
 
     /// A connection with a certificate of the sandbox's authority, which names the topic or none.
-    func provider(certificateFor topic: String?) async throws -> ProviderClient {
+    func provider(certificateFor topic: String?) async throws -> HTTP2Client {
         func read(_ file: String) throws -> String {
             try String(contentsOfFile: credentials.directory + "/" + file, encoding: .utf8)
         }
@@ -149,6 +149,40 @@ extension SandboxConfiguration {
         configuration.http2Port = 0
         configuration.controlPort = 0
         return configuration
+    }
+}
+
+extension SandboxState {
+    static func forTests(_ change: (inout SandboxConfiguration) -> Void = { _ in }) -> SandboxState {
+        var configuration = SandboxConfiguration.forTests(directory: "/nonexistent")
+        change(&configuration)
+        return SandboxState(configuration: configuration)
+    }
+}
+
+extension InboxEntry {
+    /// Of a binary notification.
+    var identifier: UInt32? {
+        if case .binary(_, let identifier, _, _) = details { identifier } else { nil }
+    }
+
+    /// Of a notification over HTTP/2.
+    var stream: Int? {
+        if case .http2(let stream, _, _, _, _) = details { stream } else { nil }
+    }
+}
+
+/// The longest that a test waits for anything: it can only hang for so long, on a machine however busy.
+enum TestLimit {
+    static let seconds: Int64 = 240
+
+    /// Asks again and again until it is so.
+    static func wait(for condition: () async throws -> Bool) async throws {
+        let deadline = ContinuousClock.now + .seconds(seconds)
+        while try await !condition() {
+            try #require(ContinuousClock.now < deadline, "not so within \(seconds) seconds")
+            try await Task.sleep(for: .milliseconds(2))
+        }
     }
 }
 

@@ -7,21 +7,18 @@ import Testing
 
 @testable import APNSSandbox
 
-/// A TLS client of the gateway or the feedback service that collects what comes until the server is done.
+/// A TLS client of the gateway or the feedback service that collects what comes until the server has closed.
 struct TestTLSClient: Sendable {
     /// How a connection ended for the client.
     struct Ending: Sendable {
         var bytes: [UInt8]
-        /// The server closed properly, with TLS's farewell; otherwise the connection broke.
+        /// The server closed properly, with TLS's close_notify; otherwise the connection broke.
         var isClean: Bool
     }
 
-    /// The longest that a test waits for the server.
-    static let patience = TimeAmount.seconds(30)
-
     let channel: any Channel
     private let ending: EventLoopFuture<Ending>
-    private let handshake: EventLoopFuture<Void>
+    private let isUp: EventLoopFuture<Void>
 
     /// - Parameter stopsReading: as soon as TLS is up, before a test could say so.
     static func connect(
@@ -48,7 +45,7 @@ struct TestTLSClient: Sendable {
         }
         let channel = try await connecting.get()
         return TestTLSClient(
-            channel: channel, ending: ending.futureResult, handshake: handshake.futureResult)
+            channel: channel, ending: ending.futureResult, isUp: handshake.futureResult)
     }
 
     func send(_ notifications: BinaryNotification...) async throws {
@@ -61,9 +58,14 @@ struct TestTLSClient: Sendable {
         try await channel.writeAndFlush(ByteBuffer(bytes: bytes))
     }
 
+    /// Waits until TLS is up.
+    func handshake() async throws {
+        try await isUp.get()
+    }
+
     /// Waits until TLS is up, then reads no more.
     func stopReading() async throws {
-        try await handshake.get()
+        try await handshake()
         try await channel.setOption(.autoRead, value: false).get()
     }
 
@@ -107,7 +109,7 @@ struct TestTLSClient: Sendable {
         }
 
         func handlerAdded(context: ChannelHandlerContext) {
-            timeout = context.eventLoop.assumeIsolated().scheduleTask(in: TestTLSClient.patience) {
+            timeout = context.eventLoop.assumeIsolated().scheduleTask(in: .seconds(TestLimit.seconds)) {
                 self.ending.fail(ServerNeverClosed())
                 context.close(promise: nil)
             }

@@ -1,0 +1,105 @@
+import APNSWire
+import Foundation
+
+/// The provider tokens of one connection: which it may use, and which it used (apns-http2.md §5).
+///
+/// A token is read and its signature checked once; its age is checked for every request.
+struct SandboxAuthentication: Sendable {
+    /// How far a provider token's time may be off, in seconds, either way.
+    private static let tokenLifetime: Int64 = 3600
+    /// How long a provider token has to be used before another may come on the same connection, in seconds.
+    private static let tokenUpdateInterval: Double = 20 * 60
+
+    /// Why a token is refused.
+    struct Refusal: Error, Hashable {
+        var reason: ProviderReason
+        /// For the log.
+        var why: String
+    }
+
+    private let keys: SandboxKeyring
+    /// Refuse tokens that leave the standard's form.
+    private let isStrict: Bool
+    /// The last header value, and what it turned out to be apart from its age.
+    private var last: (value: String, outcome: Result<ProviderToken, Refusal>)?
+    /// The key of the connection's first good token: it can use no other.
+    private var keyID: String?
+    /// The token in use, and since when.
+    private var current: (issuedAt: Int64, firstUse: Date)?
+    /// The header value that a fault has let expire.
+    private var expired: String?
+    private var deviations: [ProviderToken.Deviation]?
+
+    init(keys: SandboxKeyring, isStrict: Bool) {
+        self.keys = keys
+        self.isStrict = isStrict
+    }
+
+    /// Checks the value of `authorization`.
+    /// - Returns: the key's id.
+    mutating func check(_ value: String?, at now: Date) throws(Refusal) -> String {
+        guard let value else {
+            throw Refusal(reason: .missingProviderToken, why: "neither a client certificate nor a provider token")
+        }
+        let token = try read(value).get()
+        let seconds = Int64(now.timeIntervalSince1970)
+        guard abs(seconds - token.issuedAt) <= Self.tokenLifetime, value != expired else {
+            throw Refusal(reason: .expiredProviderToken, why: "iat is \(seconds - token.issuedAt) seconds ago")
+        }
+        if current?.issuedAt != token.issuedAt {
+            if let current, now.timeIntervalSince(current.firstUse) < Self.tokenUpdateInterval {
+                throw Refusal(
+                    reason: .tooManyProviderTokenUpdates, why: "the token before it is not 20 minutes in use yet")
+            }
+            current = (token.issuedAt, now)
+        }
+        keyID = token.keyID
+        if deviations == nil, !token.deviations.isEmpty { deviations = token.deviations }
+        return token.keyID
+    }
+
+    /// Lets the token in use expire, and accepts whichever comes next.
+    mutating func expire(_ value: String?) {
+        expired = value
+        current = nil
+    }
+
+    /// Deviations of the first accepted token that has any, for a warning; handed out once.
+    mutating func takeDeviations() -> [ProviderToken.Deviation] {
+        guard let found = deviations, !found.isEmpty else { return [] }
+        deviations = []
+        return found
+    }
+
+    private mutating func read(_ value: String) -> Result<ProviderToken, Refusal> {
+        if let last, last.value == value { return last.outcome }
+        let outcome = Result { () throws(Refusal) in try verify(value) }
+        last = (value, outcome)
+        return outcome
+    }
+
+    private func verify(_ value: String) throws(Refusal) -> ProviderToken {
+        func invalid(_ why: String) -> Refusal { Refusal(reason: .invalidProviderToken, why: why) }
+        let scheme = value.prefix(ProviderHeader.bearer.count)
+        guard scheme.lowercased() == ProviderHeader.bearer else {
+            throw invalid("authorization does not begin with bearer")
+        }
+        let token: ProviderToken
+        do {
+            token = try ProviderToken(parsing: String(value.dropFirst(scheme.count)))
+        } catch {
+            throw invalid(error.description)
+        }
+        if let keyID, token.keyID != keyID {
+            throw Refusal(reason: .unrelatedKeyIDInToken, why: "the connection's key is \(keyID)")
+        }
+        guard token.teamID == keys.teamID else { throw invalid("iss is another team") }
+        guard let key = keys.keys[token.keyID] else { throw invalid("kid is no key of this sandbox") }
+        guard token.isSigned(by: key.key) else { throw invalid("the signature is not the key's") }
+        guard !key.isForProduction else {
+            throw Refusal(reason: .badEnvironmentKeyIDInToken, why: "the key is for production")
+        }
+        if isStrict, let deviation = token.deviations.first { throw invalid(deviation.rawValue) }
+        return token
+    }
+}

@@ -1,0 +1,410 @@
+import APNSWire
+import Logging
+import NIOCore
+import NIOHPACK
+import NIOHTTP2
+
+/// Plays the HTTP/2 provider API on one connection: collects requests, asks the shared state for verdicts, and writes the
+/// answers.
+///
+/// All streams share this one handler: a channel for each would cost several times the rest. Answers are written as the
+/// requests are read, and flushed once for all that was read together.
+final class SandboxHTTP2Handler: ChannelDuplexHandler {
+    typealias InboundIn = HTTP2Frame
+    typealias OutboundIn = HTTP2Frame
+    typealias OutboundOut = HTTP2Frame
+
+    /// Bytes that a client may send ahead on all streams together.
+    static let window = 4 << 20
+    private static let standardWindow = 65_535
+
+    private enum Phase {
+        case open
+        /// By a fault nothing is read or written; frames that had been read already wait.
+        case paused
+        /// GOAWAY was sent; the connection closes when the streams that are left have their answers.
+        case draining
+        case ended
+    }
+
+    /// An open stream.
+    private struct Stream {
+        /// What has come of the request; nil once it was judged.
+        var request: SandboxRequest?
+        /// A fault has dropped it: it will never be answered.
+        var isSilent = false
+    }
+
+    private let writes: WriteBuffer
+    private let idleTimeout: TimeAmount?
+    private let linger: TimeAmount
+    private let state: SharedState
+    private let logger: Logger
+    private var connection: SandboxConnection
+    private var limit: StreamLimit
+    private var phase = Phase.open
+    private var streams: [HTTP2StreamID: Stream] = [:]
+    private var silentStreams = 0
+    private var mostStreams = 0
+    private var highestStream: HTTP2StreamID = 0
+    /// What the last GOAWAY promised to process.
+    private var lastStream: HTTP2StreamID?
+    private var isLingerOver = false
+    /// Frames that were read together with the one that paused the connection; nothing is read from the socket meanwhile.
+    private var held: [HTTP2Frame] = []
+    private var windowToOpen = 0
+    private var isReadHeldBack = false
+    private var hasWarned = false
+    private var lastRead = NIODeadline.uptimeNanoseconds(0)
+    private var idleTimer: Scheduled<Void>?
+    /// A pause has an end of its own.
+    private var resumes = false
+
+    init(
+        connection: SandboxConnection, limit: StreamLimit, writes: WriteBuffer, configuration: SandboxConfiguration,
+        state: SharedState, logger: Logger
+    ) {
+        self.connection = connection
+        self.limit = limit
+        self.writes = writes
+        idleTimeout = configuration.http2IdleTimeout.map { TimeAmount($0) }
+        linger = TimeAmount(configuration.linger)
+        self.state = state
+        self.logger = logger
+    }
+
+    // MARK: Events
+
+    func handlerAdded(context: ChannelHandlerContext) {
+        write(.windowUpdate(windowSizeIncrement: Self.window - Self.standardWindow), on: .rootStream, context)
+        context.flush()
+        lastRead = context.eventLoop.now
+        watchIdleness(context)
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        let frame = unwrapInboundIn(data)
+        switch phase {
+        case .open, .draining: receive(frame, context)
+        case .paused: held.append(frame)
+        case .ended: break
+        }
+    }
+
+    func channelReadComplete(context: ChannelHandlerContext) {
+        lastRead = context.eventLoop.now
+        finishWriting(context)
+        context.fireChannelReadComplete()
+    }
+
+    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        switch event {
+        case let event as NIOHTTP2WindowUpdatedEvent:
+            if event.streamID == .rootStream, let size = event.inboundWindowSize, size <= Self.window / 2 {
+                windowToOpen = Self.window - size
+            }
+        case let event as StreamClosedEvent:
+            forget(event.streamID)
+        case is SandboxStopping:
+            stop(context)
+        case ChannelEvent.inputClosed:
+            if phase == .paused, resumes { break }
+            // After our own close_notify the client's is the last; NIOSSL would go on waiting for it.
+            if phase == .ended { context.closeWithoutTLS() }
+            end(context) { context.close(promise: nil) }
+        default: break
+        }
+        context.fireUserInboundEventTriggered(event)
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        if error is any NIOHTTP2Error {
+            logger.debug("HTTP/2 client in error", metadata: ["error": "\(error)"])
+            // After an error of the connection the library has sent a GOAWAY; an error of one stream has ended only that.
+            guard writes.isEndedByLibrary else { return }
+            end(context) { context.close(promise: nil) }
+            return
+        }
+        logger.debug("HTTP/2 connection failed", metadata: ["error": "\(error)"])
+        end(context) { context.closeWithoutTLS() }
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        phase = .ended
+        streams = [:]
+        held = []
+        idleTimer?.cancel()
+        idleTimer = nil
+        logger.debug("HTTP/2 connection closed")
+        context.fireChannelInactive()
+    }
+
+    func read(context: ChannelHandlerContext) {
+        if phase == .paused || !context.channel.isWritable {
+            isReadHeldBack = true
+        } else {
+            context.read()
+        }
+    }
+
+    func channelWritabilityChanged(context: ChannelHandlerContext) {
+        readOn(context)
+        context.fireChannelWritabilityChanged()
+    }
+
+    private func readOn(_ context: ChannelHandlerContext) {
+        guard isReadHeldBack, phase != .paused, context.channel.isWritable else { return }
+        isReadHeldBack = false
+        context.read()
+    }
+
+    // MARK: Requests
+
+    private func receive(_ frame: HTTP2Frame, _ context: ChannelHandlerContext) {
+        let stream = frame.streamID
+        switch frame.payload {
+        case .headers(let headers):
+            if streams[stream] == nil { open(stream, headers.headers, context) }
+            if headers.endStream { complete(stream, context) }
+        case .data(let data):
+            if case .byteBuffer(let piece) = data.data { streams[stream]?.request?.append(piece) }
+            if data.endStream {
+                complete(stream, context)
+            } else if let size = streams[stream]?.request?.bodySize, size > SandboxRequest.discardLimit {
+                complete(stream, context)
+                // Answered before its end: the client need not send the rest (RFC 9113 §8.1).
+                context.flush()
+                if streams[stream]?.isSilent == false { write(.rstStream(.noError), on: stream, context) }
+            }
+        case .settings(.ack):
+            announce(limit.acknowledge(), context)
+        default: break
+        }
+    }
+
+    private func open(_ stream: HTTP2StreamID, _ headers: HPACKHeaders, _ context: ChannelHandlerContext) {
+        if let lastStream, stream > lastStream { return }
+        highestStream = max(highestStream, stream)
+        guard streams.count < limit.enforced else {
+            streams[stream] = Stream()
+            state.withLock { $0.streamRefused() }
+            write(.rstStream(.refusedStream), on: stream, context)
+            return
+        }
+        streams[stream] = Stream(request: SandboxRequest(headers))
+        mostStreams = max(mostStreams, streams.count)
+    }
+
+    private func forget(_ stream: HTTP2StreamID) {
+        if streams.removeValue(forKey: stream)?.isSilent == true { silentStreams -= 1 }
+    }
+
+    private func complete(_ stream: HTTP2StreamID, _ context: ChannelHandlerContext) {
+        guard let request = streams[stream]?.request else { return }
+        streams[stream]?.request = nil
+        judge(request, on: stream, context)
+    }
+
+    private func judge(
+        _ request: SandboxRequest, on stream: HTTP2StreamID, faults: Bool = true, _ context: ChannelHandlerContext
+    ) {
+        let verdict = state.judge(logger) { state, now in
+            state.judge(
+                request, stream: Int(stream), openStreams: mostStreams, on: &connection, at: now, faults: faults)
+        }
+        warn(verdict)
+        announce(limit.judged(isAuthenticated: verdict.isAuthenticated, outcome: verdict.outcome), context)
+        perform(verdict, request, on: stream, context)
+    }
+
+    private func perform(
+        _ verdict: SandboxVerdict, _ request: SandboxRequest, on stream: HTTP2StreamID,
+        _ context: ChannelHandlerContext
+    ) {
+        switch verdict.effect {
+        case nil:
+            if verdict.answer == nil, streams[stream] != nil {
+                streams[stream]?.isSilent = true
+                silentStreams += 1
+            }
+            answer(verdict, on: stream, context)
+        case .late(let milliseconds):
+            after(milliseconds, context) { [self] in answer(verdict, on: stream, context) }
+        case .postpone(let milliseconds):
+            after(milliseconds, context) { [self] in
+                if streams[stream] != nil { judge(request, on: stream, faults: false, context) }
+            }
+        case .pause(let milliseconds):
+            pause(milliseconds: milliseconds, context)
+            answer(verdict, on: stream, context)
+        case .limitStreams(let count, let milliseconds):
+            announce(limit.set(byFault: count), context)
+            answer(verdict, on: stream, context)
+            if let milliseconds {
+                after(milliseconds, context) { [self] in announce(limit.set(byFault: nil), context) }
+            }
+        case .resetStream(let code):
+            write(.rstStream(HTTP2ErrorCode(networkCode: code)), on: stream, context)
+        case .goAway(let reason, let last, let code):
+            let before = max(0, Int(stream) - 2)
+            goAway(reason: reason, last: HTTP2StreamID(last ?? before), code: code, context)
+            answer(verdict, on: stream, context)
+        case .close:
+            end(context) { context.close(promise: nil) }
+        case .reset:
+            end(context) { context.resetConnection() }
+        }
+    }
+
+    // MARK: Answers
+
+    private func write(
+        _ payload: HTTP2Frame.FramePayload, on stream: HTTP2StreamID, _ context: ChannelHandlerContext
+    ) {
+        context.write(wrapOutboundOut(HTTP2Frame(streamID: stream, payload: payload)), promise: nil)
+    }
+
+    private func answer(_ verdict: SandboxVerdict, on stream: HTTP2StreamID, _ context: ChannelHandlerContext) {
+        // The client may have reset the stream meanwhile.
+        guard let answer = verdict.answer, streams[stream] != nil else { return }
+        var headers = HPACKHeaders()
+        headers.reserveCapacity(4)
+        headers.add(name: ":status", value: String(answer.status))
+        headers.add(name: ProviderHeader.id, value: answer.id, indexing: .nonIndexable)
+        if answer.status == 200 {
+            headers.add(name: ProviderHeader.uniqueID, value: connection.newID(), indexing: .nonIndexable)
+        } else if answer.body != nil {
+            headers.add(name: "content-type", value: "application/json")
+        }
+        write(.headers(.init(headers: headers, endStream: answer.body == nil)), on: stream, context)
+        if let body = answer.body {
+            write(.data(.init(data: .byteBuffer(ByteBuffer(string: body)), endStream: true)), on: stream, context)
+        }
+    }
+
+    private func announce(_ streams: Int?, _ context: ChannelHandlerContext) {
+        guard let streams else { return }
+        let setting = HTTP2Setting(parameter: .maxConcurrentStreams, value: streams | WriteBuffer.headroom)
+        write(.settings(.settings([setting])), on: .rootStream, context)
+    }
+
+    private func goAway(reason: String?, last: HTTP2StreamID, code: Int, _ context: ChannelHandlerContext) {
+        // A later GOAWAY cannot promise more than an earlier one.
+        let last = min(last, lastStream ?? last)
+        lastStream = last
+        writes.writeGoAway(
+            lastStream: Int(last), code: code, text: reason.map { ProviderRefusal.body(reason: $0) } ?? "")
+        // What lies above is neither answered nor judged any more.
+        for stream in streams.keys where stream > last { forget(stream) }
+        guard phase == .open else { return }
+        phase = .draining
+        context.eventLoop.assumeIsolated().scheduleTask(in: linger) { [self] in
+            isLingerOver = true
+            closeIfDrained(context)
+        }
+    }
+
+    private func flush(_ context: ChannelHandlerContext) {
+        context.flush()
+        writes.flush()
+    }
+
+    /// Flushes what was written, opens the window for what was read, and closes if that was the last.
+    private func finishWriting(_ context: ChannelHandlerContext) {
+        if windowToOpen > 0, phase != .paused {
+            let increment = windowToOpen
+            windowToOpen = 0
+            write(.windowUpdate(windowSizeIncrement: increment), on: .rootStream, context)
+        }
+        flush(context)
+        closeIfDrained(context)
+    }
+
+    // MARK: Pauses and the end
+
+    /// After a GOAWAY: closes when no stream is left that the client may count on.
+    ///
+    /// Within the linger, one that was promised may still be on its way, and the client may reset a silent one; after it
+    /// only late answers are waited for.
+    private func closeIfDrained(_ context: ChannelHandlerContext) {
+        guard phase == .draining, streams.count == silentStreams else { return }
+        if isLingerOver || silentStreams == 0 && highestStream >= lastStream ?? 0 {
+            end(context) { context.close(promise: nil) }
+        }
+    }
+
+    /// Ends the connection; what was written before goes out.
+    private func end(_ context: ChannelHandlerContext, _ close: () -> Void) {
+        guard phase != .ended else { return }
+        phase = .ended
+        flush(context)
+        held = []
+        close()
+    }
+
+    private func stop(_ context: ChannelHandlerContext) {
+        guard phase == .open || phase == .draining else { return }
+        connection.isStopping = true
+        goAway(reason: ProviderReason.shutdown.rawValue, last: highestStream, code: 0, context)
+        for stream in streams.keys.sorted() { complete(stream, context) }
+        // The listener closes the connection next.
+        end(context) {}
+    }
+
+    private func pause(milliseconds: Int?, _ context: ChannelHandlerContext) {
+        phase = .paused
+        writes.pause()
+        guard let milliseconds else { return }
+        resumes = true
+        after(milliseconds, context) { [self] in
+            guard phase == .paused else { return }
+            resumes = false
+            phase = .open
+            let frames = held
+            held = []
+            for (index, frame) in frames.enumerated() {
+                receive(frame, context)
+                if phase == .paused {
+                    held = Array(frames[(index + 1)...])
+                    break
+                }
+                if phase == .ended { break }
+            }
+            if phase == .open || phase == .draining { writes.resume() }
+            readOn(context)
+        }
+    }
+
+    private func watchIdleness(_ context: ChannelHandlerContext) {
+        guard let idleTimeout else { return }
+        idleTimer = context.eventLoop.assumeIsolated().scheduleTask(deadline: lastRead + idleTimeout) { [self] in
+            guard phase == .open else { return }
+            if context.eventLoop.now < lastRead + idleTimeout { return watchIdleness(context) }
+            goAway(reason: ProviderReason.idleTimeout.rawValue, last: highestStream, code: 0, context)
+            end(context) { context.close(promise: nil) }
+        }
+    }
+
+    /// Does something later, and flushes what it wrote.
+    private func after(_ milliseconds: Int, _ context: ChannelHandlerContext, _ body: @escaping () -> Void) {
+        context.eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(Int64(milliseconds))) { [self] in
+            guard phase != .ended else { return }
+            body()
+            if phase != .ended { finishWriting(context) }
+        }
+    }
+
+    // MARK: The log
+
+    private func warn(_ verdict: SandboxVerdict) {
+        let deviations = connection.authentication.takeDeviations()
+        if !deviations.isEmpty {
+            logger.warning(
+                "The provider token leaves the standard's form; accepted, but not with --strict",
+                metadata: ["deviations": "\(deviations.map(\.rawValue).joined(separator: "; "))"])
+        }
+        guard let token = verdict.refusedToken, !hasWarned else { return }
+        hasWarned = true
+        logger.warning("Provider token refused", metadata: ["reason": "\(token.reason)", "why": "\(token.why)"])
+    }
+}

@@ -1,0 +1,196 @@
+import APNSWire
+import Foundation
+
+/// The two protocols in which a provider can send.
+enum GatewayProtocol: String, Sendable, Hashable, Encodable {
+    case binary
+    case http2
+}
+
+/// One notification as the sandbox accepted or refused it, in JSON as `GET /notifications` shows it.
+struct InboxEntry: Sendable, Hashable, Encodable {
+    /// What became of a notification.
+    enum Answer: Sendable, Hashable {
+        /// On the binary protocol the client receives nothing.
+        case accepted
+        /// A fault discarded it: a binary client believes that it was accepted.
+        case dropped
+        /// A fault closed the connection at it, without an answer.
+        case closed
+        /// A fault reset the connection at it.
+        case reset
+        /// A fault ended its stream unprocessed, by GOAWAY or a reset of the stream: the client may send it again.
+        case unprocessed
+        /// Refused with the status, or closed for that reason where no packet can carry it (command 0).
+        case refused(BinaryStatus)
+        /// Refused over HTTP/2, by a rule or a fault.
+        case rejected(ProviderRefusal)
+
+        /// As records, counts and logs show it.
+        var name: String {
+            switch self {
+            case .accepted: "accepted"
+            case .dropped: "dropped"
+            case .closed: "closed"
+            case .reset: "reset"
+            case .unprocessed: "unprocessed"
+            case .refused(let status): status.name
+            case .rejected(let refusal): refusal.reason
+            }
+        }
+    }
+
+    /// What a notification has besides token and payload, by protocol.
+    enum Details: Sendable, Hashable {
+        /// `command` is nil where the first byte was none; `expiration` is in UNIX seconds.
+        case binary(command: BinaryCommand?, identifier: UInt32?, expiration: UInt32? = nil, priority: UInt8? = nil)
+        /// - `apnsID`: the one that was sent, else the one that was made for it.
+        /// - `headers`: all `apns-…` headers that were sent; never the provider token.
+        /// - `authentication`: `token` and the key's id, or `certificate`; nil where the notification was refused before
+        ///   that was known.
+        case http2(
+            stream: Int, apnsID: String, pushType: String?, headers: [String: String], authentication: String?)
+    }
+
+    /// From 1, without gaps, in the order of arrival; never used twice while the process runs.
+    let id: Int
+    /// The connection's number, from 1.
+    let connection: Int
+    /// The topic that was asked for, else the certificate's; nil where neither names one.
+    let topic: String?
+    /// Empty where the notification could not be read that far.
+    let token: [UInt8]
+    let payload: [UInt8]
+    let receivedAt: Date
+    let answer: Answer
+    let details: Details
+
+    var gateway: GatewayProtocol {
+        if case .binary = details { .binary } else { .http2 }
+    }
+
+    /// Bytes that the inbox counts for it: payload and headers.
+    var size: Int {
+        guard case .http2(_, _, _, let headers, _) = details else { return payload.count }
+        return headers.reduce(payload.count) { $0 + $1.key.utf8.count + $1.value.utf8.count }
+    }
+
+    private enum CodingKeys: String, CodingKey {
+        case id, `protocol`, connection, stream, token, topic, authentication, command, identifier, headers, payload
+        case answer
+        case apnsID = "apns_id"
+        case pushType = "push_type"
+        case payloadBase64 = "payload_base64"
+        case receivedAt = "received_at"
+    }
+
+    func encode(to encoder: any Encoder) throws {
+        var fields = encoder.container(keyedBy: CodingKeys.self)
+        try fields.encode(id, forKey: .id)
+        try fields.encode(gateway, forKey: .protocol)
+        try fields.encode(connection, forKey: .connection)
+        try fields.encode(token.hex, forKey: .token)
+        try fields.encodeIfPresent(topic, forKey: .topic)
+        switch details {
+        case .binary(let command, let identifier, let expiration, let priority):
+            try fields.encodeIfPresent(command?.rawValue, forKey: .command)
+            try fields.encodeIfPresent(identifier, forKey: .identifier)
+            // What the frame has, under the names that the same things have over HTTP/2.
+            var headers: [String: String] = [:]
+            headers[ProviderHeader.expiration] = expiration.map { String($0) }
+            headers[ProviderHeader.priority] = priority.map { String($0) }
+            try fields.encode(headers, forKey: .headers)
+        case .http2(let stream, let apnsID, let pushType, let headers, let authentication):
+            try fields.encode(stream, forKey: .stream)
+            try fields.encode(apnsID, forKey: .apnsID)
+            try fields.encodeIfPresent(pushType, forKey: .pushType)
+            try fields.encode(headers, forKey: .headers)
+            try fields.encodeIfPresent(authentication, forKey: .authentication)
+        }
+        if let text = String(validating: payload, as: UTF8.self) {
+            try fields.encode(text, forKey: .payload)
+        } else {
+            try fields.encode(Data(payload).base64EncodedString(), forKey: .payloadBase64)
+        }
+        try fields.encode(receivedAt.rfc3339, forKey: .receivedAt)
+        try fields.encode(answer.name, forKey: .answer)
+    }
+}
+
+/// What arrived, in order, bounded: the oldest entries are dropped when there are too many, or their payloads too large
+/// together.
+struct Inbox: Sendable {
+    /// Entries that are kept when nothing else is asked for.
+    static let defaultLimit = 100_000
+    /// Bytes of all payloads and headers kept: enough for a full inbox of notifications of ordinary size.
+    static let byteLimit = 64 << 20
+    /// Vacated places at the front of the storage before it is moved up.
+    private static let slack = 1024
+
+    private let limit: Int
+    private let byteLimit: Int
+    /// The id of the newest entry there ever was; 0 before the first.
+    private(set) var lastID = 0
+    /// Entries that were dropped to make room. Clearing is not counted.
+    private(set) var dropped = 0
+    private(set) var bytes = 0
+    private var entries: [InboxEntry?] = []
+    private var first = 0
+
+    init(limit: Int = Inbox.defaultLimit, byteLimit: Int = Inbox.byteLimit) {
+        self.limit = max(1, limit)
+        self.byteLimit = byteLimit
+    }
+
+    var count: Int { entries.count - first }
+
+    /// Appends the entry that `make` makes with the next id.
+    mutating func append(_ make: (Int) -> InboxEntry) {
+        lastID += 1
+        let entry = make(lastID)
+        bytes += entry.size
+        entries.append(entry)
+        while count > limit || bytes > byteLimit && count > 1 {
+            dropFirst()
+        }
+    }
+
+    mutating func clear() {
+        entries = []
+        first = 0
+        bytes = 0
+    }
+
+    /// A page of entries.
+    /// - Parameters:
+    ///   - since: only entries with a higher id.
+    ///   - answer: only entries with this ``InboxEntry/Answer/name``.
+    /// - Returns: at most `limit` entries, oldest first, and the id to pass as `since` for what comes after them.
+    func page(
+        since: Int = 0, token: [UInt8]? = nil, gateway: GatewayProtocol? = nil, answer: String? = nil,
+        limit: Int = .max
+    ) -> (entries: [InboxEntry], next: Int) {
+        let oldest = lastID - count + 1
+        var page: [InboxEntry] = []
+        for index in (first + min(max(0, since - oldest + 1), count))..<entries.count {
+            guard let entry = entries[index], token == nil || entry.token == token,
+                gateway == nil || entry.gateway == gateway, answer == nil || entry.answer.name == answer
+            else { continue }
+            page.append(entry)
+            if page.count == limit { return (page, entry.id) }
+        }
+        return (page, lastID)
+    }
+
+    private mutating func dropFirst() {
+        bytes -= entries[first]?.size ?? 0
+        entries[first] = nil
+        first += 1
+        dropped += 1
+        // Moved only when half of the storage is vacant, so that each entry is moved once on average.
+        if first > Self.slack, first > entries.count / 2 {
+            entries.removeFirst(first)
+            first = 0
+        }
+    }
+}

@@ -1,0 +1,431 @@
+import APNSWire
+import Foundation
+import Logging
+import NIOCore
+import Synchronization
+
+/// All that the sandbox knows, as a value: inbox, devices, feedback, faults and counts, and the rules between them.
+///
+/// Both protocols ask it for a verdict on each notification; faults come before the sandbox's own rules.
+struct SandboxState: Sendable {
+    private let configuration: SandboxConfiguration
+    var inbox: Inbox
+    var devices = DeviceRegistry()
+    var feedback = FeedbackList()
+    var faults = FaultTable()
+    private var counts = SandboxStats()
+    /// How many notifications a device has got in the current second.
+    private var deviceRate = DeviceRate()
+    private var lastConnection = 0
+
+    init(configuration: SandboxConfiguration) {
+        self.configuration = configuration
+        inbox = Inbox(limit: configuration.inboxLimit, byteLimit: configuration.inboxByteLimit)
+    }
+
+    // MARK: Connections and counts
+
+    var stats: SandboxStats {
+        var stats = counts
+        stats.feedback.waiting = feedback.count
+        stats.inbox = .init(count: inbox.count, dropped: inbox.dropped, last: inbox.lastID)
+        stats.devices = .init(installed: devices.installedCount, removed: devices.count - devices.installedCount)
+        return stats
+    }
+
+    /// Admits a connection.
+    /// - Returns: its number, from 1; nil when too many are open.
+    mutating func admit(_ listener: ListenerKind) -> Int? {
+        guard counts[listener].open < configuration.connectionLimit else {
+            counts[listener].refused += 1
+            return nil
+        }
+        counts[listener].open += 1
+        counts[listener].seen += 1
+        lastConnection += 1
+        return lastConnection
+    }
+
+    mutating func connectionClosed(_ listener: ListenerKind) {
+        counts[listener].open -= 1
+    }
+
+    mutating func handshakeFailed(_ listener: ListenerKind) {
+        counts[listener].handshakesFailed += 1
+    }
+
+    /// A stream was refused because more were open than allowed.
+    mutating func streamRefused() {
+        counts.http2.streamsOverLimit += 1
+    }
+
+    /// Counts what came after a binary connection's end was decided.
+    mutating func discard(notifications: Int, bytes: Int) {
+        counts.binary.discarded += notifications
+        counts.binary.discardedBytes += bytes
+    }
+
+    // MARK: Devices and feedback
+
+    /// Removes the app from the device: its token is refused from now on, and the feedback service lists it.
+    ///
+    /// A token of which nothing is known counts as a device of `topic`, unless the sandbox is strict.
+    /// - Returns: nil when there is no such device.
+    mutating func removeDevice(
+        token: [UInt8], topic: String, at now: Date
+    ) throws(LimitReached) -> SandboxDevice? {
+        if !configuration.strict, devices[token] == nil {
+            _ = try devices.install(token: token, topic: topic, at: now)
+        }
+        guard let (device, removedNow) = devices.remove(token: token, at: now) else { return nil }
+        if removedNow {
+            let seconds = UInt32(clamping: Int64(now.timeIntervalSince1970))
+            feedback.append(FeedbackTuple(timestamp: seconds, token: token), topic: device.topic)
+        }
+        return device
+    }
+
+    /// What a reader of the feedback service is to get.
+    mutating func readFeedback(topic: String?) -> FeedbackList.Reading? {
+        guard let topic else { return nil }
+        let reading = feedback.reading(topic: topic)
+        if configuration.clearFeedbackOnHandshake { clearFeedback(reading) }
+        return reading
+    }
+
+    mutating func feedbackSent(tuples: Int) {
+        counts.feedback.sent += tuples
+    }
+
+    /// Forgets what a reader has got whole.
+    mutating func clearFeedback(_ reading: FeedbackList.Reading) {
+        let before = feedback.count
+        feedback.clear(reading)
+        counts.feedback.cleared += before - feedback.count
+    }
+
+    // MARK: The binary protocol
+
+    /// Judges a whole notification, records it and says how its connection goes on.
+    /// - Parameter applies: false when a fault has been applied to it already.
+    mutating func judge(
+        _ notification: BinaryNotification, from peer: BinaryPeer, at now: Date, faults applies: Bool = true
+    ) -> BinaryVerdict {
+        if applies, case .binary(let fault)? = faults.trigger(token: notification.token, over: .binary) {
+            return apply(fault, to: notification, from: peer, at: now)
+        }
+        return process(notification, from: peer, at: now, then: .next)
+    }
+
+    /// Judges something that could not be read as a notification: always the end of its connection.
+    ///
+    /// What breaks the format itself is answered as configured; a bad size or a missing field has its own status.
+    mutating func judge(
+        _ malformed: BinaryNotificationParser.Malformed, from peer: BinaryPeer, at now: Date
+    ) -> BinaryVerdict {
+        var status = malformed.status
+        var isSilent = malformed.command == .simple
+        if status == .protocolError {
+            switch configuration.malformedAnswer {
+            case .protocolError: break
+            case .unknown: status = .unknown
+            case .close: isSilent = true
+            }
+        }
+        counts.binary.answers.count(.refused(status))
+        inbox.append { id in
+            InboxEntry(
+                id: id, connection: peer.connection, topic: peer.topic, token: [], payload: [], receivedAt: now,
+                answer: .refused(status), details: .binary(command: malformed.command, identifier: malformed.identifier)
+            )
+        }
+        // Without an identifier the gateway reports 0: it does not know which.
+        let packet = BinaryErrorResponse(status: status, identifier: malformed.identifier ?? 0)
+        return .end(isSilent ? nil : packet, afterMilliseconds: 0)
+    }
+
+    private mutating func apply(
+        _ fault: Fault.Binary, to notification: BinaryNotification, from peer: BinaryPeer, at now: Date
+    ) -> BinaryVerdict {
+        switch fault {
+        case .status(let status, let delay, let identifier):
+            record(notification, from: peer, at: now, status == .shutdown ? .accepted : .refused(status))
+            return .end(packet(status, for: notification, identifier: identifier), afterMilliseconds: delay)
+        case .close:
+            record(notification, from: peer, at: now, .closed)
+            return .end(nil, afterMilliseconds: 0)
+        case .reset:
+            record(notification, from: peer, at: now, .reset)
+            return .reset
+        case .drop:
+            record(notification, from: peer, at: now, .dropped)
+            return .next
+        case .delay(let milliseconds):
+            return .postpone(milliseconds: milliseconds)
+        case .stopReading(let milliseconds):
+            return process(notification, from: peer, at: now, then: .pause(milliseconds: milliseconds))
+        }
+    }
+
+    /// Applies the rules.
+    /// - Returns: `next`, unless the notification is refused.
+    private mutating func process(
+        _ notification: BinaryNotification, from peer: BinaryPeer, at now: Date, then next: BinaryVerdict
+    ) -> BinaryVerdict {
+        guard let status = refusal(of: notification, from: peer, at: now) else {
+            record(notification, from: peer, at: now, .accepted)
+            return next
+        }
+        record(notification, from: peer, at: now, .refused(status))
+        return .end(packet(status, for: notification), afterMilliseconds: 0)
+    }
+
+    /// Why the sandbox refuses the notification; nil when it accepts it.
+    private func refusal(of notification: BinaryNotification, from peer: BinaryPeer, at now: Date) -> BinaryStatus? {
+        guard peer.topic != nil else { return .missingTopic }
+        let isInstalled = devices.isInstalled(notification.token, topic: peer.topic, at: now)
+        guard isInstalled ?? !configuration.strict else { return .invalidToken }
+        if configuration.strict, !Self.isObject(notification.payload) { return .processingError }
+        return nil
+    }
+
+    /// The packet for a notification; nil where the format cannot be answered (command 0) and the fault names no identifier.
+    private func packet(
+        _ status: BinaryStatus, for notification: BinaryNotification, identifier: UInt32? = nil
+    ) -> BinaryErrorResponse? {
+        guard notification.command != .simple || identifier != nil else { return nil }
+        return BinaryErrorResponse(status: status, identifier: identifier ?? notification.identifier ?? 0)
+    }
+
+    private mutating func record(
+        _ notification: BinaryNotification, from peer: BinaryPeer, at now: Date, _ answer: InboxEntry.Answer
+    ) {
+        counts.binary.answers.count(answer)
+        inbox.append { id in
+            // The payload is copied: as a slice it would keep the whole read buffer alive.
+            InboxEntry(
+                id: id, connection: peer.connection, topic: peer.topic, token: notification.token,
+                payload: Array(notification.payload.readableBytesView), receivedAt: now, answer: answer,
+                details: .binary(
+                    command: notification.command, identifier: notification.identifier,
+                    expiration: notification.expiration, priority: notification.priority))
+        }
+    }
+
+    private static func isObject(_ payload: ByteBuffer) -> Bool {
+        let data = Data(payload.readableBytesView)
+        return (try? JSONSerialization.jsonObject(with: data)) is [String: Any]
+    }
+
+    // MARK: HTTP/2
+
+    /// Judges a whole request, records it and says how its connection goes on.
+    /// - Parameters:
+    ///   - openStreams: the most that the connection has had at the same time so far.
+    ///   - applies: false when a fault has been applied to it already.
+    mutating func judge(
+        _ request: SandboxRequest, stream: Int, openStreams: Int = 0, on connection: inout SandboxConnection,
+        at now: Date, faults applies: Bool = true
+    ) -> SandboxVerdict {
+        counts.http2.mostStreams = max(counts.http2.mostStreams, openStreams)
+        var notification = Judged(
+            request: request, stream: stream, id: SandboxRules.answerID(request) ?? connection.newID(), receivedAt: now)
+        if connection.isStopping {
+            return refuse(notification, ProviderRefusal(.shutdown), on: connection)
+        }
+        if applies, case .http2(let fault)? = faults.trigger(token: request.token, over: .http2) {
+            return apply(fault, to: &notification, on: &connection)
+        }
+        return process(&notification, on: &connection)
+    }
+
+    /// A request on its way through the rules, and what they found out about it.
+    private struct Judged {
+        let request: SandboxRequest
+        let stream: Int
+        let id: String
+        let receivedAt: Date
+        var topic: String?
+        var authentication: String?
+        /// Why a provider token was refused, for the log.
+        var why: String?
+    }
+
+    private mutating func apply(
+        _ fault: Fault.HTTP2, to notification: inout Judged, on connection: inout SandboxConnection
+    ) -> SandboxVerdict {
+        switch fault {
+        case .refuse(var refusal, let delay):
+            if refusal.status == 410, refusal.timestamp == nil {
+                refusal = ProviderRefusal(
+                    status: 410, reason: refusal.reason,
+                    timestamp: SandboxRules.milliseconds(notification.receivedAt))
+            }
+            return refuse(notification, refusal, on: connection, effect: delay > 0 ? .late(milliseconds: delay) : nil)
+        case .status(let status, let delay):
+            // In the inbox it has the reason that a client makes of a missing body.
+            var verdict = refuse(
+                notification, ProviderRefusal(status: status, body: []), on: connection,
+                effect: delay > 0 ? .late(milliseconds: delay) : nil)
+            verdict.answer?.body = nil
+            return verdict
+        case .close:
+            return record(notification, .closed, on: connection, effect: .close)
+        case .closeAccepted:
+            var verdict = process(&notification, on: &connection, effect: .close)
+            verdict.answer = nil
+            return verdict
+        case .reset:
+            return record(notification, .reset, on: connection, effect: .reset)
+        case .stopReading(let milliseconds):
+            return process(&notification, on: &connection, effect: .pause(milliseconds: milliseconds))
+        case .delay(let milliseconds):
+            return SandboxVerdict(effect: .postpone(milliseconds: milliseconds))
+        case .drop:
+            return record(notification, .dropped, on: connection)
+        case .goAway(let reason, let lastStream, let code):
+            let effect = SandboxVerdict.Effect.goAway(reason: reason, lastStream: lastStream, code: code)
+            guard let lastStream, lastStream >= notification.stream else {
+                return record(notification, .unprocessed, on: connection, effect: effect)
+            }
+            return process(&notification, on: &connection, effect: effect)
+        case .limitStreams(let limit, let milliseconds):
+            return process(&notification, on: &connection, effect: .limitStreams(limit, milliseconds: milliseconds))
+        case .resetStream(let code):
+            return record(notification, .unprocessed, on: connection, effect: .resetStream(code: code))
+        case .expireToken:
+            guard connection.certificate == nil else {
+                return refuse(notification, ProviderRefusal(.expiredProviderToken), on: connection)
+            }
+            connection.authentication.expire(notification.request.authorization)
+            return process(&notification, on: &connection)
+        }
+    }
+
+    /// Applies the rules.
+    private mutating func process(
+        _ notification: inout Judged, on connection: inout SandboxConnection, effect: SandboxVerdict.Effect? = nil
+    ) -> SandboxVerdict {
+        do throws(ProviderRefusal) {
+            try check(&notification, on: &connection)
+        } catch {
+            return refuse(notification, error, on: connection, effect: effect)
+        }
+        var verdict = record(notification, .accepted, on: connection, effect: effect)
+        verdict.answer = SandboxAnswer(id: notification.id)
+        verdict.isAuthenticated = true
+        verdict.outcome = .accepted
+        return verdict
+    }
+
+    private mutating func check(
+        _ notification: inout Judged, on connection: inout SandboxConnection
+    ) throws(ProviderRefusal) {
+        let rules = SandboxRules(
+            request: notification.request, certificate: connection.certificate, configuration: configuration,
+            now: notification.receivedAt)
+        try rules.checkForm()
+        if let certificate = connection.certificate {
+            try rules.checkCertificate(certificate)
+            notification.authentication = "certificate"
+        } else {
+            do throws(SandboxAuthentication.Refusal) {
+                let key = try connection.authentication.check(
+                    notification.request.authorization, at: notification.receivedAt)
+                notification.authentication = "token " + key
+            } catch {
+                notification.why = error.why
+                throw ProviderRefusal(error.reason)
+            }
+        }
+        let (type, topic) = try rules.checkTopic()
+        notification.topic = topic
+        try rules.checkDelivery(type)
+        try rules.checkPayload(type)
+        let token = notification.request.token
+        try rules.checkDevice(devices[token], topic: topic, type)
+        if let limit = configuration.deviceRate, deviceRate.count(token, at: notification.receivedAt) > limit {
+            throw ProviderRefusal(.tooManyRequests)
+        }
+    }
+
+    private mutating func refuse(
+        _ notification: Judged, _ refusal: ProviderRefusal, on connection: SandboxConnection,
+        effect: SandboxVerdict.Effect? = nil
+    ) -> SandboxVerdict {
+        var verdict = record(notification, .rejected(refusal), on: connection, effect: effect)
+        verdict.answer = SandboxAnswer(id: notification.id, status: refusal.status, body: refusal.body)
+        verdict.isAuthenticated = notification.authentication != nil
+        verdict.outcome =
+            (400..<500).contains(refusal.status) && ![410, 429].contains(refusal.status) ? .refused : .neutral
+        verdict.refusedToken = notification.why.map { (refusal.reason, $0) }
+        return verdict
+    }
+
+    /// - Returns: a verdict that answers nothing.
+    private mutating func record(
+        _ notification: Judged, _ answer: InboxEntry.Answer, on connection: SandboxConnection,
+        effect: SandboxVerdict.Effect? = nil
+    ) -> SandboxVerdict {
+        counts.http2.answers.count(answer)
+        let request = notification.request
+        inbox.append { id in
+            InboxEntry(
+                id: id, connection: connection.number,
+                topic: notification.topic ?? request.topic ?? connection.certificate?.topic, token: request.token,
+                // Copied: as a slice it would keep the whole read buffer alive.
+                payload: Array(request.body.readableBytesView), receivedAt: notification.receivedAt, answer: answer,
+                details: .http2(
+                    stream: notification.stream, apnsID: notification.id, pushType: request.pushType,
+                    headers: request.headers, authentication: notification.authentication))
+        }
+        return SandboxVerdict(effect: effect)
+    }
+}
+
+/// The one ``SandboxState`` that all listeners share, behind a lock.
+///
+/// The lock is held for a batch of notifications at most, never across a wait.
+final class SharedState: Sendable {
+    let now: @Sendable () -> Date
+    private let state: Mutex<SandboxState>
+
+    init(_ configuration: SandboxConfiguration) {
+        state = Mutex(SandboxState(configuration: configuration))
+        now = configuration.now
+    }
+
+    func withLock<Result: Sendable, Failure: Error>(
+        _ body: (inout SandboxState) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        try state.withLock { (state) throws(Failure) in try body(&state) }
+    }
+
+    /// The same, with each notification that was recorded in the log at debug.
+    func judge<Verdict: Sendable>(_ logger: Logger, _ body: (inout SandboxState, Date) -> Verdict) -> Verdict {
+        let now = self.now()
+        let isLogged = logger.logLevel <= .debug
+        let (verdict, entries) = withLock { state in
+            let before = state.inbox.lastID
+            let verdict = body(&state, now)
+            return (verdict, isLogged ? state.inbox.page(since: before).entries : [])
+        }
+        for entry in entries {
+            var metadata: Logger.Metadata = [
+                "id": "\(entry.id)", "token": "\(entry.token.hex.prefix(8))…", "answer": "\(entry.answer.name)",
+            ]
+            switch entry.details {
+            case .binary(_, let identifier, _, _):
+                metadata["identifier"] = "\(identifier.map { String($0) } ?? "none")"
+            case .http2(_, let apnsID, _, _, _): metadata["apns-id"] = "\(apnsID)"
+            }
+            logger.debug("Notification", metadata: metadata)
+        }
+        return verdict
+    }
+}
+
+/// The sandbox keeps no more of something; the text says of what.
+struct LimitReached: Error {
+    let text: String
+}

@@ -1,0 +1,222 @@
+import APNSWire
+import Foundation
+import NIOCore
+import NIOEmbedded
+import NIOHPACK
+import NIOHTTP2
+import Synchronization
+import Testing
+
+@testable import APNSSandbox
+
+/// The HTTP/2 side on a channel without sockets, where time moves only when it is told to.
+@Suite("HTTP/2 connection")
+struct SandboxHTTP2HandlerTests {
+    /// A connection with a certificate, and the client at its other end.
+    private final class Connection {
+        let state: SharedState
+        private let loop = EmbeddedEventLoop()
+        private let server: EmbeddedChannel
+        private let client: EmbeddedChannel
+        private let frames = Frames()
+
+        init(_ change: (inout SandboxConfiguration) -> Void = { _ in }) throws {
+            var configuration = SandboxConfiguration.forTests(directory: "/nonexistent")
+            change(&configuration)
+            state = SharedState(configuration)
+            server = EmbeddedChannel(
+                handler: SandboxHTTP2Handshake(
+                    connection: 1, keys: .init(teamID: "", keys: [:]), configuration: configuration, state: state,
+                    logger: .silent),
+                loop: loop)
+            client = EmbeddedChannel(handlers: [NIOHTTP2Handler(mode: .client), frames], loop: loop)
+            for channel in [server, client] {
+                try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
+            }
+            let certificate = ClientCertificate(topic: configuration.topic, isForDevelopment: true)
+            server.pipeline.fireUserInboundEventTriggered(
+                ClientIdentified(certificate: certificate, applicationProtocol: SandboxHTTP2Handshake.protocolName))
+            try transfer()
+        }
+
+        /// Carries all bytes that either side has written to the other.
+        func transfer() throws {
+            var isDone = false
+            while !isDone {
+                isDone = true
+                var sent = ByteBuffer()
+                while var bytes = try client.readOutbound(as: ByteBuffer.self) { sent.writeBuffer(&bytes) }
+                if sent.readableBytes > 0, server.isActive {
+                    try server.writeInbound(sent)
+                    isDone = false
+                }
+                while let bytes = try server.readOutbound(as: ByteBuffer.self) {
+                    try client.writeInbound(bytes)
+                    isDone = false
+                }
+            }
+        }
+
+        func advance(by time: TimeAmount) throws {
+            loop.advanceTime(by: time)
+            try transfer()
+        }
+
+        func fault(_ fault: Fault.HTTP2) throws {
+            _ = try state.withLock { try $0.faults.add(Fault(.http2(fault))) }
+        }
+
+        /// Sends notifications on these streams at once.
+        func push(_ streams: HTTP2StreamID...) throws {
+            for stream in streams {
+                let headers: HPACKHeaders = [
+                    ":method": "POST", ":scheme": "https", ":authority": "localhost",
+                    ":path": "/3/device/" + HTTP2Client.token,
+                ]
+                client.write(HTTP2Frame(streamID: stream, payload: .headers(.init(headers: headers))), promise: nil)
+                let body = HTTP2Frame.FramePayload.Data(data: .byteBuffer(ByteBuffer(string: "{}")), endStream: true)
+                client.write(HTTP2Frame(streamID: stream, payload: .data(body)), promise: nil)
+                // The library orders only what is flushed together, and that as it likes.
+                client.flush()
+            }
+            try transfer()
+        }
+
+        func ping() throws {
+            let ping = HTTP2Frame(streamID: .rootStream, payload: .ping(HTTP2PingData(withInteger: 1), ack: false))
+            try client.writeOutbound(ping)
+            try transfer()
+        }
+
+        /// Streams that have been answered, in order.
+        var answered: [HTTP2StreamID] { frames.answered }
+        var pingsAnswered: Int { frames.pingsAnswered }
+        var limits: [Int] { frames.limits }
+        var goAways: [String] { frames.goAways }
+        var isOpen: Bool { server.isActive }
+        var recorded: [Int?] { state.withLock { $0.inbox.page().entries.map(\.stream) } }
+    }
+
+    private final class Frames: ChannelInboundHandler {
+        typealias InboundIn = HTTP2Frame
+        var answered: [HTTP2StreamID] = []
+        var pingsAnswered = 0
+        var limits: [Int] = []
+        var goAways: [String] = []
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            let frame = unwrapInboundIn(data)
+            switch frame.payload {
+            case .headers: answered.append(frame.streamID)
+            case .ping(_, ack: true): pingsAnswered += 1
+            case .settings(.settings(let settings)):
+                limits += settings.filter { $0.parameter == .maxConcurrentStreams }.map(\.value)
+            case .goAway(_, _, let text): goAways.append(text.map { String(buffer: $0) } ?? "")
+            default: break
+            }
+        }
+    }
+
+    @Test("A delayed notification is judged and answered when its time has come; others overtake it")
+    func delay() throws {
+        let connection = try Connection()
+        try connection.fault(.delay(150))
+        try connection.push(1, 3)
+        #expect(connection.answered == [3])
+        try connection.advance(by: .milliseconds(149))
+        #expect(connection.answered == [3])
+        try connection.advance(by: .milliseconds(1))
+        #expect(connection.answered == [3, 1])
+        #expect(connection.recorded == [3, 1])
+    }
+
+    @Test("A late answer is judged at once and written when its time has come")
+    func lateAnswer() throws {
+        let connection = try Connection()
+        try connection.fault(.status(503, delay: 20))
+        try connection.push(1, 3)
+        #expect(connection.answered == [3])
+        #expect(connection.recorded == [1, 3])
+        try connection.advance(by: .milliseconds(19))
+        #expect(connection.answered == [3])
+        try connection.advance(by: .milliseconds(1))
+        #expect(connection.answered == [3, 1])
+    }
+
+    @Test("A connection that stops reading answers nothing, no PING either, and goes on when its time is over")
+    func stopReading() throws {
+        let connection = try Connection()
+        try connection.fault(.stopReading(300))
+        try connection.push(1, 3)
+        try connection.ping()
+        try connection.advance(by: .milliseconds(299))
+        #expect(connection.answered == [])
+        #expect(connection.pingsAnswered == 0)
+        #expect(connection.recorded == [1])
+        try connection.advance(by: .milliseconds(1))
+        #expect(connection.answered == [1, 3])
+        #expect(connection.pingsAnswered == 1)
+    }
+
+    @Test("A connection that stops reading for good does not go on by itself")
+    func stopReadingForGood() throws {
+        let connection = try Connection()
+        try connection.fault(.stopReading(nil))
+        try connection.push(1, 3)
+        try connection.advance(by: .hours(24))
+        #expect(connection.answered == [])
+        #expect(connection.isOpen)
+    }
+
+    @Test("A connection is idle from its last read on, is told so and closed")
+    func idleTimeout() throws {
+        let connection = try Connection { $0.http2IdleTimeout = .seconds(10) }
+        try connection.advance(by: .seconds(6))
+        try connection.push(1)
+        try connection.advance(by: .milliseconds(9_999))
+        #expect(connection.isOpen)
+        #expect(connection.goAways == [])
+        try connection.advance(by: .milliseconds(1))
+        #expect(connection.goAways == [#"{"reason":"IdleTimeout"}"#])
+        #expect(!connection.isOpen)
+    }
+
+    @Test("After GOAWAY the connection waits two seconds for the streams that it has promised")
+    func linger() throws {
+        let connection = try Connection()
+        try connection.fault(.goAway(reason: nil, lastStream: 5, code: 0))
+        try connection.push(1)
+        #expect(connection.answered == [1])
+        try connection.advance(by: .milliseconds(1999))
+        #expect(connection.isOpen)
+        try connection.advance(by: .milliseconds(1))
+        #expect(!connection.isOpen)
+    }
+
+    @Test("A stream limit of a fault ends when its time is over")
+    func streamLimit() throws {
+        let connection = try Connection()
+        try connection.fault(.limitStreams(3, milliseconds: 50))
+        try connection.push(1)
+        #expect(connection.limits == [1000, 3])
+        try connection.advance(by: .milliseconds(49))
+        #expect(connection.limits == [1000, 3])
+        try connection.advance(by: .milliseconds(1))
+        #expect(connection.limits == [1000, 3, 1000])
+    }
+
+    @Test("More to one device in a second than allowed is refused, until the next second")
+    func deviceRate() throws {
+        let now = Mutex(Date(timeIntervalSince1970: 1_800_000_000))
+        let connection = try Connection {
+            $0.deviceRate = 2
+            $0.now = { now.withLock { $0 } }
+        }
+        func names() -> [String] { connection.state.withLock { $0.inbox.page().entries.map(\.answer.name) } }
+        try connection.push(1, 3, 5)
+        #expect(names() == ["accepted", "accepted", "TooManyRequests"])
+        now.withLock { $0 += 1 }
+        try connection.push(7)
+        #expect(names().last == "accepted")
+    }
+}
