@@ -59,7 +59,7 @@ struct Check: AsyncParsableCommand {
         for app in configuration.apps {
             let subject = "app \(app.name)"
             guard app.hasCredentials else {
-                report(.warning, subject, AppConfiguration.nothingToLogInWith)
+                report(.warning, subject, AppConfiguration.noCredentials)
                 continue
             }
             do {

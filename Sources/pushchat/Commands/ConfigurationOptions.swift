@@ -1,17 +1,66 @@
-import ArgumentParser
+public import ArgumentParser
 import Foundation
+public import Logging
 
-/// The flags that every command shares which needs the configuration.
-struct ConfigurationOptions: ParsableArguments {
+/// Which configuration.
+struct ConfigurationChoice: ParsableArguments {
     @Option(
         help: ArgumentHelp(
-            "The configuration file.",
+            "The relay's configuration file.",
             discussion: "Without it: ./pushchat.yaml, /etc/pushchat/pushchat.yaml, or the defaults.",
-            valueName: "file"))
+            valueName: "file"),
+        completion: .file(extensions: ["yaml", "yml"]))
     var config: String?
 
-    @Option(help: ArgumentHelp("development or production.", valueName: "name"))
+    @Option(
+        help: ArgumentHelp("development or production.", valueName: "name"),
+        completion: .list(["development", "production"]))
     var environment: String?
+
+    var flags: [ConfigurationFlag] {
+        environment.map { [ConfigurationFlag("environment", $0, name: "--environment")] } ?? []
+    }
+}
+
+/// Which configuration, and which database: of commands that work on the file, beside a running relay or without one.
+struct DatabaseOptions: ParsableArguments {
+    @Option(
+        help: ArgumentHelp("The database file; unless given, the configuration's.", valueName: "file"),
+        completion: .file(extensions: ["db"]))
+    var database: String?
+
+    @OptionGroup var source: ConfigurationChoice
+
+    /// The database of `pushchat dev`.
+    private static let devDatabase = ".pushchat/pushchat.db"
+
+    /// - Throws: ``Failure``.
+    func path() throws -> String {
+        let flags = source.flags + (database.map { [ConfigurationFlag("database.path", $0, name: "--database")] } ?? [])
+        let configuration = try Configuration.loaded(ConfigurationSources(file: source.config, flags: flags))
+        let path = configuration.database.path
+        let isGiven = configuration.file != nil || configuration.origins[SettingKey(name: "database.path")] != nil
+        guard !isGiven, access(path, F_OK) != 0, access(Self.devDatabase, F_OK) == 0 else { return path }
+        Output.note("using \(Self.devDatabase), of pushchat dev")
+        return FilePath.absolute(Self.devDatabase)
+    }
+}
+
+/// The level and the format of the log, for commands without a configuration.
+struct LogOptions: ParsableArguments {
+    @Option(help: ArgumentHelp("trace, debug, info, notice, warning or error.", valueName: "level"))
+    var logLevel = Logger.Level.info
+
+    @Option(help: ArgumentHelp("text or json.", valueName: "format"))
+    var logFormat = LogFormat.text
+}
+
+extension LogFormat: ExpressibleByArgument {}
+extension Logger.Level: @retroactive ExpressibleByArgument {}
+
+/// Every setting, for commands that need the whole configuration.
+struct ConfigurationOptions: ParsableArguments {
+    @OptionGroup var choice: ConfigurationChoice
 
     @Option(help: ArgumentHelp("The address to listen on.", valueName: "address"))
     var host: String?
@@ -42,19 +91,18 @@ struct ConfigurationOptions: ParsableArguments {
     /// The flags as settings, in the order of precedence among each other.
     var flags: [ConfigurationFlag] {
         let named = [
-            ("environment", environment, "--environment"), ("http.host", host, "--host"),
-            ("http.port", port, "--port"), ("database.path", database, "--database"),
+            ("http.host", host, "--host"), ("http.port", port, "--port"), ("database.path", database, "--database"),
             ("log.level", logLevel, "--log-level"), ("log.format", logFormat, "--log-format"),
         ].compactMap { setting, value, name in value.map { ConfigurationFlag(setting, $0, name: name) } }
         let others = settings.map { text -> ConfigurationFlag in
             let parts = text.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
             return ConfigurationFlag(String(parts[0]), String(parts.last ?? ""), name: "--set \(parts[0])")
         }
-        return named + others
+        return choice.flags + named + others
     }
 
     var sources: ConfigurationSources {
-        ConfigurationSources(file: config, flags: flags)
+        ConfigurationSources(file: choice.config, flags: flags)
     }
 
     func load() throws -> Configuration {
@@ -63,7 +111,7 @@ struct ConfigurationOptions: ParsableArguments {
 }
 
 extension Configuration {
-    /// Reads the configuration; what is wrong goes to standard error, and the process ends with status 1.
+    /// - Throws: ``Failure``.
     static func loaded(_ sources: ConfigurationSources) throws -> Configuration {
         do {
             return try load(sources)

@@ -7,7 +7,7 @@ import Foundation
 struct Queue: ParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "The push queue: in the database, beside a running relay or without one.",
-        discussion: "A relay that runs notices at once what is changed.",
+        discussion: "A running relay notices every change at once.",
         subcommands: [List.self, Show.self, Retry.self, Cancel.self, Purge.self], defaultSubcommand: List.self)
 
     /// Which entries.
@@ -41,46 +41,29 @@ struct Queue: ParsableCommand {
     }
 
     /// `pushchat queue list`
-    struct List: ParsableCommand {
+    struct List: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "List entries, the oldest first.", discussion: "With --json an object a line.")
 
         @OptionGroup(title: "Which") var which: FilterOptions
 
-        @Option(help: ArgumentHelp("At most so many; 0 for all.", valueName: "number"))
-        var limit = 100
+        @OptionGroup var list: ListOptions
 
         @Flag(help: "As JSON, an object a line.")
         var json = false
 
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
-        private static let page = 500
-
-        func validate() throws {
-            guard limit >= 0 else { throw ValidationError("--limit \(limit): must be 0 or more") }
-        }
-
-        func run() throws {
+        func run() async throws {
             let (filter, file) = (try which.filter(), try QueueFile.opened(options))
-            var table = OutputTable([DeliveryCells.head[0], "TOKEN"] + DeliveryCells.head.dropFirst())
-            var (count, cursor) = (0, Int64?.none)
-            repeat {
-                let size = limit == 0 ? Self.page : min(limit - count, Self.page)
+            let header = [DeliveryCells.header[0], "TOKEN"] + DeliveryCells.header.dropFirst()
+            try await list.print(header, json: json) { delivery in
+                let cells = DeliveryCells.cells(delivery)
+                return [cells[0], delivery["token"]?.text ?? ""] + cells.dropFirst()
+            } page: { cursor, size in
                 let page = try Failure.catching { try file.entries(filter, after: cursor, limit: size) }
-                for delivery in page.items {
-                    if json {
-                        print(JSONValue.object(delivery.json).description)
-                    } else {
-                        let cells = DeliveryCells.cells(delivery.json)
-                        table.add([cells[0], delivery.token] + cells.dropFirst())
-                    }
-                }
-                count += page.items.count
-                cursor = page.next
-            } while cursor != nil && (limit == 0 || count < limit)
-            if !json { table.end() }
-            if cursor != nil { Output.note("only the first \(limit) are shown; --limit 0 shows all") }
+                return (page.items.map(\.json), page.next)
+            }
         }
     }
 
@@ -114,7 +97,7 @@ struct Queue: ParsableCommand {
     /// `pushchat queue retry`
     struct Retry: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Send failed, expired and cancelled entries again, and repeats that wait at once.",
+            abstract: "Send failed, expired and cancelled entries again, and waiting repeats at once.",
             discussion: """
                 pushchat queue retry 4711
                 pushchat queue retry --state failed --app default
@@ -132,7 +115,7 @@ struct Queue: ParsableCommand {
     /// `pushchat queue cancel`
     struct Cancel: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Take back entries that no gateway was given yet.")
+            abstract: "Cancel entries that were not sent to a gateway yet.")
 
         @OptionGroup var change: Change
 
@@ -146,7 +129,7 @@ struct Queue: ParsableCommand {
     /// `pushchat queue purge`
     struct Purge: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Delete entries that have come to their end: sent, failed, expired, cancelled.",
+            abstract: "Delete entries that are settled: sent, failed, expired, cancelled.",
             discussion: """
                 The relay does so by itself after queue.retention.
 
@@ -155,7 +138,7 @@ struct Queue: ParsableCommand {
 
         @OptionGroup var change: Change
 
-        @Option(help: ArgumentHelp("Only those that came to their end longer ago.", valueName: "duration"))
+        @Option(help: ArgumentHelp("Only those that were settled longer ago.", valueName: "duration"))
         var olderThan: String?
 
         func validate() throws {
@@ -172,12 +155,12 @@ struct Queue: ParsableCommand {
         }
     }
 
-    /// Entries that are to be changed, by their id or by what they are, and the words for it.
+    /// Entries to change, by their id or by a filter, and how the result is printed.
     struct Change: ParsableArguments {
         @Argument(help: "Entries' ids.")
         var ids: [Int64] = []
 
-        @Flag(help: "All that can be.")
+        @Flag(help: "All that can be changed.")
         var all = false
 
         @OptionGroup(title: "Which") var which: FilterOptions
@@ -193,7 +176,7 @@ struct Queue: ParsableCommand {
             }
         }
 
-        /// - Parameter verb: what has happened to them.
+        /// - Parameter verb: `retried`.
         func run(
             _ verb: String, _ change: (QueueFile, QueueFile.Selection, (Int) -> Void) throws -> Int
         ) throws {
@@ -224,7 +207,7 @@ extension QueueFile {
 }
 
 extension Failure {
-    /// What the store throws ends the command with its text.
+    /// Makes any error a failure with its text.
     static func catching<Result>(_ work: () throws -> Result) throws -> Result {
         do {
             return try work()

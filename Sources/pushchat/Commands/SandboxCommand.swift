@@ -8,12 +8,12 @@ import ServiceLifecycle
 struct SandboxCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "sandbox",
-        abstract: "Run the local gateway that plays Apple: HTTP/2, binary protocol, feedback service, inbox.",
+        abstract: "Run the local gateway that stands in for Apple: HTTP/2, binary protocol, feedback service, inbox.",
         discussion: """
             Point your provider at it instead of Apple.
             The first start writes certificates into its folder.
             What arrived:     curl http://127.0.0.1:2198/notifications
-            What it can do:   curl http://127.0.0.1:2198/
+            Its control API:  curl http://127.0.0.1:2198/
             """)
 
     @OptionGroup var ports: SandboxPorts
@@ -56,11 +56,7 @@ struct SandboxCommand: AsyncParsableCommand {
     @Option(help: "The protocol that --print-config chooses: http2 or binary.")
     var gateway = AppConfiguration.Gateway.http2
 
-    @Option(help: ArgumentHelp("trace, debug, info, notice, warning or error.", valueName: "level"))
-    var logLevel = Logger.Level.info
-
-    @Option(help: ArgumentHelp("text or json.", valueName: "format"))
-    var logFormat = LogFormat.text
+    @OptionGroup var log: LogOptions
 
     func validate() throws {
         guard !topic.isEmpty, topic.utf8.count <= 255 else { throw ValidationError("--topic must have 1 to 255 bytes") }
@@ -76,11 +72,10 @@ struct SandboxCommand: AsyncParsableCommand {
 
     func run() async throws {
         FileLimit.raise()
-        LogSettings(level: printConfig ? .warning : logLevel, format: logFormat).bootstrap()
+        LogSettings(level: printConfig ? .warning : log.logLevel, format: log.logFormat).bootstrap()
         let logger = Logger(label: "sandbox")
         do {
-            var settings = SandboxConfiguration(
-                directory: FilePath.absolute(directory, in: FileManager.default.currentDirectoryPath))
+            var settings = SandboxConfiguration(directory: FilePath.absolute(directory))
             ports.apply(to: &settings)
             settings.host = host
             settings.topic = topic
@@ -100,7 +95,7 @@ struct SandboxCommand: AsyncParsableCommand {
                     http2: .init(host: host, port: settings.http2Port),
                     control: .init(host: host, port: settings.controlPort))
                 let credentials = try await settings.credentials(logger: logger)
-                let relay = SandboxRelay(gateway: gateway, addresses: addresses, credentials: credentials)
+                let relay = SandboxAppSettings(gateway: gateway, addresses: addresses, credentials: credentials)
                 print(relay.yaml, terminator: "")
                 return
             }
@@ -160,3 +155,58 @@ struct SandboxPorts: ParsableArguments {
 
 extension SandboxConfiguration.MalformedAnswer: ExpressibleByArgument {}
 extension AppConfiguration.Gateway: ExpressibleByArgument {}
+
+/// The settings of an app whose gateway is a sandbox.
+struct SandboxAppSettings: Sendable {
+    struct Setting: Sendable {
+        let name: String
+        let value: String
+    }
+
+    let gateway: AppConfiguration.Gateway
+    let addresses: SandboxAddresses
+    let credentials: SandboxCredentials
+
+    var settings: [Setting] {
+        let ofProtocol =
+            switch gateway {
+            case .http2:
+                [
+                    Setting(name: "host", value: addresses.http2.host),
+                    Setting(name: "port", value: String(addresses.http2.port)),
+                    Setting(name: "key", value: credentials.providerKeyFile),
+                    Setting(name: "key_id", value: credentials.keyID),
+                    Setting(name: "team_id", value: credentials.teamID),
+                    // On the same machine, an answer that has not come after five seconds does not come.
+                    Setting(name: "answer_timeout", value: "5s"),
+                ]
+            case .binary:
+                [
+                    Setting(name: "host", value: addresses.binary.host),
+                    Setting(name: "port", value: String(addresses.binary.port)),
+                    Setting(name: "feedback_host", value: addresses.feedback.host),
+                    Setting(name: "feedback_port", value: String(addresses.feedback.port)),
+                    Setting(name: "feedback_interval", value: "10s"),
+                    Setting(name: "certificate", value: credentials.clientFile),
+                    // Likewise, what has not been refused after a second is not refused.
+                    Setting(name: "settle", value: "1s"),
+                ]
+            }
+        return [
+            Setting(name: "gateway", value: gateway.rawValue), Setting(name: "topic", value: credentials.topic),
+            Setting(name: "trust", value: credentials.authorityFile),
+        ] + ofProtocol
+    }
+
+    /// A whole configuration file.
+    var yaml: String {
+        """
+        # A relay that pushes to the sandbox on this machine: pushchat serve --config THIS_FILE
+        environment: development
+        apps:
+          default:
+
+        """
+            + settings.map { "    \($0.name): \(Int($0.value) == nil ? "\"\($0.value)\"" : $0.value)\n" }.joined()
+    }
+}

@@ -1,3 +1,5 @@
+import APNSGateway
+import APNSWire
 import ArgumentParser
 import ChatDomain
 import Foundation
@@ -11,7 +13,7 @@ struct Send: AsyncParsableCommand {
             pushchat send --all --payload @payload.json --expires 1h
             pushchat send --direct --certificate app.p12 --token 0f744707… --alert Hello
 
-            With --wait the status is 1 unless every device's push was taken.
+            With --wait the status is 1 unless every device's push was accepted.
             """)
 
     @OptionGroup(title: "Whom it is for") var audience: AudienceOptions
@@ -26,10 +28,10 @@ struct Send: AsyncParsableCommand {
     @Flag(help: "Leave out devices whose last push had the same payload.")
     var skipUnchanged = false
 
-    @Option(help: ArgumentHelp("A repeat with the same key is not sent again; made up unless given.", valueName: "key"))
+    @Option(help: ArgumentHelp("A repeat with the same key is not sent again; random unless given.", valueName: "key"))
     var idempotencyKey: String?
 
-    @Flag(help: "Wait until every push has come to its end, and say what became of them.")
+    @Flag(help: "Wait until every push is sent or has failed, and print the counts.")
     var wait = false
 
     @Option(help: ArgumentHelp("How long to wait, with --wait and --direct.", valueName: "duration"))
@@ -48,7 +50,7 @@ struct Send: AsyncParsableCommand {
         }
         if idempotencyKey != nil, content.isRelative {
             throw ValidationError(
-                "--idempotency-key: a repeat has to say the same, so give --expires and --not-before as times.")
+                "--idempotency-key: a repeat has to be the same, so give --expires and --not-before as times.")
         }
         if direct.direct {
             guard !audience.token.isEmpty else {
@@ -66,7 +68,7 @@ struct Send: AsyncParsableCommand {
         }
     }
 
-    private var patience: Duration { DurationText.duration(timeout) ?? .seconds(60) }
+    private var timeLimit: Duration { DurationText.duration(timeout) ?? .seconds(60) }
 
     func run() async throws {
         let fields = try content.fields(now: .now()) {
@@ -81,13 +83,14 @@ struct Send: AsyncParsableCommand {
         let receipt = try await client.call(
             .POST, "/v1/notifications", body(fields), headers: ["Idempotency-Key": key])
         guard let id = receipt.object?["id"]?.integer, let devices = receipt.object?["devices"]?.integer else {
-            throw Failure("the relay's answer is not understood: \(receipt)")
+            throw Failure("the relay's answer is not as expected: \(receipt)")
         }
         guard wait else {
             if json { Output.print(json: receipt) } else { print("notification \(id): \(Self.devices(devices))") }
             return
         }
-        try await NotificationWatch(client: client, id: id, json: json).run(within: patience)
+        let watch = NotificationWatch(id: id, base: client.base, json: json) { try await client.call(.GET, $0) }
+        try await watch.run(within: timeLimit)
     }
 
     /// The request, from the flags.
@@ -103,14 +106,12 @@ struct Send: AsyncParsableCommand {
 
     private func sendDirectly(_ fields: JSONObject) async throws {
         let content = try NotificationContent(fields, now: .now())
-        let tokens: [DeviceToken]
+        var tokens: [DeviceToken] = []
         do throws(ChatError) {
-            var parsed: [DeviceToken] = []
             for text in audience.token {
                 let token = try DeviceToken(parsing: text, field: "--token")
-                if !parsed.contains(token) { parsed.append(token) }
+                if !tokens.contains(token) { tokens.append(token) }
             }
-            tokens = parsed
         } catch {
             throw ValidationError(error.message)
         }
@@ -122,7 +123,7 @@ struct Send: AsyncParsableCommand {
             throw Failure(error.message)
         }
         let results = try await DirectSending(
-            app: gateway, content: content, composed: composed, tokens: tokens, patience: patience
+            app: gateway, content: content, composed: composed, tokens: tokens, timeLimit: timeLimit
         ).run()
         if json {
             Output.print(json: .array(results.map(\.json)))
@@ -130,5 +131,177 @@ struct Send: AsyncParsableCommand {
             for result in results { print(result.line) }
         }
         guard results.allSatisfy({ $0.outcome == .accepted }) else { throw ExitCode(1) }
+    }
+}
+
+/// Whom a notification is for, as flags: exactly one kind.
+struct AudienceOptions: ParsableArguments {
+    @Option(help: ArgumentHelp("A device; repeatable.", valueName: "token"))
+    var token: [String] = []
+
+    @Option(help: ArgumentHelp("All devices of a user; repeatable.", valueName: "reference"))
+    var user: [String] = []
+
+    @Option(help: ArgumentHelp("All devices with a tag; repeatable.", valueName: "tag"))
+    var tag: [String] = []
+
+    @Option(help: ArgumentHelp("The members of a chat room.", valueName: "code"))
+    var room: String?
+
+    @Flag(help: "Every device.")
+    var all = false
+
+    func validate() throws {
+        guard [!token.isEmpty, !user.isEmpty, !tag.isEmpty, room != nil, all].filter({ $0 }).count == 1 else {
+            throw ValidationError("Say whom it is for with one of --token, --user, --tag, --room, --all.")
+        }
+    }
+
+    /// The member `to` of the admin API.
+    var json: JSONObject {
+        func list(_ texts: [String]) -> JSONValue { .array(texts.map { .string($0) }) }
+        if !token.isEmpty { return ["tokens": list(token)] }
+        if !user.isEmpty { return ["users": list(user)] }
+        if !tag.isEmpty { return ["tags": list(tag)] }
+        if let room { return ["room": .string(room)] }
+        return ["all": .bool(true)]
+    }
+}
+
+/// The content of a notification and how it is sent, as flags: the fields of the admin API.
+struct ContentOptions: ParsableArguments {
+    @Option(parsing: .unconditional, help: ArgumentHelp("The text that is shown.", valueName: "text"))
+    var alert: String?
+
+    @Option(parsing: .unconditional, help: ArgumentHelp("A title above it.", valueName: "text"))
+    var title: String?
+
+    @Option(parsing: .unconditional, help: ArgumentHelp("A subtitle.", valueName: "text"))
+    var subtitle: String?
+
+    @Option(
+        parsing: .unconditional, help: ArgumentHelp("The number on the app's icon; 0 removes it.", valueName: "number"))
+    var badge: Int?
+
+    @Option(help: ArgumentHelp("A sound file in the app, or default.", valueName: "name"))
+    var sound: String?
+
+    @Option(help: ArgumentHelp("Apple's category.", valueName: "name"))
+    var category: String?
+
+    @Option(help: ArgumentHelp("Apple's thread-id, by which the device groups.", valueName: "name"))
+    var threadID: String?
+
+    @Flag(help: "Wake the app in the background.")
+    var contentAvailable = false
+
+    @Flag(help: "Let the app's service extension change it first.")
+    var mutableContent = false
+
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp(
+            "An object whose members go beside aps: JSON, @FILE, or - for standard input.", valueName: "json"))
+    var custom: String?
+
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp("The whole payload instead: JSON, @FILE, or - for standard input.", valueName: "json"))
+    var payload: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "Not sent after this: a duration like 1h, a time, or 0 for one attempt.", valueName: "when"))
+    var expires: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "Not before this: a duration like 10m, or a time like 2026-12-24T18:00:00Z.", valueName: "when"))
+    var notBefore: String?
+
+    @Option(help: ArgumentHelp("10, 5 or 1.", valueName: "number"), completion: .list(["10", "5", "1"]))
+    var priority: Int?
+
+    @Option(help: ArgumentHelp("Of notifications with the same, the device shows the last.", valueName: "id"))
+    var collapseID: String?
+
+    @Option(
+        help: ArgumentHelp("Apple's name for it; unless given, derived from the content.", valueName: "type"),
+        completion: .list(PushType.allCases.map(\.rawValue)))
+    var pushType: String?
+
+    /// The fields of `POST /v1/notifications`, checked as the relay checks them.
+    /// - Parameter input: standard input, read at most once.
+    func fields(now: Timestamp, input: () throws -> [UInt8]) throws -> JSONObject {
+        var fields = JSONObject()
+        if title != nil || subtitle != nil {
+            var object = JSONObject()
+            if let title { object["title"] = .string(title) }
+            if let subtitle { object["subtitle"] = .string(subtitle) }
+            if let alert { object["body"] = .string(alert) }
+            fields["alert"] = .object(object)
+        } else if let alert {
+            fields["alert"] = .string(alert)
+        }
+        if let badge { fields["badge"] = .number(badge) }
+        if let sound { fields["sound"] = .string(sound) }
+        if let category { fields["category"] = .string(category) }
+        if let threadID { fields["thread_id"] = .string(threadID) }
+        if contentAvailable { fields["content_available"] = .bool(true) }
+        if mutableContent { fields["mutable_content"] = .bool(true) }
+        if let custom { fields["custom"] = try Self.json(custom, "--custom", input) }
+        if let payload { fields["payload"] = try Self.json(payload, "--payload", input) }
+        if let expires { fields["expiration"] = try Self.moment(expires, "--expires", now) }
+        if let notBefore { fields["not_before"] = try Self.moment(notBefore, "--not-before", now) }
+        if let priority { fields["priority"] = .number(priority) }
+        if let collapseID { fields["collapse_id"] = .string(collapseID) }
+        if let pushType { fields["push_type"] = .string(pushType) }
+        do throws(ChatError) {
+            _ = try APNSFormat.composed(NotificationContent(fields, now: now))
+        } catch {
+            throw ValidationError(error.message)
+        }
+        return fields
+    }
+
+    /// Bytes of a file with a payload: far more than any gateway accepts.
+    private static let maximumFile = 1 << 20
+
+    private static func json(_ text: String, _ flag: String, _ input: () throws -> [UInt8]) throws -> JSONValue {
+        let bytes: [UInt8]
+        if text == "-" {
+            bytes = try input()
+        } else if text.hasPrefix("@") {
+            let path = String(text.dropFirst())
+            do throws(ReadableFile.Problem) {
+                bytes = try ReadableFile.read(path, limit: maximumFile)
+            } catch {
+                throw ValidationError("\(flag) names \(path), \(error.message)")
+            }
+        } else {
+            bytes = Array(text.utf8)
+        }
+        do throws(JSONValue.Malformed) {
+            return try JSONValue(parsing: bytes)
+        } catch {
+            throw ValidationError("\(flag) is not JSON: \(error)")
+        }
+    }
+
+    private static let maximumTime = Duration.seconds(3650 * 86_400)
+
+    /// Whether a flag counts from now, so that it means another time with every run.
+    var isRelative: Bool { [expires, notBefore].contains { $0.flatMap(DurationText.duration) != nil } }
+
+    /// UNIX seconds.
+    private static func moment(_ text: String, _ flag: String, _ now: Timestamp) throws -> JSONValue {
+        if text == "0" { return .number(0) }
+        if let duration = DurationText.duration(text) {
+            guard duration <= maximumTime else { throw ValidationError("\(flag) \(text): must be at most ten years") }
+            // Rounded up.
+            return .number((now + duration).seconds + 1)
+        }
+        if let time = Timestamp(rfc3339: text) { return .number(time.seconds) }
+        throw ValidationError("\(flag) \(text): must be a duration like 1h, or a time like 2026-12-24T18:00:00Z")
     }
 }

@@ -5,8 +5,8 @@ struct Serve: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Run the relay: the chat API, the store, the dispatcher, the feedback reader.",
         discussion: """
-            SIGTERM and SIGINT stop in order; the queue stays on disk.
-            SIGHUP reads the configuration and the certificates anew.
+            SIGTERM and SIGINT end it gracefully; the queue stays on disk.
+            SIGHUP reloads the configuration and the certificates.
             The log goes to standard error.
             """)
 

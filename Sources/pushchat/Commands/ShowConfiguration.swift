@@ -1,4 +1,5 @@
 import ArgumentParser
+import ChatDomain
 
 /// `pushchat config`
 struct ShowConfiguration: ParsableCommand {
@@ -19,7 +20,13 @@ struct ShowConfiguration: ParsableCommand {
             print(SettingsTable.markdown())
             return
         }
-        let configuration = try options.load()
-        print(json ? try configuration.describeAsJSON() : configuration.describeAsText())
+        let settings = try options.load().describe()
+        if json {
+            Output.print(json: .array(settings.map(\.json)))
+        } else {
+            var table = OutputTable(SettingReport.header, inColumns: true)
+            for setting in settings { table.add(setting.row) }
+            table.end()
+        }
     }
 }

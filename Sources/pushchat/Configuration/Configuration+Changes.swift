@@ -9,8 +9,8 @@ struct SettingChange: Sendable, Hashable {
 }
 
 extension Configuration {
-    /// What is different in `new`, in the table's order. The contents of files are not looked at: a renewed
-    /// certificate under the same path is no change here.
+    /// What is different in `new`, in the table's order. The contents of files are not compared: a renewed
+    /// certificate under the same path is no change.
     func changes(to new: Configuration) -> [SettingChange] {
         var changes = Self.differences(SettingsTable.relay, self, new, app: nil)
         for app in apps {
@@ -37,7 +37,7 @@ extension Configuration {
         var result = self
         for setting in SettingsTable.relay where !setting.needsRestart { setting.copy(new, &result) }
         result.apps = apps.map { app in
-            // The settings of one gateway are no good to the other.
+            // The settings of one gateway do not fit the other.
             guard let other = new.app(app.name), other.gateway == app.gateway else { return app }
             var app = app
             for setting in SettingsTable.app where !setting.needsRestart { setting.copy(other, &app) }

@@ -45,9 +45,6 @@ struct RequestRate: Sendable, Equatable, CustomStringConvertible {
     var description: String { "\(count)/\(unit.rawValue) burst \(burst)" }
 
     private static func number(_ text: Substring) -> Int? {
-        guard text.utf8.allSatisfy({ (0x30...0x39).contains($0) }), let number = Int(text), number >= 1,
-            number <= highest
-        else { return nil }
-        return number
+        text.wholeNumber.flatMap { (1...highest).contains($0) ? $0 : nil }
     }
 }

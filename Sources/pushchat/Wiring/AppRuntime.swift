@@ -6,7 +6,7 @@ import Logging
 import ServiceLifecycle
 import Synchronization
 
-/// One app at work: its gateway, and its credentials as they were read last.
+/// A configured app as it runs: its gateway, and its credentials as they were read last.
 final class AppRuntime: Sendable {
     let name: AppName
     private let stores: Stores
@@ -26,10 +26,9 @@ final class AppRuntime: Sendable {
         logger[metadataKey: "app"] = "\(app.name)"
         self.logger = logger
         gateway = app.gateway.kind.gateway(
-            GatewayParts(
-                app: app, credentials: credentials, tokens: stores.providerTokens, epochs: epochs, logger: logger))
+            app, credentials, tokens: stores.providerTokens, epochs: epochs, logger: logger)
         if app.isRetired, credentials.push != nil { logger.warning("\(AppConfiguration.retirement)") }
-        if credentials.push == nil { logger.warning("\(AppConfiguration.nothingToLogInWith)") }
+        if credentials.push == nil { logger.warning("\(AppConfiguration.noCredentials)") }
     }
 
     /// How it is configured, and what its gateway is doing.
@@ -44,16 +43,15 @@ final class AppRuntime: Sendable {
             })
     }
 
-    /// What the certificate in use names.
     var certificateTopic: String? { credentials.withLock { $0.certificate?.topic } }
 
-    /// What runs for this app.
+    /// The dispatcher and, for the binary gateway, the feedback reader.
     /// - Parameter startsInDoubt: an earlier process may have sent some of what is queued.
     func services(startsInDoubt: Bool, showsTokens: Bool) -> [any Service] {
         let dispatcher = Dispatcher(
             app: name, queue: stores.queue, gateway: gateway, startsInDoubt: startsInDoubt, logger: logger,
             showsTokens: showsTokens)
-        // Over HTTP/2 there is nothing to read: who is gone stands in the answers.
+        // Over HTTP/2 the answers tell which tokens are no longer registered.
         guard configuration.withLock({ $0.gateway }) == .binary else { return [dispatcher] }
         let feedback = FeedbackReader(
             app: name, store: stores.feedback,

@@ -3,23 +3,28 @@ import APNSWire
 import ChatDomain
 import Logging
 
-/// A kind of gateway, as an app's setting `gateway` names it: how its files are read, what it requires of pushes, and how its
-/// connections are made.
+/// A kind of gateway, which an app's setting `gateway` selects: how its credentials are read, what it requires of pushes,
+/// and how its connections are made.
 protocol GatewayKind: Sendable {
-    /// What an app's files come to.
+    /// Reads the app's files.
     func credentials(_ app: AppConfiguration) throws(CredentialsError) -> AppCredentials
     /// - Parameter sound: of chat messages.
     func format(_ app: AppConfiguration, sound: String?) -> any PushFormat
-    func gateway(_ parts: GatewayParts) -> any ConfiguredGateway
+    func gateway(
+        _ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore,
+        epochs: ConnectionEpochs, logger: Logger
+    ) -> any ConfiguredGateway
 }
 
-/// What a gateway is made of.
-struct GatewayParts: Sendable {
-    let app: AppConfiguration
-    let credentials: AppCredentials
-    let tokens: any ProviderTokenStore
-    let epochs: ConnectionEpochs
-    let logger: Logger
+/// What an app connects to, and with which credentials. Empty while it has none.
+struct AppCredentials: Sendable {
+    /// The gateway.
+    var push: GatewayEndpoint?
+    /// The feedback service, which only the binary protocol has.
+    var feedback: GatewayEndpoint?
+    /// Signs provider tokens; nil where the app uses a certificate.
+    var key: ProviderKey?
+    var certificate: CertificateSummary?
 }
 
 /// A gateway that a reload can change.
@@ -29,7 +34,7 @@ protocol ConfiguredGateway: PushGateway {
 }
 
 extension AppConfiguration.Gateway {
-    /// Every kind that there is: a further one is a line here.
+    /// Every kind of gateway; a new one is a line here.
     var kind: any GatewayKind {
         switch self {
         case .binary: BinaryKind()
@@ -39,6 +44,8 @@ extension AppConfiguration.Gateway {
 }
 
 extension AppConfiguration {
+    func credentials() throws(CredentialsError) -> AppCredentials { try gateway.kind.credentials(self) }
+
     func format(sound: String? = "default") -> any PushFormat { gateway.kind.format(self, sound: sound) }
 }
 
@@ -58,14 +65,16 @@ private struct BinaryKind: GatewayKind {
         APNSFormat(.binary, payloadLimit: app.payloadLimit, sound: sound)
     }
 
-    func gateway(_ parts: GatewayParts) -> any ConfiguredGateway {
-        let app = parts.app
+    func gateway(
+        _ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore,
+        epochs: ConnectionEpochs, logger: Logger
+    ) -> any ConfiguredGateway {
         return BinaryGateway(
-            endpoint: parts.credentials.push, format: APNSFormat(.binary, payloadLimit: app.payloadLimit),
+            endpoint: credentials.push, format: APNSFormat(.binary, payloadLimit: app.payloadLimit),
             options: .init(
                 connections: app.connections, command: BinaryCommand(rawValue: UInt8(app.command)) ?? .framed,
                 settleTime: app.settleTime),
-            epochs: parts.epochs, logger: parts.logger)
+            epochs: epochs, logger: logger)
     }
 }
 
@@ -98,13 +107,15 @@ private struct HTTP2Kind: GatewayKind {
         APNSFormat(.http2, payloadLimit: app.payloadLimit, sound: sound)
     }
 
-    func gateway(_ parts: GatewayParts) -> any ConfiguredGateway {
-        let app = parts.app
+    func gateway(
+        _ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore,
+        epochs: ConnectionEpochs, logger: Logger
+    ) -> any ConfiguredGateway {
         return ProviderGateway(
-            target: ProviderGateway.Target(app, parts.credentials, parts.tokens),
+            target: ProviderGateway.Target(app, credentials, tokens),
             format: APNSFormat(.http2, payloadLimit: app.payloadLimit),
-            options: .init(connections: app.connections, answerLimit: app.answerTimeout), epochs: parts.epochs,
-            logger: parts.logger)
+            options: .init(connections: app.connections, answerLimit: app.answerTimeout), epochs: epochs,
+            logger: logger)
     }
 }
 
@@ -117,7 +128,7 @@ extension ProviderGateway: ConfiguredGateway {
 }
 
 extension ProviderGateway.Target {
-    /// Nil while there is nothing to log in with.
+    /// Nil without credentials.
     fileprivate init?(_ app: AppConfiguration, _ credentials: AppCredentials, _ tokens: any ProviderTokenStore) {
         guard let endpoint = credentials.push else { return nil }
         self.init(

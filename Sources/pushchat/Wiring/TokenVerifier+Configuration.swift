@@ -2,7 +2,7 @@ import ChatSession
 
 extension TokenVerifier {
     /// What a configuration asks for; nil where anyone may register.
-    /// - Throws: which setting is no good, and why.
+    /// - Throws: which setting is not usable, and why.
     static func configured(_ configuration: Configuration) async throws(Failure) -> TokenVerifier? {
         guard configuration.registration == .session else { return nil }
         let session = configuration.session
@@ -34,7 +34,7 @@ extension TokenVerifier {
         }
     }
 
-    /// The source, if keys can be read from it: alone, so that an error names its setting.
+    /// The source, if it has keys. Checked alone, so that an error names its setting.
     private static func checked(_ name: String, _ source: Source) async throws(Failure) -> Source {
         do throws(Unusable) {
             _ = try await TokenVerifier([source])
