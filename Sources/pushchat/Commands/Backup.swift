@@ -15,9 +15,7 @@ struct Backup: ParsableCommand {
     @Argument(help: "Where to; a file that is there already is not touched.", completion: .file(extensions: ["db"]))
     var file: String
 
-    @Flag(help: "The result as JSON.")
-    var json = false
-
+    @Flag(help: "The result as JSON.") var json = false
     @OptionGroup var options: DatabaseOptions
 
     func run() throws {

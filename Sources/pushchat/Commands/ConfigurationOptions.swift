@@ -51,8 +51,7 @@ struct LogOptions: ParsableArguments {
     @Option(help: ArgumentHelp("trace, debug, info, notice, warning or error.", valueName: "level"))
     var logLevel = Logger.Level.info
 
-    @Option(help: ArgumentHelp("text or json.", valueName: "format"))
-    var logFormat = LogFormat.text
+    @Option(help: ArgumentHelp("text or json.", valueName: "format")) var logFormat = LogFormat.text
 }
 
 extension LogFormat: ExpressibleByArgument {}
@@ -61,21 +60,14 @@ extension Logger.Level: @retroactive ExpressibleByArgument {}
 /// Every setting, for commands that need the whole configuration.
 struct ConfigurationOptions: ParsableArguments {
     @OptionGroup var choice: ConfigurationChoice
-
-    @Option(help: ArgumentHelp("The address to listen on.", valueName: "address"))
-    var host: String?
-
-    @Option(help: ArgumentHelp("The port to listen on; 0 for any that is free.", valueName: "port"))
-    var port: String?
-
-    @Option(help: ArgumentHelp("The database file.", valueName: "file"))
-    var database: String?
+    @Option(help: ArgumentHelp("The address to listen on.", valueName: "address")) var host: String?
+    @Option(help: ArgumentHelp("The port to listen on; 0 for any that is free.", valueName: "port")) var port: String?
+    @Option(help: ArgumentHelp("The database file.", valueName: "file")) var database: String?
 
     @Option(help: ArgumentHelp("trace, debug, info, notice, warning or error.", valueName: "level"))
     var logLevel: String?
 
-    @Option(help: ArgumentHelp("text or json.", valueName: "format"))
-    var logFormat: String?
+    @Option(help: ArgumentHelp("text or json.", valueName: "format")) var logFormat: String?
 
     @Option(
         name: .customLong("set"),

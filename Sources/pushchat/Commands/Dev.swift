@@ -13,13 +13,9 @@ struct Dev: AsyncParsableCommand {
             What is posted to the relay arrives in the sandbox's inbox.
             """)
 
-    @Option(help: ArgumentHelp("The relay's port; 0 for any that is free.", valueName: "port"))
-    var port = 44447
-
+    @Option(help: ArgumentHelp("The relay's port; 0 for any that is free.", valueName: "port")) var port = 44447
     @OptionGroup var sandboxPorts: SandboxPorts
-
-    @Option(help: ArgumentHelp("Where the state is kept.", valueName: "folder"))
-    var directory = ".pushchat"
+    @Option(help: ArgumentHelp("Where the state is kept.", valueName: "folder")) var directory = ".pushchat"
 
     @Option(
         help: ArgumentHelp("Which of Apple's protocols the relay speaks to the sandbox: http2 or binary."))
@@ -54,25 +50,25 @@ struct Dev: AsyncParsableCommand {
                 ConfigurationFlag("apps.default.\($0.name)", $0.value, name: "dev")
             }
         let sources = ConfigurationSources(flags: flags, variables: [:], searched: [])
+        let configuration: Configuration
         do {
-            let relay = RelayProcess(
-                sources: sources, configuration: try Configuration.load(sources), reloads: false, log: log,
-                additionalServices: [sandbox]
-            ) { port in
-                print(
-                    """
-                    PushChat Relay \(Pushchat.version)
-                      chat     http://127.0.0.1:\(port)/         (for apps: POST /api.php)
-                      inbox    http://\(addresses.control)/          (what devices get, and what can go wrong)
-                      data     \(directory)/
-                    Stop with Ctrl-C.
-                    """)
-                fflush(nil)
-            }
-            try await relay.run()
-        } catch let error as ConfigurationError {
+            configuration = try .loaded(sources)
+        } catch {
             await sandbox.stop()
-            throw Failure(error.description)
+            throw error
         }
+        try await RelayProcess(
+            sources: sources, configuration: configuration, reloads: false, log: log, additionalServices: [sandbox]
+        ) { port in
+            print(
+                """
+                PushChat Relay \(Pushchat.version)
+                  chat     http://127.0.0.1:\(port)/         (for apps: POST /api.php)
+                  inbox    http://\(addresses.control)/          (what devices get, and what can go wrong)
+                  data     \(directory)/
+                Stop with Ctrl-C.
+                """)
+            fflush(nil)
+        }.run()
     }
 }

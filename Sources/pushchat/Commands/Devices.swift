@@ -14,9 +14,7 @@ struct Devices: AsyncParsableCommand {
         @Option(help: ArgumentHelp("Of this app; needed where a token belongs to several.", valueName: "name"))
         var app: String?
 
-        @Flag(help: "The result as JSON.")
-        var json = false
-
+        @Flag(help: "The result as JSON.") var json = false
         @OptionGroup(title: "The relay") var relay: RelayOptions
 
         func call(
@@ -40,17 +38,13 @@ struct Devices: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "List devices, the oldest first.", discussion: "With --json an object a line.")
 
-        @Option(help: ArgumentHelp("Only those of a user.", valueName: "reference"))
-        var user: String?
-
-        @Option(help: ArgumentHelp("Only those with a tag.", valueName: "tag"))
-        var tag: String?
+        @Option(help: ArgumentHelp("Only those of a user.", valueName: "reference")) var user: String?
+        @Option(help: ArgumentHelp("Only those with a tag.", valueName: "tag")) var tag: String?
 
         @Flag(inversion: .prefixedNo, help: "Only those that get pushes, or only those that do not any more.")
         var active: Bool?
 
         @OptionGroup var list: ListOptions
-
         @OptionGroup var common: Common
 
         func run() async throws {
@@ -78,12 +72,8 @@ struct Devices: AsyncParsableCommand {
     struct Show: AsyncParsableCommand {
         static let configuration = CommandConfiguration(abstract: "Show a device, and the last pushes to it.")
 
-        @Argument(help: "The device's token.")
-        var token: String
-
-        @Option(help: ArgumentHelp("At most so many pushes.", valueName: "number"))
-        var limit = 20
-
+        @Argument(help: "The device's token.") var token: String
+        @Option(help: ArgumentHelp("At most so many pushes.", valueName: "number")) var limit = 20
         @OptionGroup var common: Common
 
         func run() async throws {
@@ -103,17 +93,13 @@ struct Devices: AsyncParsableCommand {
             abstract: "Register a device, or change its fields.",
             discussion: "What is not given stays as it was.")
 
-        @Argument(help: "The device's token.")
-        var token: String
-
-        @Option(help: ArgumentHelp("Its user; empty for none.", valueName: "reference"))
-        var user: String?
+        @Argument(help: "The device's token.") var token: String
+        @Option(help: ArgumentHelp("Its user; empty for none.", valueName: "reference")) var user: String?
 
         @Option(help: ArgumentHelp("A text about it, as the app would send it.", valueName: "text"))
         var clientInfo: String?
 
-        @Option(help: ArgumentHelp("A text of the server about it.", valueName: "text"))
-        var serverInfo: String?
+        @Option(help: ArgumentHelp("A text of the server about it.", valueName: "text")) var serverInfo: String?
 
         @Option(help: ArgumentHelp("A tag; repeatable; replaces those it had.", valueName: "tag"))
         var tag: [String] = []
@@ -141,9 +127,7 @@ struct Devices: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Delete a device; its queued pushes are cancelled.")
 
-        @Argument(help: "The device's token.")
-        var token: String
-
+        @Argument(help: "The device's token.") var token: String
         @OptionGroup var common: Common
 
         func run() async throws {
@@ -163,15 +147,9 @@ struct Devices: AsyncParsableCommand {
                 pushchat devices tag 0f744707… --remove beta
                 """)
 
-        @Argument(help: "The device's token.")
-        var token: String
-
-        @Argument(help: "Tags to add.")
-        var tags: [String] = []
-
-        @Option(help: ArgumentHelp("A tag to remove; repeatable.", valueName: "tag"))
-        var remove: [String] = []
-
+        @Argument(help: "The device's token.") var token: String
+        @Argument(help: "Tags to add.") var tags: [String] = []
+        @Option(help: ArgumentHelp("A tag to remove; repeatable.", valueName: "tag")) var remove: [String] = []
         @OptionGroup var common: Common
 
         func validate() throws {

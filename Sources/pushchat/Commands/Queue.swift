@@ -12,19 +12,15 @@ struct Queue: ParsableCommand {
 
     /// Which entries.
     struct FilterOptions: ParsableArguments {
-        @Option(help: ArgumentHelp("Of an app.", valueName: "name"))
-        var app: String?
+        @Option(help: ArgumentHelp("Of an app.", valueName: "name")) var app: String?
 
         @Option(
             help: ArgumentHelp("In a state; repeatable.", valueName: "state"),
             completion: .list(PushState.allCases.map(\.rawValue)))
         var state: [PushState] = []
 
-        @Option(help: ArgumentHelp("To a device.", valueName: "token"))
-        var token: String?
-
-        @Option(help: ArgumentHelp("Of a notification.", valueName: "id"))
-        var notification: Int64?
+        @Option(help: ArgumentHelp("To a device.", valueName: "token")) var token: String?
+        @Option(help: ArgumentHelp("Of a notification.", valueName: "id")) var notification: Int64?
 
         var isEmpty: Bool { app == nil && state.isEmpty && token == nil && notification == nil }
 
@@ -46,12 +42,8 @@ struct Queue: ParsableCommand {
             abstract: "List entries, the oldest first.", discussion: "With --json an object a line.")
 
         @OptionGroup(title: "Which") var which: FilterOptions
-
         @OptionGroup var list: ListOptions
-
-        @Flag(help: "As JSON, an object a line.")
-        var json = false
-
+        @Flag(help: "As JSON, an object a line.") var json = false
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func run() async throws {
@@ -71,12 +63,8 @@ struct Queue: ParsableCommand {
     struct Show: ParsableCommand {
         static let configuration = CommandConfiguration(abstract: "Show an entry with its payload.")
 
-        @Argument(help: "The entry's id.")
-        var id: Int64
-
-        @Flag(help: "As JSON.")
-        var json = false
-
+        @Argument(help: "The entry's id.") var id: Int64
+        @Flag(help: "As JSON.") var json = false
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func run() throws {
@@ -106,9 +94,7 @@ struct Queue: ParsableCommand {
         @OptionGroup var change: Change
 
         func run() throws {
-            try change.run("retried") { file, selection, progress in
-                try file.retry(selection, progress: progress)
-            }
+            try change.run("retried") { try $0.retry($1, progress: $2) }
         }
     }
 
@@ -120,9 +106,7 @@ struct Queue: ParsableCommand {
         @OptionGroup var change: Change
 
         func run() throws {
-            try change.run("cancelled") { file, selection, progress in
-                try file.cancel(selection, progress: progress)
-            }
+            try change.run("cancelled") { try $0.cancel($1, progress: $2) }
         }
     }
 
@@ -148,26 +132,17 @@ struct Queue: ParsableCommand {
         }
 
         func run() throws {
-            try change.run("purged") { file, selection, progress in
-                try file.purge(
-                    selection, olderThan: olderThan.flatMap(DurationText.duration), progress: progress)
-            }
+            let age = olderThan.flatMap(DurationText.duration)
+            try change.run("purged") { try $0.purge($1, olderThan: age, progress: $2) }
         }
     }
 
     /// Entries to change, by their id or by a filter, and how the result is printed.
     struct Change: ParsableArguments {
-        @Argument(help: "Entries' ids.")
-        var ids: [Int64] = []
-
-        @Flag(help: "All that can be changed.")
-        var all = false
-
+        @Argument(help: "Entries' ids.") var ids: [Int64] = []
+        @Flag(help: "All that can be changed.") var all = false
         @OptionGroup(title: "Which") var which: FilterOptions
-
-        @Flag(help: "The result as JSON.")
-        var json = false
-
+        @Flag(help: "The result as JSON.") var json = false
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func validate() throws {

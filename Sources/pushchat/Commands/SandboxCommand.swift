@@ -17,18 +17,13 @@ struct SandboxCommand: AsyncParsableCommand {
             """)
 
     @OptionGroup var ports: SandboxPorts
-
-    @Option(help: ArgumentHelp("Where certificates are kept.", valueName: "folder"))
-    var directory = ".pushchat/sandbox"
-
-    @Option(help: ArgumentHelp("The address to listen on.", valueName: "address"))
-    var host = "127.0.0.1"
+    @Option(help: ArgumentHelp("Where certificates are kept.", valueName: "folder")) var directory = ".pushchat/sandbox"
+    @Option(help: ArgumentHelp("The address to listen on.", valueName: "address")) var host = "127.0.0.1"
 
     @Option(help: ArgumentHelp("The app that the client certificate names.", valueName: "bundle id"))
     var topic = SandboxConfiguration.defaultTopic
 
-    @Flag(help: "Refuse tokens that were not made by POST /devices, and payloads that are no JSON.")
-    var strict = false
+    @Flag(help: "Refuse tokens that were not made by POST /devices, and payloads that are no JSON.") var strict = false
 
     @Option(
         help: ArgumentHelp(
@@ -44,14 +39,12 @@ struct SandboxCommand: AsyncParsableCommand {
     @Option(help: ArgumentHelp("Answer 429 to more pushes a second to one device over HTTP/2.", valueName: "count"))
     var deviceRate: Int?
 
-    @Option(help: ArgumentHelp("Notifications that the inbox keeps.", valueName: "count"))
-    var inboxLimit = 100_000
+    @Option(help: ArgumentHelp("Notifications that the inbox keeps.", valueName: "count")) var inboxLimit = 100_000
 
     @Flag(help: "Clear the feedback list when it is handed out, even if its reader dies midway.")
     var clearFeedbackOnHandshake = false
 
-    @Flag(help: "Print the relay configuration that points at this sandbox, and end.")
-    var printConfig = false
+    @Flag(help: "Print the relay configuration that points at this sandbox, and end.") var printConfig = false
 
     @Option(help: "The protocol that --print-config chooses: http2 or binary.")
     var gateway = AppConfiguration.Gateway.http2
@@ -60,13 +53,15 @@ struct SandboxCommand: AsyncParsableCommand {
 
     func validate() throws {
         guard !topic.isEmpty, topic.utf8.count <= 255 else { throw ValidationError("--topic must have 1 to 255 bytes") }
-        guard (64...5120).contains(payloadLimit) else { throw ValidationError("--payload-limit must be 64 to 5120") }
-        guard (1...10_000).contains(streamLimit) else { throw ValidationError("--stream-limit must be 1 to 10000") }
-        guard deviceRate.map((1...1_000_000).contains) != false else {
-            throw ValidationError("--device-rate must be 1 to 1000000")
-        }
-        guard (1...10_000_000).contains(inboxLimit) else {
-            throw ValidationError("--inbox-limit must be 1 to 10000000")
+        try Self.check([
+            ("--payload-limit", payloadLimit, 64...5120), ("--stream-limit", streamLimit, 1...10_000),
+            ("--device-rate", deviceRate ?? 1, 1...1_000_000), ("--inbox-limit", inboxLimit, 1...10_000_000),
+        ])
+    }
+
+    fileprivate static func check(_ numbers: [(name: String, value: Int, range: ClosedRange<Int>)]) throws {
+        for (name, value, range) in numbers where !range.contains(value) {
+            throw ValidationError("\(name) must be \(range.lowerBound) to \(range.upperBound)")
         }
     }
 
@@ -136,13 +131,10 @@ struct SandboxPorts: ParsableArguments {
     var controlPort = 2198
 
     func validate() throws {
-        for (name, port) in [
-            ("--binary-port", binaryPort), ("--feedback-port", feedbackPort), ("--http2-port", http2Port),
-            ("--control-port", controlPort),
-        ]
-        where !(0...65_535).contains(port) {
-            throw ValidationError("\(name) must be 0 to 65535")
-        }
+        try SandboxCommand.check([
+            ("--binary-port", binaryPort, 0...65_535), ("--feedback-port", feedbackPort, 0...65_535),
+            ("--http2-port", http2Port, 0...65_535), ("--control-port", controlPort, 0...65_535),
+        ])
     }
 
     func apply(to configuration: inout SandboxConfiguration) {
@@ -158,43 +150,38 @@ extension AppConfiguration.Gateway: ExpressibleByArgument {}
 
 /// The settings of an app whose gateway is a sandbox.
 struct SandboxAppSettings: Sendable {
-    struct Setting: Sendable {
-        let name: String
-        let value: String
-    }
-
     let gateway: AppConfiguration.Gateway
     let addresses: SandboxAddresses
     let credentials: SandboxCredentials
 
-    var settings: [Setting] {
-        let ofProtocol =
+    var settings: [(name: String, value: String)] {
+        let ofProtocol: [(String, String)] =
             switch gateway {
             case .http2:
                 [
-                    Setting(name: "host", value: addresses.http2.host),
-                    Setting(name: "port", value: String(addresses.http2.port)),
-                    Setting(name: "key", value: credentials.providerKeyFile),
-                    Setting(name: "key_id", value: credentials.keyID),
-                    Setting(name: "team_id", value: credentials.teamID),
+                    ("host", addresses.http2.host),
+                    ("port", String(addresses.http2.port)),
+                    ("key", credentials.providerKeyFile),
+                    ("key_id", credentials.keyID),
+                    ("team_id", credentials.teamID),
                     // On the same machine, an answer that has not come after five seconds does not come.
-                    Setting(name: "answer_timeout", value: "5s"),
+                    ("answer_timeout", "5s"),
                 ]
             case .binary:
                 [
-                    Setting(name: "host", value: addresses.binary.host),
-                    Setting(name: "port", value: String(addresses.binary.port)),
-                    Setting(name: "feedback_host", value: addresses.feedback.host),
-                    Setting(name: "feedback_port", value: String(addresses.feedback.port)),
-                    Setting(name: "feedback_interval", value: "10s"),
-                    Setting(name: "certificate", value: credentials.clientFile),
+                    ("host", addresses.binary.host),
+                    ("port", String(addresses.binary.port)),
+                    ("feedback_host", addresses.feedback.host),
+                    ("feedback_port", String(addresses.feedback.port)),
+                    ("feedback_interval", "10s"),
+                    ("certificate", credentials.clientFile),
                     // Likewise, what has not been refused after a second is not refused.
-                    Setting(name: "settle", value: "1s"),
+                    ("settle", "1s"),
                 ]
             }
         return [
-            Setting(name: "gateway", value: gateway.rawValue), Setting(name: "topic", value: credentials.topic),
-            Setting(name: "trust", value: credentials.authorityFile),
+            ("gateway", gateway.rawValue), ("topic", credentials.topic),
+            ("trust", credentials.authorityFile),
         ] + ofProtocol
     }
 

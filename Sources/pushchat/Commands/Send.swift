@@ -24,24 +24,18 @@ struct Send: AsyncParsableCommand {
     var app: String?
 
     @OptionGroup(title: "Content") var content: ContentOptions
-
-    @Flag(help: "Leave out devices whose last push had the same payload.")
-    var skipUnchanged = false
+    @Flag(help: "Leave out devices whose last push had the same payload.") var skipUnchanged = false
 
     @Option(help: ArgumentHelp("A repeat with the same key is not sent again; random unless given.", valueName: "key"))
     var idempotencyKey: String?
 
-    @Flag(help: "Wait until every push is sent or has failed, and print the counts.")
-    var wait = false
+    @Flag(help: "Wait until every push is sent or has failed, and print the counts.") var wait = false
 
     @Option(help: ArgumentHelp("How long to wait, with --wait and --direct.", valueName: "duration"))
     var timeout = "60s"
 
-    @Flag(help: "The result as JSON.")
-    var json = false
-
+    @Flag(help: "The result as JSON.") var json = false
     @OptionGroup(title: "The relay") var relay: RelayOptions
-
     @OptionGroup(title: "With --direct") var direct: DirectOptions
 
     func validate() throws {
@@ -118,7 +112,7 @@ struct Send: AsyncParsableCommand {
         let gateway = try direct.app(named: app, relay)
         let composed: ComposedNotification
         do throws(ChatError) {
-            composed = try gateway.format().compose(content, for: gateway.name)
+            composed = try gateway.gatewayKind.format(sound: "default").compose(content, for: gateway.name)
         } catch {
             throw Failure(error.message)
         }
@@ -136,20 +130,11 @@ struct Send: AsyncParsableCommand {
 
 /// Whom a notification is for, as flags: exactly one kind.
 struct AudienceOptions: ParsableArguments {
-    @Option(help: ArgumentHelp("A device; repeatable.", valueName: "token"))
-    var token: [String] = []
-
-    @Option(help: ArgumentHelp("All devices of a user; repeatable.", valueName: "reference"))
-    var user: [String] = []
-
-    @Option(help: ArgumentHelp("All devices with a tag; repeatable.", valueName: "tag"))
-    var tag: [String] = []
-
-    @Option(help: ArgumentHelp("The members of a chat room.", valueName: "code"))
-    var room: String?
-
-    @Flag(help: "Every device.")
-    var all = false
+    @Option(help: ArgumentHelp("A device; repeatable.", valueName: "token")) var token: [String] = []
+    @Option(help: ArgumentHelp("All devices of a user; repeatable.", valueName: "reference")) var user: [String] = []
+    @Option(help: ArgumentHelp("All devices with a tag; repeatable.", valueName: "tag")) var tag: [String] = []
+    @Option(help: ArgumentHelp("The members of a chat room.", valueName: "code")) var room: String?
+    @Flag(help: "Every device.") var all = false
 
     func validate() throws {
         guard [!token.isEmpty, !user.isEmpty, !tag.isEmpty, room != nil, all].filter({ $0 }).count == 1 else {
@@ -173,30 +158,21 @@ struct ContentOptions: ParsableArguments {
     @Option(parsing: .unconditional, help: ArgumentHelp("The text that is shown.", valueName: "text"))
     var alert: String?
 
-    @Option(parsing: .unconditional, help: ArgumentHelp("A title above it.", valueName: "text"))
-    var title: String?
-
-    @Option(parsing: .unconditional, help: ArgumentHelp("A subtitle.", valueName: "text"))
-    var subtitle: String?
+    @Option(parsing: .unconditional, help: ArgumentHelp("A title above it.", valueName: "text")) var title: String?
+    @Option(parsing: .unconditional, help: ArgumentHelp("A subtitle.", valueName: "text")) var subtitle: String?
 
     @Option(
         parsing: .unconditional, help: ArgumentHelp("The number on the app's icon; 0 removes it.", valueName: "number"))
     var badge: Int?
 
-    @Option(help: ArgumentHelp("A sound file in the app, or default.", valueName: "name"))
-    var sound: String?
-
-    @Option(help: ArgumentHelp("Apple's category.", valueName: "name"))
-    var category: String?
+    @Option(help: ArgumentHelp("A sound file in the app, or default.", valueName: "name")) var sound: String?
+    @Option(help: ArgumentHelp("Apple's category.", valueName: "name")) var category: String?
 
     @Option(help: ArgumentHelp("Apple's thread-id, by which the device groups.", valueName: "name"))
     var threadID: String?
 
-    @Flag(help: "Wake the app in the background.")
-    var contentAvailable = false
-
-    @Flag(help: "Let the app's service extension change it first.")
-    var mutableContent = false
+    @Flag(help: "Wake the app in the background.") var contentAvailable = false
+    @Flag(help: "Let the app's service extension change it first.") var mutableContent = false
 
     @Option(
         parsing: .unconditional,

@@ -8,12 +8,8 @@ struct ShowConfiguration: ParsableCommand {
         abstract: "Show every setting in force and where it came from; secrets are hidden.")
 
     @OptionGroup var options: ConfigurationOptions
-
-    @Flag(help: "As JSON.")
-    var json = false
-
-    @Flag(help: "The table of all settings, as Markdown.")
-    var reference = false
+    @Flag(help: "As JSON.") var json = false
+    @Flag(help: "The table of all settings, as Markdown.") var reference = false
 
     func run() throws {
         if reference {

@@ -278,7 +278,7 @@ enum SettingsTable {
                 + "signed"),
         Relay(
             "session.secret", \.session.secret, SettingKind.visibleASCII(shortest: 32).optional(), isSecret: true,
-            "the secret that signs those tokens (HS256); `session` needs this or one of the next two"),
+            "the secret that signs those tokens (HS256); `session` needs at least one of this and the next two"),
         Relay(
             "session.key", \.session.key, SettingKind.file("a PEM file").optional(),
             "the public key, or a certificate, that verifies them (ES256, RS256)"),

@@ -9,24 +9,11 @@ struct ConfigurationSources: Sendable {
 
     /// `--config`: must be there. Nil to search.
     var file: String?
-    var flags: [ConfigurationFlag]
-    var variables: [String: String]
+    var flags: [ConfigurationFlag] = []
+    var variables = ProcessInfo.processInfo.environment
     /// An absolute path: relative paths start here, except those in the file, which start at the file's folder.
-    var workingDirectory: String
-    var searched: [String]
-
-    /// The process's own, unless others are handed in.
-    init(
-        file: String? = nil, flags: [ConfigurationFlag] = [],
-        variables: [String: String] = ProcessInfo.processInfo.environment,
-        workingDirectory: String = FileManager.default.currentDirectoryPath, searched: [String] = Self.searched
-    ) {
-        self.file = file
-        self.flags = flags
-        self.variables = variables
-        self.workingDirectory = workingDirectory
-        self.searched = searched
-    }
+    var workingDirectory = FileManager.default.currentDirectoryPath
+    var searched = Self.searched
 
     /// The file to read, by its name for messages and its absolute path.
     fileprivate var chosenFile: (name: String, path: String)? {

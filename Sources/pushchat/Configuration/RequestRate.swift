@@ -24,12 +24,11 @@ struct RequestRate: Sendable, Equatable, CustomStringConvertible {
 
     var perSecond: Double { Double(count) / unit.seconds }
 
-    init(count: Int, unit: Unit, burst: Int) {
-        self.count = count
-        self.unit = unit
-        self.burst = burst
-    }
+    /// The form that is read.
+    var description: String { "\(count)/\(unit.rawValue) burst \(burst)" }
+}
 
+extension RequestRate {
     /// Reads `10/s`, `10/s burst 50`, `600/min burst 100`, `1000/h`; without a burst it is the count.
     init?(parsing text: String) {
         let words = text.split(whereSeparator: \.isWhitespace)
@@ -40,9 +39,6 @@ struct RequestRate: Sendable, Equatable, CustomStringConvertible {
         else { return nil }
         self.init(count: count, unit: unit, burst: burst)
     }
-
-    /// The form that is read.
-    var description: String { "\(count)/\(unit.rawValue) burst \(burst)" }
 
     private static func number(_ text: Substring) -> Int? {
         text.wholeNumber.flatMap { (1...highest).contains($0) ? $0 : nil }

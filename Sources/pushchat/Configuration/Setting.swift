@@ -19,7 +19,6 @@ struct Setting<Root: Sendable>: Sendable {
     let assign: @Sendable (SettingValue?, SettingContext, _ defaults: Root, inout Root) throws(InvalidValue) -> Void
     /// The value in the form in which it can be written into the file; nil if there is none.
     let text: @Sendable (Root) -> String?
-    let isSame: @Sendable (Root, Root) -> Bool
     /// Takes the value over from another root.
     let copy: @Sendable (_ from: Root, _ to: inout Root) -> Void
 
@@ -39,7 +38,6 @@ struct Setting<Root: Sendable>: Sendable {
                 } ?? defaults[keyPath: path]
         }
         text = { kind.text($0[keyPath: path]) }
-        isSame = { $0[keyPath: path] == $1[keyPath: path] }
         copy = { $1[keyPath: path] = $0[keyPath: path] }
     }
 
@@ -187,16 +185,9 @@ struct SettingKind<Value: Sendable & Equatable>: Sendable {
     let parse: @Sendable (SettingValue, SettingContext) throws(InvalidValue) -> Value
     /// The form that ``parse`` reads; nil if there is no value.
     let text: @Sendable (Value) -> String?
+}
 
-    init(
-        rule: String, parse: @escaping @Sendable (SettingValue, SettingContext) throws(InvalidValue) -> Value,
-        text: @escaping @Sendable (Value) -> String?
-    ) {
-        self.rule = rule
-        self.parse = parse
-        self.text = text
-    }
-
+extension SettingKind {
     /// A kind whose rule is all that there is to say about a wrong value.
     init(
         rule: String, read: @escaping @Sendable (String) -> Value?, text: @escaping @Sendable (Value) -> String?

@@ -17,7 +17,7 @@ struct DirectSending {
 
     /// - Throws: ``Failure``, where the gateway cannot be reached or refuses the credentials.
     func run() async throws -> [DirectResult] {
-        let credentials = try Failure.catching { try app.credentials() }
+        let credentials = try Failure.catching { try app.gatewayKind.credentials() }
         if app.isRetired { Output.note("warning: " + AppConfiguration.retirement) }
         do {
             try await credentials.push?.probe()
@@ -29,8 +29,7 @@ struct DirectSending {
         let (epochs, keys) = (ConnectionEpochs(), MemoryTokenStore())
         // What a gateway that closes did not accept, the next one gets.
         while queue.hasWaiting, ContinuousClock.now < deadline {
-            let gateway = app.gateway.kind.gateway(
-                app, credentials, tokens: keys, epochs: epochs, logger: Self.warnings)
+            let gateway = app.gatewayKind.gateway(credentials, tokens: keys, epochs: epochs, logger: Self.warnings)
             let silent = Logger(label: "direct") { _ in SwiftLogNoOpLogHandler() }
             let dispatcher = Dispatcher(
                 app: app.name, queue: queue, gateway: gateway, lifeCycle: DirectQueue.lifeCycle, logger: silent)
@@ -86,8 +85,7 @@ private final class MemoryTokenStore: ProviderTokenStore {
 
 /// How to reach a gateway without a relay: an app's settings, as flags.
 struct DirectOptions: ParsableArguments {
-    @Flag(help: "Straight to the gateway, without a relay; prints its answer. Nothing is stored.")
-    var direct = false
+    @Flag(help: "Straight to the gateway, without a relay; prints its answer. Nothing is stored.") var direct = false
 
     @Option(
         help: ArgumentHelp(
@@ -116,20 +114,14 @@ struct DirectOptions: ParsableArguments {
     @Option(help: ArgumentHelp("The key's id; unless given, from the name AuthKey_….p8.", valueName: "id"))
     var keyID: String?
 
-    @Option(help: ArgumentHelp("The key's team.", valueName: "id"))
-    var teamID: String?
-
-    @Option(help: ArgumentHelp("The app's bundle id; a certificate may name it.", valueName: "id"))
-    var topic: String?
+    @Option(help: ArgumentHelp("The key's team.", valueName: "id")) var teamID: String?
+    @Option(help: ArgumentHelp("The app's bundle id; a certificate may name it.", valueName: "id")) var topic: String?
 
     @Option(help: ArgumentHelp("http2 or binary.", valueName: "name"), completion: .list(["http2", "binary"]))
     var gateway: String?
 
-    @Option(help: ArgumentHelp("The gateway, if it is not Apple's.", valueName: "host"))
-    var host: String?
-
-    @Option(help: ArgumentHelp("Its port.", valueName: "port"))
-    var port: String?
+    @Option(help: ArgumentHelp("The gateway, if it is not Apple's.", valueName: "host")) var host: String?
+    @Option(help: ArgumentHelp("Its port.", valueName: "port")) var port: String?
 
     @Option(
         help: ArgumentHelp("PEM with an authority to trust beside the system's, for a sandbox.", valueName: "file"),

@@ -14,10 +14,6 @@ enum LogText {
     /// What is written instead of the rest of a text that is cut.
     private static let ellipsis = "…"
 
-    static func escaped(_ text: String) -> String {
-        cut(text, limit: .max)
-    }
-
     /// Escaped, and cut where it would have more than `limit` bytes; then `…` follows.
     static func cut(_ text: String, limit: Int) -> String {
         string(text, as: .plain, limit: limit)

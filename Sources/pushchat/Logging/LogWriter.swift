@@ -120,7 +120,8 @@ final class LogWriter: Sendable {
             state.thread = .awake
         }
         wake.signal()
-        _ = ended.wait(timeout: deadline)
+        // For another call.
+        if ended.wait(timeout: deadline) == .success { ended.signal() }
     }
 
     private func add(_ content: LogBacklog.Content, bytes: Int) {

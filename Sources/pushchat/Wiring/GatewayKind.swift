@@ -7,12 +7,11 @@ import Logging
 /// and how its connections are made.
 protocol GatewayKind: Sendable {
     /// Reads the app's files.
-    func credentials(_ app: AppConfiguration) throws(CredentialsError) -> AppCredentials
+    func credentials() throws(CredentialsError) -> AppCredentials
     /// - Parameter sound: of chat messages.
-    func format(_ app: AppConfiguration, sound: String?) -> any PushFormat
+    func format(sound: String?) -> any PushFormat
     func gateway(
-        _ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore,
-        epochs: ConnectionEpochs, logger: Logger
+        _ credentials: AppCredentials, tokens: any ProviderTokenStore, epochs: ConnectionEpochs, logger: Logger
     ) -> any ConfiguredGateway
 }
 
@@ -33,26 +32,22 @@ protocol ConfiguredGateway: PushGateway {
     func reconfigure(_ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore) async
 }
 
-extension AppConfiguration.Gateway {
+extension AppConfiguration {
     /// Every kind of gateway; a new one is a line here.
-    var kind: any GatewayKind {
-        switch self {
-        case .binary: BinaryKind()
-        case .http2: HTTP2Kind()
+    var gatewayKind: any GatewayKind {
+        switch gateway {
+        case .binary: BinaryKind(app: self)
+        case .http2: HTTP2Kind(app: self)
         }
     }
-}
-
-extension AppConfiguration {
-    func credentials() throws(CredentialsError) -> AppCredentials { try gateway.kind.credentials(self) }
-
-    func format(sound: String? = "default") -> any PushFormat { gateway.kind.format(self, sound: sound) }
 }
 
 // MARK: - The legacy binary protocol
 
 private struct BinaryKind: GatewayKind {
-    func credentials(_ app: AppConfiguration) throws(CredentialsError) -> AppCredentials {
+    let app: AppConfiguration
+
+    func credentials() throws(CredentialsError) -> AppCredentials {
         guard let credentials = try ClientCredentials(app) else { return AppCredentials() }
         return AppCredentials(
             push: try GatewayEndpoint(host: app.host, port: app.port, credentials: credentials, trust: app.trust),
@@ -61,13 +56,12 @@ private struct BinaryKind: GatewayKind {
             certificate: credentials.summary)
     }
 
-    func format(_ app: AppConfiguration, sound: String?) -> any PushFormat {
+    func format(sound: String?) -> any PushFormat {
         APNSFormat(.binary, payloadLimit: app.payloadLimit, sound: sound)
     }
 
     func gateway(
-        _ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore,
-        epochs: ConnectionEpochs, logger: Logger
+        _ credentials: AppCredentials, tokens: any ProviderTokenStore, epochs: ConnectionEpochs, logger: Logger
     ) -> any ConfiguredGateway {
         return BinaryGateway(
             endpoint: credentials.push, format: APNSFormat(.binary, payloadLimit: app.payloadLimit),
@@ -89,7 +83,9 @@ extension BinaryGateway: ConfiguredGateway {
 // MARK: - The HTTP/2 provider API
 
 private struct HTTP2Kind: GatewayKind {
-    func credentials(_ app: AppConfiguration) throws(CredentialsError) -> AppCredentials {
+    let app: AppConfiguration
+
+    func credentials() throws(CredentialsError) -> AppCredentials {
         func endpoint(_ credentials: ClientCredentials?) throws(CredentialsError) -> GatewayEndpoint {
             try GatewayEndpoint(
                 host: app.host, port: app.port, credentials: credentials, trust: app.trust,
@@ -103,13 +99,12 @@ private struct HTTP2Kind: GatewayKind {
         return AppCredentials(push: try endpoint(credentials), certificate: credentials.summary)
     }
 
-    func format(_ app: AppConfiguration, sound: String?) -> any PushFormat {
+    func format(sound: String?) -> any PushFormat {
         APNSFormat(.http2, payloadLimit: app.payloadLimit, sound: sound)
     }
 
     func gateway(
-        _ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore,
-        epochs: ConnectionEpochs, logger: Logger
+        _ credentials: AppCredentials, tokens: any ProviderTokenStore, epochs: ConnectionEpochs, logger: Logger
     ) -> any ConfiguredGateway {
         return ProviderGateway(
             target: ProviderGateway.Target(app, credentials, tokens),

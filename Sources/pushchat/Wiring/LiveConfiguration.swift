@@ -37,10 +37,11 @@ final class LiveConfiguration: Sendable {
     ) -> Values {
         let sound = configuration.push.sound
         let formats = Dictionary(
-            uniqueKeysWithValues: configuration.apps.map { ($0.name, $0.format(sound: sound)) })
+            uniqueKeysWithValues: configuration.apps.map { ($0.name, $0.gatewayKind.format(sound: sound)) })
         // For an app that is not configured any more: what fits everywhere.
-        let smallest = configuration.apps.min { $0.payloadLimit < $1.payloadLimit }?.format(sound: sound)
-        let other = smallest ?? AppConfiguration(name: .default, environment: .development).format(sound: sound)
+        let smallest = configuration.apps.min { $0.payloadLimit < $1.payloadLimit }?.gatewayKind.format(sound: sound)
+        let other =
+            smallest ?? AppConfiguration(name: .default, environment: .development).gatewayKind.format(sound: sound)
         return Values(
             configuration: configuration,
             http: ChatHTTPSettings(

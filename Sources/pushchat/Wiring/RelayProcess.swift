@@ -81,7 +81,8 @@ struct RelayProcess: Sendable {
 
         let epochs = ConnectionEpochs()
         let apps = try configuration.apps.map { app in
-            AppRuntime(app, credentials: try app.credentials(), stores: stores, epochs: epochs, logger: logger)
+            AppRuntime(
+                app, credentials: try app.gatewayKind.credentials(), stores: stores, epochs: epochs, logger: logger)
         }
         live.replace(
             configuration, topics: Self.topics(apps), sessions: try await TokenVerifier.configured(configuration))

@@ -31,7 +31,7 @@ struct Reloader: Service {
             }
             let new = running.adopting(wanted)
             let credentials = try apps.compactMap { app in
-                try new.app(app.name).map { (app, $0, try $0.credentials()) }
+                try new.app(app.name).map { (app, $0, try $0.gatewayKind.credentials()) }
             }
             let sessions = try await TokenVerifier.configured(new)
             try certificate?.reload()

@@ -8,15 +8,15 @@ extension TokenVerifier {
         let session = configuration.session
         var sources: [Source] = []
         if let secret = session.secret {
-            sources.append(try await checked("session.secret", .secret(Array(secret.text.utf8))))
+            sources.append(try await checked("session.secret") { .secret(Array(secret.text.utf8)) })
         }
         if let path = session.key {
-            let name = "session.key, \(path)"
-            sources.append(try await checked(name, .pem(String(decoding: try read(name, path), as: UTF8.self))))
+            sources.append(
+                try await checked("session.key, \(path)") { .pem(try ReadableFile.text(path, limit: limit)) })
         }
         if let path = session.keySet {
-            let name = "session.jwks, \(path)"
-            sources.append(try await checked(name, .keySet(try read(name, path))))
+            sources.append(
+                try await checked("session.jwks, \(path)") { .keySet(try ReadableFile.read(path, limit: limit)) })
         }
         do throws(Unusable) {
             return try await TokenVerifier(
@@ -26,19 +26,16 @@ extension TokenVerifier {
         }
     }
 
-    private static func read(_ name: String, _ path: String) throws(Failure) -> [UInt8] {
-        do throws(ReadableFile.Problem) {
-            return try ReadableFile.read(path, limit: SettingLimits.keyFile)
-        } catch {
-            throw Failure("\(name): \(error.message)")
-        }
-    }
+    private static let limit = SettingLimits.keyFile
 
     /// The source, if it has keys. Checked alone, so that an error names its setting.
-    private static func checked(_ name: String, _ source: Source) async throws(Failure) -> Source {
-        do throws(Unusable) {
+    private static func checked(_ name: String, _ source: () throws -> Source) async throws(Failure) -> Source {
+        do {
+            let source = try source()
             _ = try await TokenVerifier([source])
             return source
+        } catch let error as ReadableFile.Problem {
+            throw Failure("\(name): \(error.message)")
         } catch {
             throw Failure("\(name): \(error)")
         }
