@@ -125,15 +125,13 @@ extension String {
 
 /// Where the running relay is, and the token that it asks for.
 struct RelayOptions: ParsableArguments {
-    @Option(
-        help: ArgumentHelp("Where the relay is; unless given, where the configuration has it listen.", valueName: "url")
-    )
+    @Option(help: .value("url", "Where the relay is; unless given, where the configuration has it listen."))
     var relay: String?
 
     @Option(
-        help: ArgumentHelp(
-            "A file with the relay's admin.token.",
-            discussion: "Unless given, the token of the configuration or of PUSHCHAT_ADMIN_TOKEN.", valueName: "file"),
+        help: .value(
+            "file", "A file with the relay's admin.token.",
+            discussion: "Unless given, the token of the configuration or of PUSHCHAT_ADMIN_TOKEN."),
         completion: .file())
     var adminTokenFile: String?
 

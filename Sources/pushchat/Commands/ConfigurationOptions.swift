@@ -2,19 +2,23 @@ public import ArgumentParser
 import Foundation
 public import Logging
 
+extension ArgumentHelp {
+    /// The help of an option whose value has a name.
+    static func value(_ name: String, _ abstract: String, discussion: String = "") -> ArgumentHelp {
+        ArgumentHelp(abstract, discussion: discussion, valueName: name)
+    }
+}
+
 /// Which configuration.
 struct ConfigurationChoice: ParsableArguments {
     @Option(
-        help: ArgumentHelp(
-            "The relay's configuration file.",
-            discussion: "Without it: ./pushchat.yaml, /etc/pushchat/pushchat.yaml, or the defaults.",
-            valueName: "file"),
+        help: .value(
+            "file", "The relay's configuration file.",
+            discussion: "Without it: ./pushchat.yaml, /etc/pushchat/pushchat.yaml, or the defaults."),
         completion: .file(extensions: ["yaml", "yml"]))
     var config: String?
 
-    @Option(
-        help: ArgumentHelp("development or production.", valueName: "name"),
-        completion: .list(["development", "production"]))
+    @Option(help: .value("name", "development or production."), completion: .list(["development", "production"]))
     var environment: String?
 
     var flags: [ConfigurationFlag] {
@@ -25,7 +29,7 @@ struct ConfigurationChoice: ParsableArguments {
 /// Which configuration, and which database: of commands that work on the file, beside a running relay or without one.
 struct DatabaseOptions: ParsableArguments {
     @Option(
-        help: ArgumentHelp("The database file; unless given, the configuration's.", valueName: "file"),
+        help: .value("file", "The database file; unless given, the configuration's."),
         completion: .file(extensions: ["db"]))
     var database: String?
 
@@ -48,10 +52,8 @@ struct DatabaseOptions: ParsableArguments {
 
 /// The level and the format of the log, for commands without a configuration.
 struct LogOptions: ParsableArguments {
-    @Option(help: ArgumentHelp("trace, debug, info, notice, warning or error.", valueName: "level"))
-    var logLevel = Logger.Level.info
-
-    @Option(help: ArgumentHelp("text or json.", valueName: "format")) var logFormat = LogFormat.text
+    @Option(help: .value("level", "trace, debug, info, notice, warning or error.")) var logLevel = Logger.Level.info
+    @Option(help: .value("format", "text or json.")) var logFormat = LogFormat.text
 }
 
 extension LogFormat: ExpressibleByArgument {}
@@ -60,18 +62,15 @@ extension Logger.Level: @retroactive ExpressibleByArgument {}
 /// Every setting, for commands that need the whole configuration.
 struct ConfigurationOptions: ParsableArguments {
     @OptionGroup var choice: ConfigurationChoice
-    @Option(help: ArgumentHelp("The address to listen on.", valueName: "address")) var host: String?
-    @Option(help: ArgumentHelp("The port to listen on; 0 for any that is free.", valueName: "port")) var port: String?
-    @Option(help: ArgumentHelp("The database file.", valueName: "file")) var database: String?
-
-    @Option(help: ArgumentHelp("trace, debug, info, notice, warning or error.", valueName: "level"))
-    var logLevel: String?
-
-    @Option(help: ArgumentHelp("text or json.", valueName: "format")) var logFormat: String?
+    @Option(help: .value("address", "The address to listen on.")) var host: String?
+    @Option(help: .value("port", "The port to listen on; 0 for any that is free.")) var port: String?
+    @Option(help: .value("file", "The database file.")) var database: String?
+    @Option(help: .value("level", "trace, debug, info, notice, warning or error.")) var logLevel: String?
+    @Option(help: .value("format", "text or json.")) var logFormat: String?
 
     @Option(
         name: .customLong("set"),
-        help: ArgumentHelp("Any setting, as in `--set push.sound=beep.caf`. Repeatable.", valueName: "name=value"))
+        help: .value("name=value", "Any setting, as in `--set push.sound=beep.caf`. Repeatable."))
     var settings: [String] = []
 
     func validate() throws {

@@ -13,12 +13,11 @@ struct Dev: AsyncParsableCommand {
             What is posted to the relay arrives in the sandbox's inbox.
             """)
 
-    @Option(help: ArgumentHelp("The relay's port; 0 for any that is free.", valueName: "port")) var port = 44447
+    @Option(help: .value("port", "The relay's port; 0 for any that is free.")) var port = 44447
     @OptionGroup var sandboxPorts: SandboxPorts
-    @Option(help: ArgumentHelp("Where the state is kept.", valueName: "folder")) var directory = ".pushchat"
+    @Option(help: .value("folder", "Where the state is kept.")) var directory = ".pushchat"
 
-    @Option(
-        help: ArgumentHelp("Which of Apple's protocols the relay speaks to the sandbox: http2 or binary."))
+    @Option(help: ArgumentHelp("Which of Apple's protocols the relay speaks to the sandbox: http2 or binary."))
     var gateway = AppConfiguration.Gateway.http2
 
     @OptionGroup var logOptions: LogOptions

@@ -11,9 +11,7 @@ struct Devices: AsyncParsableCommand {
 
     /// What all commands about devices share.
     struct Common: ParsableArguments {
-        @Option(help: ArgumentHelp("Of this app; needed where a token belongs to several.", valueName: "name"))
-        var app: String?
-
+        @Option(help: .value("name", "Of this app; needed where a token belongs to several.")) var app: String?
         @Flag(help: "The result as JSON.") var json = false
         @OptionGroup(title: "The relay") var relay: RelayOptions
 
@@ -38,8 +36,8 @@ struct Devices: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "List devices, the oldest first.", discussion: "With --json an object a line.")
 
-        @Option(help: ArgumentHelp("Only those of a user.", valueName: "reference")) var user: String?
-        @Option(help: ArgumentHelp("Only those with a tag.", valueName: "tag")) var tag: String?
+        @Option(help: .value("reference", "Only those of a user.")) var user: String?
+        @Option(help: .value("tag", "Only those with a tag.")) var tag: String?
 
         @Flag(inversion: .prefixedNo, help: "Only those that get pushes, or only those that do not any more.")
         var active: Bool?
@@ -73,7 +71,7 @@ struct Devices: AsyncParsableCommand {
         static let configuration = CommandConfiguration(abstract: "Show a device, and the last pushes to it.")
 
         @Argument(help: "The device's token.") var token: String
-        @Option(help: ArgumentHelp("At most so many pushes.", valueName: "number")) var limit = 20
+        @Option(help: .value("number", "At most so many pushes.")) var limit = 20
         @OptionGroup var common: Common
 
         func run() async throws {
@@ -94,16 +92,10 @@ struct Devices: AsyncParsableCommand {
             discussion: "What is not given stays as it was.")
 
         @Argument(help: "The device's token.") var token: String
-        @Option(help: ArgumentHelp("Its user; empty for none.", valueName: "reference")) var user: String?
-
-        @Option(help: ArgumentHelp("A text about it, as the app would send it.", valueName: "text"))
-        var clientInfo: String?
-
-        @Option(help: ArgumentHelp("A text of the server about it.", valueName: "text")) var serverInfo: String?
-
-        @Option(help: ArgumentHelp("A tag; repeatable; replaces those it had.", valueName: "tag"))
-        var tag: [String] = []
-
+        @Option(help: .value("reference", "Its user; empty for none.")) var user: String?
+        @Option(help: .value("text", "A text about it, as the app would send it.")) var clientInfo: String?
+        @Option(help: .value("text", "A text of the server about it.")) var serverInfo: String?
+        @Option(help: .value("tag", "A tag; repeatable; replaces those it had.")) var tag: [String] = []
         @OptionGroup var common: Common
 
         func run() async throws {
@@ -149,7 +141,7 @@ struct Devices: AsyncParsableCommand {
 
         @Argument(help: "The device's token.") var token: String
         @Argument(help: "Tags to add.") var tags: [String] = []
-        @Option(help: ArgumentHelp("A tag to remove; repeatable.", valueName: "tag")) var remove: [String] = []
+        @Option(help: .value("tag", "A tag to remove; repeatable.")) var remove: [String] = []
         @OptionGroup var common: Common
 
         func validate() throws {

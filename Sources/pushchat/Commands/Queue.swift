@@ -12,15 +12,13 @@ struct Queue: ParsableCommand {
 
     /// Which entries.
     struct FilterOptions: ParsableArguments {
-        @Option(help: ArgumentHelp("Of an app.", valueName: "name")) var app: String?
+        @Option(help: .value("name", "Of an app.")) var app: String?
 
-        @Option(
-            help: ArgumentHelp("In a state; repeatable.", valueName: "state"),
-            completion: .list(PushState.allCases.map(\.rawValue)))
+        @Option(help: .value("state", "In a state; repeatable."), completion: .list(PushState.allCases.map(\.rawValue)))
         var state: [PushState] = []
 
-        @Option(help: ArgumentHelp("To a device.", valueName: "token")) var token: String?
-        @Option(help: ArgumentHelp("Of a notification.", valueName: "id")) var notification: Int64?
+        @Option(help: .value("token", "To a device.")) var token: String?
+        @Option(help: .value("id", "Of a notification.")) var notification: Int64?
 
         var isEmpty: Bool { app == nil && state.isEmpty && token == nil && notification == nil }
 
@@ -121,9 +119,7 @@ struct Queue: ParsableCommand {
                 """)
 
         @OptionGroup var change: Change
-
-        @Option(help: ArgumentHelp("Only those that were settled longer ago.", valueName: "duration"))
-        var olderThan: String?
+        @Option(help: .value("duration", "Only those that were settled longer ago.")) var olderThan: String?
 
         func validate() throws {
             if let olderThan, DurationText.duration(olderThan) == nil {

@@ -17,29 +17,23 @@ struct SandboxCommand: AsyncParsableCommand {
             """)
 
     @OptionGroup var ports: SandboxPorts
-    @Option(help: ArgumentHelp("Where certificates are kept.", valueName: "folder")) var directory = ".pushchat/sandbox"
-    @Option(help: ArgumentHelp("The address to listen on.", valueName: "address")) var host = "127.0.0.1"
+    @Option(help: .value("folder", "Where certificates are kept.")) var directory = ".pushchat/sandbox"
+    @Option(help: .value("address", "The address to listen on.")) var host = "127.0.0.1"
 
-    @Option(help: ArgumentHelp("The app that the client certificate names.", valueName: "bundle id"))
+    @Option(help: .value("bundle id", "The app that the client certificate names."))
     var topic = SandboxConfiguration.defaultTopic
 
     @Flag(help: "Refuse tokens that were not made by POST /devices, and payloads that are no JSON.") var strict = false
 
-    @Option(
-        help: ArgumentHelp(
-            "Bytes of a payload of the binary protocol: 2048, or 256 as before iOS 8.", valueName: "bytes"))
+    @Option(help: .value("bytes", "Bytes of a payload of the binary protocol: 2048, or 256 as before iOS 8."))
     var payloadLimit = 2048
 
-    @Option(help: ArgumentHelp("Answer to a frame that cannot be read: 128, 255 or close.", valueName: "answer"))
+    @Option(help: .value("answer", "Answer to a frame that cannot be read: 128, 255 or close."))
     var malformed = SandboxConfiguration.MalformedAnswer.protocolError
 
-    @Option(help: ArgumentHelp("Streams that an HTTP/2 connection may have open at once.", valueName: "count"))
-    var streamLimit = 1000
-
-    @Option(help: ArgumentHelp("Answer 429 to more pushes a second to one device over HTTP/2.", valueName: "count"))
-    var deviceRate: Int?
-
-    @Option(help: ArgumentHelp("Notifications that the inbox keeps.", valueName: "count")) var inboxLimit = 100_000
+    @Option(help: .value("count", "Streams that an HTTP/2 connection may have open at once.")) var streamLimit = 1000
+    @Option(help: .value("count", "Answer 429 to more pushes a second to one device over HTTP/2.")) var deviceRate: Int?
+    @Option(help: .value("count", "Notifications that the inbox keeps.")) var inboxLimit = 100_000
 
     @Flag(help: "Clear the feedback list when it is handed out, even if its reader dies midway.")
     var clearFeedbackOnHandshake = false
@@ -118,17 +112,12 @@ struct SandboxCommand: AsyncParsableCommand {
 
 /// The sandbox's ports, for `sandbox` and `dev`.
 struct SandboxPorts: ParsableArguments {
-    @Option(help: ArgumentHelp("The sandbox's port of the binary protocol; 0 for any that is free.", valueName: "port"))
+    @Option(help: .value("port", "The sandbox's port of the binary protocol; 0 for any that is free."))
     var binaryPort = 2195
 
-    @Option(help: ArgumentHelp("The sandbox's port of the feedback service.", valueName: "port"))
-    var feedbackPort = 2196
-
-    @Option(help: ArgumentHelp("The sandbox's port of the HTTP/2 provider API.", valueName: "port"))
-    var http2Port = 2197
-
-    @Option(help: ArgumentHelp("The sandbox's port of the inbox and the control API.", valueName: "port"))
-    var controlPort = 2198
+    @Option(help: .value("port", "The sandbox's port of the feedback service.")) var feedbackPort = 2196
+    @Option(help: .value("port", "The sandbox's port of the HTTP/2 provider API.")) var http2Port = 2197
+    @Option(help: .value("port", "The sandbox's port of the inbox and the control API.")) var controlPort = 2198
 
     func validate() throws {
         try SandboxCommand.check([

@@ -18,22 +18,17 @@ struct Send: AsyncParsableCommand {
 
     @OptionGroup(title: "Whom it is for") var audience: AudienceOptions
 
-    @Option(
-        help: ArgumentHelp("Only devices of this app; with --direct, the app whose gateway is used.", valueName: "name")
-    )
+    @Option(help: .value("name", "Only devices of this app; with --direct, the app whose gateway is used."))
     var app: String?
 
     @OptionGroup(title: "Content") var content: ContentOptions
     @Flag(help: "Leave out devices whose last push had the same payload.") var skipUnchanged = false
 
-    @Option(help: ArgumentHelp("A repeat with the same key is not sent again; random unless given.", valueName: "key"))
+    @Option(help: .value("key", "A repeat with the same key is not sent again; random unless given."))
     var idempotencyKey: String?
 
     @Flag(help: "Wait until every push is sent or has failed, and print the counts.") var wait = false
-
-    @Option(help: ArgumentHelp("How long to wait, with --wait and --direct.", valueName: "duration"))
-    var timeout = "60s"
-
+    @Option(help: .value("duration", "How long to wait, with --wait and --direct.")) var timeout = "60s"
     @Flag(help: "The result as JSON.") var json = false
     @OptionGroup(title: "The relay") var relay: RelayOptions
     @OptionGroup(title: "With --direct") var direct: DirectOptions
@@ -130,10 +125,10 @@ struct Send: AsyncParsableCommand {
 
 /// Whom a notification is for, as flags: exactly one kind.
 struct AudienceOptions: ParsableArguments {
-    @Option(help: ArgumentHelp("A device; repeatable.", valueName: "token")) var token: [String] = []
-    @Option(help: ArgumentHelp("All devices of a user; repeatable.", valueName: "reference")) var user: [String] = []
-    @Option(help: ArgumentHelp("All devices with a tag; repeatable.", valueName: "tag")) var tag: [String] = []
-    @Option(help: ArgumentHelp("The members of a chat room.", valueName: "code")) var room: String?
+    @Option(help: .value("token", "A device; repeatable.")) var token: [String] = []
+    @Option(help: .value("reference", "All devices of a user; repeatable.")) var user: [String] = []
+    @Option(help: .value("tag", "All devices with a tag; repeatable.")) var tag: [String] = []
+    @Option(help: .value("code", "The members of a chat room.")) var room: String?
     @Flag(help: "Every device.") var all = false
 
     func validate() throws {
@@ -155,54 +150,40 @@ struct AudienceOptions: ParsableArguments {
 
 /// The content of a notification and how it is sent, as flags: the fields of the admin API.
 struct ContentOptions: ParsableArguments {
-    @Option(parsing: .unconditional, help: ArgumentHelp("The text that is shown.", valueName: "text"))
-    var alert: String?
+    @Option(parsing: .unconditional, help: .value("text", "The text that is shown.")) var alert: String?
+    @Option(parsing: .unconditional, help: .value("text", "A title above it.")) var title: String?
+    @Option(parsing: .unconditional, help: .value("text", "A subtitle.")) var subtitle: String?
 
-    @Option(parsing: .unconditional, help: ArgumentHelp("A title above it.", valueName: "text")) var title: String?
-    @Option(parsing: .unconditional, help: ArgumentHelp("A subtitle.", valueName: "text")) var subtitle: String?
-
-    @Option(
-        parsing: .unconditional, help: ArgumentHelp("The number on the app's icon; 0 removes it.", valueName: "number"))
+    @Option(parsing: .unconditional, help: .value("number", "The number on the app's icon; 0 removes it."))
     var badge: Int?
 
-    @Option(help: ArgumentHelp("A sound file in the app, or default.", valueName: "name")) var sound: String?
-    @Option(help: ArgumentHelp("Apple's category.", valueName: "name")) var category: String?
-
-    @Option(help: ArgumentHelp("Apple's thread-id, by which the device groups.", valueName: "name"))
-    var threadID: String?
-
+    @Option(help: .value("name", "A sound file in the app, or default.")) var sound: String?
+    @Option(help: .value("name", "Apple's category.")) var category: String?
+    @Option(help: .value("name", "Apple's thread-id, by which the device groups.")) var threadID: String?
     @Flag(help: "Wake the app in the background.") var contentAvailable = false
     @Flag(help: "Let the app's service extension change it first.") var mutableContent = false
 
     @Option(
         parsing: .unconditional,
-        help: ArgumentHelp(
-            "An object whose members go beside aps: JSON, @FILE, or - for standard input.", valueName: "json"))
+        help: .value("json", "An object whose members go beside aps: JSON, @FILE, or - for standard input."))
     var custom: String?
 
     @Option(
         parsing: .unconditional,
-        help: ArgumentHelp("The whole payload instead: JSON, @FILE, or - for standard input.", valueName: "json"))
+        help: .value("json", "The whole payload instead: JSON, @FILE, or - for standard input."))
     var payload: String?
 
-    @Option(
-        help: ArgumentHelp(
-            "Not sent after this: a duration like 1h, a time, or 0 for one attempt.", valueName: "when"))
+    @Option(help: .value("when", "Not sent after this: a duration like 1h, a time, or 0 for one attempt."))
     var expires: String?
 
-    @Option(
-        help: ArgumentHelp(
-            "Not before this: a duration like 10m, or a time like 2026-12-24T18:00:00Z.", valueName: "when"))
+    @Option(help: .value("when", "Not before this: a duration like 10m, or a time like 2026-12-24T18:00:00Z."))
     var notBefore: String?
 
-    @Option(help: ArgumentHelp("10, 5 or 1.", valueName: "number"), completion: .list(["10", "5", "1"]))
-    var priority: Int?
-
-    @Option(help: ArgumentHelp("Of notifications with the same, the device shows the last.", valueName: "id"))
-    var collapseID: String?
+    @Option(help: .value("number", "10, 5 or 1."), completion: .list(["10", "5", "1"])) var priority: Int?
+    @Option(help: .value("id", "Of notifications with the same, the device shows the last.")) var collapseID: String?
 
     @Option(
-        help: ArgumentHelp("Apple's name for it; unless given, derived from the content.", valueName: "type"),
+        help: .value("type", "Apple's name for it; unless given, derived from the content."),
         completion: .list(PushType.allCases.map(\.rawValue)))
     var pushType: String?
 

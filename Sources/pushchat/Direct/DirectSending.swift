@@ -88,43 +88,37 @@ struct DirectOptions: ParsableArguments {
     @Flag(help: "Straight to the gateway, without a relay; prints its answer. Nothing is stored.") var direct = false
 
     @Option(
-        help: ArgumentHelp(
-            "PKCS#12 (.p12) or PEM.", discussion: "Without it and --key: those of a configured app.", valueName: "file"),
+        help: .value("file", "PKCS#12 (.p12) or PEM.", discussion: "Without it and --key: those of a configured app."),
         completion: .file(extensions: ["p12", "pem"]))
     var certificate: String?
 
     @Option(
-        help: ArgumentHelp("PEM with its key, if it is in a file of its own.", valueName: "file"),
+        help: .value("file", "PEM with its key, if it is in a file of its own."),
         completion: .file(extensions: ["pem"]))
     var certificateKey: String?
 
     @Option(
         parsing: .unconditional,
-        help: ArgumentHelp("Of the file. Others on this machine see it; better: --passphrase-file.", valueName: "text"))
+        help: .value("text", "Of the file. Others on this machine see it; better: --passphrase-file."))
     var passphrase: String?
 
-    @Option(help: ArgumentHelp("A file with nothing but the passphrase.", valueName: "file"), completion: .file())
+    @Option(help: .value("file", "A file with nothing but the passphrase."), completion: .file())
     var passphraseFile: String?
 
     @Option(
-        help: ArgumentHelp("A provider token key (.p8), instead of a certificate.", valueName: "file"),
+        help: .value("file", "A provider token key (.p8), instead of a certificate."),
         completion: .file(extensions: ["p8"]))
     var key: String?
 
-    @Option(help: ArgumentHelp("The key's id; unless given, from the name AuthKey_….p8.", valueName: "id"))
-    var keyID: String?
-
-    @Option(help: ArgumentHelp("The key's team.", valueName: "id")) var teamID: String?
-    @Option(help: ArgumentHelp("The app's bundle id; a certificate may name it.", valueName: "id")) var topic: String?
-
-    @Option(help: ArgumentHelp("http2 or binary.", valueName: "name"), completion: .list(["http2", "binary"]))
-    var gateway: String?
-
-    @Option(help: ArgumentHelp("The gateway, if it is not Apple's.", valueName: "host")) var host: String?
-    @Option(help: ArgumentHelp("Its port.", valueName: "port")) var port: String?
+    @Option(help: .value("id", "The key's id; unless given, from the name AuthKey_….p8.")) var keyID: String?
+    @Option(help: .value("id", "The key's team.")) var teamID: String?
+    @Option(help: .value("id", "The app's bundle id; a certificate may name it.")) var topic: String?
+    @Option(help: .value("name", "http2 or binary."), completion: .list(["http2", "binary"])) var gateway: String?
+    @Option(help: .value("host", "The gateway, if it is not Apple's.")) var host: String?
+    @Option(help: .value("port", "Its port.")) var port: String?
 
     @Option(
-        help: ArgumentHelp("PEM with an authority to trust beside the system's, for a sandbox.", valueName: "file"),
+        help: .value("file", "PEM with an authority to trust beside the system's, for a sandbox."),
         completion: .file(extensions: ["pem"]))
     var trust: String?
 

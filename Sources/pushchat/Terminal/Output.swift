@@ -90,7 +90,7 @@ struct OutputTable {
 
 /// How much of a list is printed.
 struct ListOptions: ParsableArguments {
-    @Option(help: ArgumentHelp("At most so many; 0 for all.", valueName: "number")) var limit = 100
+    @Option(help: .value("number", "At most so many; 0 for all.")) var limit = 100
 
     private static let maximumPage = 500
 

@@ -42,7 +42,7 @@ final class LogPipe {
         return poll(&state, 1, milliseconds) == 1
     }
 
-    func read(_ limit: Int = 1 << 20) throws -> [UInt8] {
+    func read(_ limit: Int = 1 << 16) throws -> [UInt8] {
         guard wait(Self.readLimit) else { throw NothingToRead() }
         var bytes = [UInt8](repeating: 0, count: limit)
         let count = Foundation.read(reader, &bytes, limit)
@@ -125,8 +125,12 @@ final class LogPipe {
                 for number in 0..<5000 { writer.write(Self.record(thread, number), number % 2 == 0 ? .text : .json) }
             }
         }
-        var bytes: [UInt8] = []
-        while bytes.count(where: { $0 == 10 }) < 20_000 { bytes += try log.read() }
+        var (bytes, count) = ([UInt8](), 0)
+        while count < 20_000 {
+            let piece = try log.read()
+            count += piece.count { $0 == 10 }
+            bytes += piece
+        }
         var next = [0, 0, 0, 0]
         for line in bytes.split(separator: 10) {
             let thread = next.indices.first { thread in
