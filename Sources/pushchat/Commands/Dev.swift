@@ -57,7 +57,7 @@ struct Dev: AsyncParsableCommand {
             throw error
         }
         try await RelayProcess(
-            sources: sources, configuration: configuration, reloads: false, log: log, additionalServices: [sandbox]
+            sources: sources, configuration: configuration, log: log, reloads: false, additionalServices: [sandbox]
         ) { port in
             print(
                 """

@@ -13,6 +13,9 @@ struct Serve: AsyncParsableCommand {
     @OptionGroup var options: ConfigurationOptions
 
     func run() async throws {
-        try await RelayProcess(sources: options.sources, configuration: options.load()).run()
+        let configuration = try options.load()
+        let log = LogSettings(level: configuration.log.level, format: configuration.log.format)
+        log.bootstrap()
+        try await RelayProcess(sources: options.sources, configuration: configuration, log: log).run()
     }
 }

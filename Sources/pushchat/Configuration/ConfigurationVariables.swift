@@ -4,7 +4,7 @@ import ChatDomain
 struct ConfigurationVariables {
     /// Every variable of the relay begins so.
     static let prefix = "PUSHCHAT_"
-    /// The tutorial's variable, used when nothing else says which environment this is.
+    /// The tutorial's variable, used when no other source sets the environment.
     static let fallbackEnvironment = "APPLICATION_ENV"
     /// Those that choose the environment.
     static let ofEnvironment: Set<String> = [prefix + "ENVIRONMENT", fallbackEnvironment]

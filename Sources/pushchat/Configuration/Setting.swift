@@ -188,7 +188,7 @@ struct SettingKind<Value: Sendable & Equatable>: Sendable {
 }
 
 extension SettingKind {
-    /// A kind whose rule is all that there is to say about a wrong value.
+    /// A kind for which the rule explains every wrong value.
     init(
         rule: String, read: @escaping @Sendable (String) -> Value?, text: @escaping @Sendable (Value) -> String?
     ) {

@@ -27,7 +27,7 @@ final class LogWriter: Sendable {
     static let waitLimit = DispatchTimeInterval.milliseconds(100)
     /// How long the thread collects lines while the log is busy. Then it wakes at most 50 times a second.
     static let collectTime = DispatchTimeInterval.milliseconds(20)
-    /// How long the process waits at its end for a log that nobody reads.
+    /// How long the end of the process waits for a log that nobody reads.
     static let flushLimit = DispatchTimeInterval.seconds(2)
     /// Bytes of lines that are made before they are written.
     private static let groupSize = 64 << 10
@@ -234,7 +234,7 @@ final class LogWriter: Sendable {
         for signal in done { signal.signal() }
     }
 
-    /// Waits for more lines, if nobody waits for those that there are.
+    /// Waits for more lines, unless a thread waits for those that there are.
     private func collect() {
         let isQuiet = state.withLock { state in
             guard state.waiters.isEmpty, state.closeDeadline == nil else { return false }

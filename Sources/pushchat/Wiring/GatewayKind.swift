@@ -63,7 +63,7 @@ private struct BinaryKind: GatewayKind {
     func gateway(
         _ credentials: AppCredentials, tokens: any ProviderTokenStore, epochs: ConnectionEpochs, logger: Logger
     ) -> any ConfiguredGateway {
-        return BinaryGateway(
+        BinaryGateway(
             endpoint: credentials.push, format: APNSFormat(.binary, payloadLimit: app.payloadLimit),
             options: .init(
                 connections: app.connections, command: BinaryCommand(rawValue: UInt8(app.command)) ?? .framed,
@@ -106,7 +106,7 @@ private struct HTTP2Kind: GatewayKind {
     func gateway(
         _ credentials: AppCredentials, tokens: any ProviderTokenStore, epochs: ConnectionEpochs, logger: Logger
     ) -> any ConfiguredGateway {
-        return ProviderGateway(
+        ProviderGateway(
             target: ProviderGateway.Target(app, credentials, tokens),
             format: APNSFormat(.http2, payloadLimit: app.payloadLimit),
             options: .init(connections: app.connections, answerLimit: app.answerTimeout), epochs: epochs,

@@ -39,9 +39,8 @@ final class LiveConfiguration: Sendable {
         let formats = Dictionary(
             uniqueKeysWithValues: configuration.apps.map { ($0.name, $0.gatewayKind.format(sound: sound)) })
         // For an app that is not configured any more: what fits everywhere.
-        let smallest = configuration.apps.min { $0.payloadLimit < $1.payloadLimit }?.gatewayKind.format(sound: sound)
-        let other =
-            smallest ?? AppConfiguration(name: .default, environment: .development).gatewayKind.format(sound: sound)
+        let smallest = configuration.apps.min { $0.payloadLimit < $1.payloadLimit } ?? configuration.apps[0]
+        let other = smallest.gatewayKind.format(sound: sound)
         return Values(
             configuration: configuration,
             http: ChatHTTPSettings(

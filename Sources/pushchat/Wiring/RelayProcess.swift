@@ -18,34 +18,15 @@ struct RelayProcess: Sendable {
     /// Between attempts to open a database that is locked or on a full disk.
     private static let reopenInterval = Duration.seconds(1)
 
-    private let sources: ConfigurationSources
-    private let configuration: Configuration
-    private let reloads: Bool
-    private let log: LogSettings
-    private let additionalServices: [any Service]
-    private let onListening: @Sendable (Int) -> Void
-
-    /// - Parameters:
-    ///   - sources: read again on SIGHUP.
-    ///   - reloads: whether SIGHUP means that; otherwise it ends the process, as a closed terminal should.
-    ///   - log: handed in when logging has begun already.
-    ///   - additionalServices: started first and stopped last.
-    init(
-        sources: ConfigurationSources, configuration: Configuration, reloads: Bool = true, log: LogSettings? = nil,
-        additionalServices: [any Service] = [], onListening: @escaping @Sendable (Int) -> Void = { _ in }
-    ) {
-        self.sources = sources
-        self.configuration = configuration
-        self.reloads = reloads
-        self.additionalServices = additionalServices
-        self.onListening = onListening
-        if let log {
-            self.log = log
-        } else {
-            self.log = LogSettings(level: configuration.log.level, format: configuration.log.format)
-            self.log.bootstrap()
-        }
-    }
+    /// Read again on SIGHUP.
+    let sources: ConfigurationSources
+    let configuration: Configuration
+    let log: LogSettings
+    /// Whether SIGHUP reloads; otherwise it ends the process, as when a terminal is closed.
+    var reloads = true
+    /// Started first and stopped last.
+    var additionalServices: [any Service] = []
+    var onListening: @Sendable (_ port: Int) -> Void = { _ in }
 
     /// - Throws: ``Failure``.
     func run() async throws {

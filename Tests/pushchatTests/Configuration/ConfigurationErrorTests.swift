@@ -112,7 +112,7 @@ import Testing
         #expect(problems.first?.contains(expected) == true, "\(problems)")
     }
 
-    @Test("All that is wrong in all sources is reported at once, in the sources' order")
+    @Test("All problems of all sources are reported at once, in the order of the sources")
     func all() throws {
         let problems = try folder.problems(
             "http: {prot: 1, host: a b}\napps: {default: {certificate: none.pem}}",

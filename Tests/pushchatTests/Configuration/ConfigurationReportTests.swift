@@ -94,7 +94,7 @@ import Testing
         #expect(old.changes(to: new) == [SettingChange(setting: "apps: the default app", needsRestart: true)])
     }
 
-    @Test("The README's table has a row for each setting, whose defaults are those in force")
+    @Test("The reference has a row for each setting, with the defaults that are in force")
     func markdown() throws {
         let lines = SettingsTable.markdown().split(separator: "\n").map(String.init)
         #expect(lines.count == 2 + SettingsTable.relay.count + SettingsTable.app.count)
