@@ -20,15 +20,13 @@ struct Backup: ParsableCommand {
 
     func run() throws {
         var line = ProgressLine()
+        defer { line.end() }
         var pages = 0
-        do {
+        try Failure.catching {
             try QueueFile.backup(options.path(), to: file) { done, total in
                 pages = total
                 line.show("\(total == 0 ? 100 : done * 100 / total) %")
             }
-        } catch let error as DatabaseFile.Unusable {
-            line.end()
-            throw Failure(error.description)
         }
         line.end()
         if json {

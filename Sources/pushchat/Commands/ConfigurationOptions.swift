@@ -104,11 +104,7 @@ struct ConfigurationOptions: ParsableArguments {
 extension Configuration {
     /// - Throws: ``Failure``.
     static func loaded(_ sources: ConfigurationSources) throws -> Configuration {
-        do {
-            return try load(sources)
-        } catch {
-            throw Failure(error.description)
-        }
+        try Failure.catching { try load(sources) }
     }
 }
 
@@ -118,5 +114,14 @@ struct Failure: Error, CustomStringConvertible {
 
     init(_ description: String) {
         self.description = description
+    }
+
+    /// Makes any error a failure with its text.
+    static func catching<Result>(_ work: () throws -> Result) throws -> Result {
+        do {
+            return try work()
+        } catch {
+            throw Failure("\(error)")
+        }
     }
 }

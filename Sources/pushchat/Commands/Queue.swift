@@ -176,14 +176,3 @@ extension QueueFile {
         return try Failure.catching { try QueueFile(path: path) }
     }
 }
-
-extension Failure {
-    /// Makes any error a failure with its text.
-    static func catching<Result>(_ work: () throws -> Result) throws -> Result {
-        do {
-            return try work()
-        } catch {
-            throw Failure("\(error)")
-        }
-    }
-}

@@ -233,7 +233,7 @@ struct ContentOptions: ParsableArguments {
             do throws(ReadableFile.Problem) {
                 bytes = try ReadableFile.read(path, limit: maximumFile)
             } catch {
-                throw ValidationError("\(flag) names \(path), \(error.message)")
+                throw ValidationError("\(flag) names \(path), \(error)")
             }
         } else {
             bytes = Array(text.utf8)

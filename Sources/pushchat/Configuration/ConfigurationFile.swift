@@ -30,7 +30,7 @@ struct ConfigurationFile {
             guard let root = try Parser(yaml: padded, encoding: .utf8).singleRoot() else { return nil }
             return section(root, path: [])
         } catch let error as ReadableFile.Problem {
-            report(name, "the configuration file is \(path), \(error.message); correct it, or name another")
+            report(name, "the configuration file is \(path), \(error); correct it, or name another")
         } catch let error as YamlError {
             report(error)
         } catch {

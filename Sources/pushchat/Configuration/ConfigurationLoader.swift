@@ -194,7 +194,8 @@ private struct ConfigurationLoader {
             if app.map({ AppName.isValid($0.text) }) ?? true, let known = SettingName.named(name, inApp: app != nil) {
                 layer.add(known, of: app, .text(flag.value), from: .flag(flag.name))
             } else {
-                let suggestion = Suggestion.clause(for: flag.setting, among: SettingName.relay.map(\.text))
+                let nearest = Suggestion.nearest(to: flag.setting, among: SettingName.relay.map(\.text))
+                let suggestion = nearest.map { "; did you mean \($0)?" } ?? ""
                 problems.append(
                     .init(at: flag.name, "\(SettingValue.text(flag.setting).quoted) is not a setting" + suggestion))
             }
@@ -310,7 +311,7 @@ private struct ConfigurationLoader {
             return .text(text.hasSuffix("\r\n") || text.hasSuffix("\n") ? String(text.dropLast()) : text)
         } catch {
             throw InvalidValue(
-                message: "is to be read from \(LogText.cut(path, limit: SettingLimits.value)), \(error.message); "
+                message: "is to be read from \(LogText.cut(path, limit: SettingLimits.value)), \(error); "
                     + "it must be a file with nothing but the secret")
         }
     }

@@ -17,13 +17,13 @@ enum FilePath {
 /// A regular file that is read whole, up to a limit.
 enum ReadableFile {
     /// What is wrong with a file, in words that follow its path: "which does not exist".
-    struct Problem: Error, Sendable {
-        let message: String
+    struct Problem: Error, Sendable, CustomStringConvertible {
+        let description: String
         /// There is no such file, as opposed to one that cannot be read.
         let isMissing: Bool
 
-        init(_ message: String, isMissing: Bool = false) {
-            self.message = message
+        init(_ description: String, isMissing: Bool = false) {
+            self.description = description
             self.isMissing = isMissing
         }
     }

@@ -342,7 +342,7 @@ extension SettingKind where Value == String {
                     try ReadableFile.check(path)
                 } catch {
                     throw InvalidValue(
-                        message: "names \(LogText.cut(path, limit: SettingLimits.value)), \(error.message); "
+                        message: "names \(LogText.cut(path, limit: SettingLimits.value)), \(error); "
                             + "it must be the path of \(what)")
                 }
                 return path

@@ -3,11 +3,6 @@ enum Suggestion {
     /// Words with more characters are not compared: the time is the product of both lengths.
     private static let maximumLength = 100
 
-    /// `; did you mean X?`, or nothing.
-    static func clause(for word: String, among known: some Sequence<String>) -> String {
-        nearest(to: word, among: known).map { "; did you mean \($0)?" } ?? ""
-    }
-
     /// Nil if none is near: one difference in three letters is a typing error, more is another word.
     static func nearest(to word: String, among known: some Sequence<String>) -> String? {
         let plain = normalised(word)

@@ -16,7 +16,7 @@ struct DirectSending {
     let timeLimit: Duration
 
     /// - Throws: ``Failure``, where the gateway cannot be reached or refuses the credentials.
-    func run() async throws -> [DirectResult] {
+    func run(clock: some Clock<Duration> = ContinuousClock()) async throws -> [DirectResult] {
         let credentials = try Failure.catching { try app.gatewayKind.credentials() }
         if app.isRetired { Output.note("warning: " + AppConfiguration.retirement) }
         do {
@@ -24,18 +24,18 @@ struct DirectSending {
         } catch {
             throw Failure(error.description)
         }
-        let deadline = ContinuousClock.now + timeLimit
+        let deadline = clock.now.advanced(by: timeLimit)
         let queue = DirectQueue(content, composed, to: tokens)
         let (epochs, keys) = (ConnectionEpochs(), MemoryTokenStore())
         // What a gateway that closes did not accept, the next one gets.
-        while queue.hasWaiting, ContinuousClock.now < deadline {
+        while queue.hasWaiting, clock.now < deadline {
             let gateway = app.gatewayKind.gateway(credentials, tokens: keys, epochs: epochs, logger: Self.warnings)
             let silent = Logger(label: "direct") { _ in SwiftLogNoOpLogHandler() }
             let dispatcher = Dispatcher(
                 app: app.name, queue: queue, gateway: gateway, lifeCycle: DirectQueue.lifeCycle, logger: silent)
             let services = ServiceGroup(services: [dispatcher], logger: silent)
             async let work: Void = services.run()
-            await wait(for: queue, until: deadline)
+            await wait(for: queue, until: deadline, clock)
             await services.triggerGracefulShutdown()
             try await work
         }
@@ -43,7 +43,7 @@ struct DirectSending {
     }
 
     /// Until all is answered. Where silence means acceptance, until all is written: closing waits for the answers.
-    private func wait(for queue: DirectQueue, until deadline: ContinuousClock.Instant) async {
+    private func wait<C: Clock>(for queue: DirectQueue, until deadline: C.Instant, _ clock: C) async {
         await withTaskGroup(of: Void.self) { group in
             group.addTask {
                 for await _ in queue.arrivals() {
@@ -51,7 +51,7 @@ struct DirectSending {
                     if isDone { break }
                 }
             }
-            group.addTask { try? await Task.sleep(until: deadline) }
+            group.addTask { try? await clock.sleep(until: deadline, tolerance: nil) }
             await group.next()
             group.cancelAll()
         }

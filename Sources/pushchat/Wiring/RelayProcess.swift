@@ -32,8 +32,6 @@ struct RelayProcess: Sendable {
     func run() async throws {
         do {
             try await run(logger: Logger(label: LogRecord.relay))
-        } catch let error as Failure {
-            throw error
         } catch is CancellationError {
         } catch {
             throw Failure("\(error)")

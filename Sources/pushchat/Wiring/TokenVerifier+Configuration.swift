@@ -11,8 +11,10 @@ extension TokenVerifier {
             sources.append(try await checked("session.secret") { .secret(Array(secret.text.utf8)) })
         }
         if let path = session.key {
-            sources.append(
-                try await checked("session.key, \(path)") { .pem(try ReadableFile.text(path, limit: limit)) })
+            let source = try await checked("session.key, \(path)") {
+                .pem(String(decoding: try ReadableFile.read(path, limit: limit), as: UTF8.self))
+            }
+            sources.append(source)
         }
         if let path = session.keySet {
             sources.append(
@@ -34,8 +36,6 @@ extension TokenVerifier {
             let source = try source()
             _ = try await TokenVerifier([source])
             return source
-        } catch let error as ReadableFile.Problem {
-            throw Failure("\(name): \(error.message)")
         } catch {
             throw Failure("\(name): \(error)")
         }
