@@ -39,7 +39,7 @@ extension EndToEnd {
             #expect(json["id"] as? Int == 3)
 
             let nobody = try await send("--user", "nobody", "--alert", "x", "--wait")
-            #expect(nobody.status == 1 && nobody.errors.contains("no device is meant"), "\(nobody.errors)")
+            #expect(nobody.status == 1 && nobody.errors.contains("no device matches"), "\(nobody.errors)")
 
             let first = try await send("--all", "--alert", "y", "--idempotency-key", "k")
             let again = try await send("--all", "--alert", "y", "--idempotency-key", "k")

@@ -1,48 +1,53 @@
 import ArgumentParser
 import ChatDomain
 
-/// Looks at a notification until every push has come to its end, and says what became of them.
+/// Asks the relay for a notification's state until every push is settled, and prints the counts and the failures.
 struct NotificationWatch {
-    let client: RelayClient
     let id: Int64
+    /// The relay's URL, for messages.
+    let base: String
     let json: Bool
+    /// Calls the relay.
+    let get: (_ path: String) async throws -> JSONValue
 
-    /// Between looks: short at first, because most are done in a moment.
+    /// Between requests: short at first, because most are done in a moment.
     private static let pauses: [Duration] = [.milliseconds(50), .milliseconds(100), .milliseconds(250)]
-    private static let longestPause = Duration.seconds(1)
+    private static let maximumPause = Duration.seconds(1)
     /// Devices whose failure is printed.
-    private static let mostShown = 100
+    private static let maximumShown = 100
 
-    func run(within limit: Duration) async throws {
-        let deadline = ContinuousClock.now + limit
+    /// - Throws: ``ExitCode`` 1 unless every push was sent, and there was one.
+    func run(within limit: Duration, clock: some Clock<Duration> = ContinuousClock()) async throws {
+        let deadline = clock.now.advanced(by: limit)
         var line = ProgressLine()
-        var look = 0
+        var requests = 0
         while true {
-            let answer = try await client.call(.GET, "/v1/notifications/\(id)?limit=1")
+            let answer = try await get("/v1/notifications/\(id)?limit=1")
             guard var status = answer.object, let counts = status["counts"]?.object else {
-                throw Failure("the relay's answer is not understood: \(answer)")
+                throw Failure("the relay's answer is not as expected: \(answer)")
             }
             let state = status["state"]?.text ?? ""
-            let isOver = ["done", "cancelled"].contains(state)
-            guard isOver || ContinuousClock.now >= deadline else {
+            let isSettled = ["done", "cancelled"].contains(state)
+            guard isSettled || clock.now >= deadline else {
                 line.show("notification \(id): \(state), \(Self.summary(counts))")
-                try await Task.sleep(for: look < Self.pauses.count ? Self.pauses[look] : Self.longestPause)
-                look += 1
+                let pause = requests < Self.pauses.count ? Self.pauses[requests] : Self.maximumPause
+                try await clock.sleep(for: pause)
+                requests += 1
                 continue
             }
             line.end()
             status["deliveries"] = nil
             status["next"] = nil
-            try await report(status, state, counts, isOver: isOver)
-            let lost = ["failed", "expired", "cancelled"].contains { counts[$0]?.integer != 0 }
+            try await report(status, state, counts, isSettled: isSettled)
+            let hasLoss = ["failed", "expired", "cancelled"].contains { counts[$0]?.integer != 0 }
             let isForNobody = devices(status) == 0 && counts["skipped"]?.integer == 0
-            if isForNobody { Output.note("no device is meant by that") }
-            guard isOver, !lost, !isForNobody else { throw ExitCode(1) }
+            if isForNobody { Output.note("no device matches") }
+            guard isSettled, !hasLoss, !isForNobody else { throw ExitCode(1) }
             return
         }
     }
 
-    private func report(_ status: JSONObject, _ state: String, _ counts: JSONObject, isOver: Bool) async throws {
+    private func report(_ status: JSONObject, _ state: String, _ counts: JSONObject, isSettled: Bool) async throws {
         if json {
             Output.print(json: .object(status))
         } else {
@@ -51,23 +56,24 @@ struct NotificationWatch {
                 try await list(state)
             }
         }
-        if !isOver {
-            Output.note("it is still \(state); to look again: GET \(client.base)/v1/notifications/\(id)")
+        if !isSettled {
+            Output.note("it is still \(state); to ask again: GET \(base)/v1/notifications/\(id)")
         }
     }
 
     private func list(_ state: String) async throws {
-        let page = try await client.call(.GET, "/v1/notifications/\(id)?state=\(state)&limit=\(Self.mostShown)")
-        for case .object(let delivery) in page.object?["deliveries"]?.array ?? [] {
+        let (deliveries, next) = try await get("/v1/notifications/\(id)?state=\(state)&limit=\(Self.maximumShown)")
+            .page(of: "deliveries")
+        for delivery in deliveries {
             let hint = delivery["hint"]?.text.map { " (\($0))" } ?? ""
             print(Output.oneLine("\(delivery["token"]?.text ?? "") \(state) \(delivery["reason"]?.text ?? "")\(hint)"))
         }
-        if page.object?["next"]?.integer != nil { Output.note("only the first \(Self.mostShown) are shown") }
+        if next != nil { Output.note("only the first \(Self.maximumShown) are shown") }
     }
 
     private func devices(_ status: JSONObject) -> Int64 { status["devices"]?.integer ?? 0 }
 
-    /// `2 sent, 1 failed`: what there is, in the order of the states.
+    /// `2 sent, 1 failed`: the counts above 0, in the order of the states.
     static func summary(_ counts: JSONObject) -> String {
         let parts = counts.members.compactMap { name, value in
             value.integer.flatMap { $0 > 0 ? "\($0) \(name)" : nil }

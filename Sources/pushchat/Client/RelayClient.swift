@@ -1,3 +1,4 @@
+import ArgumentParser
 import AsyncHTTPClient
 import ChatDomain
 import Foundation
@@ -5,9 +6,9 @@ import NIOCore
 import NIOHTTP1
 import NIOSSL
 
-/// Calls the provider API of a running relay.
+/// Calls the admin API of a running relay.
 struct RelayClient: Sendable {
-    /// Without a scheme's default port, without a path.
+    /// Its URL, without a slash at the end.
     let base: String
     /// The relay's `admin.token`; nil where it asks for none.
     let token: String?
@@ -33,13 +34,13 @@ struct RelayClient: Sendable {
     /// How long one call may take.
     private static let timeout = TimeAmount.seconds(30)
     /// Bytes of an answer: a page of the largest records.
-    private static let largestAnswer = 16 << 20
-    /// How often a call is made that did not get an answer, and the time between.
+    private static let maximumAnswer = 16 << 20
+    /// How often a call without an answer is made, and the time between.
     private static let attempts = 4
     private static let pause = Duration.milliseconds(500)
 
-    /// - Parameter isRepeatable: whether it does no harm to make the call again when its answer got lost.
-    /// - Throws: a ``Failure`` with what the relay says, or why it cannot be reached.
+    /// - Parameter isRepeatable: whether the call may be made again when its answer was lost.
+    /// - Throws: a ``Failure`` with the relay's error, or why it cannot be reached.
     func call(
         _ method: HTTPMethod, _ path: String, _ body: JSONObject? = nil, headers: [String: String] = [:],
         isRepeatable: Bool = true
@@ -76,7 +77,7 @@ struct RelayClient: Sendable {
             request.body = .bytes(ByteBuffer(string: JSONValue.object(body).description))
         }
         let response = try await http.execute(request, timeout: Self.timeout)
-        let bytes = try await response.body.collect(upTo: Self.largestAnswer)
+        let bytes = try await response.body.collect(upTo: Self.maximumAnswer)
         let answer = bytes.readableBytes == 0 ? JSONValue.null : try? JSONValue(parsing: bytes.readableBytesView)
         guard (200..<300).contains(response.status.code) else {
             throw Failure(problem(Int(response.status.code), answer))
@@ -87,11 +88,9 @@ struct RelayClient: Sendable {
 
     private func problem(_ status: Int, _ answer: JSONValue?) -> String {
         let detail = answer?.object?["detail"]?.text ?? "status \(status)"
-        return switch status {
-        case 401:
-            "\(detail): set it in the configuration, in PUSHCHAT_ADMIN_TOKEN, or name a file with --admin-token-file"
-        default: detail
-        }
+        guard status == 401 else { return detail }
+        return detail
+            + ": set it in the configuration, in PUSHCHAT_ADMIN_TOKEN, or name a file with --admin-token-file"
     }
 
     private static func isRefused(_ error: any Error) -> Bool {
@@ -103,18 +102,75 @@ struct RelayClient: Sendable {
     }
 }
 
+extension JSONValue {
+    /// The items of a page that the relay answers, and the cursor of the next.
+    func page(of member: String) -> (items: [JSONObject], next: Int64?) {
+        ((object?[member]?.array ?? []).compactMap(\.object), object?["next"]?.integer)
+    }
+}
+
 extension String {
-    /// A path with the parts of a query that have a value.
+    private static let plainInQuery = CharacterSet(
+        charactersIn: "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+
+    /// A path with the parts of a query that have a value. Everything is escaped that may have a meaning in a query, a plus
+    /// sign too.
     func adding(_ query: [(String, String?)]) -> String {
-        // Nothing that has a meaning in a query, a plus sign above all.
-        let plain = CharacterSet.alphanumerics.intersection(.asciiOnly).union(CharacterSet(charactersIn: "-._~"))
         let parts = query.compactMap { name, value in
-            value.map { "\(name)=\($0.addingPercentEncoding(withAllowedCharacters: plain) ?? "")" }
+            value.map { "\(name)=\($0.addingPercentEncoding(withAllowedCharacters: Self.plainInQuery) ?? "")" }
         }
         return parts.isEmpty ? self : self + "?" + parts.joined(separator: "&")
     }
 }
 
-extension CharacterSet {
-    fileprivate static let asciiOnly = CharacterSet(charactersIn: Unicode.Scalar(0)...Unicode.Scalar(127))
+/// Where the running relay is, and the token that it asks for.
+struct RelayOptions: ParsableArguments {
+    @Option(help: .value("url", "Where the relay is; unless given, where the configuration has it listen."))
+    var relay: String?
+
+    @Option(
+        help: .value(
+            "file", "A file with the relay's admin.token.",
+            discussion: "Unless given, the token of the configuration or of PUSHCHAT_ADMIN_TOKEN."),
+        completion: .file())
+    var adminTokenFile: String?
+
+    @OptionGroup var source: ConfigurationChoice
+
+    var flags: [ConfigurationFlag] {
+        source.flags
+            + (adminTokenFile.map { [ConfigurationFlag("admin.token_file", $0, name: "--admin-token-file")] } ?? [])
+    }
+
+    /// With `--relay` and no `--config`, no file is looked for: it would be another relay's.
+    func configuration() throws -> Configuration {
+        try .loaded(
+            relay != nil && source.config == nil
+                ? ConfigurationSources(flags: flags, searched: [])
+                : ConfigurationSources(file: source.config, flags: flags))
+    }
+
+    func client() throws -> RelayClient {
+        let configuration = try configuration()
+        let token = configuration.admin.token?.text
+        if let relay { return RelayClient(base: try Self.base(relay), token: token) }
+        return RelayClient(
+            base: configuration.localAddress, token: token, certificate: configuration.http.tls?.certificate)
+    }
+
+    private static func base(_ url: String) throws -> String {
+        guard let parts = URLComponents(string: url), ["http", "https"].contains(parts.scheme), parts.host != nil,
+            parts.query == nil, parts.fragment == nil
+        else { throw ValidationError("--relay \(url): must be a URL like http://127.0.0.1:44447") }
+        return String(url.reversed().drop { $0 == "/" }.reversed())
+    }
+}
+
+extension Configuration {
+    /// How this machine reaches the relay that the configuration describes.
+    var localAddress: String {
+        let anyAddress = ["0.0.0.0", "::", "*"].contains(http.host)
+        let host = anyAddress ? "127.0.0.1" : http.host.contains(":") ? "[\(http.host)]" : http.host
+        return "\(http.tls == nil ? "http" : "https")://\(host):\(http.port)"
+    }
 }

@@ -15,22 +15,18 @@ struct Backup: ParsableCommand {
     @Argument(help: "Where to; a file that is there already is not touched.", completion: .file(extensions: ["db"]))
     var file: String
 
-    @Flag(help: "The result as JSON.")
-    var json = false
-
+    @Flag(help: "The result as JSON.") var json = false
     @OptionGroup var options: DatabaseOptions
 
     func run() throws {
         var line = ProgressLine()
+        defer { line.end() }
         var pages = 0
-        do {
+        try Failure.catching {
             try QueueFile.backup(options.path(), to: file) { done, total in
                 pages = total
                 line.show("\(total == 0 ? 100 : done * 100 / total) %")
             }
-        } catch let error as DatabaseFile.Unusable {
-            line.end()
-            throw Failure(error.description)
         }
         line.end()
         if json {

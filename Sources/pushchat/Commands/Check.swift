@@ -13,134 +13,136 @@ struct Check: AsyncParsableCommand {
 
     @OptionGroup var options: ConfigurationOptions
 
-    /// Days before its end at which a certificate is worth a warning: renewing one takes people time.
-    private static let fewDays = 30
+    func run() async throws {
+        var report = CheckReport()
+        do {
+            try await report.check(Configuration.load(options.sources))
+        } catch {
+            for problem in error.problems { report.add(.failed, "configuration", problem.description) }
+        }
+        if report.hasFailure { throw ExitCode(1) }
+    }
+}
 
-    private enum Result: String {
+/// Prints a line for each thing that was checked.
+private struct CheckReport {
+    enum Result: String {
         case ok = "ok  "
         case warning = "warn"
         case failed = "FAIL"
     }
 
-    func run() async throws {
-        var failures = 0
-        func report(_ result: Result, _ subject: String, _ text: String) {
-            if result == .failed { failures += 1 }
-            print("\(result.rawValue)  \(subject): \(text)")
-        }
+    /// Days before its end at which a certificate is worth a warning: renewing one takes people time.
+    private static let fewDays = 30
 
-        let configuration: Configuration
+    private(set) var hasFailure = false
+
+    mutating func add(_ result: Result, _ subject: String, _ text: String) {
+        if result == .failed { hasFailure = true }
+        print("\(result.rawValue)  \(subject): \(text)")
+    }
+
+    /// Prints the text that `work` returns, or its error.
+    private mutating func check(_ subject: String, _ work: () async throws -> String) async {
         do {
-            configuration = try Configuration.load(options.sources)
+            add(.ok, subject, try await work())
         } catch {
-            for problem in error.problems { report(.failed, "configuration", problem.description) }
-            throw ExitCode(1)
+            add(.failed, subject, "\(error)")
         }
-        report(
+    }
+
+    mutating func check(_ configuration: Configuration) async {
+        add(
             .ok, "configuration",
             "\(configuration.file ?? "no file, defaults"), \(configuration.environment.rawValue)")
-        if let tls = configuration.http.tls { checkServer(tls.certificate, tls.key, report) }
-        do {
-            report(.ok, "database", try DatabaseFile(path: configuration.database.path).inspect())
-        } catch {
-            report(.failed, "database", "\(error)")
-        }
+        if let tls = configuration.http.tls { checkServer(tls.certificate, tls.key) }
+        await check("database") { try DatabaseFile(path: configuration.database.path).inspect() }
         if configuration.registration == .session {
-            do {
+            await check("sessions") {
                 _ = try await TokenVerifier.configured(configuration)
-                report(.ok, "sessions", "tokens can be checked")
-            } catch {
-                report(.failed, "sessions", "\(error)")
+                return "tokens can be verified"
             }
         }
         if configuration.environment == .production, configuration.admin.token == nil {
-            report(.warning, "admin", "no admin.token: nobody may call /v1, and `pushchat send` cannot")
+            add(.warning, "admin", "no admin.token: nobody may call /v1, and `pushchat send` cannot")
         }
-        for app in configuration.apps {
-            let subject = "app \(app.name)"
-            guard app.hasCredentials else {
-                report(.warning, subject, AppConfiguration.nothingToLogInWith)
-                continue
-            }
-            do {
-                let credentials = try app.credentials()
-                if let key = credentials.key {
-                    report(
-                        .ok, "\(subject) key",
-                        "key id \(key.keyID), team id \(key.teamID), topic \(app.topic ?? "none")")
-                }
-                if let certificate = credentials.certificate {
-                    check(certificate, of: app, in: configuration.environment, subject, report)
-                }
-                if app.isRetired { report(.warning, "\(subject) gateway", AppConfiguration.retirement) }
-                await probe("\(subject) gateway", credentials.push, report) {
-                    (endpoint) async throws(GatewayUnreachable) in try await endpoint.probe()
-                }
-                if app.feedbackInterval != nil {
-                    // No further than TCP: the service would hand out its list, and forget it.
-                    await probe("\(subject) feedback", credentials.feedback, report) {
-                        (endpoint) async throws(GatewayUnreachable) in try await endpoint.reach()
-                    }
-                }
-            } catch {
-                report(.failed, "\(subject) \(app.key == nil ? "certificate" : "key")", "\(error)")
-            }
-        }
-        if failures > 0 { throw ExitCode(1) }
+        for app in configuration.apps { await check(app, configuration.environment) }
     }
 
     /// The certificate that the relay shows its own clients.
-    private func checkServer(_ certificate: String, _ key: String, _ report: (Result, String, String) -> Void) {
+    private mutating func checkServer(_ certificate: String, _ key: String) {
+        let subject = "http certificate"
         do {
             _ = try ServerCertificate(certificate: certificate, key: key)
-            let end = try ClientCredentials(certificate: certificate, key: key).summary
-            let days = end.daysLeft(at: Date())
-            let text = "\(end.commonName), \(days) days left"
-            if days < 0 {
-                report(.failed, "http certificate", text + ": it has expired")
-            } else {
-                report(days < Self.fewDays ? .warning : .ok, "http certificate", text)
-            }
+            let summary = try ClientCredentials(certificate: certificate, key: key).summary
+            let days = summary.daysLeft(at: Date())
+            add(days, subject, "\(summary.commonName), \(days) days left")
         } catch {
-            report(.failed, "http certificate", "\(error)")
+            add(.failed, subject, "\(error)")
         }
     }
 
-    private func check(
-        _ certificate: CertificateSummary, of app: AppConfiguration, in environment: Configuration.Environment,
-        _ subject: String, _ report: (Result, String, String) -> Void
+    /// A certificate without another fault.
+    private mutating func add(_ days: Int, _ subject: String, _ text: String) {
+        if days < 0 {
+            add(.failed, subject, text + ": it has expired")
+        } else {
+            add(days < Self.fewDays ? .warning : .ok, subject, text)
+        }
+    }
+
+    private mutating func check(_ app: AppConfiguration, _ environment: Configuration.Environment) async {
+        let subject = "app \(app.name)"
+        guard app.hasCredentials else { return add(.warning, subject, AppConfiguration.noCredentials) }
+        let credentials: AppCredentials
+        do {
+            credentials = try app.gatewayKind.credentials()
+        } catch {
+            return add(.failed, "\(subject) \(app.key == nil ? "certificate" : "key")", "\(error)")
+        }
+        if let key = credentials.key {
+            add(
+                .ok, "\(subject) key", "key id \(key.keyID), team id \(key.teamID), topic \(app.topic ?? "none")")
+        }
+        if let certificate = credentials.certificate { check(certificate, of: app, environment) }
+        if app.isRetired { add(.warning, "\(subject) gateway", AppConfiguration.retirement) }
+        if let gateway = credentials.push {
+            await check("\(subject) gateway") {
+                try await gateway.probe()
+                return "\(gateway.host):\(gateway.port) answers"
+            }
+        }
+        if let feedback = credentials.feedback, app.feedbackInterval != nil {
+            await check("\(subject) feedback") {
+                // No further than TCP: the service would send its list, and forget it.
+                try await feedback.reach()
+                return "\(feedback.host):\(feedback.port) answers"
+            }
+        }
+    }
+
+    private mutating func check(
+        _ certificate: CertificateSummary, of app: AppConfiguration, _ environment: Configuration.Environment
     ) {
+        let subject = "app \(app.name) certificate"
         let days = certificate.daysLeft(at: Date())
         let topics = certificate.topics.isEmpty ? "none" : certificate.topics.joined(separator: " ")
+        let text =
+            "\(certificate.commonName), topics \(topics), \(certificate.environment.rawValue), \(days) days left"
         let isOfOtherEnvironment =
             switch certificate.environment {
             case .development: environment == .production
             case .production: environment == .development
             case .both, .unstated: false
             }
-        let text =
-            "\(certificate.commonName), topics \(topics), \(certificate.environment.rawValue), \(days) days left"
-        if certificate.notBefore > Date() || days < 0 {
-            report(.failed, "\(subject) certificate", text + (days < 0 ? ": it has expired" : ": it is not valid yet"))
-        } else if let wanted = app.topic, !certificate.topics.isEmpty, !certificate.topics.contains(wanted) {
-            report(.failed, "\(subject) certificate", text + ": the configured topic is \(wanted)")
-        } else if isOfOtherEnvironment {
-            report(.warning, "\(subject) certificate", text + ": the relay runs in \(environment.rawValue)")
+        if certificate.notBefore > Date() {
+            add(.failed, subject, text + ": it is not valid yet")
+        } else if days >= 0, let wanted = app.topic, !certificate.topics.isEmpty, !certificate.topics.contains(wanted) {
+            add(.failed, subject, text + ": the configured topic is \(wanted)")
+        } else if days >= 0, isOfOtherEnvironment {
+            add(.warning, subject, text + ": the relay runs in \(environment.rawValue)")
         } else {
-            report(days < Self.fewDays ? .warning : .ok, "\(subject) certificate", text)
-        }
-    }
-
-    private func probe(
-        _ subject: String, _ endpoint: GatewayEndpoint?, _ report: (Result, String, String) -> Void,
-        _ test: (GatewayEndpoint) async throws(GatewayUnreachable) -> Void
-    ) async {
-        guard let endpoint else { return }
-        do throws(GatewayUnreachable) {
-            try await test(endpoint)
-            report(.ok, subject, "\(endpoint.host):\(endpoint.port) answers")
-        } catch {
-            report(.failed, subject, error.description)
+            add(days, subject, text)
         }
     }
 }

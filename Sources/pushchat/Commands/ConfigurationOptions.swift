@@ -1,36 +1,76 @@
-import ArgumentParser
+public import ArgumentParser
 import Foundation
+public import Logging
 
-/// The flags that every command shares which needs the configuration.
-struct ConfigurationOptions: ParsableArguments {
+extension ArgumentHelp {
+    /// The help of an option whose value has a name.
+    static func value(_ name: String, _ abstract: String, discussion: String = "") -> ArgumentHelp {
+        ArgumentHelp(abstract, discussion: discussion, valueName: name)
+    }
+}
+
+/// Which configuration.
+struct ConfigurationChoice: ParsableArguments {
     @Option(
-        help: ArgumentHelp(
-            "The configuration file.",
-            discussion: "Without it: ./pushchat.yaml, /etc/pushchat/pushchat.yaml, or the defaults.",
-            valueName: "file"))
+        help: .value(
+            "file", "The relay's configuration file.",
+            discussion: "Without it: ./pushchat.yaml, /etc/pushchat/pushchat.yaml, or the defaults."),
+        completion: .file(extensions: ["yaml", "yml"]))
     var config: String?
 
-    @Option(help: ArgumentHelp("development or production.", valueName: "name"))
+    @Option(help: .value("name", "development or production."), completion: .list(["development", "production"]))
     var environment: String?
 
-    @Option(help: ArgumentHelp("The address to listen on.", valueName: "address"))
-    var host: String?
+    var flags: [ConfigurationFlag] {
+        environment.map { [ConfigurationFlag("environment", $0, name: "--environment")] } ?? []
+    }
+}
 
-    @Option(help: ArgumentHelp("The port to listen on; 0 for any that is free.", valueName: "port"))
-    var port: String?
-
-    @Option(help: ArgumentHelp("The database file.", valueName: "file"))
+/// Which configuration, and which database: of commands that work on the file, beside a running relay or without one.
+struct DatabaseOptions: ParsableArguments {
+    @Option(
+        help: .value("file", "The database file; unless given, the configuration's."),
+        completion: .file(extensions: ["db"]))
     var database: String?
 
-    @Option(help: ArgumentHelp("trace, debug, info, notice, warning or error.", valueName: "level"))
-    var logLevel: String?
+    @OptionGroup var source: ConfigurationChoice
 
-    @Option(help: ArgumentHelp("text or json.", valueName: "format"))
-    var logFormat: String?
+    /// The database of `pushchat dev`.
+    private static let devDatabase = ".pushchat/pushchat.db"
+
+    /// - Throws: ``Failure``.
+    func path() throws -> String {
+        let flags = source.flags + (database.map { [ConfigurationFlag("database.path", $0, name: "--database")] } ?? [])
+        let configuration = try Configuration.loaded(ConfigurationSources(file: source.config, flags: flags))
+        let path = configuration.database.path
+        let isGiven = configuration.file != nil || configuration.origins[SettingKey(name: "database.path")] != nil
+        guard !isGiven, access(path, F_OK) != 0, access(Self.devDatabase, F_OK) == 0 else { return path }
+        Output.note("using \(Self.devDatabase), of pushchat dev")
+        return FilePath.absolute(Self.devDatabase)
+    }
+}
+
+/// The level and the format of the log, for commands without a configuration.
+struct LogOptions: ParsableArguments {
+    @Option(help: .value("level", "trace, debug, info, notice, warning or error.")) var logLevel = Logger.Level.info
+    @Option(help: .value("format", "text or json.")) var logFormat = LogFormat.text
+}
+
+extension LogFormat: ExpressibleByArgument {}
+extension Logger.Level: @retroactive ExpressibleByArgument {}
+
+/// Every setting, for commands that need the whole configuration.
+struct ConfigurationOptions: ParsableArguments {
+    @OptionGroup var choice: ConfigurationChoice
+    @Option(help: .value("address", "The address to listen on.")) var host: String?
+    @Option(help: .value("port", "The port to listen on; 0 for any that is free.")) var port: String?
+    @Option(help: .value("file", "The database file.")) var database: String?
+    @Option(help: .value("level", "trace, debug, info, notice, warning or error.")) var logLevel: String?
+    @Option(help: .value("format", "text or json.")) var logFormat: String?
 
     @Option(
         name: .customLong("set"),
-        help: ArgumentHelp("Any setting, as in `--set push.sound=beep.caf`. Repeatable.", valueName: "name=value"))
+        help: .value("name=value", "Any setting, as in `--set push.sound=beep.caf`. Repeatable."))
     var settings: [String] = []
 
     func validate() throws {
@@ -42,19 +82,18 @@ struct ConfigurationOptions: ParsableArguments {
     /// The flags as settings, in the order of precedence among each other.
     var flags: [ConfigurationFlag] {
         let named = [
-            ("environment", environment, "--environment"), ("http.host", host, "--host"),
-            ("http.port", port, "--port"), ("database.path", database, "--database"),
+            ("http.host", host, "--host"), ("http.port", port, "--port"), ("database.path", database, "--database"),
             ("log.level", logLevel, "--log-level"), ("log.format", logFormat, "--log-format"),
         ].compactMap { setting, value, name in value.map { ConfigurationFlag(setting, $0, name: name) } }
         let others = settings.map { text -> ConfigurationFlag in
             let parts = text.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
             return ConfigurationFlag(String(parts[0]), String(parts.last ?? ""), name: "--set \(parts[0])")
         }
-        return named + others
+        return choice.flags + named + others
     }
 
     var sources: ConfigurationSources {
-        ConfigurationSources(file: config, flags: flags)
+        ConfigurationSources(file: choice.config, flags: flags)
     }
 
     func load() throws -> Configuration {
@@ -63,13 +102,9 @@ struct ConfigurationOptions: ParsableArguments {
 }
 
 extension Configuration {
-    /// Reads the configuration; what is wrong goes to standard error, and the process ends with status 1.
+    /// - Throws: ``Failure``.
     static func loaded(_ sources: ConfigurationSources) throws -> Configuration {
-        do {
-            return try load(sources)
-        } catch {
-            throw Failure(error.description)
-        }
+        try Failure.catching { try load(sources) }
     }
 }
 
@@ -79,5 +114,14 @@ struct Failure: Error, CustomStringConvertible {
 
     init(_ description: String) {
         self.description = description
+    }
+
+    /// Makes any error a failure with its text.
+    static func catching<Result>(_ work: () throws -> Result) throws -> Result {
+        do {
+            return try work()
+        } catch {
+            throw Failure("\(error)")
+        }
     }
 }

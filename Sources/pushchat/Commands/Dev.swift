@@ -9,32 +9,23 @@ struct Dev: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Run relay and sandbox together, on loopback, with nothing to configure.",
         discussion: """
-            State is kept in ./.pushchat/; delete it to start anew.
+            State is kept in ./.pushchat/; delete it to start again.
             What is posted to the relay arrives in the sandbox's inbox.
             """)
 
-    @Option(help: ArgumentHelp("The relay's port; 0 for any that is free.", valueName: "port"))
-    var port = 44447
-
+    @Option(help: .value("port", "The relay's port; 0 for any that is free.")) var port = 44447
     @OptionGroup var sandboxPorts: SandboxPorts
+    @Option(help: .value("folder", "Where the state is kept.")) var directory = ".pushchat"
 
-    @Option(help: ArgumentHelp("Where the state is kept.", valueName: "folder"))
-    var directory = ".pushchat"
-
-    @Option(
-        help: ArgumentHelp("Which of Apple's protocols the relay speaks to the sandbox: http2 or binary."))
+    @Option(help: ArgumentHelp("Which of Apple's protocols the relay speaks to the sandbox: http2 or binary."))
     var gateway = AppConfiguration.Gateway.http2
 
-    @Option(help: ArgumentHelp("trace, debug, info, notice, warning or error.", valueName: "level"))
-    var logLevel = Logger.Level.info
-
-    @Option(help: ArgumentHelp("text or json.", valueName: "format"))
-    var logFormat = LogFormat.text
+    @OptionGroup var logOptions: LogOptions
 
     func run() async throws {
-        let log = LogSettings(level: logLevel, format: logFormat)
+        let log = LogSettings(level: logOptions.logLevel, format: logOptions.logFormat)
         log.bootstrap()
-        let directory = FilePath.absolute(directory, in: FileManager.default.currentDirectoryPath)
+        let directory = FilePath.absolute(directory)
         try FileManager.default.createDirectory(
             atPath: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
 
@@ -45,38 +36,38 @@ struct Dev: AsyncParsableCommand {
         let sandbox = Sandbox(configuration: settings, logger: logger)
         let addresses = try await sandbox.start()
 
-        // Nothing of the surroundings: no file, no variables. What dev does is the same everywhere.
+        // No file and no variables: dev does the same everywhere.
         let flags =
             [
                 ConfigurationFlag("environment", "development", name: "dev"),
                 ConfigurationFlag("http.port", String(port), name: "--port"),
                 ConfigurationFlag("database.path", directory + "/pushchat.db", name: "--directory"),
-                ConfigurationFlag("log.level", logLevel.rawValue, name: "--log-level"),
-                ConfigurationFlag("log.format", logFormat.rawValue, name: "--log-format"),
+                ConfigurationFlag("log.level", logOptions.logLevel.rawValue, name: "--log-level"),
+                ConfigurationFlag("log.format", logOptions.logFormat.rawValue, name: "--log-format"),
             ]
-            + SandboxRelay(gateway: gateway, addresses: addresses, credentials: credentials).settings.map {
+            + SandboxAppSettings(gateway: gateway, addresses: addresses, credentials: credentials).settings.map {
                 ConfigurationFlag("apps.default.\($0.name)", $0.value, name: "dev")
             }
         let sources = ConfigurationSources(flags: flags, variables: [:], searched: [])
+        let configuration: Configuration
         do {
-            let relay = RelayProcess(
-                sources: sources, configuration: try Configuration.load(sources), reloads: false, log: log,
-                companions: [sandbox]
-            ) { port in
-                print(
-                    """
-                    PushChat Relay \(Pushchat.version)
-                      chat     http://127.0.0.1:\(port)/         (for apps: POST /api.php)
-                      inbox    http://\(addresses.control)/          (what devices get, and what can go wrong)
-                      data     \(directory)/
-                    Stop with Ctrl-C.
-                    """)
-                fflush(nil)
-            }
-            try await relay.run()
-        } catch let error as ConfigurationError {
+            configuration = try .loaded(sources)
+        } catch {
             await sandbox.stop()
-            throw Failure(error.description)
+            throw error
         }
+        try await RelayProcess(
+            sources: sources, configuration: configuration, log: log, reloads: false, additionalServices: [sandbox]
+        ) { port in
+            print(
+                """
+                PushChat Relay \(Pushchat.version)
+                  chat     http://127.0.0.1:\(port)/         (for apps: POST /api.php)
+                  inbox    http://\(addresses.control)/          (what devices get, and what can go wrong)
+                  data     \(directory)/
+                Stop with Ctrl-C.
+                """)
+            fflush(nil)
+        }.run()
     }
 }

@@ -9,14 +9,10 @@ struct Devices: AsyncParsableCommand {
         abstract: "The devices that the running relay knows.",
         subcommands: [List.self, Show.self, Add.self, Remove.self, SetTags.self], defaultSubcommand: List.self)
 
-    /// The relay, and how the answer looks: of every command about devices.
+    /// What all commands about devices share.
     struct Common: ParsableArguments {
-        @Option(help: ArgumentHelp("Of this app; needed where a token belongs to several.", valueName: "name"))
-        var app: String?
-
-        @Flag(help: "The result as JSON.")
-        var json = false
-
+        @Option(help: .value("name", "Of this app; needed where a token belongs to several.")) var app: String?
+        @Flag(help: "The result as JSON.") var json = false
         @OptionGroup(title: "The relay") var relay: RelayOptions
 
         func call(
@@ -40,46 +36,29 @@ struct Devices: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "List devices, the oldest first.", discussion: "With --json an object a line.")
 
-        @Option(help: ArgumentHelp("Only those of a user.", valueName: "reference"))
-        var user: String?
+        @Option(help: .value("reference", "Only those of a user.")) var user: String?
+        @Option(help: .value("tag", "Only those with a tag.")) var tag: String?
 
-        @Option(help: ArgumentHelp("Only those with a tag.", valueName: "tag"))
-        var tag: String?
-
-        @Flag(inversion: .prefixedNo, help: "Only those that pushes go to, or only those that none go to any more.")
+        @Flag(inversion: .prefixedNo, help: "Only those that get pushes, or only those that do not any more.")
         var active: Bool?
 
-        @Option(help: ArgumentHelp("At most so many; 0 for all.", valueName: "number"))
-        var limit = 100
-
+        @OptionGroup var list: ListOptions
         @OptionGroup var common: Common
 
-        func validate() throws {
-            guard limit >= 0 else { throw ValidationError("--limit \(limit): must be 0 or more") }
-        }
-
         func run() async throws {
-            var table = OutputTable(["TOKEN", "APP", "USER", "TAGS", "REGISTERED", "STATE"])
-            let complete = try await PagedList(
-                json: common.json, limit: limit, member: "devices",
-                page: { cursor, size in
-                    try await common.call(
-                        .GET, "/v1/devices",
-                        [
-                            ("app", common.app), ("user_reference", user), ("tag", tag),
-                            ("active", active.map { $0 ? "true" : "false" }), ("limit", String(size)),
-                            ("cursor", cursor.map(String.init)),
-                        ])
-                }
-            ).run { device in
-                table.add([
+            try await list.print(["TOKEN", "APP", "USER", "TAGS", "REGISTERED", "STATE"], json: common.json) { device in
+                [
                     device["token"]?.text ?? "", device["app"]?.text ?? "", device["user_reference"]?.text ?? "",
-                    (device["tags"]?.array ?? []).compactMap(\.text).joined(separator: ","),
-                    device["registered_at"]?.text ?? "", Self.state(device),
-                ])
+                    device.tags.joined(separator: ","), device["registered_at"]?.text ?? "", Self.state(device),
+                ]
+            } page: { cursor, size in
+                let query = [
+                    ("app", common.app), ("user_reference", user), ("tag", tag),
+                    ("active", active.map { $0 ? "true" : "false" }), ("limit", String(size)),
+                    ("cursor", cursor.map(String.init)),
+                ]
+                return try await common.call(.GET, "/v1/devices", query).page(of: "devices")
             }
-            if !common.json { table.end() }
-            if !complete { Output.note("only the first \(limit) are shown; --limit 0 shows all") }
         }
 
         static func state(_ device: JSONObject) -> String {
@@ -89,14 +68,10 @@ struct Devices: AsyncParsableCommand {
 
     /// `pushchat devices show`
     struct Show: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "Show a device, and what was sent to it last.")
+        static let configuration = CommandConfiguration(abstract: "Show a device, and the last pushes to it.")
 
-        @Argument(help: "The device's token.")
-        var token: String
-
-        @Option(help: ArgumentHelp("At most so many pushes.", valueName: "number"))
-        var limit = 20
-
+        @Argument(help: "The device's token.") var token: String
+        @Option(help: .value("number", "At most so many pushes.")) var limit = 20
         @OptionGroup var common: Common
 
         func run() async throws {
@@ -104,10 +79,8 @@ struct Devices: AsyncParsableCommand {
                 .GET, Common.path(token), [("app", common.app), ("limit", String(limit))])
             guard !common.json, let device = answer.object else { return Output.print(json: answer) }
             Output.print(fields: device.members.filter { !["deliveries", "next", "active"].contains($0.0) })
-            var table = OutputTable(DeliveryCells.head)
-            for case .object(let delivery) in device["deliveries"]?.array ?? [] {
-                table.add(DeliveryCells.cells(delivery))
-            }
+            var table = OutputTable(DeliveryCells.header)
+            for delivery in answer.page(of: "deliveries").items { table.add(DeliveryCells.cells(delivery)) }
             table.end()
         }
     }
@@ -115,24 +88,14 @@ struct Devices: AsyncParsableCommand {
     /// `pushchat devices add`
     struct Add: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Register a device, or change what is known of it.",
+            abstract: "Register a device, or change its fields.",
             discussion: "What is not given stays as it was.")
 
-        @Argument(help: "The device's token.")
-        var token: String
-
-        @Option(help: ArgumentHelp("Whose it is; an empty one for nobody's.", valueName: "reference"))
-        var user: String?
-
-        @Option(help: ArgumentHelp("A text about it, as the app would send it.", valueName: "text"))
-        var clientInfo: String?
-
-        @Option(help: ArgumentHelp("A text of the server about it.", valueName: "text"))
-        var serverInfo: String?
-
-        @Option(help: ArgumentHelp("A tag; repeatable; replaces those it had.", valueName: "tag"))
-        var tag: [String] = []
-
+        @Argument(help: "The device's token.") var token: String
+        @Option(help: .value("reference", "Its user; empty for none.")) var user: String?
+        @Option(help: .value("text", "A text about it, as the app would send it.")) var clientInfo: String?
+        @Option(help: .value("text", "A text of the server about it.")) var serverInfo: String?
+        @Option(help: .value("tag", "A tag; repeatable; replaces those it had.")) var tag: [String] = []
         @OptionGroup var common: Common
 
         func run() async throws {
@@ -154,15 +117,13 @@ struct Devices: AsyncParsableCommand {
     /// `pushchat devices remove`
     struct Remove: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Forget a device; pushes to it that wait are cancelled.")
+            abstract: "Delete a device; its queued pushes are cancelled.")
 
-        @Argument(help: "The device's token.")
-        var token: String
-
+        @Argument(help: "The device's token.") var token: String
         @OptionGroup var common: Common
 
         func run() async throws {
-            // Not repeated when an answer got lost: the second would be told that there is no such device.
+            // Not repeated when an answer was lost: the second call would find no such device.
             _ = try await common.relay.client().call(
                 .DELETE, Common.path(token).adding([("app", common.app)]), isRepeatable: false)
             if common.json { Output.print(json: .object(["removed": .bool(true)])) } else { print("removed") }
@@ -172,21 +133,15 @@ struct Devices: AsyncParsableCommand {
     /// `pushchat devices tag`
     struct SetTags: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            commandName: "tag", abstract: "Add tags to a device, or take some away.",
+            commandName: "tag", abstract: "Add tags to a device, or remove some.",
             discussion: """
                 pushchat devices tag 0f744707… beta
                 pushchat devices tag 0f744707… --remove beta
                 """)
 
-        @Argument(help: "The device's token.")
-        var token: String
-
-        @Argument(help: "Tags that it gets.")
-        var tags: [String] = []
-
-        @Option(help: ArgumentHelp("A tag that it loses; repeatable.", valueName: "tag"))
-        var remove: [String] = []
-
+        @Argument(help: "The device's token.") var token: String
+        @Argument(help: "Tags to add.") var tags: [String] = []
+        @Option(help: .value("tag", "A tag to remove; repeatable.")) var remove: [String] = []
         @OptionGroup var common: Common
 
         func validate() throws {
@@ -199,7 +154,7 @@ struct Devices: AsyncParsableCommand {
         func run() async throws {
             let path = try Common.path(token)
             let device = try await common.call(.GET, path, [("app", common.app), ("limit", "1")])
-            let had = (device.object?["tags"]?.array ?? []).compactMap(\.text)
+            let had = device.object?.tags ?? []
             let wanted = had.filter { !remove.contains($0) } + tags.filter { !had.contains($0) }
             let answer = try await common.call(
                 .PATCH, path, [("app", device.object?["app"]?.text)],
@@ -207,9 +162,13 @@ struct Devices: AsyncParsableCommand {
             if common.json {
                 Output.print(json: answer)
             } else {
-                let now = (answer.object?["tags"]?.array ?? []).compactMap(\.text)
+                let now = answer.object?.tags ?? []
                 print(now.isEmpty ? "no tags" : now.joined(separator: ","))
             }
         }
     }
+}
+
+extension JSONObject {
+    fileprivate var tags: [String] { (self["tags"]?.array ?? []).compactMap(\.text) }
 }

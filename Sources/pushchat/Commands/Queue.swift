@@ -7,24 +7,18 @@ import Foundation
 struct Queue: ParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "The push queue: in the database, beside a running relay or without one.",
-        discussion: "A relay that runs notices at once what is changed.",
+        discussion: "A running relay notices every change at once.",
         subcommands: [List.self, Show.self, Retry.self, Cancel.self, Purge.self], defaultSubcommand: List.self)
 
     /// Which entries.
     struct FilterOptions: ParsableArguments {
-        @Option(help: ArgumentHelp("Of an app.", valueName: "name"))
-        var app: String?
+        @Option(help: .value("name", "Of an app.")) var app: String?
 
-        @Option(
-            help: ArgumentHelp("In a state; repeatable.", valueName: "state"),
-            completion: .list(PushState.allCases.map(\.rawValue)))
+        @Option(help: .value("state", "In a state; repeatable."), completion: .list(PushState.allCases.map(\.rawValue)))
         var state: [PushState] = []
 
-        @Option(help: ArgumentHelp("To a device.", valueName: "token"))
-        var token: String?
-
-        @Option(help: ArgumentHelp("Of a notification.", valueName: "id"))
-        var notification: Int64?
+        @Option(help: .value("token", "To a device.")) var token: String?
+        @Option(help: .value("id", "Of a notification.")) var notification: Int64?
 
         var isEmpty: Bool { app == nil && state.isEmpty && token == nil && notification == nil }
 
@@ -41,46 +35,25 @@ struct Queue: ParsableCommand {
     }
 
     /// `pushchat queue list`
-    struct List: ParsableCommand {
+    struct List: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "List entries, the oldest first.", discussion: "With --json an object a line.")
 
         @OptionGroup(title: "Which") var which: FilterOptions
-
-        @Option(help: ArgumentHelp("At most so many; 0 for all.", valueName: "number"))
-        var limit = 100
-
-        @Flag(help: "As JSON, an object a line.")
-        var json = false
-
+        @OptionGroup var list: ListOptions
+        @Flag(help: "As JSON, an object a line.") var json = false
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
-        private static let page = 500
-
-        func validate() throws {
-            guard limit >= 0 else { throw ValidationError("--limit \(limit): must be 0 or more") }
-        }
-
-        func run() throws {
+        func run() async throws {
             let (filter, file) = (try which.filter(), try QueueFile.opened(options))
-            var table = OutputTable([DeliveryCells.head[0], "TOKEN"] + DeliveryCells.head.dropFirst())
-            var (count, cursor) = (0, Int64?.none)
-            repeat {
-                let size = limit == 0 ? Self.page : min(limit - count, Self.page)
+            let header = [DeliveryCells.header[0], "TOKEN"] + DeliveryCells.header.dropFirst()
+            try await list.print(header, json: json) { delivery in
+                let cells = DeliveryCells.cells(delivery)
+                return [cells[0], delivery["token"]?.text ?? ""] + cells.dropFirst()
+            } page: { cursor, size in
                 let page = try Failure.catching { try file.entries(filter, after: cursor, limit: size) }
-                for delivery in page.items {
-                    if json {
-                        print(JSONValue.object(delivery.json).description)
-                    } else {
-                        let cells = DeliveryCells.cells(delivery.json)
-                        table.add([cells[0], delivery.token] + cells.dropFirst())
-                    }
-                }
-                count += page.items.count
-                cursor = page.next
-            } while cursor != nil && (limit == 0 || count < limit)
-            if !json { table.end() }
-            if cursor != nil { Output.note("only the first \(limit) are shown; --limit 0 shows all") }
+                return (page.items.map(\.json), page.next)
+            }
         }
     }
 
@@ -88,12 +61,8 @@ struct Queue: ParsableCommand {
     struct Show: ParsableCommand {
         static let configuration = CommandConfiguration(abstract: "Show an entry with its payload.")
 
-        @Argument(help: "The entry's id.")
-        var id: Int64
-
-        @Flag(help: "As JSON.")
-        var json = false
-
+        @Argument(help: "The entry's id.") var id: Int64
+        @Flag(help: "As JSON.") var json = false
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func run() throws {
@@ -114,7 +83,7 @@ struct Queue: ParsableCommand {
     /// `pushchat queue retry`
     struct Retry: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Send failed, expired and cancelled entries again, and repeats that wait at once.",
+            abstract: "Send failed, expired and cancelled entries again, and waiting repeats at once.",
             discussion: """
                 pushchat queue retry 4711
                 pushchat queue retry --state failed --app default
@@ -123,30 +92,26 @@ struct Queue: ParsableCommand {
         @OptionGroup var change: Change
 
         func run() throws {
-            try change.run("retried") { file, selection, progress in
-                try file.retry(selection, progress: progress)
-            }
+            try change.run("retried") { try $0.retry($1, progress: $2) }
         }
     }
 
     /// `pushchat queue cancel`
     struct Cancel: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Take back entries that no gateway was given yet.")
+            abstract: "Cancel entries that were not sent to a gateway yet.")
 
         @OptionGroup var change: Change
 
         func run() throws {
-            try change.run("cancelled") { file, selection, progress in
-                try file.cancel(selection, progress: progress)
-            }
+            try change.run("cancelled") { try $0.cancel($1, progress: $2) }
         }
     }
 
     /// `pushchat queue purge`
     struct Purge: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Delete entries that have come to their end: sent, failed, expired, cancelled.",
+            abstract: "Delete entries that are settled: sent, failed, expired, cancelled.",
             discussion: """
                 The relay does so by itself after queue.retention.
 
@@ -154,9 +119,7 @@ struct Queue: ParsableCommand {
                 """)
 
         @OptionGroup var change: Change
-
-        @Option(help: ArgumentHelp("Only those that came to their end longer ago.", valueName: "duration"))
-        var olderThan: String?
+        @Option(help: .value("duration", "Only those that were settled longer ago.")) var olderThan: String?
 
         func validate() throws {
             if let olderThan, DurationText.duration(olderThan) == nil {
@@ -165,26 +128,17 @@ struct Queue: ParsableCommand {
         }
 
         func run() throws {
-            try change.run("purged") { file, selection, progress in
-                try file.purge(
-                    selection, olderThan: olderThan.flatMap(DurationText.duration), progress: progress)
-            }
+            let age = olderThan.flatMap(DurationText.duration)
+            try change.run("purged") { try $0.purge($1, olderThan: age, progress: $2) }
         }
     }
 
-    /// Entries that are to be changed, by their id or by what they are, and the words for it.
+    /// Entries to change, by their id or by a filter, and how the result is printed.
     struct Change: ParsableArguments {
-        @Argument(help: "Entries' ids.")
-        var ids: [Int64] = []
-
-        @Flag(help: "All that can be.")
-        var all = false
-
+        @Argument(help: "Entries' ids.") var ids: [Int64] = []
+        @Flag(help: "All that can be changed.") var all = false
         @OptionGroup(title: "Which") var which: FilterOptions
-
-        @Flag(help: "The result as JSON.")
-        var json = false
-
+        @Flag(help: "The result as JSON.") var json = false
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func validate() throws {
@@ -193,7 +147,7 @@ struct Queue: ParsableCommand {
             }
         }
 
-        /// - Parameter verb: what has happened to them.
+        /// - Parameter verb: `retried`.
         func run(
             _ verb: String, _ change: (QueueFile, QueueFile.Selection, (Int) -> Void) throws -> Int
         ) throws {
@@ -220,16 +174,5 @@ extension QueueFile {
     fileprivate static func opened(_ options: DatabaseOptions) throws -> QueueFile {
         let path = try options.path()
         return try Failure.catching { try QueueFile(path: path) }
-    }
-}
-
-extension Failure {
-    /// What the store throws ends the command with its text.
-    static func catching<Result>(_ work: () throws -> Result) throws -> Result {
-        do {
-            return try work()
-        } catch {
-            throw Failure("\(error)")
-        }
     }
 }

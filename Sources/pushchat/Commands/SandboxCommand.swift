@@ -8,79 +8,63 @@ import ServiceLifecycle
 struct SandboxCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "sandbox",
-        abstract: "Run the local gateway that plays Apple: HTTP/2, binary protocol, feedback service, inbox.",
+        abstract: "Run the local gateway that stands in for Apple: HTTP/2, binary protocol, feedback service, inbox.",
         discussion: """
             Point your provider at it instead of Apple.
             The first start writes certificates into its folder.
             What arrived:     curl http://127.0.0.1:2198/notifications
-            What it can do:   curl http://127.0.0.1:2198/
+            Its control API:  curl http://127.0.0.1:2198/
             """)
 
     @OptionGroup var ports: SandboxPorts
+    @Option(help: .value("folder", "Where certificates are kept.")) var directory = ".pushchat/sandbox"
+    @Option(help: .value("address", "The address to listen on.")) var host = "127.0.0.1"
 
-    @Option(help: ArgumentHelp("Where certificates are kept.", valueName: "folder"))
-    var directory = ".pushchat/sandbox"
-
-    @Option(help: ArgumentHelp("The address to listen on.", valueName: "address"))
-    var host = "127.0.0.1"
-
-    @Option(help: ArgumentHelp("The app that the client certificate names.", valueName: "bundle id"))
+    @Option(help: .value("bundle id", "The app that the client certificate names."))
     var topic = SandboxConfiguration.defaultTopic
 
-    @Flag(help: "Refuse tokens that were not made by POST /devices, and payloads that are no JSON.")
-    var strict = false
+    @Flag(help: "Refuse tokens that were not made by POST /devices, and payloads that are no JSON.") var strict = false
 
-    @Option(
-        help: ArgumentHelp(
-            "Bytes of a payload of the binary protocol: 2048, or 256 as before iOS 8.", valueName: "bytes"))
+    @Option(help: .value("bytes", "Bytes of a payload of the binary protocol: 2048, or 256 as before iOS 8."))
     var payloadLimit = 2048
 
-    @Option(help: ArgumentHelp("Answer to a frame that cannot be read: 128, 255 or close.", valueName: "answer"))
+    @Option(help: .value("answer", "Answer to a frame that cannot be read: 128, 255 or close."))
     var malformed = SandboxConfiguration.MalformedAnswer.protocolError
 
-    @Option(help: ArgumentHelp("Streams that an HTTP/2 connection may have open at once.", valueName: "count"))
-    var streamLimit = 1000
-
-    @Option(help: ArgumentHelp("Answer 429 to more pushes a second to one device over HTTP/2.", valueName: "count"))
-    var deviceRate: Int?
-
-    @Option(help: ArgumentHelp("Notifications that the inbox keeps.", valueName: "count"))
-    var inboxLimit = 100_000
+    @Option(help: .value("count", "Streams that an HTTP/2 connection may have open at once.")) var streamLimit = 1000
+    @Option(help: .value("count", "Answer 429 to more pushes a second to one device over HTTP/2.")) var deviceRate: Int?
+    @Option(help: .value("count", "Notifications that the inbox keeps.")) var inboxLimit = 100_000
 
     @Flag(help: "Clear the feedback list when it is handed out, even if its reader dies midway.")
     var clearFeedbackOnHandshake = false
 
-    @Flag(help: "Print the relay configuration that points at this sandbox, and end.")
-    var printConfig = false
+    @Flag(help: "Print the relay configuration that points at this sandbox, and end.") var printConfig = false
 
     @Option(help: "The protocol that --print-config chooses: http2 or binary.")
     var gateway = AppConfiguration.Gateway.http2
 
-    @Option(help: ArgumentHelp("trace, debug, info, notice, warning or error.", valueName: "level"))
-    var logLevel = Logger.Level.info
-
-    @Option(help: ArgumentHelp("text or json.", valueName: "format"))
-    var logFormat = LogFormat.text
+    @OptionGroup var log: LogOptions
 
     func validate() throws {
         guard !topic.isEmpty, topic.utf8.count <= 255 else { throw ValidationError("--topic must have 1 to 255 bytes") }
-        guard (64...5120).contains(payloadLimit) else { throw ValidationError("--payload-limit must be 64 to 5120") }
-        guard (1...10_000).contains(streamLimit) else { throw ValidationError("--stream-limit must be 1 to 10000") }
-        guard deviceRate.map((1...1_000_000).contains) != false else {
-            throw ValidationError("--device-rate must be 1 to 1000000")
-        }
-        guard (1...10_000_000).contains(inboxLimit) else {
-            throw ValidationError("--inbox-limit must be 1 to 10000000")
+        try Self.check([
+            ("--payload-limit", payloadLimit, 64...5120), ("--stream-limit", streamLimit, 1...10_000),
+            ("--device-rate", deviceRate ?? 1, 1...1_000_000), ("--inbox-limit", inboxLimit, 1...10_000_000),
+        ])
+    }
+
+    fileprivate static func check(_ numbers: [(name: String, value: Int, range: ClosedRange<Int>)]) throws {
+        for (name, value, range) in numbers where !range.contains(value) {
+            throw ValidationError("\(name) must be \(range.lowerBound) to \(range.upperBound)")
         }
     }
 
     func run() async throws {
         FileLimit.raise()
-        LogSettings(level: printConfig ? .warning : logLevel, format: logFormat).bootstrap()
+        LogSettings(level: printConfig ? .warning : log.logLevel, format: log.logFormat).bootstrap()
         let logger = Logger(label: "sandbox")
         do {
-            var settings = SandboxConfiguration(
-                directory: FilePath.absolute(directory, in: FileManager.default.currentDirectoryPath))
+            var settings = SandboxConfiguration(directory: FilePath.absolute(directory))
             ports.apply(to: &settings)
             settings.host = host
             settings.topic = topic
@@ -100,7 +84,7 @@ struct SandboxCommand: AsyncParsableCommand {
                     http2: .init(host: host, port: settings.http2Port),
                     control: .init(host: host, port: settings.controlPort))
                 let credentials = try await settings.credentials(logger: logger)
-                let relay = SandboxRelay(gateway: gateway, addresses: addresses, credentials: credentials)
+                let relay = SandboxAppSettings(gateway: gateway, addresses: addresses, credentials: credentials)
                 print(relay.yaml, terminator: "")
                 return
             }
@@ -128,26 +112,18 @@ struct SandboxCommand: AsyncParsableCommand {
 
 /// The sandbox's ports, for `sandbox` and `dev`.
 struct SandboxPorts: ParsableArguments {
-    @Option(help: ArgumentHelp("The sandbox's port of the binary protocol; 0 for any that is free.", valueName: "port"))
+    @Option(help: .value("port", "The sandbox's port of the binary protocol; 0 for any that is free."))
     var binaryPort = 2195
 
-    @Option(help: ArgumentHelp("The sandbox's port of the feedback service.", valueName: "port"))
-    var feedbackPort = 2196
-
-    @Option(help: ArgumentHelp("The sandbox's port of the HTTP/2 provider API.", valueName: "port"))
-    var http2Port = 2197
-
-    @Option(help: ArgumentHelp("The sandbox's port of the inbox and the control API.", valueName: "port"))
-    var controlPort = 2198
+    @Option(help: .value("port", "The sandbox's port of the feedback service.")) var feedbackPort = 2196
+    @Option(help: .value("port", "The sandbox's port of the HTTP/2 provider API.")) var http2Port = 2197
+    @Option(help: .value("port", "The sandbox's port of the inbox and the control API.")) var controlPort = 2198
 
     func validate() throws {
-        for (name, port) in [
-            ("--binary-port", binaryPort), ("--feedback-port", feedbackPort), ("--http2-port", http2Port),
-            ("--control-port", controlPort),
-        ]
-        where !(0...65_535).contains(port) {
-            throw ValidationError("\(name) must be 0 to 65535")
-        }
+        try SandboxCommand.check([
+            ("--binary-port", binaryPort, 0...65_535), ("--feedback-port", feedbackPort, 0...65_535),
+            ("--http2-port", http2Port, 0...65_535), ("--control-port", controlPort, 0...65_535),
+        ])
     }
 
     func apply(to configuration: inout SandboxConfiguration) {
@@ -160,3 +136,53 @@ struct SandboxPorts: ParsableArguments {
 
 extension SandboxConfiguration.MalformedAnswer: ExpressibleByArgument {}
 extension AppConfiguration.Gateway: ExpressibleByArgument {}
+
+/// The settings of an app whose gateway is a sandbox.
+struct SandboxAppSettings: Sendable {
+    let gateway: AppConfiguration.Gateway
+    let addresses: SandboxAddresses
+    let credentials: SandboxCredentials
+
+    var settings: [(name: String, value: String)] {
+        let ofProtocol: [(String, String)] =
+            switch gateway {
+            case .http2:
+                [
+                    ("host", addresses.http2.host),
+                    ("port", String(addresses.http2.port)),
+                    ("key", credentials.providerKeyFile),
+                    ("key_id", credentials.keyID),
+                    ("team_id", credentials.teamID),
+                    // On the same machine, an answer that has not come after five seconds does not come.
+                    ("answer_timeout", "5s"),
+                ]
+            case .binary:
+                [
+                    ("host", addresses.binary.host),
+                    ("port", String(addresses.binary.port)),
+                    ("feedback_host", addresses.feedback.host),
+                    ("feedback_port", String(addresses.feedback.port)),
+                    ("feedback_interval", "10s"),
+                    ("certificate", credentials.clientFile),
+                    // Likewise, what has not been refused after a second is not refused.
+                    ("settle", "1s"),
+                ]
+            }
+        return [
+            ("gateway", gateway.rawValue), ("topic", credentials.topic),
+            ("trust", credentials.authorityFile),
+        ] + ofProtocol
+    }
+
+    /// A whole configuration file.
+    var yaml: String {
+        """
+        # A relay that pushes to the sandbox on this machine: pushchat serve --config THIS_FILE
+        environment: development
+        apps:
+          default:
+
+        """
+            + settings.map { "    \($0.name): \(Int($0.value) == nil ? "\"\($0.value)\"" : $0.value)\n" }.joined()
+    }
+}

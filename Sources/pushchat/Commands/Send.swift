@@ -1,3 +1,5 @@
+import APNSGateway
+import APNSWire
 import ArgumentParser
 import ChatDomain
 import Foundation
@@ -11,35 +13,24 @@ struct Send: AsyncParsableCommand {
             pushchat send --all --payload @payload.json --expires 1h
             pushchat send --direct --certificate app.p12 --token 0f744707… --alert Hello
 
-            With --wait the status is 1 unless every device's push was taken.
+            With --wait the status is 1 unless every device's push was accepted.
             """)
 
     @OptionGroup(title: "Whom it is for") var audience: AudienceOptions
 
-    @Option(
-        help: ArgumentHelp("Only devices of this app; with --direct, the app whose gateway is used.", valueName: "name")
-    )
+    @Option(help: .value("name", "Only devices of this app; with --direct, the app whose gateway is used."))
     var app: String?
 
     @OptionGroup(title: "Content") var content: ContentOptions
+    @Flag(help: "Leave out devices whose last push had the same payload.") var skipUnchanged = false
 
-    @Flag(help: "Leave out devices whose last push had the same payload.")
-    var skipUnchanged = false
-
-    @Option(help: ArgumentHelp("A repeat with the same key is not sent again; made up unless given.", valueName: "key"))
+    @Option(help: .value("key", "A repeat with the same key is not sent again; random unless given."))
     var idempotencyKey: String?
 
-    @Flag(help: "Wait until every push has come to its end, and say what became of them.")
-    var wait = false
-
-    @Option(help: ArgumentHelp("How long to wait, with --wait and --direct.", valueName: "duration"))
-    var timeout = "60s"
-
-    @Flag(help: "The result as JSON.")
-    var json = false
-
+    @Flag(help: "Wait until every push is sent or has failed, and print the counts.") var wait = false
+    @Option(help: .value("duration", "How long to wait, with --wait and --direct.")) var timeout = "60s"
+    @Flag(help: "The result as JSON.") var json = false
     @OptionGroup(title: "The relay") var relay: RelayOptions
-
     @OptionGroup(title: "With --direct") var direct: DirectOptions
 
     func validate() throws {
@@ -48,7 +39,7 @@ struct Send: AsyncParsableCommand {
         }
         if idempotencyKey != nil, content.isRelative {
             throw ValidationError(
-                "--idempotency-key: a repeat has to say the same, so give --expires and --not-before as times.")
+                "--idempotency-key: a repeat has to be the same, so give --expires and --not-before as times.")
         }
         if direct.direct {
             guard !audience.token.isEmpty else {
@@ -66,7 +57,7 @@ struct Send: AsyncParsableCommand {
         }
     }
 
-    private var patience: Duration { DurationText.duration(timeout) ?? .seconds(60) }
+    private var timeLimit: Duration { DurationText.duration(timeout) ?? .seconds(60) }
 
     func run() async throws {
         let fields = try content.fields(now: .now()) {
@@ -81,13 +72,14 @@ struct Send: AsyncParsableCommand {
         let receipt = try await client.call(
             .POST, "/v1/notifications", body(fields), headers: ["Idempotency-Key": key])
         guard let id = receipt.object?["id"]?.integer, let devices = receipt.object?["devices"]?.integer else {
-            throw Failure("the relay's answer is not understood: \(receipt)")
+            throw Failure("the relay's answer is not as expected: \(receipt)")
         }
         guard wait else {
             if json { Output.print(json: receipt) } else { print("notification \(id): \(Self.devices(devices))") }
             return
         }
-        try await NotificationWatch(client: client, id: id, json: json).run(within: patience)
+        let watch = NotificationWatch(id: id, base: client.base, json: json) { try await client.call(.GET, $0) }
+        try await watch.run(within: timeLimit)
     }
 
     /// The request, from the flags.
@@ -103,26 +95,24 @@ struct Send: AsyncParsableCommand {
 
     private func sendDirectly(_ fields: JSONObject) async throws {
         let content = try NotificationContent(fields, now: .now())
-        let tokens: [DeviceToken]
+        var tokens: [DeviceToken] = []
         do throws(ChatError) {
-            var parsed: [DeviceToken] = []
             for text in audience.token {
                 let token = try DeviceToken(parsing: text, field: "--token")
-                if !parsed.contains(token) { parsed.append(token) }
+                if !tokens.contains(token) { tokens.append(token) }
             }
-            tokens = parsed
         } catch {
             throw ValidationError(error.message)
         }
         let gateway = try direct.app(named: app, relay)
         let composed: ComposedNotification
         do throws(ChatError) {
-            composed = try gateway.format().compose(content, for: gateway.name)
+            composed = try gateway.gatewayKind.format(sound: "default").compose(content, for: gateway.name)
         } catch {
             throw Failure(error.message)
         }
         let results = try await DirectSending(
-            app: gateway, content: content, composed: composed, tokens: tokens, patience: patience
+            app: gateway, content: content, composed: composed, tokens: tokens, timeLimit: timeLimit
         ).run()
         if json {
             Output.print(json: .array(results.map(\.json)))
@@ -130,5 +120,145 @@ struct Send: AsyncParsableCommand {
             for result in results { print(result.line) }
         }
         guard results.allSatisfy({ $0.outcome == .accepted }) else { throw ExitCode(1) }
+    }
+}
+
+/// Whom a notification is for, as flags: exactly one kind.
+struct AudienceOptions: ParsableArguments {
+    @Option(help: .value("token", "A device; repeatable.")) var token: [String] = []
+    @Option(help: .value("reference", "All devices of a user; repeatable.")) var user: [String] = []
+    @Option(help: .value("tag", "All devices with a tag; repeatable.")) var tag: [String] = []
+    @Option(help: .value("code", "The members of a chat room.")) var room: String?
+    @Flag(help: "Every device.") var all = false
+
+    func validate() throws {
+        guard [!token.isEmpty, !user.isEmpty, !tag.isEmpty, room != nil, all].filter({ $0 }).count == 1 else {
+            throw ValidationError("Say whom it is for with one of --token, --user, --tag, --room, --all.")
+        }
+    }
+
+    /// The member `to` of the admin API.
+    var json: JSONObject {
+        func list(_ texts: [String]) -> JSONValue { .array(texts.map { .string($0) }) }
+        if !token.isEmpty { return ["tokens": list(token)] }
+        if !user.isEmpty { return ["users": list(user)] }
+        if !tag.isEmpty { return ["tags": list(tag)] }
+        if let room { return ["room": .string(room)] }
+        return ["all": .bool(true)]
+    }
+}
+
+/// The content of a notification and how it is sent, as flags: the fields of the admin API.
+struct ContentOptions: ParsableArguments {
+    @Option(parsing: .unconditional, help: .value("text", "The text that is shown.")) var alert: String?
+    @Option(parsing: .unconditional, help: .value("text", "A title above it.")) var title: String?
+    @Option(parsing: .unconditional, help: .value("text", "A subtitle.")) var subtitle: String?
+
+    @Option(parsing: .unconditional, help: .value("number", "The number on the app's icon; 0 removes it."))
+    var badge: Int?
+
+    @Option(help: .value("name", "A sound file in the app, or default.")) var sound: String?
+    @Option(help: .value("name", "Apple's category.")) var category: String?
+    @Option(help: .value("name", "Apple's thread-id, by which the device groups.")) var threadID: String?
+    @Flag(help: "Wake the app in the background.") var contentAvailable = false
+    @Flag(help: "Let the app's service extension change it first.") var mutableContent = false
+
+    @Option(
+        parsing: .unconditional,
+        help: .value("json", "An object whose members go beside aps: JSON, @FILE, or - for standard input."))
+    var custom: String?
+
+    @Option(
+        parsing: .unconditional,
+        help: .value("json", "The whole payload instead: JSON, @FILE, or - for standard input."))
+    var payload: String?
+
+    @Option(help: .value("when", "Not sent after this: a duration like 1h, a time, or 0 for one attempt."))
+    var expires: String?
+
+    @Option(help: .value("when", "Not before this: a duration like 10m, or a time like 2026-12-24T18:00:00Z."))
+    var notBefore: String?
+
+    @Option(help: .value("number", "10, 5 or 1."), completion: .list(["10", "5", "1"])) var priority: Int?
+    @Option(help: .value("id", "Of notifications with the same, the device shows the last.")) var collapseID: String?
+
+    @Option(
+        help: .value("type", "Apple's name for it; unless given, derived from the content."),
+        completion: .list(PushType.allCases.map(\.rawValue)))
+    var pushType: String?
+
+    /// The fields of `POST /v1/notifications`, checked as the relay checks them.
+    /// - Parameter input: standard input, read at most once.
+    func fields(now: Timestamp, input: () throws -> [UInt8]) throws -> JSONObject {
+        var fields = JSONObject()
+        if title != nil || subtitle != nil {
+            var object = JSONObject()
+            if let title { object["title"] = .string(title) }
+            if let subtitle { object["subtitle"] = .string(subtitle) }
+            if let alert { object["body"] = .string(alert) }
+            fields["alert"] = .object(object)
+        } else if let alert {
+            fields["alert"] = .string(alert)
+        }
+        if let badge { fields["badge"] = .number(badge) }
+        if let sound { fields["sound"] = .string(sound) }
+        if let category { fields["category"] = .string(category) }
+        if let threadID { fields["thread_id"] = .string(threadID) }
+        if contentAvailable { fields["content_available"] = .bool(true) }
+        if mutableContent { fields["mutable_content"] = .bool(true) }
+        if let custom { fields["custom"] = try Self.json(custom, "--custom", input) }
+        if let payload { fields["payload"] = try Self.json(payload, "--payload", input) }
+        if let expires { fields["expiration"] = try Self.moment(expires, "--expires", now) }
+        if let notBefore { fields["not_before"] = try Self.moment(notBefore, "--not-before", now) }
+        if let priority { fields["priority"] = .number(priority) }
+        if let collapseID { fields["collapse_id"] = .string(collapseID) }
+        if let pushType { fields["push_type"] = .string(pushType) }
+        do throws(ChatError) {
+            _ = try APNSFormat.composed(NotificationContent(fields, now: now))
+        } catch {
+            throw ValidationError(error.message)
+        }
+        return fields
+    }
+
+    /// Bytes of a file with a payload: far more than any gateway accepts.
+    private static let maximumFile = 1 << 20
+
+    private static func json(_ text: String, _ flag: String, _ input: () throws -> [UInt8]) throws -> JSONValue {
+        let bytes: [UInt8]
+        if text == "-" {
+            bytes = try input()
+        } else if text.hasPrefix("@") {
+            let path = String(text.dropFirst())
+            do throws(ReadableFile.Problem) {
+                bytes = try ReadableFile.read(path, limit: maximumFile)
+            } catch {
+                throw ValidationError("\(flag) names \(path), \(error)")
+            }
+        } else {
+            bytes = Array(text.utf8)
+        }
+        do throws(JSONValue.Malformed) {
+            return try JSONValue(parsing: bytes)
+        } catch {
+            throw ValidationError("\(flag) is not JSON: \(error)")
+        }
+    }
+
+    private static let maximumTime = Duration.seconds(3650 * 86_400)
+
+    /// Whether a flag counts from now, so that it means another time with every run.
+    var isRelative: Bool { [expires, notBefore].contains { $0.flatMap(DurationText.duration) != nil } }
+
+    /// UNIX seconds.
+    private static func moment(_ text: String, _ flag: String, _ now: Timestamp) throws -> JSONValue {
+        if text == "0" { return .number(0) }
+        if let duration = DurationText.duration(text) {
+            guard duration <= maximumTime else { throw ValidationError("\(flag) \(text): must be at most ten years") }
+            // Rounded up.
+            return .number((now + duration).seconds + 1)
+        }
+        if let time = Timestamp(rfc3339: text) { return .number(time.seconds) }
+        throw ValidationError("\(flag) \(text): must be a duration like 1h, or a time like 2026-12-24T18:00:00Z")
     }
 }

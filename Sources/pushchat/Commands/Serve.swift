@@ -5,14 +5,17 @@ struct Serve: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Run the relay: the chat API, the store, the dispatcher, the feedback reader.",
         discussion: """
-            SIGTERM and SIGINT stop in order; the queue stays on disk.
-            SIGHUP reads the configuration and the certificates anew.
+            SIGTERM and SIGINT end it gracefully; the queue stays on disk.
+            SIGHUP reloads the configuration and the certificates.
             The log goes to standard error.
             """)
 
     @OptionGroup var options: ConfigurationOptions
 
     func run() async throws {
-        try await RelayProcess(sources: options.sources, configuration: options.load()).run()
+        let configuration = try options.load()
+        let log = LogSettings(level: configuration.log.level, format: configuration.log.format)
+        log.bootstrap()
+        try await RelayProcess(sources: options.sources, configuration: configuration, log: log).run()
     }
 }

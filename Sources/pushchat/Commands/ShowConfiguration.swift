@@ -1,4 +1,5 @@
 import ArgumentParser
+import ChatDomain
 
 /// `pushchat config`
 struct ShowConfiguration: ParsableCommand {
@@ -7,19 +8,21 @@ struct ShowConfiguration: ParsableCommand {
         abstract: "Show every setting in force and where it came from; secrets are hidden.")
 
     @OptionGroup var options: ConfigurationOptions
-
-    @Flag(help: "As JSON.")
-    var json = false
-
-    @Flag(help: "The table of all settings, as Markdown.")
-    var reference = false
+    @Flag(help: "As JSON.") var json = false
+    @Flag(help: "The table of all settings, as Markdown.") var reference = false
 
     func run() throws {
         if reference {
             print(SettingsTable.markdown())
             return
         }
-        let configuration = try options.load()
-        print(json ? try configuration.describeAsJSON() : configuration.describeAsText())
+        let settings = try options.load().describe()
+        if json {
+            Output.print(json: .array(settings.map(\.json)))
+        } else {
+            var table = OutputTable(SettingReport.header, inColumns: true)
+            for setting in settings { table.add(setting.row) }
+            table.end()
+        }
     }
 }

@@ -9,22 +9,18 @@ struct SettingChange: Sendable, Hashable {
 }
 
 extension Configuration {
-    /// What is different in `new`, in the table's order. The contents of files are not looked at: a renewed
-    /// certificate under the same path is no change here.
+    /// What is different in `new`, in the table's order. The contents of files are not compared: a renewed
+    /// certificate under the same path is no change.
     func changes(to new: Configuration) -> [SettingChange] {
         var changes = Self.differences(SettingsTable.relay, self, new, app: nil)
         for app in apps {
-            if let other = new.app(app.name) {
-                changes += Self.differences(SettingsTable.app, app, other, app: app.name).map {
-                    SettingChange(setting: $0.setting, needsRestart: $0.needsRestart || app.gateway != other.gateway)
-                }
-            } else {
-                changes.append(SettingChange(setting: "apps.\(app.name)", needsRestart: true))
-            }
+            guard let other = new.app(app.name) else { continue }
+            changes += Self.differences(
+                SettingsTable.app, app, other, app: app.name, needsRestart: app.gateway != other.gateway)
         }
-        for app in new.apps where self.app(app.name) == nil {
-            changes.append(SettingChange(setting: "apps.\(app.name)", needsRestart: true))
-        }
+        let removed = apps.filter { new.app($0.name) == nil }
+        let added = new.apps.filter { self.app($0.name) == nil }
+        changes += (removed + added).map { SettingChange(setting: "apps.\($0.name)", needsRestart: true) }
         if new.defaultApp != defaultApp {
             changes.append(SettingChange(setting: "apps: the default app", needsRestart: true))
         }
@@ -37,7 +33,7 @@ extension Configuration {
         var result = self
         for setting in SettingsTable.relay where !setting.needsRestart { setting.copy(new, &result) }
         result.apps = apps.map { app in
-            // The settings of one gateway are no good to the other.
+            // The settings of one gateway do not fit the other.
             guard let other = new.app(app.name), other.gateway == app.gateway else { return app }
             var app = app
             for setting in SettingsTable.app where !setting.needsRestart { setting.copy(other, &app) }
@@ -47,10 +43,12 @@ extension Configuration {
     }
 
     private static func differences<Root>(
-        _ settings: [Setting<Root>], _ old: Root, _ new: Root, app: AppName?
+        _ settings: [Setting<Root>], _ old: Root, _ new: Root, app: AppName?, needsRestart: Bool = false
     ) -> [SettingChange] {
-        settings.filter { !$0.isSame(old, new) }.map {
-            SettingChange(setting: SettingKey(app: app, name: $0.name).description, needsRestart: $0.needsRestart)
+        settings.filter { $0.text(old) != $0.text(new) }.map {
+            SettingChange(
+                setting: SettingKey(app: app, name: $0.name).description,
+                needsRestart: needsRestart || $0.needsRestart)
         }
     }
 }

@@ -1,15 +1,11 @@
 import ChatDomain
 import Yams
 
-/// The YAML file, as layers: what stands at the top, and the blocks `development` and `production`.
+/// The YAML file, as layers: the settings at the top, and those in the blocks `development` and `production`.
 struct ConfigurationFile {
-    private static let appsKey = "apps"
-    private static let environmentKey = "environment"
-
-    /// As messages call it: as it was asked for, not its absolute path.
+    /// As it was asked for, not its absolute path: for messages.
     private let name: String
     private let folder: String
-    /// What stands at the top.
     private(set) var top: SettingLayer
     /// Each environment's block, if there is one.
     private(set) var blocks: [Configuration.Environment: SettingLayer] = [:]
@@ -27,29 +23,18 @@ struct ConfigurationFile {
 
     /// The document's map; nil if there is nothing in it, or nothing readable.
     private mutating func readRoot(_ path: String) -> Node.Mapping? {
-        do throws(ReadableFile.Problem) {
-            let bytes = try ReadableFile.read(path, limit: SettingLimits.file)
-            guard let text = String(validating: bytes, as: UTF8.self) else {
-                throw ReadableFile.Problem("which is not UTF-8")
-            }
-            return root(of: text)
-        } catch {
-            problems.append(
-                .init(at: name, "the configuration file is \(path), \(error.message); mend it, or name another"))
-            return nil
-        }
-    }
-
-    private mutating func root(of text: String) -> Node.Mapping? {
         do {
-            // Blank lines, because Yams keeps a pointer into the text, which Swift keeps elsewhere if it is very short.
+            let text = try ReadableFile.text(path, limit: SettingLimits.file)
+            // Blank lines, because Yams keeps a pointer into the text, which Swift stores elsewhere if it is very short.
             let padded = text + String(repeating: "\n", count: 16)
             guard let root = try Parser(yaml: padded, encoding: .utf8).singleRoot() else { return nil }
             return section(root, path: [])
+        } catch let error as ReadableFile.Problem {
+            report(name, "the configuration file is \(path), \(error); correct it, or name another")
         } catch let error as YamlError {
-            problems.append(Self.problem(error, file: name))
+            report(error)
         } catch {
-            problems.append(.init(at: name, "cannot be read as YAML: \(error)"))
+            report(name, "cannot be read as YAML: \(error)")
         }
         return nil
     }
@@ -59,8 +44,7 @@ struct ConfigurationFile {
         if let map = node.mapping { return map }
         if !Self.isNull(node) {
             let what = path.isEmpty ? "the file" : path.joined(separator: ".")
-            problems.append(
-                .init(at: origin(node), "\(what) must be a map: lines of `key: value` that are indented alike"))
+            report(node, "\(what) must be a map: lines of `key: value` that are indented alike")
         }
         return nil
     }
@@ -71,56 +55,52 @@ struct ConfigurationFile {
     ) {
         var seen: Set<String> = []
         for (keyNode, value) in map {
-            guard let key = keyNode.scalar?.string else {
-                problems.append(.init(at: origin(keyNode), "a key must be a word"))
-                continue
-            }
-            let place = path + [key]
-            let isTop = path.isEmpty
+            guard let key = word(keyNode) else { continue }
+            let path = path + [key]
+            let name = path.joined(separator: ".")
+            let environment = path.count == 1 ? Configuration.Environment(rawValue: key) : nil
             if !seen.insert(key).inserted {
-                problems.append(
-                    .init(at: origin(keyNode), "\(place.joined(separator: ".")) is given twice; remove one"))
-            } else if isTop, inBlock, key == Self.environmentKey || Configuration.Environment(rawValue: key) != nil {
-                problems.append(
-                    .init(at: origin(keyNode), "\(key) cannot stand inside the block of an environment; move it out"))
-            } else if isTop, let environment = Configuration.Environment(rawValue: key) {
+                report(keyNode, "\(name) is given twice; remove one")
+            } else if inBlock, environment != nil || name == "environment" {
+                report(keyNode, "\(key) cannot stand inside the block of an environment; move it out")
+            } else if let environment {
                 var block = SettingLayer(folder: folder)
-                if let map = section(value, path: place) {
+                if let map = section(value, path: path) {
                     readSection(map, path: [], inBlock: true, into: &block)
                 }
                 blocks[environment] = block
-            } else if isTop, key == Self.appsKey {
+            } else if name == "apps" {
                 readApps(value, into: &layer)
-            } else if SettingsTable.sections.contains(place.joined(separator: ".")) {
-                guard let map = section(value, path: place) else { continue }
-                readSection(map, path: place, inBlock: inBlock, into: &layer)
+            } else if SettingName.sections.contains(name) {
+                guard let map = section(value, path: path) else { continue }
+                readSection(map, path: path, inBlock: inBlock, into: &layer)
             } else {
-                readSetting(place, app: nil, keyNode, value, into: &layer)
+                readSetting(path, app: nil, keyNode, value, into: &layer)
             }
         }
     }
 
     private mutating func readApps(_ node: Node, into layer: inout SettingLayer) {
-        guard let map = section(node, path: [Self.appsKey]) else { return }
+        guard let map = section(node, path: ["apps"]) else { return }
         for (keyNode, value) in map {
             let name = keyNode.scalar?.string ?? ""
             guard AppName.isValid(name) else {
-                problems.append(
-                    .init(
-                        at: origin(keyNode),
-                        "\(SettingValue.text(name).quoted) cannot name an app: it must have \(AppName.rule)"))
+                report(
+                    keyNode, "\(SettingValue.text(name).quoted) cannot name an app: it must have \(AppName.rule)")
                 continue
             }
             layer.add(app: AppName(name))
-            guard let settings = section(value, path: [Self.appsKey, name]) else { continue }
-            for (keyNode, value) in settings {
-                guard let key = keyNode.scalar?.string else {
-                    problems.append(.init(at: origin(keyNode), "a key must be a word"))
-                    continue
-                }
+            for (keyNode, value) in section(value, path: ["apps", name]) ?? [:] {
+                guard let key = word(keyNode) else { continue }
                 readSetting([key], app: AppName(name), keyNode, value, into: &layer)
             }
         }
+    }
+
+    private mutating func word(_ key: Node) -> String? {
+        if let key = key.scalar { return key.string }
+        report(key, "a key must be a word")
+        return nil
     }
 
     private mutating func readSetting(
@@ -128,17 +108,11 @@ struct ConfigurationFile {
     ) {
         let name = path.joined(separator: ".")
         // `http.port:` in one word is another key than `port:` below `http:`.
-        guard path.last?.contains(".") == false,
-            let known = SettingsTable.setting(spelt: name, inApp: app != nil)
-        else {
-            problems.append(
-                .init(
-                    at: origin(keyNode),
-                    "\(SettingKey(app: app, name: LogText.cut(name, limit: SettingValue.longestShown))) is not a "
-                        + "setting" + SettingsTable.suggestion(for: name, app: app)))
+        guard path.last?.contains(".") == false, let known = SettingName.named(name, inApp: app != nil) else {
+            let shown = SettingKey(app: app, name: LogText.cut(name, limit: SettingValue.maximumShown))
+            report(keyNode, "\(shown) is not a setting" + SettingName.suggestion(for: name, app: app))
             return
         }
-        let key = SettingKey(app: app, name: known.name)
         let value: SettingValue?
         if Self.isNull(node) {
             value = nil
@@ -147,14 +121,14 @@ struct ConfigurationFile {
         } else if let items = node.sequence?.map(\.scalar?.string), !items.contains(nil) {
             value = .list(items.compactMap { $0 })
         } else {
-            let rule = known.isFile ? "a path" : known.rule
-            problems.append(.init(at: origin(node), "\(key) is a map or a list of such, but must be \(rule)"))
+            let key = SettingKey(app: app, name: known.setting)
+            report(node, "\(key) is a map or a nested list, but must be \(known.isFile ? "a path" : known.rule)")
             return
         }
-        layer.add(.init(key: key, value: value, isFile: known.isFile, origin: origin(node, or: keyNode)))
+        layer.add(known, of: app, value, from: origin(node, or: keyNode))
     }
 
-    private func origin(_ node: Node, or other: Node? = nil) -> Origin {
+    private func origin(_ node: Node, or other: Node? = nil) -> SettingOrigin {
         let mark = node.mark ?? other?.mark
         return .file(name, line: mark?.line ?? 1, column: mark?.column ?? 1)
     }
@@ -163,23 +137,29 @@ struct ConfigurationFile {
     private static func isNull(_ node: Node) -> Bool {
         node.scalar != nil && node.tag == Tag(.null)
     }
-}
 
-extension ConfigurationFile {
-    private static func problem(_ error: YamlError, file: String) -> ConfigurationError.Problem {
+    private mutating func report(_ node: Node, _ message: String) {
+        problems.append(.init(at: origin(node), message))
+    }
+
+    private mutating func report(_ position: String, _ message: String) {
+        problems.append(.init(at: position, message))
+    }
+
+    private mutating func report(_ error: YamlError) {
         switch error {
         case .scanner(_, let problem, let mark, _), .parser(_, let problem, let mark, _),
             .composer(_, let problem, let mark, _):
-            return .init(
-                at: "\(file):\(mark)",
+            report(
+                "\(name):\(mark)",
                 "cannot be read as YAML: \(problem); look at the indentation, the colons and the quotation marks there")
         case .duplicatedKeysInMapping(let keys, let context):
             let names = keys.map { SettingValue.text($0).quoted }.joined(separator: ", ")
-            return .init(at: "\(file):\(context.mark)", "\(names) is given twice in one map; remove one")
+            report("\(name):\(context.mark)", "\(names) is given twice in one map; remove one")
         case .reader(let problem, _, _, _):
-            return .init(at: file, "cannot be read as YAML: \(problem); remove the character")
+            report(name, "cannot be read as YAML: \(problem); remove the character")
         default:
-            return .init(at: file, "cannot be read as YAML: \(error)")
+            report(name, "cannot be read as YAML: \(error)")
         }
     }
 }

@@ -1,48 +1,138 @@
 import ChatDomain
 import Foundation
 
-/// Where a configuration is read from. Each source overrides those before it: the file, its block of the
-/// environment, the variables, the flags.
+/// Where a configuration is read from. Each source overrides those before it: the file, its block of the environment, the
+/// variables, the flags.
 struct ConfigurationSources: Sendable {
-    /// What is looked for when no file is named; the first that is there is read.
+    /// Where a file is searched when none is named; the first that exists is read.
     static let searched = ["pushchat.yaml", "/etc/pushchat/pushchat.yaml"]
 
     /// `--config`: must be there. Nil to search.
     var file: String?
-    var searched: [String]
-    var variables: [String: String]
-    var flags: [ConfigurationFlag]
+    var flags: [ConfigurationFlag] = []
+    var variables = ProcessInfo.processInfo.environment
     /// An absolute path: relative paths start here, except those in the file, which start at the file's folder.
-    var workingDirectory: String
-
-    /// The process's own, unless others are handed in.
-    init(
-        file: String? = nil, flags: [ConfigurationFlag] = [],
-        variables: [String: String] = ProcessInfo.processInfo.environment,
-        workingDirectory: String = FileManager.default.currentDirectoryPath, searched: [String] = Self.searched
-    ) {
-        self.file = file
-        self.flags = flags
-        self.variables = variables
-        self.workingDirectory = workingDirectory
-        self.searched = searched
-    }
+    var workingDirectory = FileManager.default.currentDirectoryPath
+    var searched = Self.searched
 
     /// The file to read, by its name for messages and its absolute path.
     fileprivate var chosenFile: (name: String, path: String)? {
-        if let file { return (file, FilePath.absolute(file, in: workingDirectory)) }
-        for name in searched {
-            let path = FilePath.absolute(name, in: workingDirectory)
-            do throws(ReadableFile.Problem) {
-                try ReadableFile.check(path)
-            } catch  where error.isMissing {
-                continue
-            } catch {
-                // It is there: reading it says what is wrong with it.
+        let name =
+            file
+            ?? searched.first { name in
+                do throws(ReadableFile.Problem) {
+                    try ReadableFile.check(FilePath.absolute(name, in: workingDirectory))
+                    return true
+                } catch {
+                    // Of one that exists and cannot be read, reading it tells the reason.
+                    return !error.isMissing
+                }
             }
-            return (name, path)
+        return name.map { ($0, FilePath.absolute($0, in: workingDirectory)) }
+    }
+}
+
+/// A setting that was given on the command line.
+struct ConfigurationFlag: Sendable {
+    /// `http.port`, `apps.default.certificate`.
+    let setting: String
+    let value: String
+    /// As the user typed it, `--port`: for messages and for `pushchat config`.
+    let name: String
+
+    init(_ setting: String, _ value: String, name: String) {
+        self.setting = setting
+        self.value = value
+        self.name = name
+    }
+
+    /// `apps.com.example.topic` is the topic of the app `com.example`.
+    fileprivate var parts: (app: AppName?, name: String) {
+        let prefix = "apps."
+        guard setting.hasPrefix(prefix), let dot = setting.lastIndex(of: "."),
+            setting.index(setting.startIndex, offsetBy: prefix.count) < dot
+        else { return (nil, setting) }
+        return (AppName(String(setting[..<dot].dropFirst(prefix.count))), String(setting[dot...].dropFirst()))
+    }
+}
+
+/// Everything that is wrong with a configuration; the process does not start with it.
+struct ConfigurationError: Error, Sendable, Equatable, CustomStringConvertible {
+    /// One wrong thing.
+    struct Problem: Sendable, Equatable, CustomStringConvertible {
+        /// `pushchat.yaml:12:3`, `PUSHCHAT_HTTP_PORT`, `--port`; nil if none can be named.
+        let position: String?
+        /// The setting, the value, the rule, and what to do.
+        let message: String
+
+        init(at position: String?, _ message: String) {
+            self.position = position
+            self.message = message
         }
-        return nil
+
+        init(at origin: SettingOrigin, _ message: String) {
+            self.init(at: origin.position, message)
+        }
+
+        var description: String { position.map { "\($0): \(message)" } ?? message }
+    }
+
+    /// At least one, in the order in which the sources are read.
+    let problems: [Problem]
+
+    /// A line each.
+    var description: String { problems.map(\.description).joined(separator: "\n") }
+}
+
+/// The settings of one source as they were written, not yet checked.
+struct SettingLayer: Sendable {
+    struct Entry: Sendable {
+        let key: SettingKey
+        /// Nil was written as nothing (`topic:`): the default applies again.
+        let value: SettingValue?
+        /// The value is the path of a file with the secret.
+        let isFile: Bool
+        let origin: SettingOrigin
+    }
+
+    /// Relative paths start here.
+    let folder: String
+    /// False for the block of the environment that is not chosen: it is checked, and has no effect.
+    var applies = true
+    private(set) var entries: [Entry] = []
+    /// Apps in the order in which they are named, also those without any setting.
+    private(set) var apps: [AppName] = []
+
+    init(folder: String) {
+        self.folder = folder
+    }
+
+    mutating func add(app: AppName) {
+        if !apps.contains(app) { apps.append(app) }
+    }
+
+    mutating func add(_ name: SettingName, of app: AppName?, _ value: SettingValue?, from origin: SettingOrigin) {
+        if let app { add(app: app) }
+        entries.append(
+            Entry(key: SettingKey(app: app, name: name.setting), value: value, isFile: name.isFile, origin: origin))
+    }
+
+    /// A setting must not be given twice in one layer, as itself and as a file.
+    fileprivate var contradictions: [ConfigurationError.Problem] {
+        var seen: [SettingKey: Entry] = [:]
+        var problems: [ConfigurationError.Problem] = []
+        for entry in entries where entry.value != nil {
+            if let other = seen[entry.key], other.isFile != entry.isFile {
+                let (plain, file) = entry.isFile ? (other, entry) : (entry, other)
+                problems.append(
+                    .init(
+                        at: file.origin,
+                        "\(entry.key) is given as itself (\(plain.origin)) and as a file (\(file.origin)); "
+                            + "remove one of them"))
+            }
+            seen[entry.key] = entry
+        }
+        return problems
     }
 }
 
@@ -60,38 +150,95 @@ extension Configuration {
 }
 
 /// Lays the sources over each other, and the result over the defaults.
-struct ConfigurationLoader {
+private struct ConfigurationLoader {
+    private typealias Entry = (layer: SettingLayer, entry: SettingLayer.Entry)
+
     private let sources: ConfigurationSources
     private let file: String?
     /// The later override the earlier.
-    private var layers: [SettingLayer]
+    private let layers: [SettingLayer]
+    private let entries: [Entry]
     private(set) var problems: [ConfigurationError.Problem] = []
-    private var origins: [SettingKey: Origin] = [:]
+    private var origins: [SettingKey: SettingOrigin] = [:]
     /// Settings whose value broke a rule; what depends on them is not reported as well.
     private var refused: Set<SettingKey> = []
-    private var environment = Configuration.Environment.development
+    private let environment: Configuration.Environment
 
     init(_ sources: ConfigurationSources) {
         self.sources = sources
         let chosen = sources.chosenFile
         file = chosen?.path
         let file = chosen.map { ConfigurationFile(name: $0.name, path: $0.path) }
-        let blocks = file?.blocks.sorted { $0.key.rawValue < $1.key.rawValue } ?? []
         let top = file.map { [$0.top] } ?? []
+        var blocks = file?.blocks.sorted { $0.key.rawValue < $1.key.rawValue } ?? []
         let variables = ConfigurationVariables(
             sources.variables, apps: Self.apps(of: top + blocks.map(\.value)), folder: sources.workingDirectory)
-        let flags = ConfigurationFlags(sources.flags, folder: sources.workingDirectory)
+        problems = (file?.problems ?? []) + variables.problems
+        let flags = Self.layer(of: sources.flags, folder: sources.workingDirectory, problems: &problems)
 
-        problems = (file?.problems ?? []) + variables.problems + flags.problems
-        layers = top + [variables.layer, flags.layer]
-        environment = chosenEnvironment()
-        let chosenBlocks = blocks.map { name, block in
-            var block = block
-            block.applies = name == environment
-            return block
-        }
-        layers.insert(contentsOf: chosenBlocks, at: top.count)
+        // The environment is needed before the rest: it chooses a block, and defaults.
+        environment = Self.environment(
+            Self.entries(of: top + [variables.layer, flags]), sources.variables, &origins, &problems)
+        for index in blocks.indices { blocks[index].value.applies = blocks[index].key == environment }
+        layers = top + blocks.map(\.value) + [variables.layer, flags]
+        entries = Self.entries(of: layers)
         problems += layers.flatMap(\.contradictions)
+    }
+
+    private static func layer(
+        of flags: [ConfigurationFlag], folder: String, problems: inout [ConfigurationError.Problem]
+    ) -> SettingLayer {
+        var layer = SettingLayer(folder: folder)
+        for flag in flags {
+            let (app, name) = flag.parts
+            if app.map({ AppName.isValid($0.text) }) ?? true, let known = SettingName.named(name, inApp: app != nil) {
+                layer.add(known, of: app, .text(flag.value), from: .flag(flag.name))
+            } else {
+                let nearest = Suggestion.nearest(to: flag.setting, among: SettingName.relay.map(\.text))
+                let suggestion = nearest.map { "; did you mean \($0)?" } ?? ""
+                problems.append(
+                    .init(at: flag.name, "\(SettingValue.text(flag.setting).quoted) is not a setting" + suggestion))
+            }
+        }
+        return layer
+    }
+
+    private static func environment(
+        _ entries: [Entry], _ variables: [String: String], _ origins: inout [SettingKey: SettingOrigin],
+        _ problems: inout [ConfigurationError.Problem]
+    ) -> Configuration.Environment {
+        let key = SettingKey(name: "environment")
+        if let index = winner(key, entries), let value = entries[index].entry.value {
+            // A wrong one is reported with the other settings.
+            guard case .text(let text) = value else { return .development }
+            return Configuration.Environment(rawValue: text) ?? .development
+        }
+        let variable = ConfigurationVariables.fallbackEnvironment
+        guard let text = variables[variable], !text.isEmpty else { return .development }
+        guard let environment = Configuration.Environment(rawValue: text) else {
+            let rule = SettingKind<Configuration.Environment>.choice.rule
+            problems.append(
+                .init(
+                    at: variable,
+                    "environment is \(SettingValue.text(text).quoted), but must be \(rule); if the variable belongs to "
+                        + "another program, set \(ConfigurationVariables.prefix)ENVIRONMENT"))
+            return .development
+        }
+        origins[key] = .variable(variable)
+        return environment
+    }
+
+    private static func apps(of layers: [SettingLayer]) -> [AppName] {
+        layers.flatMap(\.apps).reduce(into: []) { if !$0.contains($1) { $0.append($1) } }
+    }
+
+    private static func entries(of layers: [SettingLayer]) -> [Entry] {
+        layers.flatMap { layer in layer.entries.map { (layer, $0) } }
+    }
+
+    /// The index of the entry that overrides all others of the setting.
+    private static func winner(_ key: SettingKey, _ entries: [Entry]) -> Int? {
+        entries.lastIndex { $0.layer.applies && $0.entry.key == key }
     }
 
     mutating func configuration() -> Configuration {
@@ -102,21 +249,27 @@ struct ConfigurationLoader {
 
         let names = Self.apps(of: layers.filter(\.applies))
         configuration.apps = (names.isEmpty ? [.default] : names).map { appConfiguration($0) }
-        for name in Self.apps(of: layers) where !names.contains(name) {
-            _ = appConfiguration(name)
-        }
+        // Those of the other environment are only checked.
+        for name in Self.apps(of: layers) where !names.contains(name) { _ = appConfiguration(name) }
         configuration.origins = origins
         checkTogether(configuration)
         return configuration
     }
 
     private mutating func appConfiguration(_ name: AppName) -> AppConfiguration {
-        let defaults = AppConfiguration(name: name, environment: environment, gateway: gateway(of: name))
+        var defaults = AppConfiguration(name: name, environment: environment)
+        // The gateway is needed before the app's other settings: it chooses their defaults.
+        if let index = Self.winner(SettingKey(app: name, name: "gateway"), entries),
+            case .text(let text) = entries[index].entry.value, let gateway = AppConfiguration.Gateway(rawValue: text)
+        {
+            defaults = AppConfiguration(name: name, environment: environment, gateway: gateway)
+        }
         var app = defaults
         apply(SettingsTable.app, app: name, defaults: defaults, to: &app)
-        // A sandbox's certificate is none of Apple's business.
-        let hosts = (SettingKey(app: name, name: "host"), SettingKey(app: name, name: "feedback_host"))
-        if origins[hosts.0] != nil, origins[hosts.1] == nil {
+        // A sandbox's certificate is not for Apple.
+        if origins[SettingKey(app: name, name: "host")] != nil,
+            origins[SettingKey(app: name, name: "feedback_host")] == nil
+        {
             app.feedbackHost = app.host
         }
         if app.keyID == nil, let key = app.key { app.keyID = AppConfiguration.keyID(ofFile: key) }
@@ -129,101 +282,52 @@ struct ConfigurationLoader {
     ) {
         for setting in settings {
             let key = SettingKey(app: app, name: setting.name)
-            let winner = winner(key)
-            for (index, layer) in layers.enumerated() {
-                for (place, entry) in layer.entries.enumerated() where entry.key == key {
-                    let wins = winner.map { $0 == (index, place) } ?? false
-                    let context = SettingContext(folder: layer.folder, checksFiles: wins)
-                    var scratch = root
-                    do throws(BrokenRule) {
-                        let value = try value(of: entry, context)
-                        try setting.assign(value, context, defaults, &scratch)
-                        guard wins else { continue }
-                        root = scratch
-                        if entry.value != nil { origins[key] = entry.origin }
-                    } catch {
-                        refused.insert(key)
-                        problems.append(.init(at: entry.origin, "\(key) \(error.message)"))
-                    }
+            let winner = Self.winner(key, entries)
+            for (index, (layer, entry)) in entries.enumerated() where entry.key == key {
+                let wins = index == winner
+                let context = SettingContext(folder: layer.folder, checksFiles: wins)
+                var scratch = root
+                do throws(InvalidValue) {
+                    try setting.assign(try value(of: entry, context), context, defaults, &scratch)
+                    guard wins else { continue }
+                    root = scratch
+                    if entry.value != nil { origins[key] = entry.origin }
+                } catch {
+                    refused.insert(key)
+                    problems.append(.init(at: entry.origin, "\(key) \(error.message)"))
                 }
             }
         }
     }
 
-    /// The value itself, also where a file has it. Of one that is overridden only the path is looked at.
-    private func value(of entry: SettingLayer.Entry, _ context: SettingContext) throws(BrokenRule) -> SettingValue? {
+    /// The value itself, also where it is in a file. Of one that is overridden only the path is checked.
+    private func value(of entry: SettingLayer.Entry, _ context: SettingContext) throws(InvalidValue) -> SettingValue? {
         guard entry.isFile, let value = entry.value else { return entry.value }
         let path = try SettingKind<String>.path.parse(value, context)
         guard context.checksFiles else { return nil }
         do throws(ReadableFile.Problem) {
-            let bytes = try ReadableFile.read(path, limit: SettingLimits.secretFile)
-            guard let text = String(validating: bytes, as: UTF8.self) else {
-                throw ReadableFile.Problem("which is not UTF-8")
-            }
-            // What editors and `echo` put behind it.
+            let text = try ReadableFile.text(path, limit: SettingLimits.secretFile)
+            // Editors and `echo` put a line break behind it.
             return .text(text.hasSuffix("\r\n") || text.hasSuffix("\n") ? String(text.dropLast()) : text)
         } catch {
-            throw BrokenRule(
-                message: "is to be read from \(LogText.cut(path, limit: SettingLimits.value)), \(error.message); "
+            throw InvalidValue(
+                message: "is to be read from \(LogText.cut(path, limit: SettingLimits.value)), \(error); "
                     + "it must be a file with nothing but the secret")
         }
     }
 
-    /// The last entry that applies: its layer and its place there.
-    private func winner(_ key: SettingKey) -> (Int, Int)? {
-        for (index, layer) in layers.enumerated().reversed() where layer.applies {
-            if let place = layer.entries.lastIndex(where: { $0.key == key }) { return (index, place) }
-        }
-        return nil
-    }
-
-    /// The environment is needed before the rest: it chooses a block, and defaults.
-    private mutating func chosenEnvironment() -> Configuration.Environment {
-        let key = SettingKey(name: "environment")
-        if let (index, place) = winner(key), let value = layers[index].entries[place].value {
-            // A wrong one is reported with the other settings.
-            guard case .text(let text) = value else { return .development }
-            return Configuration.Environment(rawValue: text) ?? .development
-        }
-        let variable = ConfigurationVariables.fallbackEnvironment
-        guard let text = sources.variables[variable], !text.isEmpty else { return .development }
-        guard let environment = Configuration.Environment(rawValue: text) else {
-            let rule = SettingKind<Configuration.Environment>.choice.rule
-            problems.append(
-                .init(
-                    at: variable,
-                    "environment is \(SettingValue.text(text).quoted), but must be \(rule); if the variable belongs to "
-                        + "another program, set \(SettingsTable.variablePrefix)ENVIRONMENT"))
-            return .development
-        }
-        origins[key] = .variable(variable)
-        return environment
-    }
-
-    /// The gateway is needed before the app's other settings: it chooses their defaults.
-    private func gateway(of app: AppName) -> AppConfiguration.Gateway {
-        let usual = AppConfiguration(name: app, environment: environment).gateway
-        guard let (index, place) = winner(SettingKey(app: app, name: "gateway")),
-            case .text(let text) = layers[index].entries[place].value
-        else { return usual }
-        return AppConfiguration.Gateway(rawValue: text) ?? usual
-    }
-
-    private static func apps(of layers: [SettingLayer]) -> [AppName] {
-        var names: [AppName] = []
-        for name in layers.flatMap(\.apps) where !names.contains(name) { names.append(name) }
-        return names
-    }
-}
-
-extension ConfigurationLoader {
-    /// What no setting can be blamed for alone.
+    /// Checks the rules that several settings make together.
     private mutating func checkTogether(_ configuration: Configuration) {
         if configuration.http.key != nil, configuration.http.certificate == nil {
             report(
-                "http.key", "needs http.certificate beside it; set that, or remove the key", unless: "http.certificate")
+                "http.key", "needs http.certificate beside it; set that, or remove the key",
+                unless: ["http.certificate"])
         }
-        checkSession(configuration)
+        if configuration.registration == .session, !configuration.session.hasKeys {
+            report(
+                "registration", "is session, which needs session.secret, session.key or session.jwks; set one of them",
+                unless: ["registration", "session.secret", "session.key", "session.jwks"])
+        }
         if configuration.apps.count > SettingLimits.apps {
             let count = configuration.apps.count
             problems.append(.init(at: file, "apps has \(count) entries, but must have at most \(SettingLimits.apps)"))
@@ -232,31 +336,19 @@ extension ConfigurationLoader {
             if app.certificateKey != nil, app.certificate == nil {
                 report(
                     "certificate_key", of: app.name, "needs certificate beside it; set that, or remove the key",
-                    unless: "certificate")
+                    unless: ["certificate"])
             }
             if let (setting, message) = app.contradiction {
-                let causes = ["gateway", "key", "key_id", "team_id", "topic", "certificate"]
-                guard !causes.contains(where: { refused.contains(SettingKey(app: app.name, name: $0)) }) else {
-                    continue
-                }
-                report(setting, of: app.name, message, unless: setting)
+                report(
+                    setting, of: app.name, message,
+                    unless: ["gateway", "key", "key_id", "team_id", "topic", "certificate"])
             }
         }
     }
 
-    private mutating func checkSession(_ configuration: Configuration) {
-        let keys = ["session.secret", "session.key", "session.jwks"]
-        guard configuration.registration == .session, !configuration.session.hasKeys,
-            !keys.contains(where: { refused.contains(SettingKey(name: $0)) })
-        else { return }
-        report(
-            "registration", "is session, which needs session.secret, session.key or session.jwks; set one of them",
-            unless: "registration")
-    }
-
-    /// - Parameter cause: a setting that, if it was refused, has been reported as the reason.
-    private mutating func report(_ name: String, of app: AppName? = nil, _ message: String, unless cause: String) {
-        guard !refused.contains(SettingKey(app: app, name: cause)) else { return }
+    /// - Parameter causes: settings that, if one was refused, have been reported as the reason.
+    private mutating func report(_ name: String, of app: AppName? = nil, _ message: String, unless causes: [String]) {
+        guard !causes.contains(where: { refused.contains(SettingKey(app: app, name: $0)) }) else { return }
         let key = SettingKey(app: app, name: name)
         problems.append(.init(at: origins[key] ?? .default, "\(key) \(message)"))
     }

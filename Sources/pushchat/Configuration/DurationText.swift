@@ -10,7 +10,6 @@ enum DurationText {
         (["s", "sec", "second", "seconds"], "second", "seconds", 1000),
         (["ms", "millisecond", "milliseconds"], "ms", "ms", 1),
     ]
-    private static let week: Int64 = 7 * 86_400_000
 
     /// Whole numbers, each with its unit; nil for anything else, a number without a unit too, and for what no
     /// `Int64` of milliseconds holds.
@@ -47,7 +46,8 @@ enum DurationText {
     }
 
     private static func milliseconds(of unit: String) -> Int64? {
-        if ["w", "week", "weeks"].contains(unit) { return week }
+        // Read, and not written.
+        if ["w", "week", "weeks"].contains(unit) { return 7 * 86_400_000 }
         return units.first { $0.names.contains(unit) }?.milliseconds
     }
 }

@@ -1,15 +1,29 @@
 import Foundation
 
+/// Paths as text.
+enum FilePath {
+    /// The path from the root, without `.` and empty parts; `..` stays, because what it means depends on links.
+    static func absolute(_ path: String, in folder: String = FileManager.default.currentDirectoryPath) -> String {
+        let whole = path.hasPrefix("/") ? path : folder + "/" + path
+        return "/" + whole.split(separator: "/").filter { $0 != "." }.joined(separator: "/")
+    }
+
+    /// The folder that holds an absolute path.
+    static func folder(of path: String) -> String {
+        "/" + path.split(separator: "/").dropLast().joined(separator: "/")
+    }
+}
+
 /// A regular file that is read whole, up to a limit.
 enum ReadableFile {
     /// What is wrong with a file, in words that follow its path: "which does not exist".
-    struct Problem: Error, Sendable {
-        let message: String
+    struct Problem: Error, Sendable, CustomStringConvertible {
+        let description: String
         /// There is no such file, as opposed to one that cannot be read.
         let isMissing: Bool
 
-        init(_ message: String, isMissing: Bool = false) {
-            self.message = message
+        init(_ description: String, isMissing: Bool = false) {
+            self.description = description
             self.isMissing = isMissing
         }
     }
@@ -21,6 +35,7 @@ enum ReadableFile {
         guard size > 0 else { throw Problem("which is empty") }
     }
 
+    /// - Parameter limit: bytes.
     static func read(_ path: String, limit: Int) throws(Problem) -> [UInt8] {
         let (descriptor, _) = try open(path)
         defer { close(descriptor) }
@@ -36,9 +51,16 @@ enum ReadableFile {
         }
     }
 
+    static func text(_ path: String, limit: Int) throws(Problem) -> String {
+        guard let text = String(validating: try read(path, limit: limit), as: UTF8.self) else {
+            throw Problem("which is not UTF-8")
+        }
+        return text
+    }
+
     /// Never waits: a pipe without a writer is opened and refused.
     private static func open(_ path: String) throws(Problem) -> (descriptor: Int32, size: Int) {
-        guard !path.utf8.contains(0) else { throw Problem("which is no path: it contains a zero byte") }
+        guard !path.utf8.contains(0) else { throw Problem("which is not a path: it contains a zero byte") }
         let descriptor = Foundation.open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
         guard descriptor >= 0 else {
             if errno == ENOENT || errno == ENOTDIR { throw Problem("which does not exist", isMissing: true) }

@@ -24,12 +24,11 @@ struct RequestRate: Sendable, Equatable, CustomStringConvertible {
 
     var perSecond: Double { Double(count) / unit.seconds }
 
-    init(count: Int, unit: Unit, burst: Int) {
-        self.count = count
-        self.unit = unit
-        self.burst = burst
-    }
+    /// The form that is read.
+    var description: String { "\(count)/\(unit.rawValue) burst \(burst)" }
+}
 
+extension RequestRate {
     /// Reads `10/s`, `10/s burst 50`, `600/min burst 100`, `1000/h`; without a burst it is the count.
     init?(parsing text: String) {
         let words = text.split(whereSeparator: \.isWhitespace)
@@ -41,13 +40,7 @@ struct RequestRate: Sendable, Equatable, CustomStringConvertible {
         self.init(count: count, unit: unit, burst: burst)
     }
 
-    /// The form that is read.
-    var description: String { "\(count)/\(unit.rawValue) burst \(burst)" }
-
     private static func number(_ text: Substring) -> Int? {
-        guard text.utf8.allSatisfy({ (0x30...0x39).contains($0) }), let number = Int(text), number >= 1,
-            number <= highest
-        else { return nil }
-        return number
+        text.wholeNumber.flatMap { (1...highest).contains($0) ? $0 : nil }
     }
 }

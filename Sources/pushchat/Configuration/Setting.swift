@@ -1,6 +1,8 @@
 import ChatDomain
+import ChatHTTP
+import Foundation
 
-/// One setting: how it is spelt, read, checked, shown and compared. `Root` is the part of the configuration that
+/// One setting: its names, and how it is read, checked, shown and compared. `Root` is the part of the configuration that
 /// holds it: ``Configuration`` or ``AppConfiguration``.
 struct Setting<Root: Sendable>: Sendable {
     /// `http.port`; inside an app only the last word.
@@ -14,10 +16,9 @@ struct Setting<Root: Sendable>: Sendable {
     let needsRestart: Bool
 
     /// Checks a value and sets it; nil sets what `defaults` has.
-    let assign: @Sendable (SettingValue?, SettingContext, _ defaults: Root, inout Root) throws(BrokenRule) -> Void
+    let assign: @Sendable (SettingValue?, SettingContext, _ defaults: Root, inout Root) throws(InvalidValue) -> Void
     /// The value in the form in which it can be written into the file; nil if there is none.
     let text: @Sendable (Root) -> String?
-    let isSame: @Sendable (Root, Root) -> Bool
     /// Takes the value over from another root.
     let copy: @Sendable (_ from: Root, _ to: inout Root) -> Void
 
@@ -30,34 +31,75 @@ struct Setting<Root: Sendable>: Sendable {
         self.help = help
         self.isSecret = isSecret
         self.needsRestart = needsRestart
-        assign = { value, context, defaults, root throws(BrokenRule) in
-            if let value {
-                root[keyPath: path] = try kind.parse(value, context)
-            } else {
-                root[keyPath: path] = defaults[keyPath: path]
-            }
+        assign = { value, context, defaults, root throws(InvalidValue) in
+            root[keyPath: path] =
+                try value.map { value throws(InvalidValue) in
+                    try kind.parse(value, context)
+                } ?? defaults[keyPath: path]
         }
         text = { kind.text($0[keyPath: path]) }
-        isSame = { $0[keyPath: path] == $1[keyPath: path] }
         copy = { $1[keyPath: path] = $0[keyPath: path] }
     }
 
-    /// The value as it may be shown.
-    func shownText(_ root: Root) -> String? {
-        text(root).map { isSecret ? Secret.shown : $0 }
+    /// The names under which it can be given: its own and, for a secret, that of a file with the secret.
+    var names: [SettingName] {
+        let own = SettingName(text: name, setting: name, rule: rule, isFile: false)
+        return isSecret ? [own, SettingName(text: name + "_file", setting: name, rule: rule, isFile: true)] : [own]
+    }
+}
+
+/// A name under which a setting can be given.
+struct SettingName: Sendable {
+    let text: String
+    let setting: String
+    let rule: String
+    let isFile: Bool
+
+    static let relay = SettingsTable.relay.flatMap(\.names)
+    static let app = SettingsTable.app.flatMap(\.names)
+    /// Keys that hold maps: `http`, `database`, …
+    static let sections = Set(relay.compactMap { $0.text.contains(".") ? String($0.text.prefix { $0 != "." }) : nil })
+
+    static func named(_ text: String, inApp: Bool) -> SettingName? {
+        (inApp ? app : relay).first { $0.text == text }
     }
 
-    /// The names under which it stands in the file: its own and, for a secret, that of the file with the secret.
-    var spellings: [(name: String, isFile: Bool)] {
-        isSecret ? [(name, false), (name + SettingKey.fileSuffix, true)] : [(name, false)]
+    /// `http.rate_per_member` as `HTTP_RATE_PER_MEMBER`.
+    var variable: String { Self.variable(text) }
+
+    static func variable(_ name: String) -> String {
+        name.uppercased().replacing(".", with: "_").replacing("-", with: "_")
+    }
+
+    /// `; did you mean …?` for a key that is not known, from its neighbours first, then from everywhere.
+    static func suggestion(for name: String, app appName: AppName?) -> String {
+        func endingWithName() -> String? { relay.map(\.text).only { $0.hasSuffix("." + name) } }
+        let suggestion: String?
+        if let appName {
+            suggestion =
+                Suggestion.nearest(to: name, among: app.map(\.text)).map { "apps.\(appName).\($0)" } ?? endingWithName()
+        } else if named(name, inApp: false) != nil {
+            return "; write its parts as nested keys"
+        } else {
+            let top = relay.map(\.text) + sections + ["apps"] + Configuration.Environment.allCases.map(\.rawValue)
+            suggestion =
+                Suggestion.nearest(to: name, among: top) ?? endingWithName()
+                ?? named(name, inApp: true).map { "apps.\(AppName.default).\($0.text)" }
+        }
+        return suggestion.map { "; did you mean \($0)?" } ?? ""
+    }
+}
+
+extension Sequence {
+    /// The only element that meets the condition; nil if none or several do.
+    func only(where condition: (Element) -> Bool) -> Element? {
+        let matches = filter(condition)
+        return matches.count == 1 ? matches[0] : nil
     }
 }
 
 /// Which setting, of which app.
 struct SettingKey: Sendable, Hashable, CustomStringConvertible {
-    /// What follows the name of a secret that is given as a file.
-    static let fileSuffix = "_file"
-
     var app: AppName?
     var name: String
 
@@ -67,24 +109,8 @@ struct SettingKey: Sendable, Hashable, CustomStringConvertible {
     }
 }
 
-/// A value before it was checked.
-enum SettingValue: Sendable, Hashable {
-    case text(String)
-    case list([String])
-
-    static let longestShown = 60
-
-    /// In quotation marks, on one line, not too long: for messages.
-    var quoted: String {
-        switch self {
-        case .text(let text): LogText.quoted(text, limit: Self.longestShown)
-        case .list(let items): "[\(LogText.cut(items.joined(separator: ", "), limit: Self.longestShown))]"
-        }
-    }
-}
-
 /// Where a value came from.
-enum Origin: Sendable, Hashable, CustomStringConvertible {
+enum SettingOrigin: Sendable, Hashable, CustomStringConvertible {
     case `default`
     case file(String, line: Int, column: Int)
     case variable(String)
@@ -106,20 +132,274 @@ enum Origin: Sendable, Hashable, CustomStringConvertible {
     }
 }
 
+/// A value before it was checked.
+enum SettingValue: Sendable, Hashable {
+    case text(String)
+    case list([String])
+
+    static let maximumShown = 60
+
+    /// In quotation marks, on one line, not too long: for messages.
+    var quoted: String {
+        switch self {
+        case .text(let text): LogText.quoted(text, limit: Self.maximumShown)
+        case .list(let items): "[\(LogText.cut(items.joined(separator: ", "), limit: Self.maximumShown))]"
+        }
+    }
+}
+
 /// What checking a value may need to know.
 struct SettingContext: Sendable {
     /// Relative paths start here.
     let folder: String
-    /// Files must be there. Not asked for a value that another one overrides, or that is of the other environment.
+    /// Files must be there. Not checked for a value that another one overrides, or that is of the other environment.
     let checksFiles: Bool
-
-    func absolute(_ path: String) -> String {
-        FilePath.absolute(path, in: folder)
-    }
 }
 
 /// Why a value was refused.
-struct BrokenRule: Error, Sendable {
+struct InvalidValue: Error, Sendable {
     /// Follows the setting's name: `is "80x", but must be …`, or `names /a/b.pem, which does not exist; …`.
     let message: String
+}
+
+/// Limits of the values, and of the files that hold them.
+enum SettingLimits {
+    /// Bytes of one value: a path has no more.
+    static let value = 4096
+    /// Bytes of a file with a secret.
+    static let secretFile = 4096
+    /// Bytes of a file with keys.
+    static let keyFile = 262_144
+    /// Entries of a list, networks of proxies for example.
+    static let list = 256
+    /// Bytes of the configuration file.
+    static let file = 262_144
+    /// Apps: each has connections of its own.
+    static let apps = 100
+}
+
+/// What a setting takes: how its text becomes a value, and back.
+struct SettingKind<Value: Sendable & Equatable>: Sendable {
+    /// Completes "must be …", with an example.
+    let rule: String
+    let parse: @Sendable (SettingValue, SettingContext) throws(InvalidValue) -> Value
+    /// The form that ``parse`` reads; nil if there is no value.
+    let text: @Sendable (Value) -> String?
+}
+
+extension SettingKind {
+    /// A kind for which the rule explains every wrong value.
+    init(
+        rule: String, read: @escaping @Sendable (String) -> Value?, text: @escaping @Sendable (Value) -> String?
+    ) {
+        self.init(
+            rule: rule,
+            parse: { value, _ throws(InvalidValue) in
+                guard case .text(let text) = value, text.utf8.count <= SettingLimits.value, let read = read(text) else {
+                    throw InvalidValue(message: "is \(value.quoted), but must be \(rule)")
+                }
+                return read
+            }, text: text)
+    }
+
+    /// The same, for a property that may be nil. `none` is the word for that in the file, if it has one.
+    func optional(none: String? = nil) -> SettingKind<Value?> {
+        let (kind, alternative) = (self, none.map { ", or `\($0)`" } ?? "")
+        return SettingKind<Value?>(
+            rule: rule + alternative,
+            parse: { value, context throws(InvalidValue) in
+                if let none, value == .text(none) { return nil }
+                do throws(InvalidValue) {
+                    return try kind.parse(value, context)
+                } catch {
+                    throw InvalidValue(message: error.message + alternative)
+                }
+            },
+            text: { $0.flatMap(kind.text) ?? none })
+    }
+}
+
+extension SettingKind where Value == Int {
+    static func number(_ range: ClosedRange<Int>, unit: String = "") -> Self {
+        Self(
+            rule: "a whole number\(unit.isEmpty ? "" : " of \(unit)") from \(range.lowerBound) to \(range.upperBound)",
+            read: { text in text.wholeNumber.flatMap { range.contains($0) ? $0 : nil } }, text: String.init)
+    }
+}
+
+extension SettingKind where Value == Duration {
+    static func duration(_ range: ClosedRange<Duration>, example: String) -> Self {
+        let bounds = (DurationText.text(range.lowerBound), DurationText.text(range.upperBound))
+        return Self(
+            rule: "a duration with its unit from \(bounds.0) to \(bounds.1), for example `\(example)`",
+            read: { text in DurationText.duration(text).flatMap { range.contains($0) ? $0 : nil } },
+            text: DurationText.text)
+    }
+
+    static var retention: Self { duration(.seconds(60) ... .days(36_500), example: "30 days") }
+}
+
+extension SettingKind where Value == RequestRate {
+    static var rateLimit: Self {
+        Self(
+            rule: "a rate per `s`, `min` or `h`, with a burst if wished, for example `10/s burst 50`",
+            read: RequestRate.init(parsing:), text: \.description)
+    }
+}
+
+extension SettingKind where Value: RawRepresentable & CaseIterable, Value.RawValue == String {
+    static var choice: Self {
+        let words = Value.allCases.map { "`\($0.rawValue)`" }
+        let rule = words.dropLast().joined(separator: ", ") + " or " + (words.last ?? "")
+        return Self(rule: rule, read: Value.init(rawValue:), text: \.rawValue)
+    }
+}
+
+extension SettingKind where Value == Secret {
+    private init(rule: String, shortest: Int, isAllowed: @escaping @Sendable (Unicode.Scalar) -> Bool) {
+        self.init(
+            rule: rule,
+            parse: { value, _ throws(InvalidValue) in
+                guard case .text(let text) = value, (shortest...SettingLimits.secretFile).contains(text.utf8.count),
+                    text.unicodeScalars.allSatisfy(isAllowed)
+                else { throw InvalidValue(message: "has a value that is not shown here, but must be \(rule)") }
+                return Secret(text)
+            }, text: { $0.text })
+    }
+
+    /// What may stand in an `Authorization: Bearer` header.
+    /// - Parameter shortest: bytes.
+    static func visibleASCII(shortest: Int = 1) -> Self {
+        let length = shortest > 1 ? "at least \(shortest) characters of " : ""
+        return Self(
+            rule: length + "printable ASCII without blanks, for example what `openssl rand -hex 32` prints",
+            shortest: shortest, isAllowed: { (0x21...0x7E).contains($0.value) })
+    }
+
+    static var passphrase: Self {
+        Self(rule: "a text without control characters", shortest: 0, isAllowed: \.isPrintable)
+    }
+}
+
+extension SettingKind where Value == String {
+    /// - Parameter limit: bytes.
+    private static func text(
+        _ rule: String, limit: Int, isAllowed: @escaping @Sendable (Unicode.Scalar) -> Bool
+    ) -> Self {
+        Self(
+            rule: rule,
+            read: { text in
+                let isValid = !text.isEmpty && text.utf8.count <= limit && text.unicodeScalars.allSatisfy(isAllowed)
+                return isValid ? text : nil
+            }, text: { $0 })
+    }
+
+    static func printable(_ rule: String, limit: Int) -> Self {
+        text(rule, limit: limit, isAllowed: \.isPrintable)
+    }
+
+    static func claim(example: String) -> Self {
+        printable("a text as it stands in the token, for example `\(example)`", limit: 255)
+    }
+
+    static func appleID(example: String) -> Self {
+        text("letters and digits, for example `\(example)`", limit: 64, isAllowed: \.isLetterOrDigit)
+    }
+
+    static var bundleID: Self {
+        text("a bundle id, for example `com.example.PushChat`", limit: 255) {
+            $0.isLetterOrDigit || ".-_".unicodeScalars.contains($0)
+        }
+    }
+
+    /// An address or a name, not a URL.
+    static func host(example: String) -> Self {
+        text("an address or a host name, without scheme and port, for example `\(example)`", limit: 253) {
+            $0.isLetterOrDigit || ".-_:%".unicodeScalars.contains($0)
+        }
+    }
+
+    /// A file that need not be there.
+    static var path: Self {
+        Self(
+            rule: "a path",
+            parse: { value, context throws(InvalidValue) in
+                guard case .text(let text) = value, !text.isEmpty, text.utf8.count <= SettingLimits.value,
+                    text.unicodeScalars.allSatisfy(\.isPrintable)
+                else { throw InvalidValue(message: "is \(value.quoted), but must be a path") }
+                return FilePath.absolute(text, in: context.folder)
+            }, text: { $0 })
+    }
+
+    /// A file that must be there, readable and not empty.
+    static func file(_ what: String) -> Self {
+        Self(
+            rule: "the path of \(what)",
+            parse: { value, context throws(InvalidValue) in
+                let path = try Self.path.parse(value, context)
+                guard context.checksFiles else { return path }
+                do throws(ReadableFile.Problem) {
+                    try ReadableFile.check(path)
+                } catch {
+                    throw InvalidValue(
+                        message: "names \(LogText.cut(path, limit: SettingLimits.value)), \(error); "
+                            + "it must be the path of \(what)")
+                }
+                return path
+            }, text: { $0 })
+    }
+}
+
+extension SettingKind where Value == [String] {
+    /// A list, or a text with commas between.
+    static var addressRanges: Self {
+        let rule =
+            "a list of at most \(SettingLimits.list) addresses and networks, for example `127.0.0.1, 10.0.0.0/8`"
+        return Self(
+            rule: rule,
+            parse: { value, _ throws(InvalidValue) in
+                let items =
+                    switch value {
+                    case .list(let items): items
+                    case .text(let text): text.split(separator: ",").map(String.init)
+                    }
+                let ranges = items.map { $0.trimmingCharacters(in: .whitespaces) }
+                guard ranges.count <= SettingLimits.list else {
+                    throw InvalidValue(message: "has \(ranges.count) entries, but must be \(rule)")
+                }
+                if let wrong = ranges.first(where: { AddressRange($0) == nil }) {
+                    throw InvalidValue(message: "contains \(SettingValue.text(wrong).quoted), but must be \(rule)")
+                }
+                return ranges
+            }, text: { $0.isEmpty ? nil : $0.joined(separator: ", ") })
+    }
+}
+
+extension Unicode.Scalar {
+    var isLetterOrDigit: Bool {
+        ("a"..."z").contains(self) || ("A"..."Z").contains(self) || ("0"..."9").contains(self)
+    }
+
+    /// No control character of ASCII.
+    var isPrintable: Bool { value >= 0x20 && value != 0x7F }
+}
+
+extension StringProtocol {
+    /// Its number, if it has only digits of ASCII and an `Int` holds it.
+    var wholeNumber: Int? {
+        utf8.allSatisfy { (0x30...0x39).contains($0) } ? Int(self) : nil
+    }
+}
+
+extension AppName {
+    private static let maximumLength = 64
+
+    static let rule = "letters, digits, `.`, `-` and `_`, at most \(maximumLength), a letter or digit first"
+
+    /// Whether an app may have this name in the configuration.
+    static func isValid(_ text: String) -> Bool {
+        guard let first = text.unicodeScalars.first, first.isLetterOrDigit else { return false }
+        return text.utf8.count <= maximumLength
+            && text.unicodeScalars.allSatisfy { $0.isLetterOrDigit || ".-_".unicodeScalars.contains($0) }
+    }
 }

@@ -1,17 +1,12 @@
 /// The known word nearest to one that is not known.
 enum Suggestion {
     /// Words with more characters are not compared: the time is the product of both lengths.
-    private static let longest = 100
+    private static let maximumLength = 100
 
-    /// `; did you mean X?`, or nothing.
-    static func clause(for word: String, among known: some Sequence<String>) -> String {
-        nearest(to: word, among: known).map { "; did you mean \($0)?" } ?? ""
-    }
-
-    /// Nil if none is near: one slip in three letters is a slip, more is another word.
+    /// Nil if none is near: one difference in three letters is a typing error, more is another word.
     static func nearest(to word: String, among known: some Sequence<String>) -> String? {
         let plain = normalised(word)
-        guard plain.count <= longest else { return nil }
+        guard plain.count <= maximumLength else { return nil }
         var best: (word: String, distance: Int)?
         for candidate in known {
             let other = normalised(candidate)

@@ -2,10 +2,9 @@ import ChatDomain
 import Foundation
 import Synchronization
 
-/// The pushes of one command, in memory: what the dispatcher drains where there is no relay. What becomes of them, the same
-/// rules say as for a relay's.
+/// The pushes of one command, in memory, which a dispatcher sends without a relay. The relay's rules decide what is repeated.
 final class DirectQueue: PushQueue {
-    /// A command has an end: it does not wait for better credentials, nor for ever for a gateway.
+    /// A command ends: it waits neither for other credentials, nor for ever for a gateway.
     static let lifeCycle = PushLifeCycle(.init(unansweredLimit: 3, credentialsMayChange: false))
 
     private struct Entry {
@@ -127,7 +126,7 @@ final class DirectQueue: PushQueue {
 struct DirectResult: Sendable, Hashable {
     enum Outcome: String, Sendable {
         case accepted, refused
-        /// The connection ended, and nobody knows; the device may have it.
+        /// The connection ended without an answer; the device may have it.
         case unknown
         /// The time was over before it could be sent, or sent again.
         case unsent
@@ -135,15 +134,11 @@ struct DirectResult: Sendable, Hashable {
 
     let token: DeviceToken
     var outcome = Outcome.unsent
-    /// As the gateway spells it.
+    /// The name that the gateway gives it.
     var reason: String?
     var hint: String?
     var pushID: String?
     var attempts = 0
-
-    init(token: DeviceToken) {
-        self.token = token
-    }
 
     var json: JSONValue {
         .object([

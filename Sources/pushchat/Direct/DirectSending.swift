@@ -1,74 +1,63 @@
 import APNSGateway
+import ArgumentParser
 import ChatDispatch
 import ChatDomain
+import Foundation
 import Logging
 import ServiceLifecycle
 import Synchronization
 
-/// Sends straight to an app's gateway, with the parts that the relay does it with: what they are asked to repeat, they repeat.
+/// Sends straight to an app's gateway, with the relay's own dispatcher and gateway, which repeat what the gateway asks for.
 struct DirectSending {
     let app: AppConfiguration
     let content: NotificationContent
     let composed: ComposedNotification
     let tokens: [DeviceToken]
-    let patience: Duration
+    let timeLimit: Duration
 
-    /// - Throws: ``Failure``, where the gateway cannot be reached or does not want us.
-    func run() async throws -> [DirectResult] {
-        let credentials = try usable()
+    /// - Throws: ``Failure``, where the gateway cannot be reached or refuses the credentials.
+    func run(clock: some Clock<Duration> = ContinuousClock()) async throws -> [DirectResult] {
+        let credentials = try Failure.catching { try app.gatewayKind.credentials() }
         if app.isRetired { Output.note("warning: " + AppConfiguration.retirement) }
-        do throws(GatewayUnreachable) {
+        do {
             try await credentials.push?.probe()
         } catch {
             throw Failure(error.description)
         }
-        let deadline = ContinuousClock.now + patience
+        let deadline = clock.now.advanced(by: timeLimit)
         let queue = DirectQueue(content, composed, to: tokens)
         let (epochs, keys) = (ConnectionEpochs(), MemoryTokenStore())
-        // What a gateway that is being closed could not take, the next one gets.
-        while queue.hasWaiting, ContinuousClock.now < deadline {
-            let gateway = app.gateway.kind.gateway(
-                GatewayParts(
-                    app: app, credentials: credentials, tokens: keys, epochs: epochs, logger: Self.warnings))
+        // What a gateway that closes did not accept, the next one gets.
+        while queue.hasWaiting, clock.now < deadline {
+            let gateway = app.gatewayKind.gateway(credentials, tokens: keys, epochs: epochs, logger: Self.warnings)
+            let silent = Logger(label: "direct") { _ in SwiftLogNoOpLogHandler() }
             let dispatcher = Dispatcher(
-                app: app.name, queue: queue, gateway: gateway, lifeCycle: DirectQueue.lifeCycle,
-                logger: Logger(label: "direct") { _ in
-                    SwiftLogNoOpLogHandler()
-                })
-            let services = ServiceGroup(
-                services: [dispatcher], logger: Logger(label: "direct") { _ in SwiftLogNoOpLogHandler() })
+                app: app.name, queue: queue, gateway: gateway, lifeCycle: DirectQueue.lifeCycle, logger: silent)
+            let services = ServiceGroup(services: [dispatcher], logger: silent)
             async let work: Void = services.run()
-            await wait(for: queue, until: deadline)
+            await wait(for: queue, until: deadline, clock)
             await services.triggerGracefulShutdown()
             try await work
         }
         return queue.results
     }
 
-    private func usable() throws -> AppCredentials {
-        do throws(CredentialsError) {
-            return try app.credentials()
-        } catch {
-            throw Failure(error.description)
-        }
-    }
-
-    /// Until all is answered; where silence is the only yes, until all is written: closing asks for the answers.
-    private func wait(for queue: DirectQueue, until deadline: ContinuousClock.Instant) async {
+    /// Until all is answered. Where silence means acceptance, until all is written: closing waits for the answers.
+    private func wait<C: Clock>(for queue: DirectQueue, until deadline: C.Instant, _ clock: C) async {
         await withTaskGroup(of: Void.self) { group in
             group.addTask {
                 for await _ in queue.arrivals() {
-                    let isOver = app.gateway == .binary ? !queue.hasWaiting : queue.isSettled
-                    if isOver { break }
+                    let isDone = app.gateway == .binary ? !queue.hasWaiting : queue.isSettled
+                    if isDone { break }
                 }
             }
-            group.addTask { try? await Task.sleep(until: deadline) }
+            group.addTask { try? await clock.sleep(until: deadline, tolerance: nil) }
             await group.next()
             group.cancelAll()
         }
     }
 
-    /// Why a gateway cannot be reached goes to standard error while it is tried again.
+    /// Reasons why the gateway cannot be reached go to standard error while it is tried again.
     private static var warnings: Logger {
         let settings = LogSettings(level: .warning, format: .text)
         return Logger(label: LogRecord.relay) { LineLogHandler(label: $0, settings: settings) }
@@ -91,5 +80,92 @@ private final class MemoryTokenStore: ProviderTokenStore {
         } catch {
             throw ChatError(.unavailable, "the key cannot sign: \(error)")
         }
+    }
+}
+
+/// How to reach a gateway without a relay: an app's settings, as flags.
+struct DirectOptions: ParsableArguments {
+    @Flag(help: "Straight to the gateway, without a relay; prints its answer. Nothing is stored.") var direct = false
+
+    @Option(
+        help: .value("file", "PKCS#12 (.p12) or PEM.", discussion: "Without it and --key: those of a configured app."),
+        completion: .file(extensions: ["p12", "pem"]))
+    var certificate: String?
+
+    @Option(
+        help: .value("file", "PEM with its key, if it is in a file of its own."),
+        completion: .file(extensions: ["pem"]))
+    var certificateKey: String?
+
+    @Option(
+        parsing: .unconditional,
+        help: .value("text", "Of the file. Others on this machine see it; better: --passphrase-file."))
+    var passphrase: String?
+
+    @Option(help: .value("file", "A file with nothing but the passphrase."), completion: .file())
+    var passphraseFile: String?
+
+    @Option(
+        help: .value("file", "A provider token key (.p8), instead of a certificate."),
+        completion: .file(extensions: ["p8"]))
+    var key: String?
+
+    @Option(help: .value("id", "The key's id; unless given, from the name AuthKey_….p8.")) var keyID: String?
+    @Option(help: .value("id", "The key's team.")) var teamID: String?
+    @Option(help: .value("id", "The app's bundle id; a certificate may name it.")) var topic: String?
+    @Option(help: .value("name", "http2 or binary."), completion: .list(["http2", "binary"])) var gateway: String?
+    @Option(help: .value("host", "The gateway, if it is not Apple's.")) var host: String?
+    @Option(help: .value("port", "Its port.")) var port: String?
+
+    @Option(
+        help: .value("file", "PEM with an authority to trust beside the system's, for a sandbox."),
+        completion: .file(extensions: ["pem"]))
+    var trust: String?
+
+    /// The settings of an app that were given: the name, the value, the flag.
+    private var settings: [(name: String, value: String, flag: String)] {
+        [
+            ("certificate", certificate, "--certificate"),
+            ("certificate_key", certificateKey, "--certificate-key"),
+            ("passphrase", passphrase, "--passphrase"), ("passphrase_file", passphraseFile, "--passphrase-file"),
+            ("key", key, "--key"), ("key_id", keyID, "--key-id"), ("team_id", teamID, "--team-id"),
+            ("topic", topic, "--topic"), ("gateway", gateway, "--gateway"), ("host", host, "--host"),
+            ("port", port, "--port"), ("trust", trust, "--trust"),
+        ].compactMap { name, value, flag in value.map { (name, $0, flag) } }
+    }
+
+    /// The first of these flags that was given: they need `--direct`.
+    var given: String? { settings.first?.flag }
+
+    /// The settings of a configured app, overridden by the flags; or the flags alone, where they have credentials.
+    /// - Parameter name: nil for the app that the configuration makes the default.
+    /// - Throws: ``Failure``.
+    func app(named name: String?, _ relay: RelayOptions) throws -> AppConfiguration {
+        let isWhole = certificate != nil || key != nil
+        if isWhole, relay.source.config != nil {
+            throw ValidationError("--config is for a configured app: leave out --certificate and --key.")
+        }
+        let variables = ProcessInfo.processInfo.environment
+        let name = try name ?? (isWhole ? AppName.default.text : relay.configuration().defaultApp.text)
+        guard AppName.isValid(name) else { throw ValidationError("--app \(name): is not a valid name of an app") }
+        let flags =
+            relay.flags
+            + settings.map { ConfigurationFlag("apps.\(name).\($0.name)", $0.value, name: $0.flag) }
+        let sources =
+            isWhole
+            ? ConfigurationSources(
+                flags: flags, variables: variables.filter { ConfigurationVariables.ofEnvironment.contains($0.key) },
+                searched: [])
+            : ConfigurationSources(file: relay.source.config, flags: flags)
+        let configuration = try Configuration.loaded(sources)
+        guard let app = configuration.app(AppName(name)) else {
+            throw Failure("no app \(name) is configured: give --certificate or --key, or name another with --app")
+        }
+        guard app.hasCredentials else {
+            throw Failure(
+                "app \(name) has no certificate and no key: give --certificate or --key, or the configuration that has "
+                    + "one with --config")
+        }
+        return app
     }
 }

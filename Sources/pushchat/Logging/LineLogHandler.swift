@@ -2,26 +2,22 @@ import ChatDomain
 import Logging
 import Synchronization
 
-/// What all loggers share: the level and the format, which SIGHUP may change while they are in use, and what was wrong last.
+/// What all loggers share: the level and the format, which SIGHUP may change while they are in use, and the last warnings.
 final class LogSettings: Sendable {
-    struct Values: Sendable, Equatable {
-        var level: Logger.Level
-        var format: LogFormat
-    }
-
+    /// Warnings kept, of at most ``LogRecord/maximumLine`` bytes each.
+    private static let maximumWarnings = 100
     private static let levels = Logger.Level.allCases
-    /// A number for the pair, because each call that logs asks, also one whose level is off.
+
+    /// A number for level and format, because each call that logs asks, also one whose level is off.
     private let values: Atomic<Int>
-    let recentWarnings = RecentWarnings()
+    private let warnings = Mutex<[[UInt8]]>([])
 
     init(level: Logger.Level = .info, format: LogFormat = .text) {
         values = Atomic(Self.number(level, format))
     }
 
-    var current: Values {
-        let number = values.load(ordering: .relaxed)
-        return Values(level: Self.levels[number >> 1], format: number & 1 == 0 ? .text : .json)
-    }
+    var level: Logger.Level { Self.levels[values.load(ordering: .relaxed) >> 1] }
+    var format: LogFormat { values.load(ordering: .relaxed) & 1 == 0 ? .text : .json }
 
     func set(level: Logger.Level, format: LogFormat) {
         values.store(Self.number(level, format), ordering: .relaxed)
@@ -29,6 +25,27 @@ final class LogSettings: Sendable {
 
     private static func number(_ level: Logger.Level, _ format: LogFormat) -> Int {
         (levels.firstIndex(of: level) ?? 0) << 1 | (format == .text ? 0 : 1)
+    }
+
+    /// Makes these the handlers of all loggers of the process. Once in a process.
+    func bootstrap() {
+        LoggingSystem.bootstrap(
+            { label, provider in LineLogHandler(label: label, settings: self, metadataProvider: provider) },
+            metadataProvider: nil)
+    }
+
+    fileprivate func addWarning(_ record: LogRecord) {
+        let line = record.line(.json)
+        warnings.withLock { lines in
+            if lines.count == Self.maximumWarnings { lines.removeFirst() }
+            lines.append(line)
+        }
+    }
+
+    /// The last warnings and errors, as the log has them in JSON, oldest first, for the operator's page. In memory: gone
+    /// with the process.
+    var recentWarnings: [JSONValue] {
+        warnings.withLock { $0 }.compactMap { try? JSONValue(parsing: $0) }
     }
 }
 
@@ -39,13 +56,13 @@ struct LineLogHandler: LogHandler {
 
     private let label: String
     private let settings: LogSettings
-    private let output: any LogOutput
+    private let output: LogWriter
     private let now: TimeSource
     /// A level that was set on this logger alone.
     private var ownLevel: Logger.Level?
 
     init(
-        label: String, settings: LogSettings, output: any LogOutput = DescriptorLogOutput.standardError,
+        label: String, settings: LogSettings, output: LogWriter = .standardError,
         metadataProvider: Logger.MetadataProvider? = nil, now: @escaping TimeSource = Timestamp.now
     ) {
         self.label = label
@@ -56,7 +73,7 @@ struct LineLogHandler: LogHandler {
     }
 
     var logLevel: Logger.Level {
-        get { ownLevel ?? settings.current.level }
+        get { ownLevel ?? settings.level }
         set { ownLevel = newValue }
     }
 
@@ -68,30 +85,15 @@ struct LineLogHandler: LogHandler {
     /// The call's own metadata overrides the provider's, and that the logger's.
     func log(event: LogEvent) {
         var all = metadata
-        if let provided = metadataProvider?.get() { Self.override(&all, with: provided) }
-        if let own = event.metadata { Self.override(&all, with: own) }
+        for new in [metadataProvider?.get(), event.metadata] {
+            guard let new else { continue }
+            // Most loggers have no metadata of their own, so that there is nothing to copy.
+            if all.isEmpty { all = new } else { all.merge(new) { $1 } }
+        }
         if let error = event.error, all["error"] == nil { all["error"] = "\(error)" }
         let record = LogRecord(
             time: now(), level: event.level, label: label, message: event.message.description, metadata: all)
-        output.write(record, settings.current.format)
-        if event.level >= .warning { settings.recentWarnings.add(record) }
-    }
-
-    /// Most loggers have no metadata of their own, so that there is nothing to copy.
-    private static func override(_ metadata: inout Logger.Metadata, with new: Logger.Metadata) {
-        if metadata.isEmpty {
-            metadata = new
-        } else {
-            metadata.merge(new) { $1 }
-        }
-    }
-}
-
-extension LogSettings {
-    /// Makes these the handlers of all loggers of the process. Once in a process.
-    func bootstrap() {
-        LoggingSystem.bootstrap(
-            { label, provider in LineLogHandler(label: label, settings: self, metadataProvider: provider) },
-            metadataProvider: nil)
+        output.write(record, settings.format)
+        if event.level >= .warning { settings.addWarning(record) }
     }
 }

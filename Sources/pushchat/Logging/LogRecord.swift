@@ -1,14 +1,22 @@
 import ChatDomain
 import Logging
 
-/// One thing that happened, as a line of the log.
+/// How the lines of the log look.
+enum LogFormat: String, Sendable, CaseIterable {
+    /// `2026-11-20T23:55:00.123Z info  message key=value key="two words"`
+    case text
+    /// One object per line, with `time`, `level`, `label`, `message` and the metadata beside them.
+    case json
+}
+
+/// One event, as a line of the log.
 struct LogRecord: Sendable {
     /// The label of the relay's own loggers.
     static let relay = "relay"
     /// Bytes of a line, its line feed included: what a pipe takes whole or not at all (`PIPE_BUF`).
-    static let longestLine = 4096
+    static let maximumLine = 4096
     /// Bytes of a label, a message or a value after escaping; the rest is cut.
-    static let longestValue = 1024
+    static let maximumValue = 1024
     /// How deep metadata may be nested; what is below is left out.
     static let maxDepth = 4
 
@@ -35,35 +43,35 @@ struct LogRecord: Sendable {
         case .text: appendText(to: &lines, clock: &clock)
         case .json: appendJSON(to: &lines, clock: &clock)
         }
-        lines.append(UInt8(ascii: "\n"))
+        lines += "\n".utf8
     }
 
-    /// Bytes that the texts of the record have, or nil if it should not be kept as it is: because they are more than a
-    /// line has, or because a value has a description that is yet to be made, and would say what is true then.
+    /// Bytes of the record's texts. Nil if it has to be formatted at once: because they are more than a line has, or because
+    /// a value's description may change.
     var keptSize: Int? {
         var size = message.utf8.count + label.utf8.count
         for (key, value) in metadata {
             guard case .string(let text) = value else { return nil }
             size += key.utf8.count + text.utf8.count
         }
-        return size <= Self.longestLine ? size : nil
+        return size <= Self.maximumLine ? size : nil
     }
 
     private func appendText(to line: inout [UInt8], clock: inout LogClock) {
         let start = line.count
         clock.append(time, to: &line)
-        line.append(UInt8(ascii: " "))
+        line += " ".utf8
         let name = level.rawValue
-        line.append(contentsOf: name.utf8)
-        for _ in name.utf8.count..<max(5, name.utf8.count) { line.append(UInt8(ascii: " ")) }
-        line.append(UInt8(ascii: " "))
-        // Who speaks, where that is not the relay itself.
-        let said = label == Self.relay ? message : "\(label): \(message)"
-        LogText.append(said, as: .plain, limit: Self.longestValue, to: &line)
+        line += name.utf8
+        for _ in name.utf8.count..<max(5, name.utf8.count) { line += " ".utf8 }
+        line += " ".utf8
+        // Which part of the process, where it is not the relay itself.
+        let text = label == Self.relay ? message : "\(label): \(message)"
+        LogText.append(text, as: .plain, limit: Self.maximumValue, to: &line)
         appendPairs(to: &line, start: start, closing: 0, cut: " …") { key, value, line in
-            line.append(UInt8(ascii: " "))
+            line += " ".utf8
             Self.appendWord(key, to: &line)
-            line.append(UInt8(ascii: "="))
+            line += "=".utf8
             switch value {
             case .string(let text): Self.appendWord(text, to: &line)
             case .stringConvertible(let value): Self.appendWord(value.description, to: &line)
@@ -77,25 +85,25 @@ struct LogRecord: Sendable {
 
     private func appendJSON(to line: inout [UInt8], clock: inout LogClock) {
         let start = line.count
-        line.append(contentsOf: #"{"time":""#.utf8)
+        line += #"{"time":""#.utf8
         clock.append(time, to: &line)
-        line.append(contentsOf: #"","level":""#.utf8)
-        line.append(contentsOf: level.rawValue.utf8)
-        line.append(contentsOf: #"","label":"#.utf8)
+        line += #"","level":""#.utf8
+        line += level.rawValue.utf8
+        line += #"","label":"#.utf8
         Self.appendJSON(label, to: &line)
-        line.append(contentsOf: #","message":"#.utf8)
+        line += #","message":"#.utf8
         Self.appendJSON(message, to: &line)
         appendPairs(to: &line, start: start, closing: 1, cut: #","truncated":true"#) { key, value, line in
-            line.append(UInt8(ascii: ","))
-            // One that would be a second `time` or the like is kept under a name of its own.
+            line += ",".utf8
+            // No second `time` or the like.
             switch key {
             case "time", "level", "label", "message", "truncated": Self.appendJSON("metadata." + key, to: &line)
             default: Self.appendJSON(key, to: &line)
             }
-            line.append(UInt8(ascii: ":"))
+            line += ":".utf8
             Self.appendJSON(value, depth: 0, to: &line)
         }
-        line.append(UInt8(ascii: "}"))
+        line += "}".utf8
     }
 
     /// Adds pairs in the order of their keys while there is room for them, then `cut` if some are missing.
@@ -111,7 +119,7 @@ struct LogRecord: Sendable {
         pairs.reserveCapacity(metadata.count)
         Self.flatten(metadata, prefix: "", depth: 0, into: &pairs)
         pairs.sort { $0.0 < $1.0 }
-        let room = start + Self.longestLine - cut.utf8.count - closing - 1
+        let room = start + Self.maximumLine - cut.utf8.count - closing - 1
         var isCut = false
         for (key, value) in pairs {
             let end = line.count
@@ -120,7 +128,7 @@ struct LogRecord: Sendable {
             line.removeLast(line.count - end)
             isCut = true
         }
-        if isCut { line.append(contentsOf: cut.utf8) }
+        if isCut { line += cut.utf8 }
     }
 
     /// `["a": ["b": 1]]` as `a.b=1`.
@@ -141,8 +149,8 @@ struct LogRecord: Sendable {
 extension LogRecord {
     /// As it is, if it is one word that nothing can be confused with; else in quotation marks.
     private static func appendWord(_ text: String, to line: inout [UInt8]) {
-        let isPlain = text.utf8.count <= longestValue && LogText.isWord(text)
-        LogText.append(text, as: isPlain ? .plain : .quoted, limit: longestValue, to: &line)
+        let isPlain = text.utf8.count <= maximumValue && LogText.isWord(text)
+        LogText.append(text, as: isPlain ? .plain : .quoted, limit: maximumValue, to: &line)
     }
 
     private static func appendJSON(_ value: Logger.MetadataValue, depth: Int, to line: inout [UInt8]) {
@@ -150,37 +158,37 @@ extension LogRecord {
         case .string(let text): appendJSON(text, to: &line)
         case .stringConvertible(let value):
             switch value {
-            case let number as any BinaryInteger: line.append(contentsOf: number.description.utf8)
-            case let flag as Bool: line.append(contentsOf: (flag ? "true" : "false").utf8)
+            case let number as any BinaryInteger: line += number.description.utf8
+            case let flag as Bool: line += (flag ? "true" : "false").utf8
             default: appendJSON(value.description, to: &line)
             }
         case .array where depth >= maxDepth, .dictionary where depth >= maxDepth:
-            line.append(contentsOf: "null".utf8)
+            line += "null".utf8
         case .array(let values):
-            var mark = UInt8(ascii: "[")
-            if values.isEmpty { line.append(mark) }
-            for value in values {
-                line.append(mark)
-                appendJSON(value, depth: depth + 1, to: &line)
-                mark = UInt8(ascii: ",")
-            }
-            line.append(UInt8(ascii: "]"))
+            appendList("[", "]", values, to: &line) { appendJSON($0, depth: depth + 1, to: &$1) }
         case .dictionary(let values):
-            var mark = UInt8(ascii: "{")
-            if values.isEmpty { line.append(mark) }
-            for (key, value) in values.sorted(by: { $0.key < $1.key }) {
-                line.append(mark)
-                appendJSON(key, to: &line)
-                line.append(UInt8(ascii: ":"))
-                appendJSON(value, depth: depth + 1, to: &line)
-                mark = UInt8(ascii: ",")
+            appendList("{", "}", values.sorted { $0.key < $1.key }, to: &line) { member, line in
+                appendJSON(member.key, to: &line)
+                line += ":".utf8
+                appendJSON(member.value, depth: depth + 1, to: &line)
             }
-            line.append(UInt8(ascii: "}"))
         }
     }
 
+    private static func appendList<Item>(
+        _ opening: String, _ closing: String, _ items: [Item], to line: inout [UInt8],
+        append: (Item, inout [UInt8]) -> Void
+    ) {
+        line += opening.utf8
+        for (index, item) in items.enumerated() {
+            if index > 0 { line += ",".utf8 }
+            append(item, &line)
+        }
+        line += closing.utf8
+    }
+
     private static func appendJSON(_ text: String, to line: inout [UInt8]) {
-        LogText.append(text, as: .json, limit: longestValue, to: &line)
+        LogText.append(text, as: .json, limit: maximumValue, to: &line)
     }
 }
 
@@ -193,19 +201,19 @@ struct LogClock: Sendable {
     mutating func append(_ time: Timestamp, to line: inout [UInt8]) {
         if time.seconds != second {
             let text = time.rfc3339.utf8
-            // The years that four digits cannot say are written as the nearest that they can, with digits of its own.
+            // Of a year with more than four digits, `rfc3339` writes the nearest time with four, its milliseconds too.
             guard (0...Timestamp.latestSeconds).contains(time.seconds) else {
-                line.append(contentsOf: text)
+                line += text
                 return
             }
             prefix = Array(text.dropLast(4))
             second = time.seconds
         }
-        line.append(contentsOf: prefix)
+        line += prefix
         let fraction = UInt16(time.milliseconds - time.seconds * 1000)
         line.append(UInt8(ascii: "0") + UInt8(fraction / 100))
         line.append(UInt8(ascii: "0") + UInt8(fraction / 10 % 10))
         line.append(UInt8(ascii: "0") + UInt8(fraction % 10))
-        line.append(UInt8(ascii: "Z"))
+        line += "Z".utf8
     }
 }

@@ -2,21 +2,17 @@
 enum LogText {
     /// How a text stands in a line.
     enum Form {
-        /// Control characters and line separators, which could forge lines or steer a terminal, and marks that turn
+        /// Control characters and line separators, which could forge lines or control a terminal, and marks that change
         /// the direction of writing, as escapes: `\n`, `\t`, `\r`, `\u{1b}`.
         case plain
         /// In quotation marks, with `"` and `\` escaped as well.
         case quoted
-        /// A JSON string (RFC 8259 §7).
+        /// A JSON string (RFC 8259 §7), with everything escaped that is in ``plain``, which JSON alone would not ask for.
         case json
     }
 
     /// What is written instead of the rest of a text that is cut.
     private static let ellipsis = "…"
-
-    static func escaped(_ text: String) -> String {
-        cut(text, limit: .max)
-    }
 
     /// Escaped, and cut where it would have more than `limit` bytes; then `…` follows.
     static func cut(_ text: String, limit: Int) -> String {
@@ -43,11 +39,11 @@ enum LogText {
         if form != .plain { line.append(UInt8(ascii: "\"")) }
     }
 
-    /// Adds the text if it is printable ASCII in which nothing needs an escape: nearly always, and quickly told.
+    /// Adds the text if it is printable ASCII without anything to escape, as nearly always; a fast test.
     private static func appendAsItIs(_ text: String, as form: Form, limit: Int, to line: inout [UInt8]) -> Bool {
         text.withBytes { bytes in
             guard bytes.count <= limit else { return false }
-            // Without a way out of the loop, so that the compiler can test many bytes at once.
+            // Without an exit from the loop, so that the compiler can test many bytes at once.
             var isSafe = true
             for byte in bytes { isSafe = isSafe && isPrintable(byte) }
             if form != .plain {
@@ -90,7 +86,7 @@ enum LogText {
         }
     }
 
-    /// Whether it is one word that nothing in a line can be confused with.
+    /// Whether it needs no quotation marks in a line.
     static func isWord(_ text: String) -> Bool {
         text.withBytes { bytes in
             var isPlain = !bytes.isEmpty

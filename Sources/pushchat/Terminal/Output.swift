@@ -1,16 +1,17 @@
+import ArgumentParser
 import ChatDomain
 import Foundation
 
-/// Where results go, and how they look there.
+/// Prints results.
 enum Output {
     static let isTerminal = isatty(STDOUT_FILENO) == 1
 
-    /// A JSON document: a member a line for people, compact for programs.
+    /// A JSON document: a member per line on a terminal, else compact.
     static func print(json: JSONValue) {
         Swift.print(isTerminal ? json.indented : json.description)
     }
 
-    /// Names and what they hold, where they hold something.
+    /// Names and values, without those that have none.
     static func print(fields: [(String, JSONValue)]) {
         let texts = fields.compactMap { name, value in text(value).map { (name, $0) } }
         let width = texts.map(\.0.count).max() ?? 0
@@ -19,12 +20,13 @@ enum Output {
         }
     }
 
-    /// Something for people beside the result.
+    /// A note beside the result, on standard error.
     static func note(_ text: String) {
         FileHandle.standardError.write(Data((text + "\n").utf8))
     }
 
-    /// What others wrote must not end a line, nor speak to the terminal.
+    /// With blanks instead of control characters, which could end a line or control the terminal. Unlike the log's escapes
+    /// they leave JSON what it is.
     static func oneLine(_ text: String) -> String {
         String(
             String.UnicodeScalarView(text.unicodeScalars.map { $0.properties.generalCategory == .control ? " " : $0 }))
@@ -40,22 +42,22 @@ enum Output {
     }
 }
 
-/// Rows under a head. In columns on a terminal; else separated by tabs, without the head, for `cut` and `awk`.
+/// Rows under a header. In columns on a terminal; else separated by tabs, without the header, for `cut` and `awk`.
 ///
-/// The columns of a long list are as wide as the first ``block`` rows want them, so that it need not be held in memory.
+/// The columns of a long list are as wide as its first ``block`` rows need, so that it need not be held in memory.
 struct OutputTable {
     private static let block = 500
 
-    private let head: [String]
+    private let header: [String]
     private let inColumns: Bool
     private let write: (String) -> Void
     private var rows: [[String]] = []
     private var widths: [Int]?
 
     init(
-        _ head: [String], inColumns: Bool = Output.isTerminal, write: @escaping (String) -> Void = { Swift.print($0) }
+        _ header: [String], inColumns: Bool = Output.isTerminal, write: @escaping (String) -> Void = { Swift.print($0) }
     ) {
-        self.head = head
+        self.header = header
         self.inColumns = inColumns
         self.write = write
     }
@@ -74,23 +76,67 @@ struct OutputTable {
 
     private mutating func flush() {
         guard inColumns, !rows.isEmpty else { return }
-        let lines: [[String]]
-        if widths == nil {
-            lines = [head] + rows
-            widths = head.indices.map { column in lines.map { $0[column].count }.max() ?? 0 }
-        } else {
-            lines = rows
-        }
+        let lines = (widths == nil ? [header] : []) + rows
+        let widths = widths ?? header.indices.map { column in lines.map { $0[column].count }.max() ?? 0 }
+        self.widths = widths
         rows = []
         for line in lines {
-            let cells = zip(line, widths ?? []).map { $0 + String(repeating: " ", count: max(0, $1 - $0.count)) }
+            let cells = zip(line, widths).map { $0 + String(repeating: " ", count: max(0, $1 - $0.count)) }
             let text = cells.joined(separator: "  ")
             write(String(text[..<(text.lastIndex { $0 != " " }.map(text.index(after:)) ?? text.startIndex)]))
         }
     }
 }
 
-/// How far long work has come, on standard error, where that is a terminal.
+/// How much of a list is printed.
+struct ListOptions: ParsableArguments {
+    @Option(help: .value("number", "At most so many; 0 for all.")) var limit = 100
+
+    private static let maximumPage = 500
+
+    func validate() throws {
+        guard limit >= 0 else { throw ValidationError("--limit \(limit): must be 0 or more") }
+    }
+
+    /// Prints a list that comes in pages: a table, or JSON with an object a line.
+    /// - Parameter page: the page after a cursor, of at most so many items.
+    func print(
+        _ header: [String], json: Bool, row: (JSONObject) -> [String],
+        page: (_ cursor: Int64?, _ size: Int) async throws -> (items: [JSONObject], next: Int64?)
+    ) async throws {
+        var table = OutputTable(header)
+        var (count, cursor) = (0, Int64?.none)
+        repeat {
+            let size = limit == 0 ? Self.maximumPage : min(limit - count, Self.maximumPage)
+            let (items, next) = try await page(cursor, size)
+            for item in items {
+                if json { Swift.print(JSONValue.object(item).description) } else { table.add(row(item)) }
+            }
+            count += items.count
+            cursor = next
+        } while cursor != nil && (limit == 0 || count < limit)
+        if !json { table.end() }
+        if cursor != nil { Output.note("only the first \(limit) are shown; --limit 0 shows all") }
+    }
+}
+
+/// A push to a device, in a table.
+enum DeliveryCells {
+    static let header = ["ID", "STATE", "REASON", "ATTEMPTS", "QUEUED", "SETTLED", "FROM"]
+
+    static func cells(_ delivery: JSONObject) -> [String] {
+        let origin =
+            delivery["notification"]?.integer.map { "notification \($0)" }
+            ?? delivery["message"]?.integer.map { "message \($0)" }
+        return [
+            delivery["id"]?.integer.map(String.init) ?? "", delivery["state"]?.text ?? "",
+            delivery["reason"]?.text ?? "", delivery["attempts"]?.integer.map(String.init) ?? "",
+            delivery["queued_at"]?.text ?? "", delivery["settled_at"]?.text ?? "", origin ?? "",
+        ]
+    }
+}
+
+/// The progress of long work, on standard error, where that is a terminal.
 struct ProgressLine {
     private let isShown = isatty(STDERR_FILENO) == 1
     private var width = 0
@@ -103,7 +149,7 @@ struct ProgressLine {
         write(text())
     }
 
-    /// Takes the line away.
+    /// Clears the line.
     mutating func end() {
         guard width > 0 else { return }
         write("")

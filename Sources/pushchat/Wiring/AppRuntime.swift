@@ -6,13 +6,12 @@ import Logging
 import ServiceLifecycle
 import Synchronization
 
-/// One app at work: its gateway, and its credentials as they were read last.
+/// A configured app as it runs: its gateway, and its credentials as they were read last.
 final class AppRuntime: Sendable {
     let name: AppName
     private let stores: Stores
     private let gateway: any ConfiguredGateway
-    private let configuration: Mutex<AppConfiguration>
-    private let credentials: Mutex<AppCredentials>
+    private let current: Mutex<(app: AppConfiguration, credentials: AppCredentials)>
     private let logger: Logger
 
     init(
@@ -20,22 +19,19 @@ final class AppRuntime: Sendable {
     ) {
         name = app.name
         self.stores = stores
-        configuration = Mutex(app)
-        self.credentials = Mutex(credentials)
+        current = Mutex((app, credentials))
         var logger = logger
         logger[metadataKey: "app"] = "\(app.name)"
         self.logger = logger
-        gateway = app.gateway.kind.gateway(
-            GatewayParts(
-                app: app, credentials: credentials, tokens: stores.providerTokens, epochs: epochs, logger: logger))
+        gateway = app.gatewayKind.gateway(
+            credentials, tokens: stores.providerTokens, epochs: epochs, logger: logger)
         if app.isRetired, credentials.push != nil { logger.warning("\(AppConfiguration.retirement)") }
-        if credentials.push == nil { logger.warning("\(AppConfiguration.nothingToLogInWith)") }
+        if credentials.push == nil { logger.warning("\(AppConfiguration.noCredentials)") }
     }
 
     /// How it is configured, and what its gateway is doing.
     var status: AppStatus {
-        let app = configuration.withLock { $0 }
-        let credentials = credentials.withLock { $0 }
+        let (app, credentials) = current.withLock { $0 }
         return AppStatus(
             app: name, gateway: app.gateway.rawValue, address: credentials.push.map { "\($0.host):\($0.port)" },
             topic: app.topic ?? credentials.certificate?.topic, connections: gateway.openConnections,
@@ -44,32 +40,31 @@ final class AppRuntime: Sendable {
             })
     }
 
-    /// What the certificate in use names.
-    var certificateTopic: String? { credentials.withLock { $0.certificate?.topic } }
+    var certificateTopic: String? { current.withLock { $0.credentials.certificate?.topic } }
 
-    /// What runs for this app.
+    /// The dispatcher and, for the binary gateway, the feedback reader.
     /// - Parameter startsInDoubt: an earlier process may have sent some of what is queued.
     func services(startsInDoubt: Bool, showsTokens: Bool) -> [any Service] {
         let dispatcher = Dispatcher(
             app: name, queue: stores.queue, gateway: gateway, startsInDoubt: startsInDoubt, logger: logger,
             showsTokens: showsTokens)
-        // Over HTTP/2 there is nothing to read: who is gone stands in the answers.
-        guard configuration.withLock({ $0.gateway }) == .binary else { return [dispatcher] }
+        // Over HTTP/2 the answers tell which tokens are no longer registered.
+        guard current.withLock({ $0.app.gateway }) == .binary else { return [dispatcher] }
         let feedback = FeedbackReader(
             app: name, store: stores.feedback,
             source: { [self] in
-                guard configuration.withLock({ $0.feedbackInterval != nil }) else { return nil }
-                return credentials.withLock { $0.feedback.map(BinaryFeedbackSource.init(endpoint:)) }
+                let (app, credentials) = current.withLock { $0 }
+                return app.feedbackInterval == nil
+                    ? nil : credentials.feedback.map(BinaryFeedbackSource.init(endpoint:))
             },
-            interval: { [self] in configuration.withLock { $0.feedbackInterval } ?? .hours(1) },
+            interval: { [self] in current.withLock { $0.app.feedbackInterval } ?? .hours(1) },
             logger: logger)
         return [dispatcher, feedback]
     }
 
     /// New connections use these; the open ones finish what is in flight first.
     func reconfigure(_ app: AppConfiguration, credentials: AppCredentials) async {
-        configuration.withLock { $0 = app }
-        self.credentials.withLock { $0 = credentials }
+        current.withLock { $0 = (app, credentials) }
         await gateway.reconfigure(app, credentials, tokens: stores.providerTokens)
     }
 }

@@ -7,53 +7,31 @@ import ChatStore
 import Foundation
 import Logging
 import ServiceLifecycle
-import Synchronization
 import UnixSignals
 
 /// The relay as a process: everything wired together, run until a signal stops it.
 struct RelayProcess: Sendable {
-    /// How long the parts have to finish what is in flight before they are cut off.
+    /// How long the services have to finish what is in flight before they are cancelled.
     private static let shutdownLimit = Duration.seconds(20)
-    /// And how long to end after that, before the process ends all the same. The queue is on disk.
+    /// How long they have after that, before the process ends all the same. The queue is on disk.
     private static let cancellationLimit = Duration.seconds(5)
-    /// Between tries to open a database that is locked or on a full disk.
+    /// Between attempts to open a database that is locked or on a full disk.
     private static let reopenInterval = Duration.seconds(1)
 
-    private let sources: ConfigurationSources
-    private let configuration: Configuration
-    private let reloads: Bool
-    private let log: LogSettings
-    private let companions: [any Service]
-    private let onListening: @Sendable (Int) -> Void
+    /// Read again on SIGHUP.
+    let sources: ConfigurationSources
+    let configuration: Configuration
+    let log: LogSettings
+    /// Whether SIGHUP reloads; otherwise it ends the process, as when a terminal is closed.
+    var reloads = true
+    /// Started first and stopped last.
+    var additionalServices: [any Service] = []
+    var onListening: @Sendable (_ port: Int) -> Void = { _ in }
 
-    /// - Parameters:
-    ///   - sources: read again on SIGHUP.
-    ///   - reloads: whether SIGHUP means that; otherwise it ends the process, as a closed terminal should.
-    ///   - log: handed in when logging has begun already.
-    ///   - companions: further services, started first and stopped last.
-    init(
-        sources: ConfigurationSources, configuration: Configuration, reloads: Bool = true, log: LogSettings? = nil,
-        companions: [any Service] = [], onListening: @escaping @Sendable (Int) -> Void = { _ in }
-    ) {
-        self.sources = sources
-        self.configuration = configuration
-        self.reloads = reloads
-        self.companions = companions
-        self.onListening = onListening
-        if let log {
-            self.log = log
-        } else {
-            self.log = LogSettings(level: configuration.log.level, format: configuration.log.format)
-            self.log.bootstrap()
-        }
-    }
-
+    /// - Throws: ``Failure``.
     func run() async throws {
-        let logger = Logger(label: LogRecord.relay)
         do {
-            try await run(logger: logger)
-        } catch let error as Failure {
-            throw error
+            try await run(logger: Logger(label: LogRecord.relay))
         } catch is CancellationError {
         } catch {
             throw Failure("\(error)")
@@ -73,18 +51,17 @@ struct RelayProcess: Sendable {
                 "version": "\(Pushchat.version)", "environment": "\(configuration.environment.rawValue)",
                 "database": "\(configuration.database.path)", "configuration": "\(configuration.file ?? "defaults")",
             ])
-        let orphans = backlog.apps.filter { configuration.app($0) == nil && $0 != .default }.sorted()
-        if !orphans.isEmpty {
+        let unknownApps = backlog.apps.filter { configuration.app($0) == nil && $0 != .default }.sorted()
+        if !unknownApps.isEmpty {
             logger.warning(
-                "entries wait for apps that are not configured",
-                metadata: ["apps": "\(orphans.map(\.text).joined(separator: " "))"])
+                "pushes are queued for apps that are not configured",
+                metadata: ["apps": "\(unknownApps.map(\.text).joined(separator: " "))"])
         }
 
         let epochs = ConnectionEpochs()
-        var apps: [AppRuntime] = []
-        for app in configuration.apps {
-            apps.append(
-                AppRuntime(app, credentials: try app.credentials(), stores: stores, epochs: epochs, logger: logger))
+        let apps = try configuration.apps.map { app in
+            AppRuntime(
+                app, credentials: try app.gatewayKind.credentials(), stores: stores, epochs: epochs, logger: logger)
         }
         live.replace(
             configuration, topics: Self.topics(apps), sessions: try await TokenVerifier.configured(configuration))
@@ -97,30 +74,28 @@ struct RelayProcess: Sendable {
                 maximumConnections: FileLimit.connections),
             stores: stores, settings: { live.httpSettings },
             resolveApp: { appid throws(ChatError) in try live.apps.resolve(appid) },
-            apps: { [apps] in apps.map(\.status) }, format: { live.storeSettings.format($0) },
-            recentWarnings: { [log] in log.recentWarnings.records },
-            sessions: { live.sessions }, version: Pushchat.version,
+            apps: { apps.map(\.status) }, format: { live.storeSettings.format($0) },
+            recentWarnings: { [log] in log.recentWarnings }, sessions: { live.sessions }, version: Pushchat.version,
             logger: logger,
             onListening: { [configuration, onListening] port in
                 logger.info("listening", metadata: ["host": "\(configuration.http.host)", "port": "\(port)"])
                 onListening(port)
             })
-        let showsTokens = configuration.environment == .development
-        let services: [any Service] =
-            companions + [
-                StoreWatch(upkeep: stores.upkeep),
-                Housekeeping(
-                    sweep: { () async throws(ChatError) in try await sweep(stores.upkeep, live.current) },
-                    logger: logger),
-            ]
-            + apps.flatMap {
-                $0.services(startsInDoubt: backlog.apps.contains($0.name), showsTokens: showsTokens)
-            } + [server]
-            + (reloads
-                ? [
-                    Reloader(
-                        sources: sources, live: live, apps: apps, certificate: certificate, log: log, logger: logger)
-                ] : [])
+        // In order of dependency: started so, stopped in reverse.
+        var services = additionalServices
+        services.append(StoreMaintenance(upkeep: stores.upkeep))
+        services.append(
+            Housekeeping(
+                sweep: { () async throws(ChatError) in try await sweep(stores.upkeep, live.current) }, logger: logger))
+        for app in apps {
+            services += app.services(
+                startsInDoubt: backlog.apps.contains(app.name), showsTokens: configuration.environment == .development)
+        }
+        services.append(server)
+        if reloads {
+            services.append(
+                Reloader(sources: sources, live: live, apps: apps, certificate: certificate, log: log, logger: logger))
+        }
         var group = ServiceGroupConfiguration(
             services: services.map(NamedService.init), gracefulShutdownSignals: [.sigterm, .sigint], logger: logger)
         group.maximumGracefulShutdownDuration = Self.shutdownLimit
@@ -136,7 +111,7 @@ struct RelayProcess: Sendable {
         apps.reduce(into: [:]) { topics, app in topics[app.name] = app.certificateTopic }
     }
 
-    /// Waits while the disk is in the way: a lock that another process holds is no reason not to start.
+    /// Waits while the database is locked or the disk is full: neither lasts.
     private func openStore(
         _ live: LiveConfiguration, _ logger: Logger
     ) async throws -> (SQLiteStores, StoreBacklog) {
@@ -166,7 +141,7 @@ struct RelayProcess: Sendable {
     }
 }
 
-/// A service that is called by its type in the log, where the group would else print all that it holds.
+/// A service that stands in the log with its type; the group would else print everything that it holds.
 private struct NamedService: Service, CustomStringConvertible {
     let service: any Service
 
@@ -177,8 +152,8 @@ private struct NamedService: Service, CustomStringConvertible {
     }
 }
 
-/// What the store does by itself, as a service.
-private struct StoreWatch: Service {
+/// What the store does beside requests, as a service.
+private struct StoreMaintenance: Service {
     let upkeep: any StoreUpkeep
 
     func run() async throws {
@@ -186,61 +161,23 @@ private struct StoreWatch: Service {
     }
 }
 
-/// The configuration in force, in the forms in which the parts want it; changed by a reload.
-final class LiveConfiguration: Sendable {
-    private struct Values: Sendable {
-        var configuration: Configuration
-        var http: ChatHTTPSettings
-        var store: StoreSettings
-        var apps: AppDirectory
-        var sessions: (any SessionVerifier)?
+/// How many files and connections the process may have open.
+enum FileLimit {
+    /// Connections that are served at once, whatever the limit: each open event stream takes tens of kilobytes.
+    private static let maximumConnections = 16_384
+
+    /// Raises the soft limit, often 1,024, to the hard one: each connection is a descriptor.
+    static func raise() {
+        guard var limit = current else { return }
+        limit.rlim_cur = limit.rlim_max
+        setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
     }
 
-    private let values: Mutex<Values>
+    /// How many clients may be connected: a quarter of the limit is left for the database and the gateways.
+    static var connections: Int { min(maximumConnections, Int(clamping: current?.rlim_cur ?? 1024) / 4 * 3) }
 
-    init(_ configuration: Configuration) {
-        values = Mutex(Self.derive(configuration, topics: [:], sessions: nil))
-    }
-
-    var current: Configuration { values.withLock { $0.configuration } }
-    var httpSettings: ChatHTTPSettings { values.withLock { $0.http } }
-    var storeSettings: StoreSettings { values.withLock { $0.store } }
-    var apps: AppDirectory { values.withLock { $0.apps } }
-    var sessions: (any SessionVerifier)? { values.withLock { $0.sessions } }
-
-    /// - Parameters:
-    ///   - topics: what the apps' certificates name.
-    ///   - sessions: nil where anyone may register.
-    func replace(_ configuration: Configuration, topics: [AppName: String], sessions: (any SessionVerifier)?) {
-        let new = Self.derive(configuration, topics: topics, sessions: sessions)
-        values.withLock { $0 = new }
-    }
-
-    private static func derive(
-        _ configuration: Configuration, topics: [AppName: String], sessions: (any SessionVerifier)?
-    ) -> Values {
-        let sound = configuration.push.sound
-        let formats = Dictionary(
-            uniqueKeysWithValues: configuration.apps.map { ($0.name, $0.format(sound: sound)) })
-        // An app that is not configured any more: what fits everywhere.
-        let smallest = configuration.apps.min { $0.payloadLimit < $1.payloadLimit }?.format(sound: sound)
-        let other = smallest ?? AppConfiguration(name: .default, environment: .development).format(sound: sound)
-        return Values(
-            configuration: configuration,
-            http: ChatHTTPSettings(
-                isDevelopment: configuration.environment == .development,
-                refusesForeignPages: configuration.isForThisMachineOnly, textLimit: configuration.push.textLimit,
-                trustedProxies: configuration.http.trustedProxies.compactMap { AddressRange($0) },
-                addressRate: configuration.http.ratePerAddress.flatMap {
-                    RateLimit(perSecond: $0.perSecond, burst: $0.burst)
-                },
-                memberRate: configuration.http.ratePerMember.flatMap {
-                    RateLimit(perSecond: $0.perSecond, burst: $0.burst)
-                }, adminToken: configuration.admin.token?.text),
-            store: StoreSettings(
-                format: { formats[$0] ?? other },
-                expiration: configuration.push.expiration, defaultApp: configuration.defaultApp,
-                apps: Set(configuration.apps.map(\.name))),
-            apps: AppDirectory(configuration, topics: topics), sessions: sessions)
+    private static var current: rlimit? {
+        var limit = rlimit()
+        return getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 ? limit : nil
     }
 }

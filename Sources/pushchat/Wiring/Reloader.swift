@@ -5,7 +5,7 @@ import Logging
 import ServiceLifecycle
 import UnixSignals
 
-/// Reads configuration and credentials anew on SIGHUP. If anything in them is wrong, all stays as it was.
+/// Reloads configuration and credentials on SIGHUP. If anything in them is wrong, nothing changes.
 struct Reloader: Service {
     let sources: ConfigurationSources
     let live: LiveConfiguration
@@ -30,16 +30,14 @@ struct Reloader: Service {
                 throw Failure("environment is now \(wanted.environment.rawValue), which needs a restart")
             }
             let new = running.adopting(wanted)
-            var credentials: [(AppRuntime, AppConfiguration, AppCredentials)] = []
-            for app in apps {
-                guard let configuration = new.app(app.name) else { continue }
-                credentials.append((app, configuration, try configuration.credentials()))
+            let credentials = try apps.compactMap { app in
+                try new.app(app.name).map { (app, $0, try $0.gatewayKind.credentials()) }
             }
             let sessions = try await TokenVerifier.configured(new)
             try certificate?.reload()
             let changes = running.changes(to: wanted)
             log.set(level: new.log.level, format: new.log.format)
-            // Side by side: a gateway that takes its time to drain holds up no other app.
+            // At the same time: a gateway that drains slowly does not hold up the other apps.
             await withTaskGroup(of: Void.self) { group in
                 for (app, configuration, credentials) in credentials {
                     group.addTask { await app.reconfigure(configuration, credentials: credentials) }
@@ -47,14 +45,15 @@ struct Reloader: Service {
             }
             live.replace(new, topics: RelayProcess.topics(apps), sessions: sessions)
             logger.notice(
-                "configuration read anew", metadata: ["changes": "\(changes.map(\.setting).joined(separator: " "))"])
-            let waiting = changes.filter(\.needsRestart).map(\.setting)
-            if !waiting.isEmpty {
+                "configuration reloaded", metadata: ["changes": "\(changes.map(\.setting).joined(separator: " "))"])
+            let pending = changes.filter(\.needsRestart).map(\.setting)
+            if !pending.isEmpty {
                 logger.warning(
-                    "takes effect only after a restart", metadata: ["settings": "\(waiting.joined(separator: " "))"])
+                    "takes effect only after a restart", metadata: ["settings": "\(pending.joined(separator: " "))"])
             }
         } catch {
-            logger.error("configuration could not be read anew, the old one stays", metadata: ["error": "\(error)"])
+            logger.error(
+                "configuration could not be reloaded, the old one stays in force", metadata: ["error": "\(error)"])
         }
     }
 }

@@ -37,7 +37,7 @@ import Testing
     }
 
     @Test(
-        "What the gateway says is what the command says",
+        "An outcome of the gateway becomes the result of the command",
         arguments: [
             (.accepted, .accepted, nil, true),
             (.rejected(reason: "BadTopic", hint: "h"), .refused, "BadTopic", true),
@@ -62,7 +62,7 @@ import Testing
         #expect(queue.hasWaiting == !isOver)
     }
 
-    @Test("A repeat keeps its id, waits for its time, and ends what was unknown")
+    @Test("A repeat keeps its id, waits for its time, and replaces the unknown outcome")
     func repeats() throws {
         let clock = TestClock(Self.start)
         let queue = try Self.queue(clock: clock.now)
@@ -82,7 +82,7 @@ import Testing
         #expect((result.outcome, result.reason, result.attempts) == (.accepted, nil, 3))
     }
 
-    @Test("What may have made the gateway close goes behind the others, and not for ever")
+    @Test("A push that may have made the gateway close goes behind the others, a limited number of times")
     func suspect() throws {
         let queue = try Self.queue(3)
         let pushes = Self.lease(queue)

@@ -19,7 +19,7 @@ import Testing
     }
 
     @Test(
-        "The flags are the fields of the provider API",
+        "The flags are the fields of the admin API",
         arguments: [
             (["--all", "--alert", "hi"], #"{"to":{"all":true},"alert":"hi"}"#),
             (["--user", "a", "--user", "b", "--alert", "-5 °C"], #"{"to":{"users":["a","b"]},"alert":"-5 °C"}"#),
@@ -69,7 +69,7 @@ import Testing
     }
 
     @Test(
-        "What breaks a rule is said before anything is sent",
+        "What breaks a rule is an error before anything is sent",
         arguments: [
             (["--alert", "x"], "Say whom it is for with one of --token, --user, --tag, --room, --all."),
             (["--all", "--user", "a", "--alert", "x"], "Say whom it is for with one of"),
@@ -77,7 +77,7 @@ import Testing
             (["--all", "--badge", "-1"], "Invalid badge: must be a whole number from 0"),
             (["--all", "--alert", "x", "--priority", "7"], "Invalid priority: must be 10, 5 or 1"),
             (["--all", "--alert", "x", "--custom", "[1]"], "Invalid custom: must be an object"),
-            (["--all", "--alert", "x", "--custom", "{"], "--custom is no JSON"),
+            (["--all", "--alert", "x", "--custom", "{"], "--custom is not JSON"),
             (["--all", "--payload", "@/nowhere.json"], "--payload names /nowhere.json, which does not exist"),
             (["--all", "--alert", "x", "--expires", "soon"], "--expires soon: must be a duration like 1h"),
             (

@@ -9,7 +9,7 @@ import Testing
     init() throws { folder = try ConfigurationFolder() }
 
     @Test(
-        "An unknown key is refused with its place and the nearest known one",
+        "An unknown key is refused with its position and the nearest known one",
         arguments: [
             ("http:\n  prot: 1", "pushchat.yaml:2:3: http.prot is not a setting; did you mean http.port?"),
             ("# a\nhtpp:\n  port: 1", "pushchat.yaml:2:1: htpp is not a setting; did you mean http?"),
@@ -38,14 +38,14 @@ import Testing
     }
 
     @Test(
-        "A value that breaks its rule is refused with place, setting, value, rule and example",
+        "A value that breaks its rule is refused with position, setting, value, rule and example",
         arguments: [
             ("http: {port: eighty}", "1:14: http.port is \"eighty\", but must be a whole number from 0 to 65535"),
             ("http: {port: 65536}", "1:14: http.port is \"65536\", but must be a whole number from 0 to 65535"),
             ("http: {port: -1}", "1:14: http.port is \"-1\", but must be"),
             ("http: {port: 99999999999999999999}", "1:14: http.port is \"99999999999999999999\", but must be"),
             ("http: {port: [1]}", "1:14: http.port is [1], but must be"),
-            ("http: {port: {a: 1}}", "1:14: http.port is a map or a list of such, but must be a whole number"),
+            ("http: {port: {a: 1}}", "1:14: http.port is a map or a nested list, but must be a whole number"),
             ("http: {port: \"\"}", "1:14: http.port is \"\", but must be"),
             ("http: {host: \"http://a\"}", "1:14: http.host is \"http://a\", but must be an address or a host name"),
             ("http: {trusted_proxies: [a]}", "1:25: http.trusted_proxies contains \"a\", but must be a list"),
@@ -92,7 +92,7 @@ import Testing
     }
 
     @Test(
-        "What is no YAML is refused with its place",
+        "What is not YAML is refused with its position",
         arguments: [
             ("http:\n  port: 1\n  port: 2\n", "pushchat.yaml:2:3: \"port\" is given twice"),
             ("http:\n  port: 1\n  \"port\": 2\n", "pushchat.yaml:"),
@@ -112,7 +112,7 @@ import Testing
         #expect(problems.first?.contains(expected) == true, "\(problems)")
     }
 
-    @Test("All that is wrong in all sources is reported at once, in the sources' order")
+    @Test("All problems of all sources are reported at once, in the order of the sources")
     func all() throws {
         let problems = try folder.problems(
             "http: {prot: 1, host: a b}\napps: {default: {certificate: none.pem}}",
@@ -137,7 +137,7 @@ import Testing
     func unreadableFile() throws {
         #expect(
             try folder.problems(file: "none.yaml") == [
-                "none.yaml: the configuration file is \(folder.path)/none.yaml, which does not exist; mend it, or name "
+                "none.yaml: the configuration file is \(folder.path)/none.yaml, which does not exist; correct it, or name "
                     + "another"
             ])
         #expect(try folder.problems(file: ".").first?.contains("which is not a regular file") == true)
@@ -228,7 +228,7 @@ import Testing
         #expect(key.first?.hasPrefix("PUSHCHAT_APPS_DEFAULT_KEY: apps.default.key needs key_id") == true)
     }
 
-    @Test("The key's id stands in the file's name, unless it is said otherwise")
+    @Test("The key's id is taken from the file's name, unless it is set")
     func keyID() throws {
         try folder.write("x", to: "AuthKey_ABC123DEFG.p8")
         let app = "key: AuthKey_ABC123DEFG.p8, team_id: T, topic: a.b"
@@ -237,7 +237,7 @@ import Testing
         #expect(AppConfiguration.keyID(ofFile: "/k/AuthKey_SANDBOX.p8") == nil)
     }
 
-    @Test("There is a most number of apps")
+    @Test("The number of apps is limited")
     func apps() throws {
         func yaml(_ count: Int) -> String {
             "apps: {" + (1...count).map { "a\($0): {}" }.joined(separator: ", ") + "}"

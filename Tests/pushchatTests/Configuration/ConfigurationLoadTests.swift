@@ -154,7 +154,7 @@ import Testing
         (app.connections, app.payloadLimit, app.command, app.settleTime) = (64, 256, 0, .seconds(60))
         #expect(configuration.apps == [app])
         #expect(configuration.app(.default)?.hasCredentials == true)
-        // A new row in the table has to be read here too.
+        // A new row of the table has to be added here.
         let settings = SettingsTable.relay.map { SettingKey(name: $0.name) }
         let appSettings = SettingsTable.app.map { SettingKey(app: .default, name: $0.name) }
         #expect(Set(configuration.origins.keys) == Set(settings + appSettings))
@@ -202,7 +202,7 @@ import Testing
             yaml, variables: sources >= 3 ? ["PUSHCHAT_HTTP_PORT": "3"] : [:],
             flags: sources >= 4 ? [ConfigurationFlag("http.port", "4", name: "--port")] : [])
         #expect(configuration.http.port == (sources == 0 ? 44447 : sources))
-        let origins: [Origin?] = [
+        let origins: [SettingOrigin?] = [
             nil, .file("pushchat.yaml", line: 1, column: 14), .file("pushchat.yaml", line: 2, column: 28),
             .variable("PUSHCHAT_HTTP_PORT"), .flag("--port"),
         ]
@@ -217,7 +217,7 @@ import Testing
     }
 
     @Test(
-        "The environment is taken from the first that says it: flag, variable, file, the tutorial's variable",
+        "The environment is taken from the first source that has it: flag, variable, file, the tutorial's variable",
         arguments: [
             ("production", "development", "development", "development", .production),
             (nil, "production", "development", "development", .production),

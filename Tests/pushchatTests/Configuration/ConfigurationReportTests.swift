@@ -1,5 +1,4 @@
 import ChatDomain
-import Foundation
 import Testing
 
 @testable import pushchat
@@ -32,22 +31,17 @@ import Testing
         }
     }
 
-    @Test("As text it is a table, as JSON an array whose objects have the same three keys")
+    @Test("A report is a row of a table, or an object that always has the same members")
     func forms() throws {
-        let configuration = try folder.load("push: {sound: \"a b\"}")
-        let lines = configuration.describeAsText().split(separator: "\n")
-        #expect(lines.count == configuration.describe().count + 1)
-        #expect(lines[0].hasPrefix("SETTING  "))
-        let column = try #require(lines[0].range(of: "VALUE"))
-        let offset = lines[0].distance(from: lines[0].startIndex, to: column.lowerBound)
-        let sound = try #require(lines.first { $0.hasPrefix("push.sound") })
-        #expect(sound.dropFirst(offset).hasPrefix("a b "))
-        #expect(sound.hasSuffix(" pushchat.yaml:1"))
-
-        let json = try JSONSerialization.jsonObject(with: Data(try configuration.describeAsJSON().utf8))
-        let entries = try #require(json as? [[String: Any]])
-        #expect(entries.count == configuration.describe().count)
-        #expect(entries.allSatisfy { Set($0.keys) == ["setting", "value", "source"] })
+        let settings = try folder.load("push: {sound: \"a b\"}").describe()
+        let sound = try #require(settings.first { $0.setting == "push.sound" })
+        #expect(sound.row == ["push.sound", "a b", "pushchat.yaml:1"])
+        #expect(
+            sound.json.description == #"{"setting":"push.sound","value":"a b","source":"pushchat.yaml:1"}"#)
+        let topic = try #require(settings.first { $0.setting == "apps.default.topic" })
+        #expect(topic.row == ["apps.default.topic", "-", "default"])
+        #expect(topic.json.description == #"{"setting":"apps.default.topic","value":null,"source":"default"}"#)
+        #expect(settings.allSatisfy { $0.row.count == SettingReport.header.count })
     }
 
     @Test("What is reported can be written into a file again and means the same")
@@ -100,7 +94,7 @@ import Testing
         #expect(old.changes(to: new) == [SettingChange(setting: "apps: the default app", needsRestart: true)])
     }
 
-    @Test("The README's table has a row for each setting, whose defaults are those in force")
+    @Test("The reference has a row for each setting, with the defaults that are in force")
     func markdown() throws {
         let lines = SettingsTable.markdown().split(separator: "\n").map(String.init)
         #expect(lines.count == 2 + SettingsTable.relay.count + SettingsTable.app.count)
@@ -120,10 +114,10 @@ import Testing
 
     @Test("No two settings share a key or a variable")
     func unique() {
-        let keys = SettingsTable.knownOfRelay.map(\.spelling)
+        let keys = SettingName.relay.map(\.text)
         #expect(Set(keys).count == keys.count)
-        #expect(Set(keys.map(SettingsTable.variablePart)).count == keys.count)
-        let appKeys = SettingsTable.knownOfApp.map(\.spelling)
+        #expect(Set(keys.map(SettingName.variable)).count == keys.count)
+        let appKeys = SettingName.app.map(\.text)
         #expect(Set(appKeys).count == appKeys.count)
     }
 

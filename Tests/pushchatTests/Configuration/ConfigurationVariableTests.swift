@@ -35,7 +35,7 @@ import Testing
         #expect(configuration.origins.count == SettingsTable.relay.count + SettingsTable.app.count)
         for origin in configuration.origins.values {
             guard case .variable(let name) = origin else {
-                Issue.record("\(origin) is no variable")
+                Issue.record("\(origin) is not a variable")
                 continue
             }
             #expect(variables[name] != nil)
@@ -80,7 +80,7 @@ import Testing
     }
 
     @Test(
-        "A variable finds the app whose name it spells",
+        "A variable selects the app whose name it contains",
         arguments: [
             ("apps: {com.example-chat: {}}", "PUSHCHAT_APPS_COM_EXAMPLE_CHAT_TOPIC", ["com.example-chat"]),
             ("apps: {news: {}}", "PUSHCHAT_APPS_NEWS_TOPIC", ["news"]),
@@ -118,7 +118,7 @@ import Testing
         #expect(try folder.load("apps: {my-new: {}}", variables: variables).apps[0].topic == "t")
     }
 
-    @Test("A name that spells two apps is refused")
+    @Test("A name that fits two apps is refused")
     func ambiguous() throws {
         let problems = try folder.problems(
             "apps: {a.b: {}, a-b: {}}", variables: ["PUSHCHAT_APPS_A_B_TOPIC": "t"])

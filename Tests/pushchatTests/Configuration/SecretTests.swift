@@ -86,8 +86,8 @@ import Testing
         var dumped = ""
         dump(configuration, to: &dumped)
         let texts = [
-            dumped, "\(configuration)", String(reflecting: configuration), configuration.describeAsText(),
-            try configuration.describeAsJSON(),
+            dumped, "\(configuration)", String(reflecting: configuration),
+            "\(configuration.describe().map(\.row))", "\(configuration.describe().map(\.json))",
             try folder.problems("admin: {token: geheim geheim}").joined(),
             try folder.problems("admin: {token: [geheim]}").joined(),
             try folder.problems("admin: {token: {geheim: 1}}").joined(),

@@ -17,7 +17,7 @@ import Testing
     }
 
     @Test(
-        "What is no duration is refused",
+        "Other texts are not durations",
         arguments: [
             "", " ", "30", "d", "1.5h", "-1s", "1 fortnight", "1h 30", "s5", "9999999999999999999s",
             "9223372036854775807d", "9223372036854775807ms 1ms", "٣s",
@@ -27,7 +27,7 @@ import Testing
     }
 
     @Test(
-        "Durations are written so that they are read alike",
+        "Durations are written in a form that is read again",
         arguments: [
             (Duration.seconds(2_592_000), "30 days"), (.seconds(86_400), "1 day"), (.seconds(5400), "90 minutes"),
             (.seconds(3600), "1 hour"), (.seconds(1), "1 second"), (.milliseconds(1500), "1500 ms"),
@@ -53,7 +53,7 @@ import Testing
     }
 
     @Test(
-        "What is no rate is refused",
+        "Other texts are not rates",
         arguments: [
             "", "10", "0/s", "10/day", "10/s burst", "10/s burst 0", "10/s burst -1", "-1/s", "1/s 5", "1/1/s", "/s",
             "1000001/s", "1/s burst 1000001", "+1/s", "1/s burst 5 6",
@@ -75,7 +75,7 @@ import Testing
     }
 
     @Test(
-        "The nearest word is one slip away for a short one, few for a long one",
+        "The nearest word differs in one letter if it is short, in few if it is long",
         arguments: [
             ("prot", "port"), ("prt", "port"), ("Port", "port"), ("prrot", nil), ("hst", "host"), ("x", nil),
             ("trusted-proxy", "trusted_proxies"), ("", nil),
@@ -84,7 +84,7 @@ import Testing
         #expect(Suggestion.nearest(to: word, among: ["port", "host", "trusted_proxies"]) == expected)
     }
 
-    @Test("A very long word has no neighbours, and costs nothing")
+    @Test("A very long word has no neighbours")
     func longWord() {
         #expect(Suggestion.nearest(to: String(repeating: "a", count: 1_000_000), among: ["port"]) == nil)
     }

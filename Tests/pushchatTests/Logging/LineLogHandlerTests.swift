@@ -5,31 +5,22 @@ import Testing
 
 @testable import pushchat
 
-/// Keeps the lines that are written.
-final class CollectedLog: LogOutput {
-    private let collected = Mutex<[String]>([])
-
-    var lines: [String] { collected.withLock { $0 } }
-
-    func write(_ line: [UInt8]) {
-        collected.withLock { $0.append(String(decoding: line, as: UTF8.self)) }
-    }
-}
-
-@Suite struct LineLogHandlerTests {
-    let output = CollectedLog()
+@Suite(.timeLimit(.minutes(2))) struct LineLogHandlerTests {
+    let log: LogPipe
     let settings = LogSettings()
+
+    init() throws { log = try LogPipe() }
 
     private func logger(provider: Logger.MetadataProvider? = nil) -> Logger {
         Logger(label: "relay") { label in
             LineLogHandler(
-                label: label, settings: settings, output: output, metadataProvider: provider,
+                label: label, settings: settings, output: log.writer, metadataProvider: provider,
                 now: { LogRecordTests.time })
         }
     }
 
     @Test("The level and the format can be changed for all loggers that exist")
-    func dynamicSettings() {
+    func dynamicSettings() throws {
         let logger = logger()
         logger.debug("unseen")
         settings.set(level: .debug, format: .json)
@@ -37,30 +28,29 @@ final class CollectedLog: LogOutput {
         settings.set(level: .error, format: .text)
         logger.info("unseen")
         #expect(
-            output.lines == [
-                #"{"time":"2026-11-20T23:55:00.123Z","level":"debug","label":"relay","message":"seen"}"# + "\n"
-            ])
+            try log.text()
+                == #"{"time":"2026-11-20T23:55:00.123Z","level":"debug","label":"relay","message":"seen"}"# + "\n")
     }
 
     @Test("A logger's own level is its alone")
-    func ownLevel() {
+    func ownLevel() throws {
         let logger = logger()
         var other = logger
         other.logLevel = .trace
         other.trace("other")
         logger.trace("unseen")
         #expect(logger.logLevel == .info)
-        #expect(output.lines == ["2026-11-20T23:55:00.123Z trace other\n"])
+        #expect(try log.text() == "2026-11-20T23:55:00.123Z trace other\n")
     }
 
     @Test("The call's metadata overrides the provider's, and that the logger's; an error has its key")
-    func metadata() {
+    func metadata() throws {
         struct Broken: Error, CustomStringConvertible { var description: String { "is broken" } }
         var logger = logger(provider: .init { ["b": "provider", "c": "provider"] })
         logger[metadataKey: "a"] = "logger"
         logger[metadataKey: "b"] = "logger"
         logger.info("m", error: Broken(), metadata: ["c": "call"])
-        #expect(output.lines == ["2026-11-20T23:55:00.123Z info  m a=logger b=provider c=call error=\"is broken\"\n"])
+        #expect(try log.text() == "2026-11-20T23:55:00.123Z info  m a=logger b=provider c=call error=\"is broken\"\n")
     }
 
     @Test("A value is described when it is logged, not when the line is made")
@@ -69,15 +59,11 @@ final class CollectedLog: LogOutput {
             let isOpen = Mutex(true)
             var description: String { isOpen.withLock { $0 } ? "open" : "shut" }
         }
-        let (door, pipe) = (Door(), try Pipe())
-        let output = DescriptorLogOutput(pipe.writer)
-        let logger = Logger(label: "relay") { label in
-            LineLogHandler(label: label, settings: settings, output: output, now: { LogRecordTests.time })
-        }
+        let door = Door()
+        let logger = logger()
         logger.info("m", metadata: ["door": .stringConvertible(door)])
         door.isOpen.withLock { $0 = false }
-        #expect(output.flush())
-        #expect(String(decoding: pipe.read(), as: UTF8.self) == "2026-11-20T23:55:00.123Z info  m door=open\n")
+        #expect(try log.text() == "2026-11-20T23:55:00.123Z info  m door=open\n")
     }
 
     @Test("The last warnings and errors are kept as the log has them in JSON, so many and no more")
@@ -86,11 +72,11 @@ final class CollectedLog: LogOutput {
         logger.info("not this")
         logger.error("first", metadata: ["a": "b\"c"])
         #expect(
-            settings.recentWarnings.records.map(\.description) == [
+            settings.recentWarnings.map(\.description) == [
                 #"{"time":"2026-11-20T23:55:00.123Z","level":"error","label":"relay","message":"first","a":"b\"c"}"#
             ])
         for number in 1...100 { logger.warning("\(number)") }
-        let messages = settings.recentWarnings.records.map { $0.object?["message"]?.text }
+        let messages = settings.recentWarnings.map { $0.object?["message"]?.text }
         #expect(messages == (1...100).map(String.init))
     }
 }

@@ -3,23 +3,27 @@ import APNSWire
 import ChatDomain
 import Logging
 
-/// A kind of gateway, as an app's setting `gateway` names it: how its files are read, what it requires of pushes, and how its
-/// connections are made.
+/// A kind of gateway, which an app's setting `gateway` selects: how its credentials are read, what it requires of pushes,
+/// and how its connections are made.
 protocol GatewayKind: Sendable {
-    /// What an app's files come to.
-    func credentials(_ app: AppConfiguration) throws(CredentialsError) -> AppCredentials
+    /// Reads the app's files.
+    func credentials() throws(CredentialsError) -> AppCredentials
     /// - Parameter sound: of chat messages.
-    func format(_ app: AppConfiguration, sound: String?) -> any PushFormat
-    func gateway(_ parts: GatewayParts) -> any ConfiguredGateway
+    func format(sound: String?) -> any PushFormat
+    func gateway(
+        _ credentials: AppCredentials, tokens: any ProviderTokenStore, epochs: ConnectionEpochs, logger: Logger
+    ) -> any ConfiguredGateway
 }
 
-/// What a gateway is made of.
-struct GatewayParts: Sendable {
-    let app: AppConfiguration
-    let credentials: AppCredentials
-    let tokens: any ProviderTokenStore
-    let epochs: ConnectionEpochs
-    let logger: Logger
+/// What an app connects to, and with which credentials. Empty while it has none.
+struct AppCredentials: Sendable {
+    /// The gateway.
+    var push: GatewayEndpoint?
+    /// The feedback service, which only the binary protocol has.
+    var feedback: GatewayEndpoint?
+    /// Signs provider tokens; nil where the app uses a certificate.
+    var key: ProviderKey?
+    var certificate: CertificateSummary?
 }
 
 /// A gateway that a reload can change.
@@ -28,24 +32,22 @@ protocol ConfiguredGateway: PushGateway {
     func reconfigure(_ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore) async
 }
 
-extension AppConfiguration.Gateway {
-    /// Every kind that there is: a further one is a line here.
-    var kind: any GatewayKind {
-        switch self {
-        case .binary: BinaryKind()
-        case .http2: HTTP2Kind()
+extension AppConfiguration {
+    /// Every kind of gateway; a new one is a line here.
+    var gatewayKind: any GatewayKind {
+        switch gateway {
+        case .binary: BinaryKind(app: self)
+        case .http2: HTTP2Kind(app: self)
         }
     }
-}
-
-extension AppConfiguration {
-    func format(sound: String? = "default") -> any PushFormat { gateway.kind.format(self, sound: sound) }
 }
 
 // MARK: - The legacy binary protocol
 
 private struct BinaryKind: GatewayKind {
-    func credentials(_ app: AppConfiguration) throws(CredentialsError) -> AppCredentials {
+    let app: AppConfiguration
+
+    func credentials() throws(CredentialsError) -> AppCredentials {
         guard let credentials = try ClientCredentials(app) else { return AppCredentials() }
         return AppCredentials(
             push: try GatewayEndpoint(host: app.host, port: app.port, credentials: credentials, trust: app.trust),
@@ -54,18 +56,19 @@ private struct BinaryKind: GatewayKind {
             certificate: credentials.summary)
     }
 
-    func format(_ app: AppConfiguration, sound: String?) -> any PushFormat {
+    func format(sound: String?) -> any PushFormat {
         APNSFormat(.binary, payloadLimit: app.payloadLimit, sound: sound)
     }
 
-    func gateway(_ parts: GatewayParts) -> any ConfiguredGateway {
-        let app = parts.app
-        return BinaryGateway(
-            endpoint: parts.credentials.push, format: APNSFormat(.binary, payloadLimit: app.payloadLimit),
+    func gateway(
+        _ credentials: AppCredentials, tokens: any ProviderTokenStore, epochs: ConnectionEpochs, logger: Logger
+    ) -> any ConfiguredGateway {
+        BinaryGateway(
+            endpoint: credentials.push, format: APNSFormat(.binary, payloadLimit: app.payloadLimit),
             options: .init(
                 connections: app.connections, command: BinaryCommand(rawValue: UInt8(app.command)) ?? .framed,
                 settleTime: app.settleTime),
-            epochs: parts.epochs, logger: parts.logger)
+            epochs: epochs, logger: logger)
     }
 }
 
@@ -80,7 +83,9 @@ extension BinaryGateway: ConfiguredGateway {
 // MARK: - The HTTP/2 provider API
 
 private struct HTTP2Kind: GatewayKind {
-    func credentials(_ app: AppConfiguration) throws(CredentialsError) -> AppCredentials {
+    let app: AppConfiguration
+
+    func credentials() throws(CredentialsError) -> AppCredentials {
         func endpoint(_ credentials: ClientCredentials?) throws(CredentialsError) -> GatewayEndpoint {
             try GatewayEndpoint(
                 host: app.host, port: app.port, credentials: credentials, trust: app.trust,
@@ -94,17 +99,18 @@ private struct HTTP2Kind: GatewayKind {
         return AppCredentials(push: try endpoint(credentials), certificate: credentials.summary)
     }
 
-    func format(_ app: AppConfiguration, sound: String?) -> any PushFormat {
+    func format(sound: String?) -> any PushFormat {
         APNSFormat(.http2, payloadLimit: app.payloadLimit, sound: sound)
     }
 
-    func gateway(_ parts: GatewayParts) -> any ConfiguredGateway {
-        let app = parts.app
-        return ProviderGateway(
-            target: ProviderGateway.Target(app, parts.credentials, parts.tokens),
+    func gateway(
+        _ credentials: AppCredentials, tokens: any ProviderTokenStore, epochs: ConnectionEpochs, logger: Logger
+    ) -> any ConfiguredGateway {
+        ProviderGateway(
+            target: ProviderGateway.Target(app, credentials, tokens),
             format: APNSFormat(.http2, payloadLimit: app.payloadLimit),
-            options: .init(connections: app.connections, answerLimit: app.answerTimeout), epochs: parts.epochs,
-            logger: parts.logger)
+            options: .init(connections: app.connections, answerLimit: app.answerTimeout), epochs: epochs,
+            logger: logger)
     }
 }
 
@@ -117,7 +123,7 @@ extension ProviderGateway: ConfiguredGateway {
 }
 
 extension ProviderGateway.Target {
-    /// Nil while there is nothing to log in with.
+    /// Nil without credentials.
     fileprivate init?(_ app: AppConfiguration, _ credentials: AppCredentials, _ tokens: any ProviderTokenStore) {
         guard let endpoint = credentials.push else { return nil }
         self.init(

@@ -1,5 +1,0 @@
-public import ArgumentParser
-public import Logging
-
-extension LogFormat: ExpressibleByArgument {}
-extension Logger.Level: @retroactive ExpressibleByArgument {}

@@ -1,0 +1,65 @@
+import ChatDomain
+
+/// One line of `pushchat config`.
+struct SettingReport: Sendable, Equatable {
+    /// `http.port`, `apps.default.topic`.
+    let setting: String
+    /// As it can be written into the file; `(secret)` for a secret, nil for none.
+    let value: String?
+    /// `default`, `pushchat.yaml:12`, `PUSHCHAT_HTTP_PORT`, `--port`.
+    let source: String
+
+    static let header = ["SETTING", "VALUE", "FROM"]
+    var row: [String] { [setting, value ?? "-", source] }
+
+    /// Every object has the same members.
+    var json: JSONValue {
+        .object(["setting": .string(setting), "value": .optional(value), "source": .string(source)])
+    }
+}
+
+extension Configuration {
+    /// Every setting in force, in the table's order, the apps in the file's.
+    func describe() -> [SettingReport] {
+        report(SettingsTable.relay, of: self, app: nil)
+            + apps.flatMap { report(SettingsTable.app, of: $0, app: $0.name) }
+    }
+
+    private func report<Root>(_ settings: [Setting<Root>], of root: Root, app: AppName?) -> [SettingReport] {
+        settings.map { setting in
+            let key = SettingKey(app: app, name: setting.name)
+            return SettingReport(
+                setting: key.description, value: setting.text(root).map { setting.isSecret ? Secret.shown : $0 },
+                source: (origins[key] ?? .default).description)
+        }
+    }
+}
+
+extension SettingsTable {
+    /// The README's table of all settings, without a line break at the end.
+    static func markdown() -> String {
+        let header = ["setting", "default", "what it is", "takes", "after SIGHUP"]
+        let relay = rows(relay, prefix: "") { Configuration(environment: $0) }
+        let apps = rows(app, prefix: "apps.NAME.") { AppConfiguration(name: .default, environment: $0) }
+        return ([header, header.map { _ in "---" }] + relay + apps)
+            .map { "| \($0.joined(separator: " | ")) |" }.joined(separator: "\n")
+    }
+
+    private static func rows<Root>(
+        _ settings: [Setting<Root>], prefix: String, defaults: (Configuration.Environment) -> Root
+    ) -> [[String]] {
+        settings.map { setting in
+            func text(_ environment: Configuration.Environment) -> String {
+                setting.text(defaults(environment)).map { "`\($0)`" } ?? "none"
+            }
+            let (development, production) = (text(.development), text(.production))
+            // The environment itself is different in each.
+            let isSame = development == production || setting.name == "environment"
+            return [
+                setting.names.map { "`\(prefix)\($0.text)`" }.joined(separator: " or "),
+                isSame ? development : "\(development) in development, \(production) in production", setting.help,
+                setting.rule, setting.needsRestart ? "restart" : "at once",
+            ]
+        }
+    }
+}

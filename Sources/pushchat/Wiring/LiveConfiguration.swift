@@ -1,0 +1,94 @@
+import ChatDomain
+import ChatHTTP
+import Synchronization
+
+/// The configuration in force, in the forms in which the other parts take it; replaced by a reload.
+final class LiveConfiguration: Sendable {
+    private struct Values: Sendable {
+        var configuration: Configuration
+        var http: ChatHTTPSettings
+        var store: StoreSettings
+        var apps: AppDirectory
+        var sessions: (any SessionVerifier)?
+    }
+
+    private let values: Mutex<Values>
+
+    init(_ configuration: Configuration) {
+        values = Mutex(Self.derive(configuration, topics: [:], sessions: nil))
+    }
+
+    var current: Configuration { values.withLock { $0.configuration } }
+    var httpSettings: ChatHTTPSettings { values.withLock { $0.http } }
+    var storeSettings: StoreSettings { values.withLock { $0.store } }
+    var apps: AppDirectory { values.withLock { $0.apps } }
+    var sessions: (any SessionVerifier)? { values.withLock { $0.sessions } }
+
+    /// - Parameters:
+    ///   - topics: what the apps' certificates name.
+    ///   - sessions: nil where anyone may register.
+    func replace(_ configuration: Configuration, topics: [AppName: String], sessions: (any SessionVerifier)?) {
+        let new = Self.derive(configuration, topics: topics, sessions: sessions)
+        values.withLock { $0 = new }
+    }
+
+    private static func derive(
+        _ configuration: Configuration, topics: [AppName: String], sessions: (any SessionVerifier)?
+    ) -> Values {
+        let sound = configuration.push.sound
+        let formats = Dictionary(
+            uniqueKeysWithValues: configuration.apps.map { ($0.name, $0.gatewayKind.format(sound: sound)) })
+        // For an app that is not configured any more: what fits everywhere.
+        let smallest = configuration.apps.min { $0.payloadLimit < $1.payloadLimit } ?? configuration.apps[0]
+        let other = smallest.gatewayKind.format(sound: sound)
+        return Values(
+            configuration: configuration,
+            http: ChatHTTPSettings(
+                isDevelopment: configuration.environment == .development,
+                refusesForeignPages: configuration.isLoopbackOnly, textLimit: configuration.push.textLimit,
+                trustedProxies: configuration.http.trustedProxies.compactMap { AddressRange($0) },
+                addressRate: configuration.http.ratePerAddress.flatMap(RateLimit.init),
+                memberRate: configuration.http.ratePerMember.flatMap(RateLimit.init),
+                adminToken: configuration.admin.token?.text),
+            store: StoreSettings(
+                format: { formats[$0] ?? other },
+                expiration: configuration.push.expiration, defaultApp: configuration.defaultApp,
+                apps: Set(configuration.apps.map(\.name))),
+            apps: AppDirectory(configuration, topics: topics), sessions: sessions)
+    }
+}
+
+extension RateLimit {
+    fileprivate init?(_ rate: RequestRate) {
+        self.init(perSecond: rate.perSecond, burst: rate.burst)
+    }
+}
+
+/// Which app an `appid` means: its name in the configuration, its topic (the bundle id), or the topic behind a team id,
+/// as clients of the tutorials send it (`98Z3R5XU29.com.example.PushChat`).
+struct AppDirectory: Sendable {
+    private let defaultApp: AppName
+    private var apps: [String: AppName] = [:]
+
+    /// - Parameter topics: those of the apps' certificates, for apps whose configuration names none.
+    init(_ configuration: Configuration, topics: [AppName: String]) {
+        defaultApp = configuration.defaultApp
+        for app in configuration.apps {
+            // Of several apps with one topic, for example for builds of both environments, the first has it.
+            if let topic = app.topic ?? topics[app.name], apps[topic] == nil { apps[topic] = app.name }
+        }
+        // A name takes precedence over another app's topic.
+        for app in configuration.apps { apps[app.name.text] = app.name }
+    }
+
+    func resolve(_ appid: String?) throws(ChatError) -> AppName {
+        guard let appid, !appid.isEmpty else { return defaultApp }
+        if let app = apps[appid] { return app }
+        if let dot = appid.firstIndex(of: "."), appid.distance(from: appid.startIndex, to: dot) == 10,
+            let app = apps[String(appid[appid.index(after: dot)...])]
+        {
+            return app
+        }
+        throw .invalid("appid", "names no app of this relay")
+    }
+}

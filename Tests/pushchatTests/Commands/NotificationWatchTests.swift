@@ -1,0 +1,91 @@
+import ArgumentParser
+import ChatDomain
+import Synchronization
+import Testing
+
+@testable import pushchat
+
+@Suite("Waiting for a notification") struct NotificationWatchTests {
+    private static func status(_ state: String, devices: Int = 2, _ counts: JSONObject) -> JSONValue {
+        .object([
+            "state": .string(state), "devices": .number(devices), "counts": .object(counts), "deliveries": .array([]),
+        ])
+    }
+
+    /// The paths that were requested. Answers the states in their order, then the last one again.
+    private static func watch(
+        _ states: [JSONValue], within limit: Duration, _ clock: SteppingClock = SteppingClock()
+    ) async throws -> [String] {
+        var paths: [String] = []
+        let watch = NotificationWatch(id: 7, base: "http://relay", json: true) { path in
+            paths.append(path)
+            return states[min(paths.count, states.count) - 1]
+        }
+        do {
+            try await watch.run(within: limit, clock: clock)
+        } catch let error as ExitCode {
+            paths.append("status \(error.rawValue)")
+        }
+        return paths
+    }
+
+    private static let request = "/v1/notifications/7?limit=1"
+    private static let sending = status("sending", ["sent": .number(1), "failed": .number(0)])
+
+    @Test("It asks again, with longer pauses, until every push is settled")
+    func settled() async throws {
+        let clock = SteppingClock()
+        let done = Self.status(
+            "done", ["sent": .number(2), "failed": .number(0), "expired": .number(0), "cancelled": .number(0)])
+        let paths = try await Self.watch(Array(repeating: Self.sending, count: 5) + [done], within: .seconds(60), clock)
+        #expect(paths == Array(repeating: Self.request, count: 6))
+        #expect(
+            clock.pauses == [
+                .milliseconds(50), .milliseconds(100), .milliseconds(250), .seconds(1), .seconds(1),
+            ])
+    }
+
+    @Test("The status is 1 when the time is over")
+    func late() async throws {
+        let paths = try await Self.watch([Self.sending], within: .milliseconds(120))
+        #expect(paths == Array(repeating: Self.request, count: 3) + ["status 1"])
+    }
+
+    @Test("The status is 1 when a push failed, or there was no device", arguments: [2, 0])
+    func failed(devices: Int) async throws {
+        let state = Self.status(
+            "done", devices: devices,
+            [
+                "sent": .number(1), "failed": .number(devices == 2 ? 1 : 0), "expired": .number(0),
+                "cancelled": .number(0), "skipped": .number(0),
+            ])
+        #expect(try await Self.watch([state], within: .seconds(60)) == [Self.request, "status 1"])
+    }
+
+    @Test("An answer that is not as expected is an error")
+    func wrong() async {
+        await #expect(throws: Failure.self) { try await Self.watch([.object([:])], within: .seconds(60)) }
+    }
+}
+
+/// A clock whose sleeps end at once, and move it.
+private final class SteppingClock: Clock {
+    struct Instant: InstantProtocol {
+        var offset: Duration
+
+        func advanced(by duration: Duration) -> Instant { Instant(offset: offset + duration) }
+        func duration(to other: Instant) -> Duration { other.offset - offset }
+        static func < (left: Instant, right: Instant) -> Bool { left.offset < right.offset }
+    }
+
+    private let slept = Mutex<[Duration]>([])
+
+    var pauses: [Duration] { slept.withLock { $0 } }
+    var now: Instant { Instant(offset: pauses.reduce(.zero, +)) }
+    var minimumResolution: Duration { .zero }
+
+    func sleep(until deadline: Instant, tolerance: Duration?) async throws {
+        let pause = now.duration(to: deadline)
+        slept.withLock { $0.append(pause) }
+    }
+}

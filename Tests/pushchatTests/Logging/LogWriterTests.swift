@@ -1,0 +1,238 @@
+import ChatDomain
+import Foundation
+import Logging
+import Testing
+
+@testable import pushchat
+
+/// A log that goes into a pipe. Both are closed with the value's last owner.
+final class LogPipe {
+    struct NothingToRead: Error {}
+
+    /// Milliseconds after which a test fails that reads from an empty pipe.
+    private static let readLimit: Int32 = 60_000
+
+    private(set) var reader: Int32
+    private let end: Int32
+    let writer: LogWriter
+
+    init(limit: Int = LogWriter.limit, waitLimit: DispatchTimeInterval = LogWriter.waitLimit) throws {
+        var ends: [Int32] = [0, 0]
+        try #require(pipe(&ends) == 0)
+        (reader, end) = (ends[0], ends[1])
+        writer = LogWriter(end, limit: limit, waitLimit: waitLimit)
+    }
+
+    /// Without a reader the writer has nothing to wait for.
+    deinit {
+        closeReader()
+        writer.close(within: .seconds(60))
+        close(end)
+    }
+
+    func closeReader() {
+        if reader >= 0 { close(reader) }
+        reader = -1
+    }
+
+    var isReady: Bool { wait(0) }
+
+    private func wait(_ milliseconds: Int32) -> Bool {
+        var state = pollfd(fd: reader, events: Int16(POLLIN), revents: 0)
+        return poll(&state, 1, milliseconds) == 1
+    }
+
+    func read(_ limit: Int = 1 << 16) throws -> [UInt8] {
+        guard wait(Self.readLimit) else { throw NothingToRead() }
+        var bytes = [UInt8](repeating: 0, count: limit)
+        let count = Foundation.read(reader, &bytes, limit)
+        return Array(bytes.prefix(max(0, count)))
+    }
+
+    /// Reads what there is, at least a line, and to the end of the last.
+    func lines() throws -> [String] {
+        var bytes = try read()
+        while let last = bytes.last, last != 10 { bytes += try read() }
+        return bytes.split(separator: 10).map { String(decoding: $0, as: UTF8.self) }
+    }
+
+    /// All that was logged and not read yet, with its line feeds; less than a pipe takes (64 KiB).
+    func text() throws -> String {
+        try #require(writer.flush(within: .seconds(60)))
+        return isReady ? String(decoding: try read(), as: UTF8.self) : ""
+    }
+}
+
+@Suite(.timeLimit(.minutes(2))) struct LogWriterTests {
+    /// A line as long as a line may be, with its number.
+    private static func longLine(_ number: Int) -> [UInt8] {
+        let text = Array("\(number) ".utf8)
+        return text + Array(repeating: UInt8(ascii: "x"), count: LogRecord.maximumLine - text.count - 1) + [10]
+    }
+
+    private static func record(_ thread: Int, _ number: Int) -> LogRecord {
+        LogRecord(
+            time: LogRecordTests.time, level: .info, label: "relay", message: "\(thread)",
+            metadata: ["number": "\(number)"])
+    }
+
+    @Test("What waits is written when the log is closed")
+    func closed() throws {
+        let log = try LogPipe()
+        log.writer.write(Array("a line\n".utf8))
+        log.writer.close(within: .seconds(60))
+        #expect(log.isReady)
+        #expect(try log.read() == Array("a line\n".utf8))
+    }
+
+    @Test("Lines arrive without a flush, the first and the next")
+    func quiet() throws {
+        let log = try LogPipe()
+        for number in 0..<5 {
+            log.writer.write(Array("\(number)\n".utf8))
+            #expect(try log.read() == Array("\(number)\n".utf8))
+        }
+    }
+
+    @Test("Lines of several threads never mix")
+    func threads() async throws {
+        let log = try LogPipe()
+        let writer = log.writer
+        // Less in all than a pipe takes without a reader (64 KiB).
+        await withTaskGroup { group in
+            for letter in UInt8(ascii: "a")...UInt8(ascii: "h") {
+                group.addTask {
+                    for _ in 0..<50 { writer.write(Array(repeating: letter, count: 99) + [10]) }
+                }
+            }
+        }
+        #expect(log.writer.flush(within: .seconds(60)))
+        var counts: [UInt8: Int] = [:]
+        for line in try log.read().split(separator: 10) {
+            #expect(line.count == 99 && Set(line).count == 1)
+            counts[line[line.startIndex], default: 0] += 1
+        }
+        #expect(counts.count == 8 && counts.values.allSatisfy { $0 == 50 })
+    }
+
+    @Test("A flood of several threads arrives whole, each thread's lines in their order, though it does not fit")
+    func flood() throws {
+        // The reader is waited for, however busy this machine is.
+        let log = try LogPipe(limit: 100_000, waitLimit: .seconds(60))
+        let writer = log.writer
+        for thread in 0..<4 {
+            Thread.detachNewThread {
+                for number in 0..<5000 { writer.write(Self.record(thread, number), number % 2 == 0 ? .text : .json) }
+            }
+        }
+        var (bytes, count) = ([UInt8](), 0)
+        while count < 20_000 {
+            let piece = try log.read()
+            count += piece.count { $0 == 10 }
+            bytes += piece
+        }
+        var next = [0, 0, 0, 0]
+        for line in bytes.split(separator: 10) {
+            let thread = next.indices.first { thread in
+                let number = next[thread]
+                let expected = Self.record(thread, number).line(number % 2 == 0 ? .text : .json)
+                return line.elementsEqual(expected.dropLast())
+            }
+            guard let thread else {
+                Issue.record("not the next line of any thread: \(String(decoding: line, as: UTF8.self))")
+                break
+            }
+            next[thread] += 1
+        }
+        #expect(next == [5000, 5000, 5000, 5000])
+    }
+
+    @Test(
+        "A reader that stalls does not block who logs; the number of lost lines stands at their place once it reads again"
+    )
+    func stalledReader() throws {
+        // Less than half of the lines; the pipe itself takes 16.
+        let log = try LogPipe(
+            limit: 40 * (LogRecord.maximumLine + LogBacklog.overhead), waitLimit: .milliseconds(1))
+        let started = ContinuousClock.now
+        for number in 0..<100 { log.writer.write(Self.longLine(number)) }
+        #expect(ContinuousClock.now - started < .seconds(60))
+        // What waits is kept for the reader, whole and in order; the rest is counted, also if no line follows.
+        var lines: [String] = []
+        while lines.last?.hasSuffix("nobody read them") != true { lines += try log.lines() }
+        log.writer.write(Array("again\n".utf8))
+        #expect(try log.lines() == ["again"])
+        let kept = lines.count - 1
+        try #require(kept >= 40 && kept < 100)
+        #expect(lines.prefix(kept).enumerated().allSatisfy { Self.longLine($0) == Array("\($1)\n".utf8) })
+        #expect(lines.last == "pushchat: \(100 - kept) lines of the log were lost, because nobody read them")
+    }
+
+    @Test("A flush ends, also when nobody reads, and returns whether all is written")
+    func flush() throws {
+        let log = try LogPipe()
+        #expect(log.writer.flush(within: .seconds(60)))
+        for number in 0..<100 { log.writer.write(Self.longLine(number)) }
+        let started = ContinuousClock.now
+        #expect(!log.writer.flush(within: .milliseconds(1)))
+        #expect(ContinuousClock.now - started < .seconds(60))
+        var count = 0
+        while count < 100 { count += try log.read().count { $0 == 10 } }
+        #expect(log.writer.flush(within: .seconds(60)))
+    }
+
+    @Test("An error, and what was logged before, is written when the call returns")
+    func error() throws {
+        let log = try LogPipe(waitLimit: .seconds(60))
+        for level in [Logger.Level.info, .warning, .error] {
+            log.writer.write(
+                LogRecord(time: LogRecordTests.time, level: level, label: "relay", message: "m", metadata: [:]), .text)
+        }
+        #expect(log.isReady)
+        let lines = [Logger.Level.info, .warning, .error].map { LogRecordTests.line("m", level: $0) }
+        #expect(try String(decoding: log.read(), as: UTF8.self) == lines.joined())
+    }
+
+    @Test("A reader that has gone does not end the process, nor keep the flush waiting")
+    func closedReader() throws {
+        let log = try LogPipe()
+        log.closeReader()
+        for number in 0..<2000 { log.writer.write(Self.longLine(number)) }
+        #expect(log.writer.flush(within: .seconds(60)))
+    }
+
+    @Test("A reader that goes while lines wait for it does not end the process, nor keep the flush waiting")
+    func leavingReader() throws {
+        let log = try LogPipe()
+        for number in 0..<100 { log.writer.write(Self.longLine(number)) }
+        #expect(try log.read(100).count == 100)
+        log.closeReader()
+        #expect(log.writer.flush(within: .seconds(60)))
+    }
+
+    @Test("A full disk does not keep the log waiting", .enabled(if: access("/dev/full", W_OK) == 0))
+    func fullDisk() throws {
+        let descriptor = open("/dev/full", O_WRONLY)
+        defer { close(descriptor) }
+        let writer = LogWriter(descriptor)
+        for number in 0..<100 { writer.write(Self.longLine(number)) }
+        #expect(writer.flush(within: .seconds(60)))
+        writer.close()
+    }
+
+    @Test("Nothing is lost when the process calls exit")
+    func exit() async {
+        let result = await #expect(processExitsWith: .exitCode(7), observing: [\.standardErrorContent]) {
+            // Less in all than a pipe takes without a reader, because the one in this process may be late.
+            for number in 0..<4000 { LogWriter.standardError.write(Array("line \(number)\n".utf8)) }
+            Foundation.exit(7)
+        }
+        let text = String(decoding: result?.standardErrorContent ?? [], as: UTF8.self)
+        let all = text.split(separator: "\n")
+        let other = all.filter { !$0.hasPrefix("line ") || Int($0.dropFirst(5)) == nil }
+        let numbers = all.filter { $0.hasPrefix("line ") }.compactMap { Int($0.dropFirst(5)) }
+        let missing = Set(0..<4000).subtracting(numbers).sorted()
+        let isWhole = missing.isEmpty && numbers == numbers.sorted()
+        #expect(isWhole, "\(missing.prefix(10)), beside \(other.prefix(10))")
+    }
+}
