@@ -19,14 +19,15 @@ struct RelayClient: Sendable {
     init(base: String, token: String?, certificate: String? = nil) {
         self.base = base
         self.token = token
-        guard let certificate else {
-            http = .shared
-            return
-        }
         var tls = TLSConfiguration.makeClientConfiguration()
-        tls.additionalTrustRoots = [.file(certificate)]
-        tls.certificateVerification = .noHostnameVerification
-        http = HTTPClient(configuration: HTTPClient.Configuration(tlsConfiguration: tls))
+        if let certificate {
+            tls.additionalTrustRoots = [.file(certificate)]
+            tls.certificateVerification = .noHostnameVerification
+        }
+        var configuration = HTTPClient.Configuration(tlsConfiguration: tls)
+        // A refused connection is an answer: without this it would be tried until the call's time is over.
+        configuration.connectionPool.retryConnectionEstablishment = false
+        http = HTTPClient(configuration: configuration)
         // Lives as long as the process, which makes one call or a few.
         _ = Unmanaged.passRetained(http)
     }
