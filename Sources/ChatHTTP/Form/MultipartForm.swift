@@ -102,19 +102,16 @@ struct MultipartForm {
             if value.unicodeScalars.last == "\r" { value.unicodeScalars.removeLast() }
             switch HeaderText.trimmed(text[..<colon]).lowercased() {
             case "content-disposition":
-                for piece in HeaderText.split(value, at: ";").dropFirst() {
-                    guard let (key, value) = HeaderText.pair(piece) else { continue }
+                for (key, value) in HeaderText.parameterized(value).parameters {
                     if key == "name" { name = value }
                     if key == "filename" || key == "filename*" { isFile = true }
                 }
             case "content-type":
-                for piece in HeaderText.split(value, at: ";").dropFirst() {
-                    if let (key, value) = HeaderText.pair(piece), key == "charset" {
-                        charset = try FormType.charset(value)
-                    }
+                for (key, value) in HeaderText.parameterized(value).parameters where key == "charset" {
+                    charset = try FormType.charset(value)
                 }
             case "content-transfer-encoding":
-                // RFC 7578 §4.7 has no use for it; what changes nothing is let pass.
+                // RFC 7578 §4.7 deprecates it; values that change nothing are accepted.
                 guard ["7bit", "8bit", "binary"].contains(HeaderText.trimmed(value).lowercased()) else {
                     throw Self.malformed("A part of the multipart body has a Content-Transfer-Encoding; send it as is")
                 }
@@ -127,7 +124,7 @@ struct MultipartForm {
         guard name.utf8.count <= HTTPLimits.fieldName else {
             throw Self.malformed("A field name has more than \(HTTPLimits.fieldName) bytes")
         }
-        guard !isFile, let field = FormField(rawValue: name) else { return }
+        guard !isFile, let field = FormField(Array(name.utf8)[...]) else { return }
         form.set(
             field, FormFields.Value(range: position..<part.upperBound, charset: charset, isPercentEncoded: false))
     }

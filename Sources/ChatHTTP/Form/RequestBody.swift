@@ -2,9 +2,12 @@ import ChatDomain
 import HTTPTypes
 import Hummingbird
 import NIOCore
+import NIOEmbedded
+import NIOHTTP1
+import NIOHTTPCompression
 
 /// The body of a request, whole.
-enum BodyBytes {
+enum RequestBody {
     /// - Parameter limit: bytes.
     static func read(_ request: Request, limit: Int) async throws -> [UInt8] {
         let declared = request.headers.first(.contentLength).flatMap { Int($0) }
@@ -15,7 +18,7 @@ enum BodyBytes {
             guard body.count + chunk.readableBytes <= limit else { throw tooLarge(limit) }
             body.append(contentsOf: chunk.readableBytesView)
         }
-        // A connection that went away in the middle must never pass for the end of the body.
+        // A connection that is lost in the middle of a body must not look like the end of the body.
         if let declared, body.count < declared {
             throw ChatError(.malformedRequest, "The body is shorter than its Content-Length")
         }
@@ -24,5 +27,59 @@ enum BodyBytes {
 
     private static func tooLarge(_ limit: Int) -> ChatError {
         ChatError(.tooLarge, "The body has more than \(limit) bytes")
+    }
+}
+
+/// `Content-Encoding` of a request: the tutorial's client can send its forms compressed (pushchat-api.md §6).
+enum ContentCoding: String, Sendable, Hashable {
+    case gzip
+    /// The zlib format (RFC 1950), as RFC 9110 §8.4.1.2 defines the word.
+    case deflate
+
+    /// Nil if the body is sent as is.
+    init?(parsing header: String?) throws(ChatError) {
+        guard let header else { return nil }
+        switch header.lowercased() {
+        case "", "identity": return nil
+        case "gzip", "x-gzip": self = .gzip
+        case "deflate": self = .deflate
+        default:
+            throw ChatError(
+                .unsupportedMediaType,
+                "The Content-Encoding \(HeaderText.sanitized(header, limit: 40)) is not supported; "
+                    + "send gzip, deflate or none")
+        }
+    }
+
+    /// The body that was compressed, of at most `limit` bytes. Never holds much more than that, whatever was sent.
+    ///
+    /// Runs SwiftNIO's decompressing handler in a channel of its own, rather than in the connection's, where its errors
+    /// would end the connection instead of being answered.
+    func decompressed(_ body: [UInt8], limit: Int) throws(ChatError) -> [UInt8] {
+        guard !body.isEmpty else { return [] }
+        do {
+            let channel = EmbeddedChannel(handler: NIOHTTPRequestDecompressor(limit: .size(limit)))
+            // Also breaks the reference cycle between the channel and its pipeline.
+            defer { _ = try? channel.finish(acceptAlreadyClosed: true) }
+            var result: [UInt8] = []
+            func take() throws {
+                while let part = try channel.readInbound(as: HTTPServerRequestPart.self) {
+                    if case .body(let buffer) = part { result.append(contentsOf: buffer.readableBytesView) }
+                }
+            }
+            let headers: HTTPHeaders = ["content-encoding": rawValue]
+            let head = HTTPRequestHead(version: .http1_1, method: .POST, uri: "/", headers: headers)
+            try channel.writeInbound(HTTPServerRequestPart.head(head))
+            try channel.writeInbound(HTTPServerRequestPart.body(ByteBuffer(bytes: body)))
+            try take()
+            try channel.writeInbound(HTTPServerRequestPart.end(nil))
+            try take()
+            return result
+        } catch NIOHTTPDecompression.DecompressionError.limit {
+            throw ChatError(.tooLarge, "The body has more than \(limit) bytes when decompressed")
+        } catch {
+            throw ChatError(
+                .malformedRequest, "The body is not valid \(rawValue), as its Content-Encoding says", cause: "\(error)")
+        }
     }
 }
