@@ -56,7 +56,7 @@ struct MembersTests {
         #expect(try relay.store.calls == [.leave(Sample.member)])
     }
 
-    @Test("Update hands the new token over, with what the client says of itself")
+    @Test("Update hands the new token to the store, with what the client tells about itself")
     func update() async throws {
         let relay = Relay(ScriptedStore(update: {}))
         let answer = try await relay.form("cmd=update&udid=\(Sample.udid)&token=\(Sample.token)&os_version=5.0")
@@ -106,7 +106,9 @@ struct MembersTests {
         #expect(answer.headers[.contentType] == "text/plain; charset=utf-8")
     }
 
-    @Test("Who has not joined gets 404, named as the request spelt the field", arguments: ["udid", "user_id"])
+    @Test(
+        "A member that has not joined is answered 404; the error names the field that the request used",
+        arguments: ["udid", "user_id"])
     func notJoined(field: String) async throws {
         let relay = Relay(ScriptedStore(update: { () throws(ChatError) in throw .notJoined() }))
         let answer = try await relay.form("cmd=update&\(field)=\(Sample.udid)&token=\(Sample.token)")

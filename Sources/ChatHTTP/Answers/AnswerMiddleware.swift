@@ -4,33 +4,29 @@ import Hummingbird
 import Logging
 import NIOHTTP1
 
-/// Around every request: gives it an id, turns errors into answers, sets what every answer carries.
+/// Around every request: gives it an id, answers and logs errors, sets the headers that every answer has.
 struct AnswerMiddleware: RouterMiddleware {
     typealias Context = ChatContext
 
     let logger: Logger
 
     private static let noSniff = HTTPField(name: .xContentTypeOptions, value: "nosniff")
+    private static let requestIDCharacters = Set(
+        "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:/+=@".utf8)
 
     func handle(
         _ request: Request, context: ChatContext, next: (Request, ChatContext) async throws -> Response
     ) async throws -> Response {
         var context = context
-        context.requestID = Self.sane(request.headers.first(.requestID)) ?? context.id
+        context.requestID = Self.validRequestID(request.headers) ?? context.id
         var response: Response
         do {
             response = try await next(request, context)
         } catch let error as HTTPParserError {
-            // The connection's own affair: it answers 400 and closes.
+            // The connection's handler answers 400 and closes.
             throw error
-        } catch let error as ChatError {
-            response = refuse(ErrorAnswer(error), request, context)
-        } catch let error as ErrorAnswer {
-            response = refuse(error, request, context)
-        } catch let error as HTTPError where error.status == .notFound {
-            response = refuse(.notFound, request, context)
         } catch {
-            response = refuse(.unexpected(error), request, context)
+            response = refuse(ErrorAnswer(error), request, context)
         }
         response.headers.append(HTTPField(name: .requestID, value: context.requestID))
         response.headers.append(Self.noSniff)
@@ -38,53 +34,41 @@ struct AnswerMiddleware: RouterMiddleware {
     }
 
     private func refuse(_ answer: ErrorAnswer, _ request: Request, _ context: ChatContext) -> Response {
+        let isForAdmin = Self.isForAdmin(request.uri.path)
+        var metadata: Logger.Metadata = [
+            LogKeys.requestID: "\(context.requestID)",
+            // Without the query, which may hold a udid.
+            LogKeys.path: "\(HeaderText.sanitized(request.uri.path, limit: 100))",
+            LogKeys.status: "\(answer.status.code)",
+        ]
         if answer.status.code >= 500 {
-            logger.error(
-                "request failed",
-                metadata: [
-                    LogKeys.requestID: "\(context.requestID)", LogKeys.path: "\(Self.path(request))",
-                    LogKeys.status: "\(answer.status.code)", LogKeys.code: "\(answer.code)",
-                    LogKeys.cause: "\(answer.cause ?? answer.message)",
-                ])
+            metadata[LogKeys.code] = "\(answer.code)"
+            metadata[LogKeys.cause] = "\(answer.cause ?? answer.message)"
+            logger.error("request failed", metadata: metadata)
         } else {
-            logger.debug(
-                "request refused",
-                metadata: [
-                    LogKeys.requestID: "\(context.requestID)", LogKeys.path: "\(Self.path(request))",
-                    LogKeys.status: "\(answer.status.code)", LogKeys.reason: "\(answer.message)",
-                ])
+            metadata[LogKeys.reason] = "\(answer.message)"
+            if isForAdmin, answer.status == .unauthorized || answer.status == .forbidden {
+                metadata[LogKeys.address] = "\(context.peerAddress?.description ?? "unknown")"
+                logger.notice("call of the admin API refused", metadata: metadata)
+            } else {
+                logger.debug("request refused", metadata: metadata)
+            }
         }
         var answer = answer
         answer.isChallenge = request.headers.first(.authorization) == nil
-        if Self.isForPrograms(request.uri.path) { return answer.response(.problem) }
-        return answer.response(Answers.wantsJSON(request.headers) ? .json : .text)
+        return answer.response(isForAdmin ? .problem : Answers.wantsJSON(request.headers) ? .json : .text)
     }
 
-    /// The provider API, whose errors have a form of their own.
-    private static func isForPrograms(_ path: String) -> Bool {
+    /// Whether a path belongs to the admin API, whose errors have a form of their own.
+    private static func isForAdmin(_ path: String) -> Bool {
         let parts = path.split(separator: "/")
         return parts.first == "v1" || parts == ["metrics"]
     }
 
-    /// Without the query, in which a client might have put anything.
-    private static func path(_ request: Request) -> String {
-        HeaderText.sanitized(request.uri.path, limit: 100)
-    }
-
-    /// An id that the client gave, if it can stand in a log line and is not too long.
-    private static func sane(_ id: String?) -> String? {
-        guard let id, (1...HTTPLimits.requestID).contains(id.utf8.count),
-            id.utf8.allSatisfy({ byte in
-                switch byte {
-                case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "a")...UInt8(ascii: "z"),
-                    UInt8(ascii: "A")...UInt8(ascii: "Z"):
-                    true
-                case UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "."), UInt8(ascii: ":"), UInt8(ascii: "/"),
-                    UInt8(ascii: "+"), UInt8(ascii: "="), UInt8(ascii: "@"):
-                    true
-                default: false
-                }
-            })
+    /// The id that the client gave; nil if it is too long or has characters that do not belong into a log line.
+    private static func validRequestID(_ headers: HTTPFields) -> String? {
+        guard let id = headers.first(.requestID), (1...HTTPLimits.requestID).contains(id.utf8.count),
+            id.utf8.allSatisfy(requestIDCharacters.contains)
         else { return nil }
         return id
     }

@@ -5,16 +5,17 @@ import NIOCore
 
 /// The answers of this server, with the headers that belong to each kind.
 enum Answers {
-    static let notStored = HTTPField(name: .cacheControl, value: "no-store")
+    /// Headers of what must not be kept by browsers and proxies.
+    static let noStore: HTTPFields = [.cacheControl: "no-store"]
+    static let plainText = "text/plain; charset=utf-8"
 
-    /// Nothing but our own stylesheet, forms that post to us, and no frame around it.
-    static let contentSecurityPolicy =
+    /// Our own stylesheet and forms that post to us; nothing else, and no frame around it.
+    private static let contentSecurityPolicy =
         "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
     private static let okText = ByteBuffer(string: "OK\n")
-    private static let okJSON = ByteBuffer(string: #"{"ok":true}"#)
     private static let okTextHeaders: HTTPFields = [
-        .contentType: "text/plain; charset=utf-8", .contentLength: "3", .cacheControl: "no-store",
+        .contentType: plainText, .contentLength: "3", .cacheControl: "no-store",
     ]
 
     /// What every command but `messages` answers: `OK` and a line feed, as the original did.
@@ -22,37 +23,13 @@ enum Answers {
         guard asJSON else {
             return Response(status: .ok, headers: okTextHeaders, body: ResponseBody(byteBuffer: okText))
         }
-        return response(okJSON, type: "application/json", status: .ok, headers: [.cacheControl: "no-store"])
-    }
-
-    static func text(_ text: String, status: HTTPResponse.Status, headers: HTTPFields) -> Response {
-        response(ByteBuffer(string: text), type: "text/plain; charset=utf-8", status: status, headers: headers)
+        return text(#"{"ok":true}"#, type: "application/json")
     }
 
     static func json(
-        _ json: JSONText, status: HTTPResponse.Status = .ok, headers: HTTPFields = [.cacheControl: "no-store"]
-    )
-        -> Response
-    {
-        response(json.buffer, type: "application/json", status: status, headers: headers)
-    }
-
-    static func problem(_ json: JSONText, status: HTTPResponse.Status, headers: HTTPFields) -> Response {
-        response(json.buffer, type: "application/problem+json", status: status, headers: headers)
-    }
-
-    static func json(_ value: JSONValue, status: HTTPResponse.Status = .ok, headers: HTTPFields = [:]) -> Response {
-        var headers = headers
-        headers.append(notStored)
-        return response(
-            ByteBuffer(string: value.description), type: "application/json", status: status, headers: headers)
-    }
-
-    /// Figures for Prometheus, in its text format.
-    static func metrics(_ text: String) -> Response {
-        response(
-            ByteBuffer(string: text), type: "text/plain; version=0.0.4; charset=utf-8", status: .ok,
-            headers: [.cacheControl: "no-store"])
+        _ object: JSONObject, status: HTTPResponse.Status = .ok, headers: HTTPFields = noStore
+    ) -> Response {
+        text(JSONValue.object(object).description, type: "application/json", status: status, headers: headers)
     }
 
     static func html(_ page: ByteBuffer, status: HTTPResponse.Status = .ok) -> Response {
@@ -64,8 +41,14 @@ enum Answers {
             ])
     }
 
-    private static func response(
-        _ body: ByteBuffer, type: String, status: HTTPResponse.Status, headers: HTTPFields
+    static func text(
+        _ text: String, type: String, status: HTTPResponse.Status = .ok, headers: HTTPFields = noStore
+    ) -> Response {
+        response(ByteBuffer(string: text), type: type, status: status, headers: headers)
+    }
+
+    static func response(
+        _ body: ByteBuffer, type: String, status: HTTPResponse.Status = .ok, headers: HTTPFields
     ) -> Response {
         var headers = headers
         headers.append(HTTPField(name: .contentType, value: type))

@@ -1,33 +1,24 @@
 import HTTPTypes
 import NIOCore
 import NIOHTTPTypes
+import Synchronization
 
-/// Closes a connection whose client is too slow or sends too much, and lets a client that asks first send its body.
+/// Closes a connection whose client is too slow or sends too much, and answers `Expect: 100-continue`.
 ///
-/// A request that arrives in one piece costs no timer.
+/// Its times are the event loop's. A request that arrives in one piece costs no timer.
 final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
     typealias InboundIn = HTTPRequestPart
     typealias InboundOut = HTTPRequestPart
     typealias OutboundIn = HTTPResponsePart
     typealias OutboundOut = HTTPResponsePart
 
-    private let time: TimeAmount
-    private let firstHeadTime: TimeAmount
-    private let census: ConnectionCensus
+    private let connections: ConnectionCounter
     private var counted: IPAddress?
     private var progress = ReadProgress()
     private var deadline: Scheduled<Void>?
 
-    /// - Parameters:
-    ///   - time: from a request's head to the end of its body.
-    ///   - firstHeadTime: from the connection's opening to its first head.
-    init(
-        census: ConnectionCensus, time: Duration = HTTPLimits.requestTime,
-        firstHeadTime: Duration = HTTPLimits.firstHeadTime
-    ) {
-        self.census = census
-        self.time = TimeAmount(time)
-        self.firstHeadTime = TimeAmount(firstHeadTime)
+    init(connections: ConnectionCounter) {
+        self.connections = connections
     }
 
     func handlerAdded(context: ChannelHandlerContext) {
@@ -41,27 +32,28 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
 
     private func begin(_ context: ChannelHandlerContext) {
         guard deadline == nil, counted == nil else { return }
-        if let address = context.channel.remoteAddress.flatMap(IPAddress.init), census.counts(address) {
-            guard census.enter(address.rateKey) else {
+        if let address = context.channel.remoteAddress.flatMap(IPAddress.init), connections.isLimited(address) {
+            guard connections.add(address.rateKey) else {
                 context.close(promise: nil)
                 return
             }
             counted = address.rateKey
         }
-        deadline = context.eventLoop.assumeIsolated().scheduleTask(in: firstHeadTime) {
-            self.deadline = nil
-            context.close(promise: nil)
-        }
+        startTimer(HTTPLimits.firstHeadTime, context)
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        let action =
-            switch unwrapInboundIn(data) {
-            case .head(let head): began(head)
-            case .body(let bytes): progress.read(bytes.readableBytes)
-            case .end: progress.ended()
-            }
-        if !progress.isReading { stopTimer() }
+        let action: ReadProgress.Action
+        switch unwrapInboundIn(data) {
+        case .head(let head):
+            stopTimer()
+            action = progress.began(head)
+        case .body(let bytes): action = progress.read(bytes.readableBytes)
+        case .end:
+            progress.ended()
+            stopTimer()
+            action = .pass
+        }
         switch action {
         case .pass: break
         case .passAndContinue:
@@ -74,35 +66,32 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
         context.fireChannelRead(data)
     }
 
-    private func began(_ head: HTTPRequest) -> ReadProgress.Action {
-        stopTimer()
-        return progress.began(head)
-    }
-
     func channelReadComplete(context: ChannelHandlerContext) {
-        if progress.isReading, deadline == nil {
-            deadline = context.eventLoop.assumeIsolated().scheduleTask(in: time) {
-                self.deadline = nil
-                if self.progress.isReading { context.close(promise: nil) }
-            }
-        }
+        if progress.isReading, deadline == nil { startTimer(HTTPLimits.requestTime, context) }
         context.fireChannelReadComplete()
     }
 
     func channelInactive(context: ChannelHandlerContext) {
-        stopTimer()
-        leave()
+        end()
         context.fireChannelInactive()
     }
 
     func handlerRemoved(context: ChannelHandlerContext) {
-        stopTimer()
-        leave()
+        end()
     }
 
-    private func leave() {
-        if let counted { census.leave(counted) }
+    private func end() {
+        stopTimer()
+        if let counted { connections.remove(counted) }
         counted = nil
+    }
+
+    /// Closes the connection unless ``stopTimer()`` comes first.
+    private func startTimer(_ time: Duration, _ context: ChannelHandlerContext) {
+        deadline = context.eventLoop.assumeIsolated().scheduleTask(in: TimeAmount(time)) {
+            self.deadline = nil
+            context.close(promise: nil)
+        }
     }
 
     private func stopTimer() {
@@ -111,7 +100,7 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
     }
 }
 
-/// How far the request that is being read has come.
+/// How much of the current request has been read.
 struct ReadProgress {
     enum Action: Equatable {
         case pass
@@ -134,15 +123,49 @@ struct ReadProgress {
         return (declared ?? 0) > HTTPLimits.body(of: head.path) ? .pass : .passAndContinue
     }
 
-    /// Bytes past the limit of a body are read and dropped for a while, so that a client that does not listen while
-    /// it sends gets to see why it was refused.
+    /// Bytes above the limit of a body are read and dropped up to a second limit, because a client that reads nothing while
+    /// it sends would else not see why it was refused.
     mutating func read(_ count: Int) -> Action {
         bytes += count
         return bytes > HTTPLimits.adminBody + HTTPLimits.discardedBody ? .close : .pass
     }
 
-    mutating func ended() -> Action {
+    mutating func ended() {
         isReading = false
-        return .pass
+    }
+}
+
+/// How many connections each address has open, so that one client cannot take them all.
+final class ConnectionCounter: Sendable {
+    private let limit: Int
+    private let trustedProxies: @Sendable () -> [AddressRange]
+    private let open = Mutex<[IPAddress: Int]>([:])
+
+    init(
+        limit: Int = HTTPLimits.connectionsPerAddress, trustedProxies: @escaping @Sendable () -> [AddressRange] = { [] }
+    ) {
+        self.limit = limit
+        self.trustedProxies = trustedProxies
+    }
+
+    /// False for this machine and for trusted proxies, which connect for many clients.
+    func isLimited(_ address: IPAddress) -> Bool {
+        !address.isLoopback && !trustedProxies().contains { $0.contains(address) }
+    }
+
+    /// Counts a connection; false, and not counted, when there are too many.
+    func add(_ address: IPAddress) -> Bool {
+        open.withLock { open in
+            guard open[address, default: 0] < limit else { return false }
+            open[address, default: 0] += 1
+            return true
+        }
+    }
+
+    func remove(_ address: IPAddress) {
+        open.withLock { open in
+            guard let count = open[address] else { return }
+            open[address] = count > 1 ? count - 1 : nil
+        }
     }
 }
