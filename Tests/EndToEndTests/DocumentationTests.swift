@@ -66,7 +66,7 @@ struct DocumentationTests {
         try await run(try Page("docs/sandbox.md").blocks(of: "sandbox"), in: folder, ports)
     }
 
-    @Test("The provider API's examples work as printed", .timeLimit(.minutes(2)))
+    @Test("The admin API's examples work as printed", .timeLimit(.minutes(2)))
     func api() async throws {
         let folder = try Folder()
         let (process, ports) = try await dev(in: folder)

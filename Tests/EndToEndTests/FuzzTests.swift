@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@Suite("The provider API and its description")
+@Suite("The admin API and its description")
 struct FuzzTests {
     @Test(
         "A schema-driven fuzzer finds no server error, and no answer that the document does not describe",

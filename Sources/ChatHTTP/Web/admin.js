@@ -1,5 +1,5 @@
 "use strict";
-// What the relay's operator wants to see. Everything comes from the provider API, with the admin token where there is one.
+// What the relay's operator wants to see. Everything comes from the admin API, with the admin token where there is one.
 
 // Between looks, in milliseconds, and how many are plotted.
 const pause = 2000;

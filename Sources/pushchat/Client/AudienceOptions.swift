@@ -25,7 +25,7 @@ struct AudienceOptions: ParsableArguments {
         }
     }
 
-    /// The member `to` of the provider API.
+    /// The member `to` of the admin API.
     var json: JSONObject {
         func list(_ texts: [String]) -> JSONValue { .array(texts.map { .string($0) }) }
         if !token.isEmpty { return ["tokens": list(token)] }

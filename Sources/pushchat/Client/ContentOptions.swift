@@ -4,7 +4,7 @@ import ArgumentParser
 import ChatDomain
 import Foundation
 
-/// What a notification says and how it is handled, as flags; the fields of the provider API.
+/// What a notification says and how it is handled, as flags; the fields of the admin API.
 struct ContentOptions: ParsableArguments {
     @Option(parsing: .unconditional, help: ArgumentHelp("The text that is shown.", valueName: "text"))
     var alert: String?

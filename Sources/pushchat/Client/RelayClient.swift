@@ -5,7 +5,7 @@ import NIOCore
 import NIOHTTP1
 import NIOSSL
 
-/// Calls the provider API of a running relay.
+/// Calls the admin API of a running relay.
 struct RelayClient: Sendable {
     /// Without a scheme's default port, without a path.
     let base: String

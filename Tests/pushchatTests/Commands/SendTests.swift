@@ -19,7 +19,7 @@ import Testing
     }
 
     @Test(
-        "The flags are the fields of the provider API",
+        "The flags are the fields of the admin API",
         arguments: [
             (["--all", "--alert", "hi"], #"{"to":{"all":true},"alert":"hi"}"#),
             (["--user", "a", "--user", "b", "--alert", "-5 °C"], #"{"to":{"users":["a","b"]},"alert":"-5 °C"}"#),
