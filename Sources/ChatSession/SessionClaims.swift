@@ -47,7 +47,7 @@ struct SessionClaims: JWTPayload {
         do throws(ChatError) {
             return try UserReference(parsing: subject, field: "sub")
         } catch {
-            throw .unauthorized("The session token's user cannot be taken: \(error.message)")
+            throw .unauthorized("The session token's user is not valid: \(error.message)")
         }
     }
 }

@@ -211,7 +211,8 @@ struct EventsTests {
     func headRequest() async throws {
         try await Self.run { _, _, port in
             for _ in 0...HTTPLimits.streamsPerMember {
-                #expect(try await Self.answer(port, "HEAD").status == 200)
+                let answer = try await Self.answer(port, "HEAD")
+                #expect(answer.status == 200)
             }
         }
     }

@@ -16,19 +16,19 @@ struct AdminBody: Sendable {
         if bytes.isEmpty, isOptional { return AdminBody(object: JSONObject()) }
         let type = request.headers.first(.contentType) ?? ""
         guard HeaderText.parameterized(type[...]).value == "application/json" else {
-            throw ChatError(.unsupportedMediaType, "The body must be application/json")
+            throw ChatError.unsupported("The body must be application/json")
         }
         guard request.headers.first(.contentEncoding) == nil else {
-            throw ChatError(.unsupportedMediaType, "The body must not have a Content-Encoding")
+            throw ChatError.unsupported("The body must not have a Content-Encoding")
         }
         let value: JSONValue
         do throws(JSONValue.Malformed) {
             value = try JSONValue(parsing: bytes)
         } catch {
-            throw ChatError(.malformedRequest, "The body is no JSON: \(error)")
+            throw ChatError.malformed("The body is no JSON: \(error)")
         }
         guard let object = value.object else {
-            throw ChatError(.malformedRequest, "The body must be an object, is \(value.kind)")
+            throw ChatError.malformed("The body must be an object, is \(value.kind)")
         }
         try requireKnown(object, members)
         return AdminBody(object: object)

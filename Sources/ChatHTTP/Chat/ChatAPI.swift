@@ -63,8 +63,7 @@ struct ChatAPI: Sendable {
                 member: member, app: app, token: device, nickname: nickname, code: code, client: client, user: user))
         logger.info(
             "member joined",
-            metadata: call.metadata(member).merging(
-                [LogKeys.token: "\(device?.shortened ?? "0")", LogKeys.app: "\(app)"]) { $1 })
+            metadata: call.metadata(member, [LogKeys.token: "\(device?.shortened ?? "0")", LogKeys.app: "\(app)"]))
         return Answers.ok(asJSON: call.wantsJSON)
     }
 
@@ -72,8 +71,7 @@ struct ChatAPI: Sendable {
         let member = try call.member()
         try limiter.admit(member, limit: call.settings.memberRate)
         let wasJoined = try await rooms.leave(member)
-        logger.info(
-            "member left", metadata: call.metadata(member).merging([LogKeys.wasJoined: "\(wasJoined)"]) { $1 })
+        logger.info("member left", metadata: call.metadata(member, [LogKeys.wasJoined: "\(wasJoined)"]))
         return Answers.ok(asJSON: call.wantsJSON)
     }
 
@@ -83,8 +81,7 @@ struct ChatAPI: Sendable {
         let client = try call.client()
         try limiter.admit(member, limit: call.settings.memberRate)
         try await rooms.update(member, token: token, client: client, user: user(call))
-        logger.info(
-            "token updated", metadata: call.metadata(member).merging([LogKeys.token: "\(token.shortened)"]) { $1 })
+        logger.info("token updated", metadata: call.metadata(member, [LogKeys.token: "\(token.shortened)"]))
         return Answers.ok(asJSON: call.wantsJSON)
     }
 
@@ -265,12 +262,13 @@ private struct Call: Sendable {
         return number
     }
 
-    /// For log lines: the request, where it came from, and the beginning of the udid.
-    func metadata(_ member: MemberID) -> Logger.Metadata {
-        [
-            LogKeys.requestID: "\(requestID)", LogKeys.member: "\(member.text.prefix(8))…",
-            LogKeys.address: "\(address?.description ?? "unknown")",
-        ]
+    /// For log lines: the request, its address, the beginning of the udid, and `more`.
+    func metadata(_ member: MemberID, _ more: Logger.Metadata) -> Logger.Metadata {
+        var metadata = more
+        metadata[LogKeys.requestID] = "\(requestID)"
+        metadata[LogKeys.member] = "\(member.text.prefix(8))…"
+        metadata[LogKeys.address] = "\(address?.description ?? "unknown")"
+        return metadata
     }
 }
 

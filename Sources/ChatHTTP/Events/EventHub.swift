@@ -27,17 +27,10 @@ final class EventHub: Service {
         var unread: Set<SecretCode> = []
         /// Rooms whose members are to be counted.
         var uncounted: Set<SecretCode> = []
-        /// Streams whose member has joined or left a room; checked at once.
-        var changed: Set<EventStream> = []
         /// Streams whose member may have left the room: they have just opened, or another process has written.
         var unchecked: Set<EventStream> = []
         /// All streams are to be checked again, after those in `unchecked`.
         var mustCheckAll = false
-
-        mutating func takeChanged() -> [EventStream] {
-            defer { changed = [] }
-            return Array(changed)
-        }
 
         mutating func takeUnchecked(_ limit: Int) -> [EventStream] {
             if mustCheckAll, unchecked.isEmpty {
@@ -107,7 +100,6 @@ final class EventHub: Service {
         state.withLock { state in
             guard let index = state.streams[stream.member]?.firstIndex(of: stream) else { return }
             state.count -= 1
-            state.changed.remove(stream)
             state.unchecked.remove(stream)
             state.streams[stream.member]?.remove(at: index)
             if state.streams[stream.member]?.isEmpty == true { state.streams[stream.member] = nil }
@@ -166,18 +158,22 @@ final class EventHub: Service {
     /// Reads the new messages of rooms that have streams, and ends the streams of members who have left their room.
     func readChanges() async {
         let changes = feed.takeRoomChanges()
-        let (changed, rooms) = state.withLock { state in
-            let followed = changes.isUnknown ? Set(state.rooms.keys) : []
-            state.uncounted.formUnion(
-                changes.isUnknown ? followed : changes.memberships.filter { state.rooms[$0] != nil })
-            state.changed.formUnion(changes.members.flatMap { state.streams[$0] ?? [] })
-            if changes.isUnknown { state.mustCheckAll = true }
-            let unread = state.unread.union(changes.isUnknown ? followed : changes.messages)
+        let (changed, unread) = state.withLock { state in
+            if changes.isUnknown {
+                state.mustCheckAll = true
+                state.uncounted.formUnion(state.rooms.keys)
+                state.unread.formUnion(state.rooms.keys)
+            }
+            state.uncounted.formUnion(changes.memberships.filter { state.rooms[$0] != nil })
+            let unread = state.unread.union(changes.messages)
             state.unread = []
-            return (state.takeChanged(), unread.compactMap { code in state.rooms[code].map { (code, $0.last) } })
+            return (
+                changes.members.flatMap { state.streams[$0] ?? [] },
+                unread.compactMap { code in state.rooms[code].map { (code, $0.last) } }
+            )
         }
         await checkMembers(of: changed)
-        for (code, last) in rooms { await read(code, after: last) }
+        for (code, last) in unread { await read(code, after: last) }
     }
 
     private func read(_ code: SecretCode, after last: MessageID) async {
@@ -209,7 +205,7 @@ final class EventHub: Service {
             defer { state.uncounted = [] }
             return (
                 !state.unread.isEmpty, state.uncounted, state.streams.values.flatMap { $0 },
-                state.takeChanged() + state.takeUnchecked(Self.checksPerRun)
+                state.takeUnchecked(Self.checksPerRun)
             )
         }
         if hasUnread { signal.continuation.yield() }

@@ -69,11 +69,12 @@ struct EventsAPI: Sendable {
         var cursor = start
         var members: Int?
         // The id is for a client that loses the connection before the first message.
-        try await write("retry: \(Self.retry)\nid: \(start)\n\n", of: stream, into: &writer)
+        try await write(ByteBuffer(string: "retry: \(Self.retry)\nid: \(start)\n\n"), of: stream, into: &writer)
         while true {
             try Task.checkCancellation()
             switch stream.end {
-            case .left: return try await write("event: left\ndata: {}\n\n", of: stream, into: &writer)
+            case .left:
+                return try await write(ByteBuffer(string: "event: left\ndata: {}\n\n"), of: stream, into: &writer)
             case .reconnect, .disconnected: return
             case nil: break
             }
@@ -85,9 +86,10 @@ struct EventsAPI: Sendable {
                 cursor = try await write(events[...], of: stream, into: &writer) ?? cursor
             case .members(let count):
                 members = count
-                try await write("event: room\ndata: {\"members\":\(count)}\n\n", of: stream, into: &writer)
+                let event = ByteBuffer(string: "event: room\ndata: {\"members\":\(count)}\n\n")
+                try await write(event, of: stream, into: &writer)
             case .heartbeat:
-                try await write(":\n\n", of: stream, into: &writer)
+                try await write(ByteBuffer(string: ":\n\n"), of: stream, into: &writer)
             case .nothing:
                 await stream.wait()
             }
@@ -106,12 +108,6 @@ struct EventsAPI: Sendable {
         try await write(buffer, of: stream, into: &writer)
         feed.handedOut(last, to: stream.member)
         return last
-    }
-
-    private func write(
-        _ text: String, of stream: EventStream, into writer: inout any ResponseBodyWriter
-    ) async throws {
-        try await write(ByteBuffer(string: text), of: stream, into: &writer)
     }
 
     private func write(

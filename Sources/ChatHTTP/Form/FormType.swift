@@ -15,12 +15,12 @@ enum FormType: Sendable, Hashable {
             self = .urlEncoded(.utf8)
             return
         case nil:
-            throw Self.unsupported("The request has a body but no Content-Type; \(Self.accepted)")
+            throw .unsupported("The request has a body but no Content-Type; \(Self.accepted)")
         default: break
         }
         let (type, parameters) = HeaderText.parameterized((header ?? "")[...])
         guard type == "application/x-www-form-urlencoded" || type == "multipart/form-data" else {
-            throw Self.unsupported(
+            throw .unsupported(
                 "The Content-Type \(HeaderText.sanitized(type, limit: 60)) is not supported; \(Self.accepted)")
         }
         var charset = Charset.utf8
@@ -37,26 +37,21 @@ enum FormType: Sendable, Hashable {
             return
         }
         guard let boundary, !boundary.isEmpty else {
-            throw ChatError(.malformedRequest, "The Content-Type multipart/form-data has no boundary")
+            throw .malformed("The Content-Type multipart/form-data has no boundary")
         }
         guard boundary.utf8.count <= HTTPLimits.boundary else {
-            throw ChatError(
-                .malformedRequest, "The multipart boundary has more than \(HTTPLimits.boundary) characters")
+            throw .malformed("The multipart boundary has more than \(HTTPLimits.boundary) characters")
         }
         self = .multipart(boundary: boundary, charset)
     }
 
     static func charset(_ name: String) throws(ChatError) -> Charset {
         guard let charset = Charset(name: name) else {
-            throw unsupported(
+            throw .unsupported(
                 "The charset \(HeaderText.sanitized(name, limit: 40)) is not supported; "
                     + "send utf-8, iso-8859-1 or windows-1252")
         }
         return charset
-    }
-
-    private static func unsupported(_ message: String) -> ChatError {
-        ChatError(.unsupportedMediaType, message)
     }
 }
 

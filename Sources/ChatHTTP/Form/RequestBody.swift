@@ -20,7 +20,7 @@ enum RequestBody {
         }
         // A connection that is lost in the middle of a body must not look like the end of the body.
         if let declared, body.count < declared {
-            throw ChatError(.malformedRequest, "The body is shorter than its Content-Length")
+            throw ChatError.malformed("The body is shorter than its Content-Length")
         }
         return body
     }
@@ -44,8 +44,7 @@ enum ContentCoding: String, Sendable, Hashable {
         case "gzip", "x-gzip": self = .gzip
         case "deflate": self = .deflate
         default:
-            throw ChatError(
-                .unsupportedMediaType,
+            throw .unsupported(
                 "The Content-Encoding \(HeaderText.sanitized(header, limit: 40)) is not supported; "
                     + "send gzip, deflate or none")
         }
@@ -78,8 +77,17 @@ enum ContentCoding: String, Sendable, Hashable {
         } catch NIOHTTPDecompression.DecompressionError.limit {
             throw ChatError(.tooLarge, "The body has more than \(limit) bytes when decompressed")
         } catch {
-            throw ChatError(
-                .malformedRequest, "The body is not valid \(rawValue), as its Content-Encoding says", cause: "\(error)")
+            throw .malformed("The body is not valid \(rawValue), as its Content-Encoding says", cause: "\(error)")
         }
+    }
+}
+
+extension ChatError {
+    static func malformed(_ message: String, cause: String? = nil) -> ChatError {
+        ChatError(.malformedRequest, message, cause: cause)
+    }
+
+    static func unsupported(_ message: String) -> ChatError {
+        ChatError(.unsupportedMediaType, message)
     }
 }

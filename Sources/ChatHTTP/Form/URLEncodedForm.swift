@@ -22,7 +22,7 @@ enum URLEncodedForm {
             if end > start {
                 count += 1
                 guard count <= HTTPLimits.fields else {
-                    throw ChatError(.malformedRequest, "The form has more than \(HTTPLimits.fields) fields")
+                    throw .malformed("The form has more than \(HTTPLimits.fields) fields")
                 }
                 let key = body[start..<(split < 0 ? end : split)]
                 if let field = try field(key) {
@@ -37,7 +37,7 @@ enum URLEncodedForm {
 
     private static func field(_ key: ArraySlice<UInt8>) throws(ChatError) -> FormField? {
         guard key.count <= HTTPLimits.fieldName else {
-            throw ChatError(.malformedRequest, "A field name has more than \(HTTPLimits.fieldName) bytes")
+            throw .malformed("A field name has more than \(HTTPLimits.fieldName) bytes")
         }
         guard isEscaped(key) else { return FormField(key) }
         return FormField(unescaped(key)[...])
