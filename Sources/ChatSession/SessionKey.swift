@@ -26,10 +26,8 @@ struct SessionKey: Sendable {
             throw Unusable(
                 "a secret for HS256 must have at least \(Self.shortestSecret) bytes, this has \(secret.count)")
         }
-        self.id = id
-        algorithm = .hs256
-        collection = JWTKeyCollection()
-        await collection.add(hmac: HMACKey(from: secret), digestAlgorithm: .sha256)
+        self.init(
+            id, .hs256, await JWTKeyCollection().add(hmac: HMACKey(from: secret), digestAlgorithm: .sha256))
     }
 
     /// A public key, or a certificate, in PEM: on the curve P-256 for ES256, RSA for RS256.
@@ -74,17 +72,17 @@ struct SessionKey: Sendable {
     }
 
     private init(_ key: ES256PublicKey, id: String?) async {
-        self.id = id
-        algorithm = .es256
-        collection = JWTKeyCollection()
-        await collection.add(ecdsa: key)
+        self.init(id, .es256, await JWTKeyCollection().add(ecdsa: key))
     }
 
     private init(_ key: Insecure.RSA.PublicKey, id: String?) async {
+        self.init(id, .rs256, await JWTKeyCollection().add(rsa: key, digestAlgorithm: .sha256))
+    }
+
+    private init(_ id: String?, _ algorithm: Algorithm, _ collection: JWTKeyCollection) {
         self.id = id
-        algorithm = .rs256
-        collection = JWTKeyCollection()
-        await collection.add(rsa: key, digestAlgorithm: .sha256)
+        self.algorithm = algorithm
+        self.collection = collection
     }
 
     private static func bytes(base64URL text: String) -> [UInt8]? {

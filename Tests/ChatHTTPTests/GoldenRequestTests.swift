@@ -138,7 +138,10 @@ struct GoldenRequestTests {
             + "Content-Length: \(body.utf8.count)\r\nContent-Type: application/x-www-form-urlencoded\r\n\r\n\(body)"
         let answer = try await relay.exchange(Array(bytes.utf8))
         #expect(answer.status == 200)
-        guard case .post(let request) = relay.store.calls.first else { return #expect(Bool(false)) }
+        guard case .post(let request) = relay.store.calls.first else {
+            Issue.record("The store was asked for \(relay.store.calls)")
+            return
+        }
         #expect(request.text.text == "one\r\ntwo")
     }
 }

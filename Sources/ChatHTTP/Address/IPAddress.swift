@@ -70,10 +70,9 @@ package struct IPAddress: Sendable, Hashable, CustomStringConvertible {
 }
 
 /// An address, or a network in CIDR notation (`10.0.0.0/8`, `2001:db8::/32`).
-package struct AddressRange: Sendable, Hashable, CustomStringConvertible {
+package struct AddressRange: Sendable, Hashable {
     private let prefix: UInt128
     private let mask: UInt128
-    package let description: String
 
     /// Nil if the text is neither. Bits after the prefix length are ignored.
     package init?(_ text: String) {
@@ -88,7 +87,6 @@ package struct AddressRange: Sendable, Hashable, CustomStringConvertible {
         }
         mask = length == 0 ? 0 : UInt128.max << (128 - UInt128(length))
         prefix = address.bits & mask
-        description = text
     }
 
     package func contains(_ address: IPAddress) -> Bool {

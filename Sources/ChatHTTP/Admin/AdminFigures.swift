@@ -18,15 +18,9 @@ struct AdminFigures: Sendable {
         let oldest = parts.compactMap(\.depth.oldest).min()
         return Answers.json([
             "depth": .number(parts.reduce(0) { $0 + $1.depth.due + $1.depth.delayed + $1.depth.written }),
-            "oldest_age_seconds": Self.age(of: oldest, now: now),
+            "oldest_age_seconds": age(of: oldest, now: now),
             "apps": .array(
-                parts.map { part in
-                    var json: JSONObject = [
-                        "app": .string(part.depth.app.text), "gateway": .optional(part.status?.gateway),
-                    ]
-                    part.depth.add(to: &json, now: now)
-                    return .object(json)
-                }),
+                parts.map { .object($0.json(now: now)) }),
         ])
     }
 
@@ -42,13 +36,12 @@ struct AdminFigures: Sendable {
             "messages": .number(totals.messages), "notifications": .number(totals.notifications),
             "apps": .array(
                 parts.map { part in
-                    var json: JSONObject = [
-                        "app": .string(part.depth.app.text), "gateway": .optional(part.status?.gateway),
-                        "address": .optional(part.status?.address), "topic": .optional(part.status?.topic),
-                        "connections": .number(part.status?.connections ?? 0),
-                        "certificate_expires_at": .optional(part.status?.certificateExpiresAt),
-                    ]
-                    part.depth.add(to: &json, now: now)
+                    var json = part.json(
+                        with: [
+                            "address": .optional(part.status?.address), "topic": .optional(part.status?.topic),
+                            "connections": .number(part.status?.connections ?? 0),
+                            "certificate_expires_at": .optional(part.status?.certificateExpiresAt),
+                        ], now: now)
                     json["outcomes"] = .array(
                         outcomes.filter { $0.app == part.depth.app }.map { outcome in
                             .object([
@@ -80,7 +73,7 @@ struct AdminFigures: Sendable {
         }
         text.family("pushchat_queue_oldest_seconds", "gauge", "Age of the oldest push that can go now.")
         for depth in parts.map(\.depth) {
-            text.sample(depth.oldest.map { Self.seconds(since: $0, now: now) } ?? 0, [("app", depth.app.text)])
+            text.sample(depth.oldest.map { seconds(since: $0, now: now) } ?? 0, [("app", depth.app.text)])
         }
         text.family("pushchat_gateway_connections", "gauge", "Open connections.")
         for status in parts.compactMap(\.status) {
@@ -105,39 +98,45 @@ struct AdminFigures: Sendable {
         return Answers.text(text.text, type: "text/plain; version=0.0.4; charset=utf-8")
     }
 
-    private typealias Part = (depth: QueueDepth, status: AppStatus?)
-
     /// One for each app that is configured, and for others that have something in the queue.
-    private func parts() async throws -> [Part] {
+    private func parts() async throws -> [AppFigures] {
         let depths = try await store.queueDepths()
         let statuses = apps()
         let configured = statuses.map { status in
-            (depth: depths.first { $0.app == status.app } ?? QueueDepth(app: status.app), status: Optional(status))
+            AppFigures(depth: depths.first { $0.app == status.app } ?? QueueDepth(app: status.app), status: status)
         }
         let others = depths.filter { depth in !statuses.contains { $0.app == depth.app } }
-        return configured + others.map { (depth: $0, status: nil) }
+        return configured + others.map { AppFigures(depth: $0, status: nil) }
     }
 
     private func uptime(_ now: Timestamp) -> Int64 { max(0, now.seconds - started.seconds) }
+}
 
-    /// Not below 0: the clock may have been set back.
-    fileprivate static func seconds(since time: Timestamp, now: Timestamp) -> Double {
-        Double(max(0, now.milliseconds - time.milliseconds)) / 1000
-    }
+/// An app's part of the queue, and its gateway; no gateway for an app that is not configured any more.
+private struct AppFigures {
+    let depth: QueueDepth
+    let status: AppStatus?
 
-    fileprivate static func age(of time: Timestamp?, now: Timestamp) -> JSONValue {
-        time.map { .number(String(seconds(since: $0, now: now))) } ?? .null
+    /// - Parameter members: between those of the gateway and those of the queue.
+    func json(with members: JSONObject = JSONObject(), now: Timestamp) -> JSONObject {
+        var json: JSONObject = ["app": .string(depth.app.text), "gateway": .optional(status?.gateway)]
+        for (name, value) in members.members { json[name] = value }
+        json["due"] = .number(depth.due)
+        json["delayed"] = .number(depth.delayed)
+        json["written"] = .number(depth.written)
+        json["oldest_queued_at"] = .optional(depth.oldest)
+        json["oldest_age_seconds"] = age(of: depth.oldest, now: now)
+        return json
     }
 }
 
-extension QueueDepth {
-    fileprivate func add(to json: inout JSONObject, now: Timestamp) {
-        json["due"] = .number(due)
-        json["delayed"] = .number(delayed)
-        json["written"] = .number(written)
-        json["oldest_queued_at"] = .optional(oldest)
-        json["oldest_age_seconds"] = AdminFigures.age(of: oldest, now: now)
-    }
+/// Seconds, not below 0: the clock may have been set back.
+private func seconds(since time: Timestamp, now: Timestamp) -> Double {
+    Double(max(0, now.milliseconds - time.milliseconds)) / 1000
+}
+
+private func age(of time: Timestamp?, now: Timestamp) -> JSONValue {
+    time.map { .number(String(seconds(since: $0, now: now))) } ?? .null
 }
 
 /// Metrics in Prometheus' text format, version 0.0.4.

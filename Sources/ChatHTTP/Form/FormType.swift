@@ -75,14 +75,12 @@ enum Charset: Sendable, Hashable {
     func text(_ bytes: some Collection<UInt8>) -> String? {
         switch self {
         case .utf8: String(validating: bytes, as: UTF8.self)
-        case .latin1: Self.text(bytes.map { Unicode.Scalar($0) })
+        case .latin1: String(String.UnicodeScalarView(bytes.map { Unicode.Scalar($0) }))
         case .windows1252:
-            Self.text(bytes.map { (0x80...0x9F).contains($0) ? windows1252High[Int($0) - 0x80] : Unicode.Scalar($0) })
+            String(
+                String.UnicodeScalarView(
+                    bytes.map { (0x80...0x9F).contains($0) ? windows1252High[Int($0) - 0x80] : Unicode.Scalar($0) }))
         }
-    }
-
-    private static func text(_ scalars: [Unicode.Scalar]) -> String {
-        String(String.UnicodeScalarView(scalars))
     }
 }
 

@@ -60,19 +60,15 @@ enum ContentCoding: String, Sendable, Hashable {
             let channel = EmbeddedChannel(handler: NIOHTTPRequestDecompressor(limit: .size(limit)))
             // Also breaks the reference cycle between the channel and its pipeline.
             defer { _ = try? channel.finish(acceptAlreadyClosed: true) }
-            var result: [UInt8] = []
-            func take() throws {
-                while let part = try channel.readInbound(as: HTTPServerRequestPart.self) {
-                    if case .body(let buffer) = part { result.append(contentsOf: buffer.readableBytesView) }
-                }
-            }
             let headers: HTTPHeaders = ["content-encoding": rawValue]
             let head = HTTPRequestHead(version: .http1_1, method: .POST, uri: "/", headers: headers)
-            try channel.writeInbound(HTTPServerRequestPart.head(head))
-            try channel.writeInbound(HTTPServerRequestPart.body(ByteBuffer(bytes: body)))
-            try take()
-            try channel.writeInbound(HTTPServerRequestPart.end(nil))
-            try take()
+            for part: HTTPServerRequestPart in [.head(head), .body(ByteBuffer(bytes: body)), .end(nil)] {
+                try channel.writeInbound(part)
+            }
+            var result: [UInt8] = []
+            while let part = try channel.readInbound(as: HTTPServerRequestPart.self) {
+                if case .body(let buffer) = part { result.append(contentsOf: buffer.readableBytesView) }
+            }
             return result
         } catch NIOHTTPDecompression.DecompressionError.limit {
             throw ChatError(.tooLarge, "The body has more than \(limit) bytes when decompressed")
