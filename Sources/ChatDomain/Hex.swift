@@ -3,7 +3,8 @@
 package enum Hex {
     package static func isDigit(_ byte: UInt8) -> Bool { value(byte) != nil }
 
-    private static func value(_ byte: UInt8) -> UInt8? {
+    /// The value of a digit, of either case; nil for anything else.
+    package static func value(_ byte: UInt8) -> UInt8? {
         switch byte {
         case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0")
         case UInt8(ascii: "a")...UInt8(ascii: "f"): byte - UInt8(ascii: "a") + 10

@@ -171,7 +171,7 @@ package struct Delivery: Sendable, Hashable {
         self.pushID = pushID
     }
 
-    /// As the provider API and the command line show it.
+    /// As the admin API and the command line show it.
     package var json: JSONObject {
         [
             "id": .number(entry), "notification": .optional(notification), "message": .optional(message),

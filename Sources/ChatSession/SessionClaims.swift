@@ -1,7 +1,7 @@
 import ChatDomain
 import JWTKit
 
-/// What a session's token says (RFC 7519 §4.1), in the types that the relay needs.
+/// The claims of a session's token (RFC 7519 §4.1), in the types that the relay needs.
 struct SessionClaims: JWTPayload {
     private enum CodingKeys: String, CodingKey {
         case subject = "sub"
@@ -16,24 +16,46 @@ struct SessionClaims: JWTPayload {
     /// UNIX seconds, perhaps with a fraction.
     var expires: Double?
     var notBefore: Double?
-    /// Nil if the token does not say.
+    /// Nil if the token names none.
     var audience: [String]?
     var issuer: String?
 
-    init(
-        subject: String? = nil, expires: Double? = nil, notBefore: Double? = nil, audience: [String]? = nil,
-        issuer: String? = nil
-    ) {
-        self.subject = subject
-        self.expires = expires
-        self.notBefore = notBefore
-        self.audience = audience
-        self.issuer = issuer
-    }
+    /// Checks nothing; ``check(_:now:)`` does, with the time and the rules as parameters.
+    func verify(using algorithm: some JWTAlgorithm) {}
 
+    /// The user of the session, if the claims are valid now.
+    func check(_ rules: SessionRules, now: Timestamp) throws(ChatError) -> UserReference {
+        guard let expires else { throw .unauthorized("The session token never expires: it needs the claim exp") }
+        let seconds = Double(now.milliseconds) / 1000
+        guard seconds < expires + SessionRules.leeway else { throw .unauthorized("The session token has expired") }
+        if let notBefore, seconds < notBefore - SessionRules.leeway {
+            throw .unauthorized("The session token is not valid yet")
+        }
+        if let wanted = rules.issuer, issuer != wanted {
+            throw .unauthorized("The session token is of another issuer")
+        }
+        // RFC 7519 §4.1.3: a token that names audiences must be refused by all others.
+        if let audience, !(rules.audience.map(audience.contains) ?? false) {
+            throw .unauthorized("The session token is for another audience")
+        }
+        if rules.audience != nil, audience == nil {
+            throw .unauthorized("The session token names no audience")
+        }
+        guard let subject else {
+            throw .unauthorized("The session token names no user: it needs the claim sub")
+        }
+        do throws(ChatError) {
+            return try UserReference(parsing: subject, field: "sub")
+        } catch {
+            throw .unauthorized("The session token's user is not valid: \(error.message)")
+        }
+    }
+}
+
+extension SessionClaims {
     init(from decoder: any Decoder) throws {
         let container = try decoder.container(keyedBy: CodingKeys.self)
-        // Some systems number their users and do not make texts of that.
+        // Some systems number their users and send the number.
         if let number = try? container.decodeIfPresent(Int64.self, forKey: .subject) {
             subject = String(number)
         } else {
@@ -48,40 +70,9 @@ struct SessionClaims: JWTPayload {
         }
         issuer = try container.decodeIfPresent(String.self, forKey: .issuer)
     }
-
-    /// Nothing here: ``check(_:now:)`` does, with a clock and rules that are handed in.
-    func verify(using algorithm: some JWTAlgorithm) {}
-
-    /// Whose session the claims speak for, if they are good now.
-    func check(_ rules: SessionRules, now: Timestamp) throws(ChatError) -> UserReference {
-        guard let expires else { throw .unauthorized("The session token never expires: it needs the claim exp") }
-        let seconds = Double(now.milliseconds) / 1000
-        guard seconds < expires + SessionRules.leeway else { throw .unauthorized("The session token has expired") }
-        if let notBefore, seconds < notBefore - SessionRules.leeway {
-            throw .unauthorized("The session token is not valid yet")
-        }
-        if let wanted = rules.issuer, issuer != wanted {
-            throw .unauthorized("The session token is of another issuer")
-        }
-        // RFC 7519 §4.1.3: a token that names audiences is for nobody else.
-        if let audience, !(rules.audience.map(audience.contains) ?? false) {
-            throw .unauthorized("The session token is for another audience")
-        }
-        if rules.audience != nil, audience == nil {
-            throw .unauthorized("The session token names no audience")
-        }
-        guard let subject else {
-            throw .unauthorized("The session token names no user: it needs the claim sub")
-        }
-        do throws(ChatError) {
-            return try UserReference(parsing: subject, field: "sub")
-        } catch {
-            throw .unauthorized("The session token's user cannot be taken: \(error.message)")
-        }
-    }
 }
 
-/// For whom and by whom a token must be made.
+/// Which tokens are accepted, by their audience and issuer.
 package struct SessionRules: Sendable, Hashable {
     /// Seconds by which the clocks of the two systems may differ.
     static let leeway = 60.0

@@ -2,8 +2,8 @@ import ChatDomain
 import Foundation
 import JWTKit
 
-/// A key with the one algorithm that it is used with: what a token's header says of algorithms chooses among keys, and
-/// never what a key is used for.
+/// A key with the one algorithm that it is used with: the algorithm in a token's header selects among keys, and never what a
+/// key is used for.
 struct SessionKey: Sendable {
     enum Algorithm: String, Sendable, CaseIterable {
         case hs256 = "HS256"
@@ -19,21 +19,15 @@ struct SessionKey: Sendable {
     /// Holds this key only.
     let collection: JWTKeyCollection
 
-    /// A key that sessions cannot be checked with, in a sentence for the operator.
-    struct Unusable: Error, Sendable, CustomStringConvertible {
-        let description: String
-    }
+    typealias Unusable = TokenVerifier.Unusable
 
     init(secret: [UInt8], id: String? = nil) async throws(Unusable) {
         guard secret.count >= Self.shortestSecret else {
             throw Unusable(
-                description:
-                    "a secret for HS256 must have at least \(Self.shortestSecret) bytes, this has \(secret.count)")
+                "a secret for HS256 must have at least \(Self.shortestSecret) bytes, this has \(secret.count)")
         }
-        self.id = id
-        algorithm = .hs256
-        collection = JWTKeyCollection()
-        await collection.add(hmac: HMACKey(from: secret), digestAlgorithm: .sha256)
+        self.init(
+            id, .hs256, await JWTKeyCollection().add(hmac: HMACKey(from: secret), digestAlgorithm: .sha256))
     }
 
     /// A public key, or a certificate, in PEM: on the curve P-256 for ES256, RSA for RS256.
@@ -46,14 +40,13 @@ struct SessionKey: Sendable {
         {
             self = await SessionKey(key, id: nil)
         } else if pem.contains("PRIVATE KEY") {
-            throw Unusable(description: "a private key; give the public one, as `openssl pkey -pubout` prints it")
+            throw Unusable("a private key; give the public one, as `openssl pkey -pubout` prints it")
         } else {
-            throw Unusable(
-                description: "neither a P-256 nor an RSA public key (2048 bits or more), nor a certificate with one")
+            throw Unusable("neither a P-256 nor an RSA public key (2048 bits or more), nor a certificate with one")
         }
     }
 
-    /// One key of a JWKS (RFC 7517); nil if it is of a kind or for a use that sessions have nothing to do with.
+    /// One key of a JWKS (RFC 7517); nil if its kind or its use is another than for session tokens.
     init?(jwk: JSONObject) async throws(Unusable) {
         let id = jwk["kid"]?.text
         let name = id.map { "the key \($0)" } ?? "a key without kid"
@@ -62,34 +55,34 @@ struct SessionKey: Sendable {
         switch jwk["kty"]?.text {
         case "oct" where algorithm ?? "HS256" == "HS256":
             guard let secret = jwk["k"]?.text.flatMap(Self.bytes) else {
-                throw Unusable(description: "\(name) has no k in Base64URL")
+                throw Unusable("\(name) has no k in Base64URL")
             }
             try await self.init(secret: secret, id: id)
         case "EC" where algorithm ?? "ES256" == "ES256" && jwk["crv"]?.text == "P-256":
             guard let x = jwk["x"]?.text, let y = jwk["y"]?.text, let key = try? ES256PublicKey(parameters: (x, y))
-            else { throw Unusable(description: "\(name) is no point on P-256") }
+            else { throw Unusable("\(name) is no point on P-256") }
             await self.init(key, id: id)
         case "RSA" where algorithm ?? "RS256" == "RS256":
             guard let n = jwk["n"]?.text, let e = jwk["e"]?.text,
                 let key = try? Insecure.RSA.PublicKey(modulus: n, exponent: e)
-            else { throw Unusable(description: "\(name) is no RSA key of 2048 bits or more") }
+            else { throw Unusable("\(name) is no RSA key of 2048 bits or more") }
             await self.init(key, id: id)
         default: return nil
         }
     }
 
     private init(_ key: ES256PublicKey, id: String?) async {
-        self.id = id
-        algorithm = .es256
-        collection = JWTKeyCollection()
-        await collection.add(ecdsa: key)
+        self.init(id, .es256, await JWTKeyCollection().add(ecdsa: key))
     }
 
     private init(_ key: Insecure.RSA.PublicKey, id: String?) async {
+        self.init(id, .rs256, await JWTKeyCollection().add(rsa: key, digestAlgorithm: .sha256))
+    }
+
+    private init(_ id: String?, _ algorithm: Algorithm, _ collection: JWTKeyCollection) {
         self.id = id
-        algorithm = .rs256
-        collection = JWTKeyCollection()
-        await collection.add(rsa: key, digestAlgorithm: .sha256)
+        self.algorithm = algorithm
+        self.collection = collection
     }
 
     private static func bytes(base64URL text: String) -> [UInt8]? {

@@ -4,13 +4,13 @@ import JWTKit
 /// Checks sessions' tokens: JSON Web Tokens that the operator's own system signs (RFC 7519), with HS256, ES256 or RS256.
 package struct TokenVerifier: SessionVerifier {
     /// Bytes of a token.
-    static let longestToken = 8192
-    /// Keys in all.
-    static let mostKeys = 100
+    static let maxTokenLength = 8192
+    /// Keys in a key set.
+    static let maxKeys = 100
 
     /// What tokens are signed with.
     package enum Source: Sendable {
-        /// Shared with who signs.
+        /// Shared with the system that signs.
         case secret([UInt8])
         /// A public key or a certificate.
         case pem(String)
@@ -21,27 +21,27 @@ package struct TokenVerifier: SessionVerifier {
     /// Keys that tokens cannot be checked with, in a sentence for the operator.
     package struct Unusable: Error, Sendable, CustomStringConvertible {
         package let description: String
+
+        init(_ description: String) {
+            self.description = description
+        }
     }
 
     private let keys: [SessionKey]
     private let rules: SessionRules
     private let clock: TimeSource
 
-    /// - Parameter sources: a token that one of their keys signed is good.
-    /// - Throws: what is wrong with the first that is no good.
+    /// - Parameter sources: a token must be signed with one of their keys.
+    /// - Throws: what is wrong with the first source that cannot be used.
     package init(
         _ sources: [Source], rules: SessionRules = SessionRules(), clock: @escaping TimeSource = Timestamp.now
     ) async throws(Unusable) {
         var keys: [SessionKey] = []
         for source in sources {
-            do throws(SessionKey.Unusable) {
-                switch source {
-                case .secret(let secret): keys.append(try await SessionKey(secret: secret))
-                case .pem(let pem): keys.append(try await SessionKey(pem: pem))
-                case .keySet(let json): keys += try await Self.keys(of: json)
-                }
-            } catch {
-                throw Unusable(description: error.description)
+            switch source {
+            case .secret(let secret): keys.append(try await SessionKey(secret: secret))
+            case .pem(let pem): keys.append(try await SessionKey(pem: pem))
+            case .keySet(let json): keys += try await Self.keys(of: json)
             }
         }
         self.keys = keys
@@ -49,32 +49,32 @@ package struct TokenVerifier: SessionVerifier {
         self.clock = clock
     }
 
-    private static func keys(of json: [UInt8]) async throws(SessionKey.Unusable) -> [SessionKey] {
+    private static func keys(of json: [UInt8]) async throws(Unusable) -> [SessionKey] {
         let set: JSONValue
         do throws(JSONValue.Malformed) {
             set = try JSONValue(parsing: json)
         } catch {
-            throw SessionKey.Unusable(description: "no JSON: \(error)")
+            throw Unusable("no JSON: \(error)")
         }
         guard let members = set.object?["keys"]?.array else {
-            throw SessionKey.Unusable(description: "no JSON Web Key Set: it must be an object with an array named keys")
+            throw Unusable("no JSON Web Key Set: it must be an object with an array named keys")
         }
-        guard members.count <= mostKeys else {
-            throw SessionKey.Unusable(description: "a set of \(members.count) keys; there may be \(mostKeys)")
+        guard members.count <= maxKeys else {
+            throw Unusable("a set of \(members.count) keys; there may be \(maxKeys)")
         }
         var keys: [SessionKey] = []
         for case .object(let member) in members {
             if let key = try await SessionKey(jwk: member) { keys.append(key) }
         }
         guard !keys.isEmpty else {
-            throw SessionKey.Unusable(description: "a key set without a key for HS256, ES256 or RS256")
+            throw Unusable("a key set without a key for HS256, ES256 or RS256")
         }
         return keys
     }
 
     package func user(of token: String) async throws(ChatError) -> UserReference {
-        guard token.utf8.count <= Self.longestToken else {
-            throw .unauthorized("The session token has more than \(Self.longestToken) bytes")
+        guard token.utf8.count <= Self.maxTokenLength else {
+            throw .unauthorized("The session token has more than \(Self.maxTokenLength) bytes")
         }
         let header: JWTHeader
         do {
@@ -82,7 +82,7 @@ package struct TokenVerifier: SessionVerifier {
         } catch {
             throw .unauthorized("The session token cannot be read: it must be a JSON Web Token")
         }
-        // RFC 7515 §4.1.11: what is marked as critical and not understood voids the token.
+        // RFC 7515 §4.1.11: a token with a critical header that is not understood is invalid.
         guard header[dynamicMember: "crit"] == nil else { throw .unauthorized("The session token asks for extensions") }
         let candidates = keys.filter { key in
             key.algorithm.rawValue == header.alg && (header.kid == nil || key.id == nil || key.id == header.kid)

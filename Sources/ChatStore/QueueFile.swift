@@ -157,7 +157,7 @@ package struct QueueFile: Sendable {
             ["reason": PushLifeCycle.cancelled, "now": clock().sqlText], progress)
     }
 
-    /// As the provider API does it; a relay that runs does the same, and what one has done the other finds done.
+    /// As the admin API does it; a relay that runs does the same, and what one has done the other finds done.
     private func cancel(_ notification: NotificationID, progress: (Int) -> Void) throws -> Int {
         _ = try write { db in try NotificationCancellation.begin(notification, now: clock(), db) }
         var cancelled = 0

@@ -5,15 +5,15 @@ import Testing
 
 @testable import ChatHTTP
 
-@Suite("Who may call the provider API")
+@Suite("Who may call the admin API", .timeLimit(.minutes(1)))
 struct AdminGuardTests {
-    private static let answers = Provider(depths: { [] }, totals: { StoreTotals() })
+    private static let answers = AdminAnswers(depths: { [] }, totals: { StoreTotals() }, outcomes: [])
 
     /// The relay behind a real socket, because loopback is what counts.
     private static func status(
         _ settings: ChatHTTPSettings, _ headers: [(String, String)] = [], path: String = "/v1/queue"
     ) async throws -> (Int, String) {
-        let relay = Relay(ScriptedStore(provider: answers), settings: settings)
+        let relay = Relay(ScriptedStore(admin: answers), settings: settings)
         return try await relay.listening { port in
             var lines = headers
             if !lines.contains(where: { $0.0 == "Host" }) { lines.append(("Host", "127.0.0.1")) }
@@ -50,7 +50,7 @@ struct AdminGuardTests {
     }
 
     @Test(
-        "With a token, only who brings it",
+        "With a token, only callers that send it",
         arguments: [
             (nil, 401), ("Bearer geheim", 200), ("bearer geheim", 200), ("Bearer  geheim", 200),
             ("Bearer geheim2", 401),
@@ -68,7 +68,7 @@ struct AdminGuardTests {
     }
 
     @Test(
-        "No other spelling of an address leads round the guard",
+        "No other spelling of an address avoids the guard",
         arguments: [
             "//v1/queue", "/v1//queue", "/v1/queue/", "//metrics", "/v1/../v1/queue", "/%761/queue", "/v1/queue?",
         ])
@@ -77,13 +77,23 @@ struct AdminGuardTests {
         #expect([403, 404].contains(status), "\(text)")
     }
 
-    @Test("Who brings no token is asked for one; who brings a wrong one learns that it is wrong")
+    @Test("A call without a token is asked for one; a call with a wrong one is told that it is wrong")
     func challenge() async throws {
         let settings = ChatHTTPSettings(isDevelopment: false, adminToken: "geheim")
         #expect(try await Self.status(settings).1.contains(#""www-authenticate": "Bearer""#))
         #expect(
             try await Self.status(settings, [("Authorization", "Bearer x")]).1.contains(
                 #"Bearer error=\"invalid_token\""#))
+    }
+
+    @Test("A refused call is logged once, at notice, with the caller's address")
+    func log() async throws {
+        let relay = Relay(settings: Self.production)
+        let answer = try await relay.exchange(Array("GET /v1/queue HTTP/1.1\r\nHost: localhost\r\n\r\n".utf8))
+        #expect(answer.status == 403)
+        let lines = relay.log.lines.filter { $0.contains("admin.token") }
+        #expect(lines.count == 1)
+        #expect(lines.first?.hasPrefix("notice call of the admin API refused address=127.0.0.1 ") == true, "\(lines)")
     }
 
     @Test("The addresses of the apps are not guarded")
@@ -98,14 +108,14 @@ struct AdminGuardTests {
         #expect(answer.status == .ok)
     }
 
-    @Test("The comparison looks at every byte")
+    @Test("A token is the wanted one only if every byte and the length are the same")
     func comparison() {
         for (given, wanted, expected) in [
             ("", "", false), ("a", "", false), ("", "a", false), ("a", "a", true), ("ab", "a", false),
             ("aa", "a", false),
             ("b", "a", false), ("geheim", "geheim", true), ("geheiN", "geheim", false),
         ] {
-            #expect(BearerToken.isSame(given, wanted) == expected, "\(given) \(wanted)")
+            #expect(AdminGuard.isSame(given, wanted) == expected, "\(given) \(wanted)")
         }
     }
 }

@@ -5,12 +5,12 @@ import Testing
 
 @testable import ChatHTTP
 
-@Suite("The provider API: rooms, messages and what went wrong")
+@Suite("The admin API: rooms, messages and failures")
 struct AdminRoomsTests {
     private static let room = SecretCode(stored: "our room/1")
     private static let message = MessageRecord(
         id: 9, room: room, nickname: "Ann", bytes: 12, sentAt: Timestamp(seconds: 1))
-    private static let provider = Provider(
+    private static let answers = AdminAnswers(
         deliveries: { Page(items: [Given.delivery], next: 17) },
         rooms: {
             RoomPage(
@@ -29,7 +29,7 @@ struct AdminRoomsTests {
         progress: { MessageProgress(message: message, isQueueing: true, counts: [.sent: 1], readers: 4, fetched: 3) },
         messageDeliveries: { Page(items: [MessageDelivery(delivery: Given.delivery, isFetched: true)], next: nil) })
 
-    private func call(_ path: String, _ relay: Relay = Relay(ScriptedStore(provider: provider))) async throws -> (
+    private func call(_ path: String, _ relay: Relay = Relay(ScriptedStore(admin: answers))) async throws -> (
         TestResponse, [ScriptedStore.Call]
     ) {
         let answer = try await AdminTests.call(.get, path, to: relay)
@@ -47,7 +47,7 @@ struct AdminRoomsTests {
         #expect(try await call("/v1/rooms").1 == [.rooms("", after: nil, limit: 100)])
     }
 
-    @Test("A room's members, without what they prove themselves with, and its messages, without the text")
+    @Test("A room's members, without their udids, and its messages, without the text")
     func inside() async throws {
         let (members, asked) = try await call("/v1/members?room=our%20room%2F1&cursor=2")
         #expect(
@@ -75,7 +75,7 @@ struct AdminRoomsTests {
         #expect(calls == [.progress(9), .messageDeliveries(9, after: nil, limit: 5)])
     }
 
-    @Test("What failed last, and what the log warned of")
+    @Test("The last failures, and the log's last warnings")
     func failures() async throws {
         let (answer, calls) = try await call("/v1/failures?app=98Z3R5XU29.com.51work6.PushChat&cursor=20")
         #expect(answer.text.hasPrefix(#"{"deliveries":[{"id":17,"#) && answer.text.hasSuffix(#""next":17}"#))

@@ -7,7 +7,7 @@ import Testing
 
 @testable import ChatHTTP
 
-/// Values of the provider API's tests.
+/// Values of the admin API's tests.
 enum Given {
     static var device: Device {
         get throws {
@@ -28,7 +28,7 @@ enum Given {
             audience: .tags([Tag(stored: "news")]), payload: #"{"aps":{"badge":1}}"#, expiration: 0, priority: 5),
         createdAt: Timestamp(seconds: 3), cancelledAt: nil, state: .done, counts: [.failed: 1, .sent: 2], skipped: 4,
         devices: 3)
-    static let provider = Provider(
+    static let answers = AdminAnswers(
         unregister: { true }, edit: { () throws(ChatError) in try Self.checked { try device } },
         device: { () throws(ChatError) in try Self.checked { try device } },
         devices: { () throws(ChatError) in Page(items: [try Self.checked { try device }], next: 7) },
@@ -51,7 +51,7 @@ enum Given {
     }
 }
 
-@Suite("The provider API")
+@Suite("The admin API")
 struct AdminTests {
     private static let settings = ChatHTTPSettings(adminToken: "t")
 
@@ -68,7 +68,7 @@ struct AdminTests {
     }
 
     private static func scripted(_ register: DeviceRegistration = .created) -> Relay {
-        Relay(ScriptedStore(register: { register }, provider: Given.provider))
+        Relay(ScriptedStore(register: { register }, admin: Given.answers))
     }
 
     private static let device = "/v1/devices/\(Sample.token)"
@@ -145,7 +145,7 @@ struct AdminTests {
     func lateRepeat(isKnown: Bool) async throws {
         let relay = Relay(
             ScriptedStore(
-                provider: Provider(
+                admin: AdminAnswers(
                     earlier: { () throws(ChatError) in
                         isKnown ? NotificationReceipt(id: 9, devices: 2, isRepeat: true) : nil
                     })), settings: ChatHTTPSettings(adminToken: "geheim"))
@@ -342,9 +342,9 @@ struct AdminTests {
             (ChatError.Code.notFound, 404), (.ambiguous, 409), (.unavailable, 503), (.idempotencyConflict, 422),
             (.internalError, 500),
         ] {
-            var provider = Provider()
-            provider.device = { () throws(ChatError) in throw ChatError(code, "why", retryAfter: .seconds(2)) }
-            let answer = try await Self.call(.get, Self.device, to: Relay(ScriptedStore(provider: provider)))
+            var answers = AdminAnswers()
+            answers.device = { () throws(ChatError) in throw ChatError(code, "why", retryAfter: .seconds(2)) }
+            let answer = try await Self.call(.get, Self.device, to: Relay(ScriptedStore(admin: answers)))
             #expect(answer.status.code == status)
             #expect(try JSONValue(parsing: answer.text).object?["code"]?.text == code.rawValue)
         }

@@ -24,20 +24,11 @@ struct BodyTests {
                 + "Content-Encoding: \(coding)\r\n\r\n").utf8) + body
     }
 
-    private func exchange(_ relay: Relay, _ request: [UInt8]) async throws -> RawConnection.Answer {
-        try await relay.listening { port in
-            try await RawConnection.open(port: port) { connection in
-                try await connection.write(request)
-                return try await connection.answer()
-            }
-        }
-    }
-
     @Test("Compressed bodies are read", arguments: ["gzip", "GZIP", "x-gzip", "deflate", "identity"])
     func compression(coding: String) async throws {
         let relay = Relay(ScriptedStore(leave: { true }))
         let body = coding == "deflate" ? Self.deflate : coding == "identity" ? Array(Sample.leave.utf8) : Self.gzip
-        #expect(try await exchange(relay, compressed(body, coding)).status == 200)
+        #expect(try await relay.exchange(compressed(body, coding)).status == 200)
         #expect(try relay.store.calls == [.leave(Sample.member)])
     }
 
@@ -48,7 +39,7 @@ struct BodyTests {
         var badSum = Self.gzip
         badSum[badSum.count - 6] ^= 1
         for body in [damaged, badSum, Array(Self.gzip.dropLast(9)), Array(Sample.leave.utf8), Self.gzip + Self.gzip] {
-            let answer = try await exchange(Relay(), compressed(body, "gzip"))
+            let answer = try await Relay().exchange(compressed(body, "gzip"))
             #expect(answer.status == 400)
             #expect(answer.body.contains("gzip"))
         }
@@ -56,7 +47,7 @@ struct BodyTests {
 
     @Test("A Content-Encoding that is not known is refused with 415", arguments: ["br", "gzip, gzip", "zstd"])
     func unknownCoding(coding: String) async throws {
-        let answer = try await exchange(Relay(), compressed(Self.gzip, coding))
+        let answer = try await Relay().exchange(compressed(Self.gzip, coding))
         #expect(answer.status == 415)
         #expect(answer.body.contains(coding))
     }
@@ -105,7 +96,7 @@ struct BodyTests {
         let relay = Relay(ScriptedStore(leave: { true }))
         let body =
             Sample.leave + "&x=" + String(repeating: "y", count: HTTPLimits.body - Sample.leave.utf8.count - 3 + over)
-        let answer = try await exchange(relay, Array(post(body).utf8))
+        let answer = try await relay.exchange(Array(post(body).utf8))
         #expect(answer.status == (over == 0 ? 200 : 413))
         #expect(relay.store.calls.count == 1 - over)
     }
@@ -125,7 +116,7 @@ struct BodyTests {
         }
     }
 
-    @Test("A chunked body over the limit is answered 413; one that does not end is cut off")
+    @Test("A chunked body over the limit is answered 413; the connection of one that does not end is closed")
     func endless() async throws {
         try await Relay().listening { port in
             try await RawConnection.open(port: port) { connection in

@@ -30,7 +30,7 @@ struct ErrorAnswerTests {
         #expect(ChatError.Code.allCases.count == 15)
     }
 
-    @Test("What went wrong inside is for the log only; the answer says just that it did")
+    @Test("The cause of an internal error is in the log only")
     func internalError() async throws {
         let relay = Relay(
             ScriptedStore(post: { () throws(ChatError) in
@@ -100,16 +100,16 @@ struct ErrorAnswerTests {
         #expect(answer.text == (method == "HEAD" ? "" : "This address answers only to \(allow)\n"))
     }
 
-    @Test("A sane X-Request-Id is taken over, another one replaced", arguments: [true, false])
-    func requestID(isSane: Bool) async throws {
+    @Test("A valid X-Request-Id is accepted, another one replaced", arguments: [true, false])
+    func requestID(isValid: Bool) async throws {
         let name = try #require(HTTPField.Name("X-Request-Id"))
-        for given in isSane
+        for given in isValid
             ? ["abc-123", "A/b+c=", "01J:x@y.z_"] : ["", "a b", "ü", String(repeating: "x", count: 129)]
         {
             let relay = Relay(ScriptedStore(leave: { true }))
             let answer = try await relay.form(Sample.leave, headers: [name: given])
             let id = try #require(answer.headers[name])
-            #expect((id == given) == isSane)
+            #expect((id == given) == isValid)
             #expect(!id.isEmpty)
             #expect(relay.log.lines.contains { $0.contains("request_id=\(id)") })
         }

@@ -1,23 +1,26 @@
 import ChatDomain
-import Synchronization
 import Testing
 
 @testable import ChatHTTP
 
-@Suite("GET /events") struct EventsTests {
+@Suite("GET /events", .timeLimit(.minutes(1)))
+struct EventsTests {
     private static let room = SecretCode(stored: "kitchen")
 
     private static func member(_ number: Int) -> MemberID {
         MemberID(stored: String(repeating: "0", count: 38) + String(number + 10))
     }
 
-    /// Two members in a room, and a server.
+    /// Two members in a room, and a server whose clock stands still.
     private static func run(
-        _ feed: FakeFeed = FakeFeed(), _ body: @Sendable (FakeFeed, Int) async throws -> Void
+        _ feed: FakeFeed = FakeFeed(), _ body: @Sendable (FakeFeed, TestClock, Int) async throws -> Void
     ) async throws {
-        feed.enter(member(1), room)
-        feed.enter(member(2), room)
-        try await Relay(ScriptedStore(feed: feed)).listening { port in try await body(feed, port) }
+        feed.join(member(1), room)
+        feed.join(member(2), room)
+        let clock = TestClock()
+        var relay = Relay(ScriptedStore(feed: feed))
+        relay.clock = clock
+        try await relay.listening { port in try await body(feed, clock, port) }
     }
 
     /// A stream that has been opened, with what was read of it so far.
@@ -46,9 +49,9 @@ import Testing
         """
     }
 
-    @Test("What is said in the room comes to each member's stream, once, in order, with whose it is")
+    @Test("Messages come to each member's stream, once, in order, and tell whether they are its own")
     func messages() async throws {
-        try await Self.run { feed, port in
+        try await Self.run { feed, _, port in
             let (opened, read) = (Counter(), Counter())
             try await withThrowingTaskGroup(of: Void.self) { group in
                 for (number, isOwn) in [(1, true), (2, false)] {
@@ -63,26 +66,28 @@ import Testing
                         }
                     }
                 }
-                try await opened.reach(2)
-                feed.say("one", by: Self.member(1))
-                feed.say("two", by: Self.member(2))
-                try await read.reach(2)
-                // Another process's message comes as well.
-                feed.say("three", by: Self.member(2), isTold: false)
+                await opened.reach(2)
+                feed.post("one", by: Self.member(1))
+                feed.post("two", by: Self.member(2))
+                await read.reach(2)
+                // A message that another process has written comes as well.
+                feed.post("three", by: Self.member(2), isLocal: false)
                 try await group.waitForAll()
             }
-            // It is known how far each has come.
-            #expect(feed.fetched.count == 2 && feed.fetched.values.allSatisfy { $0 >= 2 })
+            // The store was told what each member has received.
+            #expect(feed.handedOut.count == 2 && feed.handedOut.values.allSatisfy { $0 >= 2 })
         }
     }
 
-    @Test("A stream goes on after what the client has, from memory and from the store", arguments: [0, 50, 290, 299])
+    @Test(
+        "A stream goes on after the client's last message, from memory and from the store",
+        arguments: [0, 50, 290, 299])
     func resumption(after: Int) async throws {
         let feed = FakeFeed()
-        try await Self.run(feed) { feed, port in
-            // Somebody follows, so that the last messages are in memory.
+        try await Self.run(feed) { feed, _, port in
+            // The other stream keeps the last messages in memory.
             try await Self.follow(port, 2) { other in
-                for number in 1...300 { feed.say("m\(number)", by: Self.member(1)) }
+                for number in 1...300 { feed.post("m\(number)", by: Self.member(1)) }
                 _ = try await other.text(until: "\"m300\"")
                 for header in [true, false] {
                     try await Self.follow(
@@ -100,39 +105,36 @@ import Testing
         }
     }
 
-    @Test("Without a place to begin it begins now, and says where that is")
+    @Test("Without an id a stream begins with the next message, and names the last one")
     func fromNow() async throws {
-        try await Self.run { feed, port in
-            feed.say("earlier", by: Self.member(1))
+        try await Self.run { feed, _, port in
+            feed.post("earlier", by: Self.member(1))
             try await Self.follow(port, 2) { connection in
-                feed.say("later", by: Self.member(1))
+                feed.post("later", by: Self.member(1))
                 let text = try await connection.text(until: "\"later\"")
                 #expect(text.hasPrefix("id: 1\n\n") && !text.contains("earlier"))
             }
         }
     }
 
-    @Test("How many are in the room comes at the beginning and when it changes")
+    @Test("The number of members comes at the beginning")
     func members() async throws {
-        try await Self.run { feed, port in
+        try await Self.run { feed, clock, port in
             try await Self.follow(port, 1) { connection in
-                _ = try await connection.text(until: #"data: {"members":2}"#)
-                feed.enter(Self.member(3), Self.room)
-                _ = try await connection.text(until: #"data: {"members":3}"#)
-                feed.leave(Self.member(3))
-                _ = try await connection.text(until: #"data: {"members":2}"#)
+                await clock.advanceSleepers(by: .seconds(1))
+                _ = try await connection.text(until: "event: room\ndata: {\"members\":2}\n\n")
             }
         }
     }
 
-    @Test("Who leaves, or goes to another room, hears no more of this one", arguments: [true, false])
+    @Test("The stream of a member that leaves, or joins another room, ends", arguments: [true, false])
     func leaving(isLeaving: Bool) async throws {
-        try await Self.run { feed, port in
+        try await Self.run { feed, _, port in
             try await Self.follow(port, 1) { connection in
                 if isLeaving {
                     feed.leave(Self.member(1))
                 } else {
-                    feed.enter(Self.member(1), SecretCode(stored: "garden"))
+                    feed.join(Self.member(1), SecretCode(stored: "garden"))
                 }
                 _ = try await connection.text(until: "event: left\ndata: {}\n\n")
                 try await connection.closedOrEnded()
@@ -140,26 +142,13 @@ import Testing
         }
     }
 
-    @Test("While the store cannot be read nothing is lost")
-    func brokenStore() async throws {
-        try await Self.run { feed, port in
-            try await Self.follow(port, 1) { connection in
-                feed.setBroken(true)
-                feed.say("one", by: Self.member(2))
-                while feed.failures == 0 { try await Task.sleep(for: .milliseconds(5)) }
-                feed.setBroken(false)
-                _ = try await connection.text(until: "\"one\"")
-            }
-        }
-    }
-
-    @Test("A message is read once, however many follow")
+    @Test("A message is read once for all streams of the room")
     func readOnce() async throws {
-        try await Self.run { feed, port in
+        try await Self.run { feed, _, port in
             try await withThrowingTaskGroup(of: Void.self) { group in
                 let opened = Counter()
                 for number in 0..<40 {
-                    feed.enter(Self.member(number + 1), Self.room)
+                    feed.join(Self.member(number + 1), Self.room)
                     group.addTask {
                         try await Self.follow(port, number + 1) { connection in
                             opened.increase()
@@ -167,23 +156,24 @@ import Testing
                         }
                     }
                 }
-                try await opened.reach(40)
-                feed.say("hello", by: Self.member(1))
+                await opened.reach(40)
+                feed.post("hello", by: Self.member(1))
                 try await group.waitForAll()
             }
-            #expect(feed.read == 1)
+            #expect(feed.readMessages == 1)
         }
     }
 
     @Test(
-        "What is wrong is said",
+        "A refused request is told why",
         arguments: [
             ("/events", 400, "Missing udid"), ("/events?udid=12", 400, "Invalid udid"),
             ("/events?udid=ffffffffffffffffffffffffffffffff", 404, "has not joined"),
             ("/events?udid=\(member(1))&since=x", 400, "Invalid since: must be a whole number"),
         ])
     func refusals(path: String, status: Int, text: String) async throws {
-        try await Self.run { _, port in
+        try await Self.run { feed, _, port in
+            feed.leave(MemberID(stored: String(repeating: "f", count: 32)))
             try await RawConnection.open(port: port) { connection in
                 try await connection.write("GET \(path) HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 let answer = try await connection.answer()
@@ -192,130 +182,200 @@ import Testing
         }
     }
 
-    @Test("One member has so many streams and no more, and those that ended do not count")
+    @Test("A member has a limited number of streams; those whose client has disconnected do not count")
     func limit() async throws {
-        try await Self.run { _, port in
-            for _ in 0..<3 {
-                try await withThrowingTaskGroup(of: Void.self) { group in
-                    let opened = Counter()
-                    let (release, gate) = AsyncStream.makeStream(of: Void.self)
-                    for _ in 0..<EventHub.maxStreamsPerMember {
-                        group.addTask {
-                            try await Self.follow(port, 1) { connection in
-                                _ = try await connection.text(until: "\n\n")
-                                opened.increase()
-                                for await _ in release {}
-                            }
+        try await Self.run { _, _, port in
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                let opened = Counter()
+                let (release, gate) = AsyncStream.makeStream(of: Void.self)
+                for _ in 0..<HTTPLimits.streamsPerMember {
+                    group.addTask {
+                        try await Self.follow(port, 1) { _ in
+                            opened.increase()
+                            for await _ in release {}
                         }
                     }
-                    try await opened.reach(EventHub.maxStreamsPerMember)
-                    try await RawConnection.open(port: port) { connection in
-                        try await connection.write(
-                            "GET /events?udid=\(Self.member(1)) HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                        let answer = try await connection.answer()
-                        #expect(answer.status == 429 && answer.headers["retry-after"] == "30")
-                    }
-                    gate.finish()
-                    try await group.waitForAll()
                 }
+                await opened.reach(HTTPLimits.streamsPerMember)
+                let refused = try await Self.answer(port, "GET")
+                #expect(refused.status == 429 && refused.headers["retry-after"] == "30")
+                gate.finish()
+                try await group.waitForAll()
+            }
+            // The server notices that the clients have disconnected when it does.
+            while try await Self.answer(port, "GET").status != 200 {}
+        }
+    }
+
+    @Test("A HEAD request opens no stream")
+    func headRequest() async throws {
+        try await Self.run { _, _, port in
+            for _ in 0...HTTPLimits.streamsPerMember {
+                let answer = try await Self.answer(port, "HEAD")
+                #expect(answer.status == 200)
             }
         }
     }
 
-    @Test("Who takes nothing is cut off, who has nothing to take is not", .timeLimit(.minutes(1)))
+    /// The answer to the first member's request, without the events.
+    private static func answer(_ port: Int, _ method: String) async throws -> RawConnection.Answer {
+        try await RawConnection.open(port: port) { connection in
+            try await connection.write("\(method) /events?udid=\(member(1)) HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            return try await connection.answer()
+        }
+    }
+}
+
+/// The hub without sockets. Nothing runs in the background: the test calls what the service would.
+@Suite("Event hub", .timeLimit(.minutes(1)))
+struct EventHubTests {
+    private let room = SecretCode(stored: "kitchen")
+    private let member = MemberID(stored: "0001")
+    private let other = MemberID(stored: "0002")
+    private let feed = FakeFeed()
+    private let clock = TestClock()
+
+    /// Both members are in the room.
+    private func hub(maxStreams: Int = 10) -> EventHub {
+        feed.join(member, room)
+        feed.join(other, room)
+        _ = feed.takeRoomChanges()
+        return EventHub(
+            feed: feed, maxStreams: maxStreams, time: ElapsedTime(clock), logger: LogRecorder().logger)
+    }
+
+    private func open(
+        _ hub: EventHub, _ member: MemberID, close: @escaping @Sendable () -> Void = { Issue.record("closed") }
+    ) async throws -> EventSubscription {
+        try hub.open(member, at: try await feed.position(of: member), close: close)
+    }
+
+    private func next(_ hub: EventHub, _ stream: EventStream, after: MessageID = 0, members: Int? = 2) -> String {
+        switch hub.next(for: stream, after: after, members: members) {
+        case .events(let events): "events \(events.map(\.id))"
+        case .behind: "behind"
+        case .members(let count): "members \(count)"
+        case .heartbeat: "heartbeat"
+        case .nothing: "nothing"
+        }
+    }
+
+    @Test("A connection whose client accepts nothing for 20 seconds is closed; one with nothing to accept is not")
     func slow() async throws {
-        let feed = FakeFeed()
-        feed.enter(Self.member(1), Self.room)
-        let hub = EventHub(feed: feed, most: 10, patience: .milliseconds(50), logger: LogRecorder().logger)
-        let closed = Counter()
-        let place = try await feed.position(of: Self.member(1))
-        var tickets = [
-            try hub.enter(Self.member(1), place) { closed.increase() },
-            try hub.enter(Self.member(1), place) { Issue.record("cut off for nothing") },
-        ]
-        tickets[0].stream.willWrite()
-        let running = Task { try await hub.run() }
-        try await closed.reach(1)
-        #expect(tickets[0].stream.end == .comeAgain && tickets[1].stream.end == nil)
-        #expect(hub.count == 2)
-        tickets = []
-        #expect(hub.count == 0)
-        running.cancel()
-        try await running.value
-    }
-
-    @Test("Who asks for the head only has opened no stream")
-    func head() async throws {
-        try await Self.run { _, port in
-            for _ in 0...EventHub.maxStreamsPerMember {
-                try await RawConnection.open(port: port) { connection in
-                    try await connection.write(
-                        "HEAD /events?udid=\(Self.member(1)) HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                    #expect(try await connection.text(until: "\r\n\r\n").contains("HTTP/1.1 200"))
-                }
-            }
+        let hub = hub()
+        try await confirmation { closes in
+            let slow = try await open(hub, member) { closes() }
+            let idle = try await open(hub, member)
+            slow.stream.beginWrite()
+            clock.advance(by: .seconds(19))
+            await hub.maintain()
+            #expect(slow.stream.end == nil)
+            clock.advance(by: .seconds(1))
+            await hub.maintain()
+            #expect(slow.stream.end == .reconnect && idle.stream.end == nil)
+            #expect(hub.count == 2)
         }
-    }
-
-    @Test("Who has left between the look-up and the stream hears nothing", .timeLimit(.minutes(1)))
-    func leftMeanwhile() async throws {
-        let feed = FakeFeed()
-        feed.enter(Self.member(1), Self.room)
-        let hub = EventHub(feed: feed, most: 10, logger: LogRecorder().logger)
-        let place = try await feed.position(of: Self.member(1))
-        feed.leave(Self.member(1))
-        _ = feed.takeRoomChanges()
-        let ticket = try hub.enter(Self.member(1), place) {}
-        let running = Task { try await hub.run() }
-        while ticket.stream.end == nil { await ticket.stream.wait() }
-        #expect(ticket.stream.end == .left)
-        running.cancel()
-        try await running.value
-    }
-
-    @Test("Who leaves hears nothing more at once, however many streams have just opened", .timeLimit(.minutes(1)))
-    func leavesAmongMany() async throws {
-        let feed = FakeFeed()
-        let hub = EventHub(feed: feed, most: 10_000, logger: LogRecorder().logger)
-        let many = (0..<5000).map { MemberID(stored: String(100_000 + $0)) }
-        for member in many { feed.enter(member, Self.room) }
-        let place = try await feed.position(of: many[0])
-        _ = feed.takeRoomChanges()
-        let running = Task { try await hub.run() }
-        var tickets = try many.map { try hub.enter($0, place) {} }
-        feed.leave(many[4000])
-        while tickets[4000].stream.end == nil { await tickets[4000].stream.wait() }
-        // Not in its turn, behind those that are looked at one after another because they have just opened.
-        #expect(feed.lookups < many.count)
-        #expect(tickets[4000].stream.end == .left)
-        #expect(tickets.count { $0.stream.end != nil } == 1)
-        tickets = []
         #expect(hub.count == 0)
-        running.cancel()
-        try await running.value
     }
 
-    @Test("No more streams than there may be")
-    func most() async throws {
-        let feed = FakeFeed()
-        let hub = EventHub(feed: feed, most: 2, logger: LogRecorder().logger)
-        for number in 1...3 { feed.enter(Self.member(number), Self.room) }
-        let place = try await feed.position(of: Self.member(1))
-        var tickets = [try hub.enter(Self.member(1), place) {}, try hub.enter(Self.member(2), place) {}]
-        #expect(throws: ChatError.self) { try hub.enter(Self.member(3), place) {} }
-        tickets.removeFirst()
-        tickets.append(try hub.enter(Self.member(3), place) {})
+    @Test("A stream without an event for 15 seconds is woken to write a comment")
+    func heartbeat() async throws {
+        let hub = hub()
+        let stream = try await open(hub, member)
+        await hub.readChanges()
+        clock.advance(by: .seconds(14))
+        #expect(next(hub, stream.stream) == "nothing")
+        clock.advance(by: .seconds(1))
+        await hub.maintain()
+        await stream.stream.wait()
+        #expect(next(hub, stream.stream) == "heartbeat")
+        stream.stream.beginWrite()
+        stream.stream.endWrite()
+        #expect(next(hub, stream.stream) == "nothing")
+    }
+
+    @Test("The members of a room are counted at the beginning and when one joins or leaves")
+    func members() async throws {
+        let hub = hub()
+        let third = MemberID(stored: "0003")
+        let stream = try await open(hub, member)
+        await hub.maintain()
+        #expect(next(hub, stream.stream, members: nil) == "members 2")
+        feed.join(third, room)
+        await hub.readChanges()
+        #expect(next(hub, stream.stream) == "nothing")
+        await hub.maintain()
+        #expect(next(hub, stream.stream) == "members 3")
+        feed.leave(third)
+        await hub.readChanges()
+        await hub.maintain()
+        #expect(next(hub, stream.stream, members: 3) == "members 2")
+    }
+
+    @Test("While the store cannot be read nothing is lost")
+    func brokenStore() async throws {
+        let hub = hub()
+        let stream = try await open(hub, member)
+        feed.setBroken(true)
+        feed.post("one", by: other)
+        await hub.readChanges()
+        await hub.maintain()
+        #expect(feed.failedReads == 3, "messages, positions, members")
+        #expect(stream.stream.end == nil && next(hub, stream.stream, members: nil) == "nothing")
+        feed.setBroken(false)
+        await hub.maintain()
+        #expect(next(hub, stream.stream, members: nil) == "members 2")
+        await hub.readChanges()
+        #expect(next(hub, stream.stream) == "events [1]")
+    }
+
+    @Test("A stream whose member has left between the look-up and the opening ends")
+    func leftMeanwhile() async throws {
+        let hub = hub()
+        let position = try await feed.position(of: member)
+        feed.leave(member)
+        _ = feed.takeRoomChanges()
+        let stream = try hub.open(member, at: position) {}
+        await hub.maintain()
+        #expect(stream.stream.end == .left)
+    }
+
+    @Test("The stream of a member that leaves ends at once, before the many that have just opened are checked")
+    func leavesAmongMany() async throws {
+        let hub = hub(maxStreams: 10_000)
+        let many = (0..<5000).map { MemberID(stored: String(100_000 + $0)) }
+        for member in many { feed.join(member, room) }
+        let position = try await feed.position(of: many[0])
+        _ = feed.takeRoomChanges()
+        var streams = try many.map { try hub.open($0, at: position) {} }
+        let lookups = feed.positionLookups
+        feed.leave(many[4000])
+        await hub.readChanges()
+        #expect(feed.positionLookups == lookups + 1)
+        #expect(streams[4000].stream.end == .left)
+        #expect(streams.count { $0.stream.end != nil } == 1)
+        streams = []
+        #expect(hub.count == 0)
+    }
+
+    @Test("There is a limit of open streams; one that ends makes room for another")
+    func limit() async throws {
+        let hub = hub(maxStreams: 2)
+        feed.join(MemberID(stored: "0003"), room)
+        var streams = [try await open(hub, member), try await open(hub, other)]
+        await #expect(throws: ChatError.self) { try await open(hub, MemberID(stored: "0003")) }
+        streams.removeFirst()
+        streams.append(try await open(hub, MemberID(stored: "0003")))
         #expect(hub.count == 2)
     }
 
-    @Test("A room keeps its last messages only, in a bounded space")
+    @Test("A room keeps its last messages only, in a limited space")
     func window() {
         var room = EventRoom(last: 10)
         func events(_ ids: ClosedRange<MessageID>, text: String = "x") -> [MessageEvent] {
             ids.map {
                 MessageEvent(
-                    Message(
-                        id: $0, sender: Self.member(1), nickname: "n", text: text, sentAt: Timestamp(seconds: 0)))
+                    Message(id: $0, sender: member, nickname: "n", text: text, sentAt: Timestamp(seconds: 0)))
             }
         }
         room.append(events(11...20))
@@ -323,7 +383,7 @@ import Testing
         #expect(room.events(after: 15, limit: 3)?.map(\.id) == [16, 17, 18])
         #expect(room.events(after: 20, limit: 3)?.isEmpty == true)
         #expect(room.events(after: 9, limit: 3) == nil)
-        // What was read twice stands once.
+        // Messages that were read twice are kept once.
         room.append(events(18...21))
         #expect(room.events(after: 17, limit: 100)?.map(\.id) == Array(18...21))
         room.append(events(22...1000))
@@ -334,15 +394,14 @@ import Testing
     }
 }
 
+/// Counts what happens in several tasks.
 private final class Counter: Sendable {
-    private let count = Atomic(0)
+    private let (stream, continuation) = AsyncStream.makeStream(of: Void.self)
 
-    /// Waits until it has come so far.
-    func reach(_ wanted: Int) async throws {
-        while count.load(ordering: .relaxed) < wanted { try await Task.sleep(for: .milliseconds(5)) }
-    }
+    func increase() { continuation.yield() }
 
-    func increase() {
-        count.add(1, ordering: .relaxed)
+    /// Waits for the next increases, so many of them.
+    func reach(_ wanted: Int) async {
+        for await _ in stream.prefix(wanted) {}
     }
 }

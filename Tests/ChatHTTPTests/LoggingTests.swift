@@ -48,7 +48,7 @@ struct LoggingTests {
         if !works { #expect(log.contains("error request failed")) }
     }
 
-    @Test("Who is refused shows at debug only")
+    @Test("A refused request is logged once, at debug")
     func refused() async throws {
         let relay = Relay()
         _ = try await relay.form("cmd=leave")

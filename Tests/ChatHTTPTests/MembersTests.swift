@@ -36,7 +36,10 @@ struct MembersTests {
         let relay = Relay(joined)
         let answer = try await relay.form("cmd=join&udid=\(Sample.udid)&token=\(token)&name=Ann&code=x")
         #expect(answer.status == .ok)
-        guard case .join(let request) = relay.store.calls.first else { return #expect(Bool(false)) }
+        guard case .join(let request) = relay.store.calls.first else {
+            Issue.record("The store was asked for \(relay.store.calls)")
+            return
+        }
         #expect(request.token == nil)
         #expect(request.app == .default)
     }
@@ -56,7 +59,7 @@ struct MembersTests {
         #expect(try relay.store.calls == [.leave(Sample.member)])
     }
 
-    @Test("Update hands the new token over, with what the client says of itself")
+    @Test("Update hands the new token to the store, with what the client tells about itself")
     func update() async throws {
         let relay = Relay(ScriptedStore(update: {}))
         let answer = try await relay.form("cmd=update&udid=\(Sample.udid)&token=\(Sample.token)&os_version=5.0")
@@ -106,7 +109,9 @@ struct MembersTests {
         #expect(answer.headers[.contentType] == "text/plain; charset=utf-8")
     }
 
-    @Test("Who has not joined gets 404, named as the request spelt the field", arguments: ["udid", "user_id"])
+    @Test(
+        "A member that has not joined is answered 404; the error names the field that the request used",
+        arguments: ["udid", "user_id"])
     func notJoined(field: String) async throws {
         let relay = Relay(ScriptedStore(update: { () throws(ChatError) in throw .notJoined() }))
         let answer = try await relay.form("cmd=update&\(field)=\(Sample.udid)&token=\(Sample.token)")

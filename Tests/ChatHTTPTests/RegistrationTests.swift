@@ -78,7 +78,7 @@ struct RegistrationTests {
     @Test("A device unregisters, and again is no error; another command is one")
     func unregister() async throws {
         for isKnown in [true, false] {
-            let relay = Relay(ScriptedStore(provider: Provider(unregister: { isKnown })))
+            let relay = Relay(ScriptedStore(admin: AdminAnswers(unregister: { isKnown })))
             let answer = try await post("/admin/apns_devices.json", "token=\(Sample.token)&cmd=unregister", to: relay)
             #expect(answer.text == #"{"ok":true}"#)
             #expect(try relay.store.calls == [.unregister(Sample.device, .default)])

@@ -12,7 +12,7 @@ struct SessionRegistrationTests {
         var relay = Relay(
             ScriptedStore(
                 join: {}, update: {}, register: { .created },
-                provider: Provider(
+                admin: AdminAnswers(
                     unregister: { true }, device: { () throws(ChatError) in throw .notFound("device") })))
         relay.sessions = OneSession()
         return relay
@@ -65,7 +65,7 @@ struct SessionRegistrationTests {
     }
 
     @Test(
-        "Another user's device is not a session's to unregister", arguments: [("alice", 200), ("bob", 403), (nil, 200)])
+        "A session cannot unregister another user's device", arguments: [("alice", 200), ("bob", 403), (nil, 200)])
     func owner(user: String?, status: Int) async throws {
         let device = Device(
             id: 1, token: try Sample.device, app: .default, user: user.map(UserReference.init(stored:)),
@@ -73,7 +73,7 @@ struct SessionRegistrationTests {
             serverInfo: nil, tags: [], createdAt: Sample.time, registeredAt: Sample.time, deactivatedAt: nil,
             deactivatedReason: nil)
         var relay = Relay(
-            ScriptedStore(provider: Provider(unregister: { true }, device: { () throws(ChatError) in device })))
+            ScriptedStore(admin: AdminAnswers(unregister: { true }, device: { () throws(ChatError) in device })))
         relay.sessions = OneSession()
         let answer = try await relay.send(
             .post, "/push_chat_service.php",
@@ -83,7 +83,7 @@ struct SessionRegistrationTests {
         #expect(relay.store.calls.count == (status == 200 ? 2 : 1))
     }
 
-    @Test("A member who is in needs no token to speak and to leave")
+    @Test("A member that has joined needs no token to post and to leave")
     func others() async throws {
         var relay = Relay(ScriptedStore(leave: { true }, post: Sample.receipt))
         relay.sessions = OneSession()
@@ -91,7 +91,7 @@ struct SessionRegistrationTests {
         #expect(try await relay.form(Sample.leave).status == .ok)
     }
 
-    @Test("Where anyone may register, an Authorization header says nothing")
+    @Test("Where anyone may register, an Authorization header is ignored")
     func open() async throws {
         let relay = Relay(ScriptedStore(join: {}))
         let answer = try await relay.form(Self.calls[0].1, headers: [.authorization: "Bearer bad"])

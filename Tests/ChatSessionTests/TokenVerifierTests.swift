@@ -89,10 +89,13 @@ struct TokenVerifierTests {
                 == "The session token's signature is not right")
     }
 
-    @Test("The public key's text is no shared secret: the algorithm belongs to the key")
+    @Test("A token signed with the public key's text as a shared secret is refused")
     func confusion() async throws {
         let signer = try await Signer.all()[2]
-        guard case .pem(let pem) = signer.source else { return }
+        guard case .pem(let pem) = signer.source else {
+            Issue.record("RS256 is not signed with a key in PEM")
+            return
+        }
         let forger = await JWTKeyCollection().add(hmac: HMACKey(from: pem), digestAlgorithm: .sha256)
         let token = try await forger.sign(Self.claims())
         #expect(await Self.reason(token, try await Self.verifier(signer.source))?.contains("RS256") == true)
@@ -116,7 +119,7 @@ struct TokenVerifierTests {
     }
 
     @Test(
-        "Claims that are not good now",
+        "Claims that are not valid now are refused",
         arguments: [
             (claims(expires: -61), "has expired"), (claims(expires: nil), "needs the claim exp"),
             (claims(notBefore: 61), "not valid yet"), (claims(subject: nil), "needs the claim sub"),
@@ -137,7 +140,7 @@ struct TokenVerifierTests {
         #expect(await Self.reason(try await signer.sign(Self.claims(notBefore: 59)), verifier) == nil)
     }
 
-    @Test("Audience and issuer, where they are asked for")
+    @Test("Audience and issuer are checked where the rules name them")
     func rules() async throws {
         let signer = try await Signer.all()[0]
         let verifier = try await Self.verifier(
@@ -201,7 +204,7 @@ struct TokenVerifierTests {
     }
 
     @Test(
-        "Keys that are none are refused in words",
+        "A source without a usable key is refused with the reason",
         arguments: [
             (TokenVerifier.Source.secret(Array("short".utf8)), "at least 32 bytes"),
             (.pem("nonsense"), "neither a P-256 nor an RSA public key"), (.pem(Keys.rsa), "a private key"),

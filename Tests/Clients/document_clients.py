@@ -2,7 +2,7 @@
 """Plays the clients and servers of the four documents beside the tutorial, against a relay and its sandbox.
 
 What they send is what the documents' own code sends: forms to the addresses that they print, tokens as their devices print them.
-What they did with scripts of their own, the command line and the provider API do.
+What they did with scripts of their own, the command line and the admin API do.
 
 Usage: document_clients.py PUSHCHAT RELAY-URL SANDBOX-URL BINARY-PORT HTTP2-PORT SANDBOX-FOLDER DATABASE
 Prints a line for each thing that worked; ends with status 1 at the first that did not.

@@ -67,7 +67,7 @@ extension EndToEnd {
             try await run(try Page("docs/sandbox.md").blocks(of: "sandbox"), in: folder, ports)
         }
 
-        @Test("The provider API's examples work as printed")
+        @Test("The admin API's examples work as printed")
         func api() async throws {
             let folder = try Folder()
             let (process, ports) = try await dev(in: folder)

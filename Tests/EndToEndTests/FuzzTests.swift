@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    @Suite("The provider API and its description")
-    struct FuzzTests {
+    @Suite("The admin API and its description")
+    struct DescriptionTests {
         @Test(
             "A schema-driven fuzzer finds no server error, and no answer that the document does not describe")
         func schemathesis() async throws {

@@ -185,7 +185,7 @@ struct RelayProcess: Sendable {
             api, body: Data(body.utf8), headers: [("Content-Type", "application/x-www-form-urlencoded")] + headers)
     }
 
-    /// A call to the provider API, as the machine's own user.
+    /// A call to the admin API, as the machine's own user.
     func admin(_ method: String, _ path: String, _ json: String? = nil, headers: [(String, String)] = []) async throws
         -> (Int, String)
     {

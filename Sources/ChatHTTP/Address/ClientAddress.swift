@@ -1,13 +1,13 @@
 import HTTPTypes
 
-/// Finds out who asks when the connection comes from a proxy.
+/// Finds the client's address when the connection comes from a proxy.
 ///
 /// Only a trusted proxy is believed, and only about the hop before it: the list is followed from its end, as far as the
 /// hops are trusted. What a client itself wrote into the header stands further left and is never reached.
 enum ClientAddress {
-    /// The client's address, or the last trusted hop's if that one does not say.
+    /// The client's address, or the last trusted hop's if that hop names no address.
     ///
-    /// A proxy that maintains one of `Forwarded` (RFC 7239) and `X-Forwarded-For` hands the other on as the client
+    /// A proxy that maintains one of `Forwarded` (RFC 7239) and `X-Forwarded-For` passes the other on as the client
     /// wrote it. So if both are there and disagree, neither is believed.
     static func find(peer: IPAddress, headers: HTTPFields, trusted: [AddressRange]) -> IPAddress {
         guard trusted.contains(where: { $0.contains(peer) }) else { return peer }

@@ -7,12 +7,12 @@ package struct IPAddress: Sendable, Hashable, CustomStringConvertible {
     let bits: UInt128
 
     private static let mappedPrefix: UInt128 = 0xFFFF << 32
-    /// Networks are told apart by the first 64 bits of an IPv6 address: one customer has all of the others.
+    /// The first 64 bits of an IPv6 address name a network; a customer has all addresses in it.
     private static let network = UInt128.max << 64
 
     var isV4: Bool { bits >> 32 == 0xFFFF }
 
-    /// What stands for the client in rate limits: the address, or for IPv6 its /64 network.
+    /// The client's key in rate limits: the address, or for IPv6 its /64 network.
     var rateKey: IPAddress { isV4 ? self : IPAddress(bits: bits & Self.network) }
 
     init(bits: UInt128) {
@@ -66,5 +66,38 @@ package struct IPAddress: Sendable, Hashable, CustomStringConvertible {
         return withUnsafeTemporaryAllocation(of: CChar.self, capacity: Int(INET6_ADDRSTRLEN)) { text in
             inet_ntop(AF_INET6, &storage, text.baseAddress, socklen_t(text.count)).map { String(cString: $0) } ?? ""
         }
+    }
+}
+
+/// An address, or a network in CIDR notation (`10.0.0.0/8`, `2001:db8::/32`).
+package struct AddressRange: Sendable, Hashable {
+    private let prefix: UInt128
+    private let mask: UInt128
+
+    /// Nil if the text is neither. Bits after the prefix length are ignored.
+    package init?(_ text: String) {
+        let parts = text.split(separator: "/", omittingEmptySubsequences: false)
+        guard (1...2).contains(parts.count), let address = IPAddress(parts[0]) else { return nil }
+        var length = 128
+        if parts.count == 2 {
+            // The length of an IPv4 network counts from the 97th bit of the mapped form, unless written as IPv6.
+            let offset = parts[0].contains(":") ? 0 : 96
+            guard parts[1].utf8.count <= 3, let given = Int(digits: parts[1]), given + offset <= 128 else { return nil }
+            length = given + offset
+        }
+        mask = length == 0 ? 0 : UInt128.max << (128 - UInt128(length))
+        prefix = address.bits & mask
+    }
+
+    package func contains(_ address: IPAddress) -> Bool {
+        address.bits & mask == prefix
+    }
+}
+
+extension FixedWidthInteger {
+    /// A whole number in decimal ASCII digits; nil for anything else, also for a sign.
+    init?(digits: some StringProtocol) {
+        guard digits.utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }) else { return nil }
+        self.init(digits, radix: 10)
     }
 }

@@ -1,4 +1,7 @@
-/// How often something may happen: a steady rate, and how much at once.
+import ChatDomain
+import Synchronization
+
+/// How often requests may come: a steady rate, and a burst.
 package struct RateLimit: Sendable, Hashable {
     /// Requests per second in the long run; above 0.
     package let perSecond: Double
@@ -12,7 +15,7 @@ package struct RateLimit: Sendable, Hashable {
         self.burst = burst
     }
 
-    /// The time in which one request is earned.
+    /// The time after which one more request may come.
     var interval: Duration { .nanoseconds(Int64(1_000_000_000 / perSecond)) }
 }
 
@@ -20,10 +23,10 @@ package struct RateLimit: Sendable, Hashable {
 ///
 /// A bucket is kept as the one moment at which it will be full again; a full bucket need not be kept at all. The table
 /// has two generations of half its capacity: when the newer one is full, the older one is dropped, and with it the
-/// clients that were not seen for longest.
+/// clients whose last request is the longest ago.
 struct RateLimiter<Key: Hashable & Sendable>: Sendable {
-    private var newer: [Key: ContinuousClock.Instant] = [:]
-    private var older: [Key: ContinuousClock.Instant] = [:]
+    private var newer: [Key: Duration] = [:]
+    private var older: [Key: Duration] = [:]
     private let half: Int
 
     /// - Parameter capacity: clients that are remembered at the most; at least 2.
@@ -33,12 +36,14 @@ struct RateLimiter<Key: Hashable & Sendable>: Sendable {
 
     var count: Int { newer.count + older.count }
 
-    /// Takes one token, or says how long to wait for it.
-    mutating func admit(_ key: Key, limit: RateLimit, at now: ContinuousClock.Instant) -> Duration? {
+    /// Takes one token, or returns how long to wait for it.
+    ///
+    /// - Parameter now: the time since any fixed moment.
+    mutating func admit(_ key: Key, limit: RateLimit, at now: Duration) -> Duration? {
         let interval = limit.interval
         let known = newer[key] ?? older[key]
         let full = max(known ?? now, now) + interval
-        let wait = now.duration(to: full) - interval * limit.burst
+        let wait = full - now - interval * limit.burst
         guard wait <= .zero else { return wait }
         if newer[key] == nil {
             older[key] = nil
@@ -49,5 +54,34 @@ struct RateLimiter<Key: Hashable & Sendable>: Sendable {
         }
         newer[key] = full
         return nil
+    }
+}
+
+/// Counts the requests of addresses and members against their limits.
+final class RequestLimiter: Sendable {
+    private let addresses = Mutex(RateLimiter<IPAddress>())
+    private let members = Mutex(RateLimiter<MemberID>())
+    private let now: @Sendable () -> Duration
+
+    init(now: @escaping @Sendable () -> Duration) {
+        self.now = now
+    }
+
+    func admit(_ address: IPAddress, limit: RateLimit?) throws(ChatError) {
+        guard let limit else { return }
+        let wait = addresses.withLock { $0.admit(address.rateKey, limit: limit, at: now()) }
+        if let wait { throw Self.tooMany("address", wait) }
+    }
+
+    func admit(_ member: MemberID, limit: RateLimit?) throws(ChatError) {
+        guard let limit else { return }
+        let wait = members.withLock { $0.admit(member, limit: limit, at: now()) }
+        if let wait { throw Self.tooMany("device", wait) }
+    }
+
+    private static func tooMany(_ whose: String, _ wait: Duration) -> ChatError {
+        ChatError(
+            .tooManyRequests,
+            "Too many requests from this \(whose); try again in \(ErrorAnswer.wholeSeconds(wait)) s", retryAfter: wait)
     }
 }

@@ -1,8 +1,10 @@
 import ChatDomain
+import HTTPTypes
 import Hummingbird
 import Logging
+import NIOCore
 
-/// What the operator's own programs call: `/v1` and `/metrics`. Who may is the ``AdminGuard``'s affair.
+/// What the operator's own programs call: devices, notifications, rooms. ``AdminGuard`` checks who calls.
 struct AdminAPI: Sendable {
     let stores: Stores
     /// Which app a name or topic means. Throws what the user reads if it means none.
@@ -14,12 +16,225 @@ struct AdminAPI: Sendable {
     /// The log's last warnings and errors, oldest first.
     let recentWarnings: @Sendable () -> [JSONValue]
     let clock: TimeSource
-    let version: String
-    let started: Timestamp
     let logger: Logger
 
+    // MARK: - Devices
+
+    /// `PUT /v1/devices/{token}`
+    func register(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let token = try Self.token(context)
+        let query = try AdminQuery(request, names: ["app"])
+        let body = try await AdminBody.read(
+            request, members: ["app", "user_reference", "client_info", "tags"], isOptional: true)
+        let named = try app(body.text("app"))
+        let asked = try app(query.text("app"))
+        guard named == nil || asked == nil || named == asked else {
+            throw ChatError.invalid("app", "is another one in the query")
+        }
+        let app = try named ?? asked ?? resolveApp(nil)
+        let edit = DeviceEdit(
+            user: try body.change("user_reference", UserReference.init(parsing:field:)),
+            clientInfo: try body.change("client_info", DeviceNote.text(_:field:)),
+            tags: try body.tags())
+        let result = try await stores.devices.register(RegistrationRequest(token: token, app: app, edit: edit))
+        logger.info(
+            "device registered",
+            metadata: [
+                LogKeys.requestID: "\(context.requestID)", LogKeys.token: "\(token.shortened)",
+                LogKeys.app: "\(app)", LogKeys.result: "\(result.rawValue)",
+            ])
+        return Answers.json(
+            ["token": .string(token.description), "app": .string(app.text), "result": .string(result.rawValue)],
+            status: result == .created ? .created : .ok)
+    }
+
+    /// `GET /v1/devices`
+    func devices(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let query = try AdminQuery(
+            request, names: ["app", "user_reference", "tag", "active", "limit", "cursor"])
+        let filter = DeviceFilter(
+            app: try app(query.text("app")),
+            user: try query.value("user_reference", UserReference.init(parsing:field:)),
+            tag: try query.value("tag", Tag.init(parsing:field:)), isActive: try query.flag("active"))
+        let page = try await stores.devices.devices(filter, after: query.cursor(), limit: query.limit())
+        return Self.page("devices", page.items.map(\.json), next: .optional(page.next))
+    }
+
+    /// `GET /v1/devices/{token}`
+    func device(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let token = try Self.token(context)
+        let query = try AdminQuery(request, names: ["app", "limit", "cursor"])
+        let (app, limit, cursor) = (try app(query.text("app")), try query.limit(), try query.cursor())
+        let device = try await stores.devices.device(token, app: app)
+        let page = try await stores.devices.deliveries(to: device.id, before: cursor, limit: limit)
+        return Self.page("deliveries", page.items.map(\.json), next: .optional(page.next), of: device.json)
+    }
+
+    /// `PATCH /v1/devices/{token}`
+    func edit(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let token = try Self.token(context)
+        let query = try AdminQuery(request, names: ["app"])
+        let body = try await AdminBody.read(request, members: ["server_info", "tags"])
+        guard !body.object.isEmpty else {
+            throw ChatError(.missingField, "Missing server_info or tags", field: "server_info")
+        }
+        let edit = DeviceEdit(
+            serverInfo: try body.change("server_info", DeviceNote.text(_:field:)), tags: try body.tags())
+        return Answers.json(try await stores.devices.edit(token, app: app(query.text("app")), edit).json)
+    }
+
+    /// `DELETE /v1/devices/{token}`
+    func unregister(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let token = try Self.token(context)
+        let query = try AdminQuery(request, names: ["app"])
+        guard try await stores.devices.unregister(token, app: app(query.text("app"))) else {
+            throw ChatError.notFound("device")
+        }
+        logger.info(
+            "device unregistered",
+            metadata: [LogKeys.requestID: "\(context.requestID)", LogKeys.token: "\(token.shortened)"])
+        return Response(status: .noContent, headers: Answers.noStore)
+    }
+
+    // MARK: - Notifications
+
+    /// `POST /v1/notifications`
+    func send(_ request: Request, _ context: ChatContext) async throws -> Response {
+        _ = try AdminQuery(request, names: [])
+        let body = try await AdminBody.read(
+            request, members: NotificationContent.fields.union(["to", "app", "skip_unchanged"]))
+        let audience = try Audience(body)
+        let app = try app(body.text("app"))
+        let key = try request.headers.idempotencyKey()
+        let content = try NotificationContent(body.object, now: clock(), isRepeat: key != nil)
+        let composed = try compose(content, for: app)
+        let notification = NotificationRequest(
+            audience: audience, app: app, payload: composed.payload, pushType: composed.pushType,
+            expiration: content.expiration, priority: composed.priority, collapseID: content.collapseID,
+            notBefore: content.notBefore, skipsUnchanged: try body.flag("skip_unchanged"), idempotencyKey: key)
+        let receipt: NotificationReceipt
+        if let end = content.expiration, end > 0, end <= clock().seconds {
+            // A repeat of a request that was accepted in time is answered as that one; a new request is too late.
+            guard let earlier = try await stores.notifications.earlier(notification) else {
+                throw ChatError.invalid("expiration", NotificationContent.isPast)
+            }
+            receipt = earlier
+        } else {
+            receipt = try await stores.notifications.send(notification)
+        }
+        logger.info(
+            "notification accepted",
+            metadata: [
+                LogKeys.requestID: "\(context.requestID)", LogKeys.notification: "\(receipt.id)",
+                LogKeys.devices: "\(receipt.devices)", LogKeys.isRepeat: "\(receipt.isRepeat)",
+            ])
+        var headers: HTTPFields = [.location: "/v1/notifications/\(receipt.id)", .cacheControl: "no-store"]
+        if receipt.isRepeat { headers[.idempotencyReplayed] = "true" }
+        return Answers.json(
+            ["id": .number(receipt.id), "devices": .number(receipt.devices)], status: .accepted, headers: headers)
+    }
+
+    /// In the format of the app's gateway; without an app it must fit the gateway of every app.
+    private func compose(_ content: NotificationContent, for app: AppName?) throws(ChatError) -> ComposedNotification {
+        var composed: ComposedNotification?
+        for app in app.map({ [$0] }) ?? apps().map(\.app) {
+            let next = try format(app).compose(content, for: app)
+            composed = composed ?? next
+        }
+        if let composed { return composed }
+        return try format(.default).compose(content, for: .default)
+    }
+
+    /// `GET /v1/notifications/{id}`
+    func notification(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let id = try Self.id(context)
+        let query = try AdminQuery(request, names: ["state", "limit", "cursor"])
+        let (limit, cursor) = (try query.limit(), try query.cursor())
+        let state = try query.value("state") { text, field throws(ChatError) in
+            guard let state = PushState(rawValue: text) else {
+                throw .invalid(field, "must be one of " + PushState.allCases.map(\.rawValue).joined(separator: ", "))
+            }
+            return state
+        }
+        let status = try await stores.notifications.notification(id)
+        let page = try await stores.notifications.deliveries(of: id, in: state, after: cursor, limit: limit)
+        return Self.page("deliveries", page.items.map(\.json), next: .optional(page.next), of: status.json)
+    }
+
+    /// `DELETE /v1/notifications/{id}`
+    func cancel(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let id = try Self.id(context)
+        _ = try AdminQuery(request, names: [])
+        let status = try await stores.notifications.cancel(id)
+        logger.info(
+            "notification cancelled",
+            metadata: [LogKeys.requestID: "\(context.requestID)", LogKeys.notification: "\(id)"])
+        return Answers.json(status.json)
+    }
+
+    // MARK: - Rooms
+
+    /// `GET /v1/rooms`
+    func rooms(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let query = try AdminQuery(request, names: ["prefix", "limit", "cursor"])
+        let page = try await stores.records.rooms(
+            startingWith: FieldText.composed(try query.code("prefix")?.text ?? ""), after: query.code("cursor"),
+            limit: query.limit())
+        return Self.page("rooms", page.rooms.map(\.json), next: .optional(page.next?.text))
+    }
+
+    /// `GET /v1/members`
+    func members(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let query = try AdminQuery(request, names: ["room", "limit", "cursor"])
+        let page = try await stores.records.members(of: query.room(), after: query.cursor(), limit: query.limit())
+        return Self.page("members", page.items.map(\.json), next: .optional(page.next))
+    }
+
+    /// `GET /v1/messages`
+    func messages(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let query = try AdminQuery(request, names: ["room", "limit", "cursor"])
+        let page = try await stores.records.messages(of: query.room(), before: query.cursor(), limit: query.limit())
+        return Self.page("messages", page.items.map(\.json), next: .optional(page.next))
+    }
+
+    /// `GET /v1/messages/{id}`
+    func message(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let id = try Self.id(context)
+        let query = try AdminQuery(request, names: ["limit", "cursor"])
+        let (limit, cursor) = (try query.limit(), try query.cursor())
+        let progress = try await stores.records.progress(of: id)
+        let page = try await stores.records.deliveries(ofMessage: id, after: cursor, limit: limit)
+        return Self.page("deliveries", page.items.map(\.json), next: .optional(page.next), of: progress.json)
+    }
+
+    /// `GET /v1/failures`
+    func failures(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let query = try AdminQuery(request, names: ["app", "limit", "cursor"])
+        let page = try await stores.records.failures(
+            of: app(query.text("app")), before: query.cursor(), limit: query.limit())
+        return Self.page("deliveries", page.items.map(\.json), next: .optional(page.next))
+    }
+
+    // MARK: - The rest
+
+    /// `GET /v1/warnings`
+    func warnings(_ request: Request, _ context: ChatContext) throws -> Response {
+        _ = try AdminQuery(request, names: [])
+        return Answers.json(["warnings": .array(recentWarnings())])
+    }
+
+    private static let openAPI = Answers.response(
+        ByteBuffer(bytes: PackageResources.openapi_json), type: "application/json",
+        headers: [.cacheControl: "no-cache"])
+
+    /// `GET /v1/openapi.json`: the document that describes these calls.
+    func description(_ request: Request, _ context: ChatContext) throws -> Response {
+        _ = try AdminQuery(request, names: [])
+        return Self.openAPI
+    }
+
     /// The app that a request names; nil if it names none.
-    func app(_ name: String?) throws(ChatError) -> AppName? {
+    private func app(_ name: String?) throws(ChatError) -> AppName? {
         guard let name else { return nil }
         guard !name.isEmpty else { throw .invalid("app", "must not be empty") }
         do throws(ChatError) {
@@ -30,28 +245,114 @@ struct AdminAPI: Sendable {
     }
 
     /// The device that the path names, in any form in which tokens are printed.
-    static func token(_ context: ChatContext) throws -> DeviceToken {
-        let text = try context.parameters.require("token")
-        return try DeviceToken(parsing: text.removingPercentEncoding ?? text)
+    private static func token(_ context: ChatContext) throws -> DeviceToken {
+        let text = Array(try context.parameters.require("token").utf8)
+        return try DeviceToken(
+            parsing: String(decoding: URLEncodedForm.unescaped(text[...], plusIsBlank: false), as: UTF8.self))
     }
 
     /// The number that the path names.
-    static func id(_ context: ChatContext) throws -> Int64 {
-        let text = try context.parameters.require("id")
-        guard (1...19).contains(text.utf8.count),
-            text.utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }), let id = Int64(text)
-        else { throw ChatError.invalid("id", "must be a whole number") }
+    private static func id(_ context: ChatContext) throws -> Int64 {
+        guard let id = Int64(digits: try context.parameters.require("id")) else {
+            throw ChatError.invalid("id", "must be a whole number")
+        }
         return id
     }
 
-    /// A piece of a list, and what to ask for the next with.
-    static func page(_ name: String, _ items: [JSONObject], next: JSONValue) -> Response {
-        Answers.json(.object([name: .array(items.map { .object($0) }), "next": next]))
+    /// A part of a list, and the cursor of the next part; after the members of `head`, if the list belongs to something.
+    private static func page(
+        _ name: String, _ items: [JSONObject], next: JSONValue, of head: JSONObject = JSONObject()
+    ) -> Response {
+        var json = head
+        json[name] = .array(items.map { .object($0) })
+        json["next"] = next
+        return Answers.json(json)
     }
+}
 
-    /// The document that describes these calls.
-    func description(_ request: Request, _ context: ChatContext) throws -> Response {
-        _ = try AdminQuery(request, names: [])
-        return Answers.openAPI
+// MARK: - Records as JSON
+
+extension Device {
+    fileprivate var json: JSONObject {
+        [
+            "token": .string(token.description), "app": .string(app.text), "active": .bool(deactivatedAt == nil),
+            "user_reference": .optional(user?.text), "client_info": .optional(clientInfo),
+            "server_info": .optional(serverInfo), "tags": .array(tags.map { .string($0.text) }),
+            "created_at": .time(createdAt), "registered_at": .time(registeredAt),
+            "deactivated_at": .optional(deactivatedAt), "deactivated_reason": .optional(deactivatedReason),
+        ]
+    }
+}
+
+extension NotificationStatus {
+    /// Without its deliveries.
+    fileprivate var json: JSONObject {
+        var counts = JSONObject(counts: self.counts)
+        counts["skipped"] = .number(skipped)
+        return [
+            "id": .number(id), "state": .string(state.rawValue), "created_at": .time(createdAt),
+            "cancelled_at": .optional(cancelledAt), "to": request.audience.json, "app": .optional(request.app?.text),
+            "payload": (try? JSONValue(parsing: request.payload)) ?? .null, "push_type": .string(request.pushType),
+            "expiration": request.expiration == 0
+                ? .number(0) : .optional(request.expiration.map(Timestamp.init(seconds:))),
+            "priority": .optional(request.priority), "collapse_id": .optional(request.collapseID),
+            "not_before": .optional(request.notBefore), "skip_unchanged": .bool(request.skipsUnchanged),
+            "devices": .number(devices), "counts": .object(counts),
+        ]
+    }
+}
+
+extension JSONObject {
+    /// Each state, also those of which there is none.
+    fileprivate init(counts: [PushState: Int]) {
+        self.init()
+        for state in PushState.allCases { self[state.rawValue] = .number(counts[state] ?? 0) }
+    }
+}
+
+extension RoomRecord {
+    fileprivate var json: JSONObject {
+        [
+            "code": .string(code.text), "members": .number(members), "last_message": .optional(lastMessage),
+            "last_message_at": .optional(lastMessageAt),
+        ]
+    }
+}
+
+extension MemberRecord {
+    fileprivate var json: JSONObject {
+        [
+            "name": .string(nickname), "token": .optional(token), "app": .string(app.text),
+            "joined_at": .time(joinedAt), "last_message_at": .optional(lastMessageAt),
+            "fetched_to": .optional(fetchedTo), "fetched_at": .optional(fetchedAt),
+        ]
+    }
+}
+
+extension MessageRecord {
+    fileprivate var json: JSONObject {
+        [
+            "id": .number(id), "room": .string(room.text), "name": .string(nickname), "bytes": .number(bytes),
+            "sent_at": .time(sentAt),
+        ]
+    }
+}
+
+extension MessageProgress {
+    fileprivate var json: JSONObject {
+        var json = message.json
+        json["queueing"] = .bool(isQueueing)
+        json["counts"] = .object(JSONObject(counts: counts))
+        json["readers"] = .number(readers)
+        json["fetched"] = .number(fetched)
+        return json
+    }
+}
+
+extension MessageDelivery {
+    fileprivate var json: JSONObject {
+        var json = delivery.json
+        json["fetched"] = .bool(isFetched)
+        return json
     }
 }

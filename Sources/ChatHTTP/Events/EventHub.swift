@@ -6,77 +6,56 @@ import Synchronization
 
 /// Brings what happens in rooms to the streams of their members.
 ///
-/// A room's new messages are read once, whatever the number of its streams; each stream then takes them at its own pace,
-/// from memory or, when it is far behind, from the store. So a slow reader costs no memory, and is cut off when it does not
-/// move at all.
+/// A room's new messages are read once, whatever the number of its streams; each stream then takes them at its own speed,
+/// from memory or, when it is far behind, from the store. So a slow reader costs no memory, and the connection of one that
+/// accepts nothing is closed.
 final class EventHub: Service {
-    /// Streams of one member, and of all.
-    static let maxStreamsPerMember = 8
-    private let most: Int
     /// Messages that are read at a time.
-    static let page = 100
-    /// Between looks at the streams: who is slow, who needs a sign of life, how many members there are.
-    private static let tick = Duration.seconds(1)
-    /// Silence after which a stream gets a sign of life: proxies close what is silent for a minute.
+    private static let page = 100
+    /// Between two runs of ``maintain()``.
+    private static let interval = Duration.seconds(1)
+    /// Time without an event after which a stream gets a comment: proxies close a connection after a silent minute.
     private static let heartbeat = Duration.seconds(15)
-    /// Of the streams whose member may have gone, those that are looked at in one tick.
-    private static let checksATick = 2000
+    /// Of the streams whose member may have left the room, those that are checked in one run of ``maintain()``.
+    private static let checksPerRun = 2000
 
     private struct State {
         var rooms: [SecretCode: EventRoom] = [:]
-        var members: [MemberID: [EventStream]] = [:]
+        var streams: [MemberID: [EventStream]] = [:]
         var count = 0
-        /// Rooms that are to be read.
+        /// Rooms with messages that are not read yet.
         var unread: Set<SecretCode> = []
         /// Rooms whose members are to be counted.
         var uncounted: Set<SecretCode> = []
-        /// Streams whose member has joined or left something.
-        var changed: Set<EventStream> = []
-        /// Streams whose member may have gone: they have just opened, or another process has written.
+        /// Streams whose member may have left the room: they have just opened, or another process has written.
         var unchecked: Set<EventStream> = []
-        /// All of them may, again, once these have been looked at.
+        /// All streams are to be checked again, after those in `unchecked`.
         var mustCheckAll = false
 
-        mutating func takeChanged() -> [EventStream] {
-            defer { changed = [] }
-            return Array(changed)
-        }
-
-        mutating func takeUnchecked(_ most: Int) -> [EventStream] {
+        mutating func takeUnchecked(_ limit: Int) -> [EventStream] {
             if mustCheckAll, unchecked.isEmpty {
                 unchecked = Set(rooms.values.flatMap(\.streams))
                 mustCheckAll = false
             }
-            let some = Array(unchecked.prefix(most))
+            let some = Array(unchecked.prefix(limit))
             unchecked.subtract(some)
             return some
         }
     }
 
-    /// What a stream is to write next.
-    enum Next {
-        case events(ArraySlice<MessageEvent>)
-        /// So far behind that the store has to be asked.
-        case behind
-        /// The room's members, where that is news.
-        case members(Int)
-        case heartbeat
-        case nothing
-    }
-
     private let feed: any RoomFeed
-    private let patience: Duration
+    private let maxStreams: Int
+    private let time: ElapsedTime
     private let logger: Logger
     private let state = Mutex(State())
-    private let bell = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+    /// There may be something to read; any number of signals before it is taken are one.
+    private let signal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
 
-    /// - Parameters:
-    ///   - most: streams that may be open.
-    ///   - patience: how long a client may take nothing.
-    init(feed: any RoomFeed, most: Int, patience: Duration = .seconds(20), logger: Logger) {
+    /// - Parameter maxStreams: streams that may be open at a time, of all members.
+    init(feed: any RoomFeed, maxStreams: Int, time: ElapsedTime, logger: Logger) {
         self.feed = feed
-        self.most = most
-        self.patience = patience
+        self.maxStreams = maxStreams
+        self.time = time
         self.logger = logger
     }
 
@@ -85,62 +64,74 @@ final class EventHub: Service {
 
     // MARK: - For the streams
 
+    /// Opens a stream.
+    ///
     /// - Parameter close: closes the connection.
-    /// - Returns: what keeps the stream in the hub for as long as somebody holds it.
-    func enter(
-        _ member: MemberID, _ place: RoomPosition, close: @escaping @Sendable () -> Void
-    ) throws(ChatError) -> EventTicket {
-        let stream = EventStream(member: member, room: place.code, close: close)
+    /// - Returns: what keeps the stream open for as long as somebody holds it.
+    func open(
+        _ member: MemberID, at position: RoomPosition, close: @escaping @Sendable () -> Void
+    ) throws(ChatError) -> EventSubscription {
+        let stream = EventStream(member: member, room: position.code, now: time.now, close: close)
         let refusal = state.withLock { state -> ChatError? in
-            guard state.count < most else {
+            guard state.count < maxStreams else {
                 return ChatError(.unavailable, "Too many streams are open", retryAfter: .seconds(30))
             }
-            guard state.members[member, default: []].count < Self.maxStreamsPerMember else {
+            guard state.streams[member, default: []].count < HTTPLimits.streamsPerMember else {
                 return ChatError(
-                    .tooManyRequests, "This member has \(Self.maxStreamsPerMember) streams open already",
+                    .tooManyRequests, "This member has \(HTTPLimits.streamsPerMember) streams open already",
                     retryAfter: .seconds(30))
             }
             state.count += 1
-            state.members[member, default: []].append(stream)
-            state.rooms[place.code, default: EventRoom(last: place.last)].enter(stream)
-            // What has come between the look-up of the place and now was announced too early, also that the member has left.
-            state.unread.insert(place.code)
+            state.streams[member, default: []].append(stream)
+            state.rooms[position.code, default: EventRoom(last: position.last)].streams.insert(stream)
+            // Changes between the look-up of the position and now, also that the member has left, were signalled before the
+            // stream was known here.
+            state.unread.insert(position.code)
             state.unchecked.insert(stream)
-            if state.rooms[place.code]?.members == nil { state.uncounted.insert(place.code) }
+            if state.rooms[position.code]?.members == nil { state.uncounted.insert(position.code) }
             return nil
         }
         if let refusal { throw refusal }
-        bell.continuation.yield()
-        return EventTicket(stream: stream, hub: self)
+        signal.continuation.yield()
+        return EventSubscription(stream: stream) { [self] in remove(stream) }
     }
 
-    fileprivate func leave(_ stream: EventStream) {
+    private func remove(_ stream: EventStream) {
         state.withLock { state in
-            guard let index = state.members[stream.member]?.firstIndex(of: stream) else { return }
+            guard let index = state.streams[stream.member]?.firstIndex(of: stream) else { return }
             state.count -= 1
-            state.changed.remove(stream)
             state.unchecked.remove(stream)
-            state.members[stream.member]?.remove(at: index)
-            if state.members[stream.member]?.isEmpty == true { state.members[stream.member] = nil }
-            state.rooms[stream.room]?.leave(stream)
+            state.streams[stream.member]?.remove(at: index)
+            if state.streams[stream.member]?.isEmpty == true { state.streams[stream.member] = nil }
+            state.rooms[stream.room]?.streams.remove(stream)
             if state.rooms[stream.room]?.streams.isEmpty == true { state.rooms[stream.room] = nil }
         }
     }
 
+    /// What a stream is to write next.
+    enum Next {
+        case events(ArraySlice<MessageEvent>)
+        /// So far behind that ``older(for:after:)`` has to read from the store.
+        case behind
+        /// The number of the room's members has changed.
+        case members(Int)
+        case heartbeat
+        case nothing
+    }
+
     /// - Parameter members: the number of members that the stream was told last.
     func next(for stream: EventStream, after cursor: MessageID, members: Int?) -> Next {
-        let (events, count, isKnown) = state.withLock { state in
-            let room = state.rooms[stream.room]
-            return (room?.events(after: cursor, limit: Self.page), room?.members, room != nil)
+        let room = state.withLock { state in
+            state.rooms[stream.room].map { ($0.events(after: cursor, limit: Self.page), $0.members) }
         }
-        guard isKnown else { return .nothing }
+        guard let (events, count) = room else { return .nothing }
         guard let events else { return .behind }
         if !events.isEmpty { return .events(events) }
         if let count, count != members { return .members(count) }
-        return ContinuousClock.now - stream.writing.since >= Self.heartbeat ? .heartbeat : .nothing
+        return time.now() - stream.lastWrite.began >= Self.heartbeat ? .heartbeat : .nothing
     }
 
-    /// For one that is behind.
+    /// The messages that a stream that is behind has to write next.
     func older(for stream: EventStream, after cursor: MessageID) async throws(ChatError) -> [MessageEvent] {
         try await feed.messages(in: stream.room, after: cursor, limit: Self.page).map(MessageEvent.init)
     }
@@ -152,38 +143,37 @@ final class EventHub: Service {
         await cancelWhenGracefulShutdown {
             await withTaskGroup(of: Void.self) { group in
                 group.addTask {
-                    for await _ in changes { self.bell.continuation.yield() }
+                    for await _ in changes { self.signal.continuation.yield() }
                 }
                 group.addTask {
-                    for await _ in self.bell.stream { await self.read() }
+                    for await _ in self.signal.stream { await self.readChanges() }
                 }
                 group.addTask {
-                    while !Task.isCancelled {
-                        try? await Task.sleep(for: Self.tick)
-                        await self.look()
-                    }
+                    while (try? await self.time.sleep(Self.interval)) != nil { await self.maintain() }
                 }
             }
         }
     }
 
-    /// Reads what is new in rooms that somebody follows.
-    private func read() async {
+    /// Reads the new messages of rooms that have streams, and ends the streams of members who have left their room.
+    func readChanges() async {
         let changes = feed.takeRoomChanges()
-        let rooms = state.withLock { state -> [(SecretCode, MessageID)] in
-            state.uncounted.formUnion(
-                changes.isUnknown ? Set(state.rooms.keys) : changes.memberships.filter { state.rooms[$0] != nil })
+        let (changed, unread) = state.withLock { state in
             if changes.isUnknown {
                 state.mustCheckAll = true
-            } else {
-                state.changed.formUnion(changes.members.flatMap { state.members[$0] ?? [] })
+                state.uncounted.formUnion(state.rooms.keys)
+                state.unread.formUnion(state.rooms.keys)
             }
-            let unread = state.unread.union(changes.isUnknown ? Set(state.rooms.keys) : changes.messages)
+            state.uncounted.formUnion(changes.memberships.filter { state.rooms[$0] != nil })
+            let unread = state.unread.union(changes.messages)
             state.unread = []
-            return unread.compactMap { code in state.rooms[code].map { (code, $0.last) } }
+            return (
+                changes.members.flatMap { state.streams[$0] ?? [] },
+                unread.compactMap { code in state.rooms[code].map { (code, $0.last) } }
+            )
         }
-        await checkMembers(state.withLock { $0.takeChanged() })
-        for (code, last) in rooms { await read(code, after: last) }
+        await checkMembers(of: changed)
+        for (code, last) in unread { await read(code, after: last) }
     }
 
     private func read(_ code: SecretCode, after last: MessageID) async {
@@ -201,76 +191,259 @@ final class EventHub: Service {
                 if events.count < Self.page { return }
             }
         } catch {
-            // The next tick tries again.
             state.withLock { state in
                 if state.rooms[code] != nil { state.unread.insert(code) }
             }
-            logger.warning("a room's messages could not be read", metadata: [LogKeys.cause: "\(error)"])
+            warn("messages", error)
         }
     }
 
-    /// Once a second: what needs no hurry.
-    private func look() async {
-        let (uncounted, streams, hasUnread) = state.withLock { state in
+    /// Once a second, what is not urgent: counts members, checks some streams' members, closes the connections of streams
+    /// that accept nothing, wakes streams that need a comment.
+    func maintain() async {
+        let (hasUnread, uncounted, streams, unchecked) = state.withLock { state in
             defer { state.uncounted = [] }
-            return (state.uncounted, state.members.values.flatMap { $0 }, !state.unread.isEmpty)
+            return (
+                !state.unread.isEmpty, state.uncounted, state.streams.values.flatMap { $0 },
+                state.takeUnchecked(Self.checksPerRun)
+            )
         }
-        if hasUnread { bell.continuation.yield() }
-        await checkMembers(state.withLock { $0.takeChanged() + $0.takeUnchecked(Self.checksATick) })
-        for code in uncounted {
-            let count: Int
-            do throws(ChatError) {
-                count = try await feed.memberCount(of: code)
-            } catch {
-                state.withLock { _ = $0.uncounted.insert(code) }
-                continue
-            }
-            let listeners = state.withLock { state -> Set<EventStream> in
-                guard state.rooms[code] != nil, state.rooms[code]?.members != count else { return [] }
-                state.rooms[code]?.members = count
-                return state.rooms[code]?.streams ?? []
-            }
-            for stream in listeners { stream.wake() }
-        }
-        let now = ContinuousClock.now
+        if hasUnread { signal.continuation.yield() }
+        await checkMembers(of: unchecked)
+        await countMembers(of: uncounted)
+        let now = time.now()
         for stream in streams {
-            let (isUnderWay, since) = stream.writing
-            if isUnderWay, now - since >= patience {
-                stream.end(.comeAgain, cutsOff: true)
-            } else if !isUnderWay, now - since >= Self.heartbeat {
+            let (began, isUnderWay) = stream.lastWrite
+            if isUnderWay, now - began >= HTTPLimits.streamWriteTime {
+                stream.end(.reconnect, closesConnection: true)
+            } else if !isUnderWay, now - began >= Self.heartbeat {
                 stream.wake()
             }
         }
     }
 
-    /// Ends the streams of who is not in their room any more.
-    private func checkMembers(_ streams: [EventStream]) async {
+    private func countMembers(of rooms: Set<SecretCode>) async {
+        var uncounted = rooms
+        for code in rooms {
+            let count: Int
+            do throws(ChatError) {
+                count = try await feed.memberCount(of: code)
+            } catch {
+                state.withLock { $0.uncounted.formUnion(uncounted) }
+                return warn("members", error)
+            }
+            uncounted.remove(code)
+            let streams = state.withLock { state -> Set<EventStream> in
+                guard state.rooms[code] != nil, state.rooms[code]?.members != count else { return [] }
+                state.rooms[code]?.members = count
+                return state.rooms[code]?.streams ?? []
+            }
+            for stream in streams { stream.wake() }
+        }
+    }
+
+    /// Ends the streams of members who are not in their room any more.
+    private func checkMembers(of streams: [EventStream]) async {
         for stream in streams {
             do throws(ChatError) {
                 if try await feed.position(of: stream.member).code != stream.room { stream.end(.left) }
+            } catch  where error.code == .notJoined {
+                stream.end(.left)
             } catch {
-                if error.code == .notJoined {
-                    stream.end(.left)
-                } else {
-                    state.withLock { $0.mustCheckAll = true }
-                    return
-                }
+                state.withLock { $0.mustCheckAll = true }
+                return warn("positions", error)
             }
         }
     }
+
+    /// For what the next run of ``maintain()`` tries again.
+    private func warn(_ what: String, _ error: ChatError) {
+        logger.warning(
+            "event streams: cannot read from the store",
+            metadata: [LogKeys.reason: "\(what)", LogKeys.cause: "\(error)"])
+    }
 }
 
-/// A stream's place in the hub, which ends with it: also where an answer is made and never written.
-final class EventTicket: Sendable {
+/// A stream that is open until this is released, also where an answer is made and never written.
+final class EventSubscription: Sendable {
     let stream: EventStream
-    private let hub: EventHub
+    private let onRelease: @Sendable () -> Void
 
-    fileprivate init(stream: EventStream, hub: EventHub) {
+    fileprivate init(stream: EventStream, onRelease: @escaping @Sendable () -> Void) {
         self.stream = stream
-        self.hub = hub
+        self.onRelease = onRelease
     }
 
-    deinit {
-        hub.leave(stream)
+    deinit { onRelease() }
+}
+
+/// One client's stream of its room.
+final class EventStream: Sendable, Hashable {
+    /// Why it ends.
+    enum End: Sendable, Equatable {
+        /// The member is not in the room any more.
+        case left
+        /// The client is too slow, or the process stops: the client has to connect again.
+        case reconnect
+        /// The client has closed the connection.
+        case disconnected
+    }
+
+    private struct State {
+        /// ``wake()`` was called after the last ``wait()``.
+        var isWoken = false
+        var waiter: CheckedContinuation<Void, Never>?
+        var end: End?
+        var lastWrite: (began: Duration, isUnderWay: Bool)
+    }
+
+    let member: MemberID
+    let room: SecretCode
+    private let now: @Sendable () -> Duration
+    private let close: @Sendable () -> Void
+    private let state: Mutex<State>
+
+    fileprivate init(
+        member: MemberID, room: SecretCode, now: @escaping @Sendable () -> Duration,
+        close: @escaping @Sendable () -> Void
+    ) {
+        self.member = member
+        self.room = room
+        self.now = now
+        self.close = close
+        state = Mutex(State(lastWrite: (now(), false)))
+    }
+
+    static func == (left: EventStream, right: EventStream) -> Bool { left === right }
+
+    func hash(into hasher: inout Hasher) {
+        hasher.combine(ObjectIdentifier(self))
+    }
+
+    /// Nil while it is open.
+    var end: End? { state.withLock { $0.end } }
+
+    /// When the last write began, in ``ElapsedTime``, and whether it is still under way.
+    var lastWrite: (began: Duration, isUnderWay: Bool) { state.withLock { $0.lastWrite } }
+
+    func wake() {
+        let waiter = state.withLock { state in
+            state.isWoken = true
+            defer { state.waiter = nil }
+            return state.waiter
+        }
+        waiter?.resume()
+    }
+
+    /// The first end counts.
+    ///
+    /// - Parameter closesConnection: whether a write that is under way is aborted, with its connection.
+    func end(_ end: End, closesConnection: Bool = false) {
+        let isWriting = state.withLock { state in
+            state.end = state.end ?? end
+            return state.lastWrite.isUnderWay
+        }
+        if closesConnection, isWriting { close() }
+        wake()
+    }
+
+    /// Waits for the next ``wake()``; returns at once if there was one since the last wait.
+    func wait() async {
+        await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                let isReady = state.withLock { state in
+                    if state.isWoken || Task.isCancelled { return true }
+                    state.waiter = continuation
+                    return false
+                }
+                if isReady { continuation.resume() }
+            }
+        } onCancel: {
+            wake()
+        }
+        state.withLock { $0.isWoken = false }
+    }
+
+    func beginWrite() {
+        state.withLock { $0.lastWrite = (now(), true) }
+    }
+
+    func endWrite() {
+        state.withLock { $0.lastWrite.isUnderWay = false }
+    }
+}
+
+/// The last messages of a room that has streams, so that each is read from the store once for all of them.
+struct EventRoom: Sendable {
+    /// Messages, and their bytes, that are kept for streams that are a little behind. Others read from the store.
+    private static let maxEvents = 256
+    private static let maxBytes = 128 * 1024
+
+    var streams: Set<EventStream> = []
+    /// Nil until they were counted.
+    var members: Int?
+    private var events: [MessageEvent] = []
+    private var size = 0
+    /// The message before the first that is kept.
+    private(set) var start: MessageID
+    /// The last message that was read.
+    private(set) var last: MessageID
+
+    init(last: MessageID) {
+        start = last
+        self.last = last
+    }
+
+    mutating func append(_ new: [MessageEvent]) {
+        for event in new where event.id > last {
+            events.append(event)
+            size += event.size
+            last = event.id
+        }
+        var surplus = 0
+        while events.count - surplus > 1, events.count - surplus > Self.maxEvents || size > Self.maxBytes {
+            size -= events[surplus].size
+            start = events[surplus].id
+            surplus += 1
+        }
+        events.removeFirst(surplus)
+    }
+
+    /// The messages after one, at most `limit`; nil if they are not kept any more.
+    func events(after cursor: MessageID, limit: Int) -> ArraySlice<MessageEvent>? {
+        guard cursor >= start else { return nil }
+        var low = 0
+        var high = events.count
+        while low < high {
+            let middle = (low + high) / 2
+            if events[middle].id <= cursor { low = middle + 1 } else { high = middle }
+        }
+        return events[low...].prefix(limit)
+    }
+}
+
+/// A message as a stream writes it: the same bytes for everyone but its sender.
+struct MessageEvent: Sendable {
+    let id: MessageID
+    private let sender: MemberID
+    private let others: ByteBuffer
+    private let own: ByteBuffer
+
+    init(_ message: Message) {
+        id = message.id
+        sender = message.sender
+        others = Self.bytes(message, isOwn: false)
+        own = Self.bytes(message, isOwn: true)
+    }
+
+    func bytes(for member: MemberID) -> ByteBuffer { member == sender ? own : others }
+
+    /// Bytes that it takes in memory.
+    var size: Int { others.readableBytes + own.readableBytes }
+
+    private static func bytes(_ message: Message, isOwn: Bool) -> ByteBuffer {
+        var text = "event: message\nid: \(message.id)\ndata: "
+        message.writeJSON(isOwn: isOwn, to: &text)
+        return ByteBuffer(string: text + "\n\n")
     }
 }

@@ -8,64 +8,57 @@ import ServiceLifecycle
 /// `GET /events`: a member's room as Server-Sent Events (WHATWG HTML, "Server-sent events").
 ///
 /// Events: `message`, whose id is the message's and whose data is a message as `messages` answers it; `room`, with the number
-/// of `members`; `left`, after which nothing comes any more. Comments in between are signs of life.
+/// of `members`; `left`, after which the stream ends. Comments in between keep the connection open.
 struct EventsAPI: Sendable {
     let feed: any RoomFeed
     let hub: EventHub
     let chat: ChatAPI
     let logger: Logger
 
-    /// Milliseconds after which a client is to come again.
+    /// Milliseconds after which a client is to reconnect.
     private static let retry = 2000
 
     func stream(_ request: Request, _ context: ChatContext) async throws -> Response {
         try chat.admit(request, context)
         let query = request.uri.queryParameters
-        guard let text = query["udid"] ?? query["user_id"] else {
-            throw ChatError(.missingField, "Missing udid", field: "udid")
-        }
+        guard let text = query["udid"] ?? query["user_id"] else { throw ChatError.missing("udid") }
         let member = try MemberID(parsing: String(text))
         let since = try Self.since(request)
-        let place = try await feed.position(of: member)
-        let ticket = try hub.enter(member, place) { [channel = context.channel] in channel.close(promise: nil) }
+        let position = try await feed.position(of: member)
+        let subscription = try hub.open(member, at: position) { [channel = context.channel] in
+            channel.close(promise: nil)
+        }
         logger.debug(
             "stream opened", metadata: [LogKeys.requestID: "\(context.requestID)", LogKeys.streams: "\(hub.count)"])
-        // Without anything said it begins now. What is ahead of the room is of another database.
+        // Without an id it begins with the next message. An id after the room's last message is of another database.
         let start =
-            since.map { max($0, place.historyFrom) }.map { $0 > place.last ? place.historyFrom : $0 } ?? place.last
+            since.map { max($0, position.historyFrom) }.map { $0 > position.last ? position.historyFrom : $0 }
+            ?? position.last
         let body = request.body
         return Response(
             status: .ok,
-            headers: [
-                .contentType: "text/event-stream", .cacheControl: "no-store",
-                // nginx would collect what is to come at once.
-                HTTPField.Name("X-Accel-Buffering")!: "no",
-            ],
+            headers: [.contentType: "text/event-stream", .cacheControl: "no-store", .accelBuffering: "no"],
             body: ResponseBody { writer in
-                let stream = ticket.stream
+                let stream = subscription.stream
                 try await body.consumeWithInboundCloseHandler { _ in
                     try await withGracefulShutdownHandler {
                         try await follow(stream, from: start, into: &writer)
                     } onGracefulShutdown: {
-                        stream.end(.comeAgain, cutsOff: true)
+                        stream.end(.reconnect, closesConnection: true)
                     }
                 } onInboundClosed: {
-                    stream.end(.gone)
+                    stream.end(.disconnected)
                 }
                 try await writer.finish(nil)
             })
     }
 
-    /// After which message it is to begin: what a client says that comes again, or the query.
+    /// The message after which the stream is to begin: the header that browsers send when they reconnect, or the query.
     private static func since(_ request: Request) throws(ChatError) -> MessageID? {
-        let (text, field) =
-            request.headers[HTTPField.Name("Last-Event-ID")!].flatMap { $0.isEmpty ? nil : $0 }.map {
-                ($0, "Last-Event-ID")
-            }
-            ?? (request.uri.queryParameters["since"].map(String.init) ?? "", "since")
+        var (text, field) = (request.headers[.lastEventID] ?? "", "Last-Event-ID")
+        if text.isEmpty { (text, field) = (request.uri.queryParameters["since"].map { String($0) } ?? "", "since") }
         guard !text.isEmpty else { return nil }
-        guard text.utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }), let id = MessageID(text)
-        else { throw .invalid(field, "must be a whole number, 0 or more") }
+        guard let id = MessageID(digits: text) else { throw .invalid(field, "must be a whole number, 0 or more") }
         return id
     }
 
@@ -76,25 +69,27 @@ struct EventsAPI: Sendable {
         var cursor = start
         var members: Int?
         // The id is for a client that loses the connection before the first message.
-        try await write("retry: \(Self.retry)\nid: \(start)\n\n", of: stream, into: &writer)
+        try await write(ByteBuffer(string: "retry: \(Self.retry)\nid: \(start)\n\n"), of: stream, into: &writer)
         while true {
             try Task.checkCancellation()
             switch stream.end {
-            case .left: return try await write("event: left\ndata: {}\n\n", of: stream, into: &writer)
-            case .comeAgain, .gone: return
+            case .left:
+                return try await write(ByteBuffer(string: "event: left\ndata: {}\n\n"), of: stream, into: &writer)
+            case .reconnect, .disconnected: return
             case nil: break
             }
             switch hub.next(for: stream, after: cursor, members: members) {
             case .events(let events):
                 cursor = try await write(events, of: stream, into: &writer) ?? cursor
             case .behind:
-                cursor =
-                    try await write(hub.older(for: stream, after: cursor)[...], of: stream, into: &writer) ?? cursor
+                let events = try await hub.older(for: stream, after: cursor)
+                cursor = try await write(events[...], of: stream, into: &writer) ?? cursor
             case .members(let count):
                 members = count
-                try await write("event: room\ndata: {\"members\":\(count)}\n\n", of: stream, into: &writer)
+                let event = ByteBuffer(string: "event: room\ndata: {\"members\":\(count)}\n\n")
+                try await write(event, of: stream, into: &writer)
             case .heartbeat:
-                try await write(":\n\n", of: stream, into: &writer)
+                try await write(ByteBuffer(string: ":\n\n"), of: stream, into: &writer)
             case .nothing:
                 await stream.wait()
             }
@@ -116,16 +111,10 @@ struct EventsAPI: Sendable {
     }
 
     private func write(
-        _ text: String, of stream: EventStream, into writer: inout any ResponseBodyWriter
-    ) async throws {
-        try await write(ByteBuffer(string: text), of: stream, into: &writer)
-    }
-
-    private func write(
         _ buffer: ByteBuffer, of stream: EventStream, into writer: inout any ResponseBodyWriter
     ) async throws {
-        stream.willWrite()
-        defer { stream.hasWritten() }
+        stream.beginWrite()
+        defer { stream.endWrite() }
         try await writer.write(buffer)
     }
 }

@@ -1,26 +1,32 @@
 import ChatDomain
+import HTTPTypes
+import Hummingbird
 
 /// A field of the chat API.
-enum FormField: String, Sendable, CaseIterable {
+enum FormField: Int, Sendable, CaseIterable {
     case cmd, udid, token, name, code, text, since, limit
-    /// How the later edition of the app spells `udid`.
-    case userID = "user_id"
-    case appID = "appid"
-    case appVersion = "app_version"
-    case osVersion = "os_version"
-    case deviceModel = "device_model"
-    case clientInfo = "client_info"
+    /// What the later edition of the app sends in place of `udid`.
+    case userID
+    case appID, appVersion, osVersion, deviceModel, clientInfo
 
-    private static let spellings = allCases.map { (field: $0, bytes: Array($0.rawValue.utf8)) }
+    /// What the fields are called in requests, in the order of the cases.
+    private static let keys = [
+        "cmd", "udid", "token", "name", "code", "text", "since", "limit", "user_id", "appid", "app_version",
+        "os_version",
+        "device_model", "client_info",
+    ]
+    private static let keyBytes = keys.map { Array($0.utf8) }
 
-    /// The field of that name; nil for one that we do not know and ignore.
-    init?(_ name: ArraySlice<UInt8>) {
-        for (field, bytes) in Self.spellings where bytes.count == name.count && bytes.elementsEqual(name) {
-            self = field
+    /// The field with that key; nil for an unknown one, which is ignored.
+    init?(_ key: ArraySlice<UInt8>) {
+        for (index, bytes) in Self.keyBytes.enumerated() where bytes.count == key.count && bytes.elementsEqual(key) {
+            self.init(rawValue: index)
             return
         }
         return nil
     }
+
+    var key: String { Self.keys[rawValue] }
 }
 
 /// The fields of one request: where in the body each value stands. A value is decoded when it is asked for.
@@ -41,64 +47,46 @@ struct FormFields: Sendable {
         values = Array(repeating: nil, count: FormField.allCases.count)
     }
 
-    /// Reads a body of a type.
-    init(_ body: [UInt8], as type: FormType) throws(ChatError) {
+    /// Reads the form of a request, within the limits.
+    static func read(_ request: Request) async throws -> FormFields {
+        let headers = request.headers
+        // What is refused for its head alone need not be read.
+        let coding = try ContentCoding(parsing: headers.first(.contentEncoding))
+        var body = try await RequestBody.read(request, limit: HTTPLimits.body)
+        guard !body.isEmpty else { return FormFields(body: []) }
+        let type = try FormType(parsing: headers.first(.contentType))
+        if let coding { body = try coding.decompressed(body, limit: HTTPLimits.body) }
         switch type {
-        case .urlEncoded(let charset): self = try URLEncodedForm.parse(body, charset: charset)
+        case .urlEncoded(let charset): return try URLEncodedForm.parse(body, charset: charset)
         case .multipart(let boundary, let charset):
-            self = try MultipartForm.parse(body, boundary: Array(boundary.utf8), charset: charset)
+            return try MultipartForm.parse(body, boundary: Array(boundary.utf8), charset: charset)
         }
     }
 
-    /// The last one of a name counts.
+    /// The last value of a field counts.
     mutating func set(_ field: FormField, _ value: Value) {
-        values[field.index] = value
+        values[field.rawValue] = value
     }
 
-    func has(_ field: FormField) -> Bool { values[field.index] != nil }
+    func has(_ field: FormField) -> Bool { values[field.rawValue] != nil }
 
     /// Whether the field is there and has bytes: some clients send `key=` for a value that they do not have.
-    func hasValue(_ field: FormField) -> Bool { values[field.index].map { !$0.range.isEmpty } ?? false }
+    func hasValue(_ field: FormField) -> Bool { values[field.rawValue].map { !$0.range.isEmpty } ?? false }
 
     /// Nil if the field is absent. A bare key is an empty text.
     func text(_ field: FormField) throws(ChatError) -> String? {
-        guard let value = values[field.index] else { return nil }
+        guard let value = values[field.rawValue] else { return nil }
         let raw = body[value.range]
-        guard value.isPercentEncoded, URLEncodedForm.isEscaped(raw) else {
-            return try checked(value.charset.text(raw), field)
-        }
-        return try checked(value.charset.text(URLEncodedForm.unescaped(raw)), field)
+        let text =
+            value.isPercentEncoded && URLEncodedForm.isEscaped(raw)
+            ? value.charset.text(URLEncodedForm.unescaped(raw)) : value.charset.text(raw)
+        guard let text else { throw .invalid(field.key, "must be UTF-8") }
+        return text
     }
 
     /// A field that must be there.
     func required(_ field: FormField) throws(ChatError) -> String {
-        guard let text = try text(field) else { throw .missing(field.rawValue) }
+        guard let text = try text(field) else { throw .missing(field.key) }
         return text
-    }
-
-    private func checked(_ text: String?, _ field: FormField) throws(ChatError) -> String {
-        guard let text else { throw .invalid(field.rawValue, "must be UTF-8") }
-        return text
-    }
-}
-
-extension FormField {
-    fileprivate var index: Int {
-        switch self {
-        case .cmd: 0
-        case .udid: 1
-        case .token: 2
-        case .name: 3
-        case .code: 4
-        case .text: 5
-        case .since: 6
-        case .limit: 7
-        case .userID: 8
-        case .appID: 9
-        case .appVersion: 10
-        case .osVersion: 11
-        case .deviceModel: 12
-        case .clientInfo: 13
-        }
     }
 }

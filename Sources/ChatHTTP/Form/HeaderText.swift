@@ -1,3 +1,6 @@
+import ChatDomain
+import HTTPTypes
+
 /// The grammar that header values share: lists, parameters, quoted strings (RFC 9110 §5.6).
 enum HeaderText {
     /// The pieces between separators that stand outside of quotes.
@@ -22,6 +25,12 @@ enum HeaderText {
         }
         pieces.append(Substring(scalars[start...]))
         return pieces
+    }
+
+    /// The value in lower case, and its parameters: `text/plain; charset=utf-8`.
+    static func parameterized(_ text: Substring) -> (value: String, parameters: [(name: String, value: String)]) {
+        let pieces = split(text, at: ";")
+        return (trimmed(pieces[0]).lowercased(), pieces.dropFirst().compactMap(pair))
     }
 
     /// A parameter's name in lower case, and its value without quotes. Nil if there is no `=`.
@@ -73,11 +82,62 @@ enum HeaderText {
         }
     }
 
-    /// What may stand in a header and a log line: printable ASCII, everything else replaced, cut at `limit`.
+    /// A text for a header or a log line: printable ASCII, everything else replaced, cut at `limit` characters.
     static func sanitized(_ text: some StringProtocol, limit: Int) -> String {
         String(
             decoding: text.unicodeScalars.prefix(limit).map {
                 (0x20...0x7E).contains($0.value) ? UInt8($0.value) : UInt8(ascii: "?")
             }, as: UTF8.self)
+    }
+}
+
+extension HTTPField.Name {
+    // Literals that are valid field names: making them cannot fail.
+
+    /// The error's text, as the original server sent it (pushchat-api.md §1).
+    static let errorDescription = HTTPField.Name("X-Error-Description")!
+    static let requestID = HTTPField.Name("X-Request-Id")!
+    static let idempotencyKey = HTTPField.Name("Idempotency-Key")!
+    /// The answer is that of an earlier request with the same key.
+    static let idempotencyReplayed = HTTPField.Name("Idempotency-Replayed")!
+    static let forwarded = HTTPField.Name("Forwarded")!
+    static let xForwardedFor = HTTPField.Name("X-Forwarded-For")!
+    /// Headers that proxies add; each kind of proxy adds at least one of them.
+    static let ofProxies = [
+        forwarded, xForwardedFor, HTTPField.Name("X-Forwarded-Host")!, HTTPField.Name("X-Forwarded-Proto")!,
+        HTTPField.Name("X-Real-IP")!, .via,
+    ]
+    static let referrerPolicy = HTTPField.Name("Referrer-Policy")!
+    static let lastEventID = HTTPField.Name("Last-Event-ID")!
+    /// nginx: whether it collects the parts of an answer before it passes them on.
+    static let accelBuffering = HTTPField.Name("X-Accel-Buffering")!
+}
+
+extension HTTPFields {
+    /// The first value of a name; cheaper than the subscript, which joins all of them.
+    func first(_ name: HTTPField.Name) -> String? {
+        for field in self where field.name == name { return field.value }
+        return nil
+    }
+
+    /// The token of an `Authorization: Bearer` header (RFC 6750 §2.1); nil if there is none. The scheme's case does not
+    /// matter.
+    var bearerToken: String? {
+        guard let value = first(.authorization) else { return nil }
+        let parts = value.split(separator: " ", maxSplits: 1, omittingEmptySubsequences: true)
+        guard parts.count == 2, parts[0].lowercased() == "bearer" else { return nil }
+        let token = HeaderText.trimmed(parts[1])
+        return token.isEmpty ? nil : String(token)
+    }
+
+    /// The `Idempotency-Key` header, with which a repeated request is executed once; nil if there is none.
+    func idempotencyKey() throws(ChatError) -> String? {
+        guard let key = first(.idempotencyKey) else { return nil }
+        guard (1...HTTPLimits.idempotencyKey).contains(key.utf8.count),
+            key.utf8.allSatisfy({ (0x20...0x7E).contains($0) })
+        else {
+            throw .invalid("Idempotency-Key", "must be 1 to \(HTTPLimits.idempotencyKey) printable ASCII characters")
+        }
+        return key
     }
 }

@@ -21,16 +21,16 @@ struct MultipartForm {
 
     private mutating func parse(_ charset: Charset) throws(ChatError) {
         guard var boundary = delimiterLine(from: 0) else {
-            throw Self.malformed("The boundary of the Content-Type does not occur in the multipart body")
+            throw .malformed("The boundary of the Content-Type does not occur in the multipart body")
         }
         var count = 0
         while !boundary.isLast {
             count += 1
             guard count <= HTTPLimits.fields else {
-                throw Self.malformed("The multipart body has more than \(HTTPLimits.fields) parts")
+                throw .malformed("The multipart body has more than \(HTTPLimits.fields) parts")
             }
             guard let next = delimiterLine(from: boundary.end) else {
-                throw Self.malformed("The multipart body ends without its closing boundary")
+                throw .malformed("The multipart body ends without its closing boundary")
             }
             // The line end before a boundary belongs to the boundary.
             var end = max(next.start - 1, boundary.end)
@@ -81,7 +81,7 @@ struct MultipartForm {
             guard let feed = body[position..<part.upperBound].firstIndex(of: Self.lineFeed) else {
                 // A part without a value may end right after its header.
                 guard position == part.upperBound || isBlankLine(position..<part.upperBound) else {
-                    throw Self.malformed("A part of the multipart body has no blank line after its header")
+                    throw .malformed("A part of the multipart body has no blank line after its header")
                 }
                 position = part.upperBound
                 break
@@ -91,52 +91,44 @@ struct MultipartForm {
             if isBlankLine(line) { break }
             lines += 1
             guard lines <= HTTPLimits.partHeaders else {
-                throw Self.malformed(
-                    "A part of the multipart body has more than \(HTTPLimits.partHeaders) header lines")
+                throw .malformed("A part of the multipart body has more than \(HTTPLimits.partHeaders) header lines")
             }
             let text = String(decoding: body[line], as: UTF8.self)
             guard let colon = text.unicodeScalars.firstIndex(of: ":") else {
-                throw Self.malformed("A part of the multipart body has a header line without a colon")
+                throw .malformed("A part of the multipart body has a header line without a colon")
             }
             var value = Substring(text.unicodeScalars[text.unicodeScalars.index(after: colon)...])
             if value.unicodeScalars.last == "\r" { value.unicodeScalars.removeLast() }
             switch HeaderText.trimmed(text[..<colon]).lowercased() {
             case "content-disposition":
-                for piece in HeaderText.split(value, at: ";").dropFirst() {
-                    guard let (key, value) = HeaderText.pair(piece) else { continue }
+                for (key, value) in HeaderText.parameterized(value).parameters {
                     if key == "name" { name = value }
                     if key == "filename" || key == "filename*" { isFile = true }
                 }
             case "content-type":
-                for piece in HeaderText.split(value, at: ";").dropFirst() {
-                    if let (key, value) = HeaderText.pair(piece), key == "charset" {
-                        charset = try FormType.charset(value)
-                    }
+                for (key, value) in HeaderText.parameterized(value).parameters where key == "charset" {
+                    charset = try FormType.charset(value)
                 }
             case "content-transfer-encoding":
-                // RFC 7578 §4.7 has no use for it; what changes nothing is let pass.
+                // RFC 7578 §4.7 deprecates it; values that change nothing are accepted.
                 guard ["7bit", "8bit", "binary"].contains(HeaderText.trimmed(value).lowercased()) else {
-                    throw Self.malformed("A part of the multipart body has a Content-Transfer-Encoding; send it as is")
+                    throw .malformed("A part of the multipart body has a Content-Transfer-Encoding; send it as is")
                 }
             default: break
             }
         }
         guard let name else {
-            throw Self.malformed("A part of the multipart body has no name in its Content-Disposition")
+            throw .malformed("A part of the multipart body has no name in its Content-Disposition")
         }
         guard name.utf8.count <= HTTPLimits.fieldName else {
-            throw Self.malformed("A field name has more than \(HTTPLimits.fieldName) bytes")
+            throw .malformed("A field name has more than \(HTTPLimits.fieldName) bytes")
         }
-        guard !isFile, let field = FormField(rawValue: name) else { return }
+        guard !isFile, let field = FormField(Array(name.utf8)[...]) else { return }
         form.set(
             field, FormFields.Value(range: position..<part.upperBound, charset: charset, isPercentEncoded: false))
     }
 
     private func isBlankLine(_ line: Range<Int>) -> Bool {
         line.isEmpty || (line.count == 1 && body[line.lowerBound] == Self.carriageReturn)
-    }
-
-    private static func malformed(_ message: String) -> ChatError {
-        ChatError(.malformedRequest, message)
     }
 }

@@ -22,7 +22,7 @@ enum URLEncodedForm {
             if end > start {
                 count += 1
                 guard count <= HTTPLimits.fields else {
-                    throw ChatError(.malformedRequest, "The form has more than \(HTTPLimits.fields) fields")
+                    throw .malformed("The form has more than \(HTTPLimits.fields) fields")
                 }
                 let key = body[start..<(split < 0 ? end : split)]
                 if let field = try field(key) {
@@ -37,7 +37,7 @@ enum URLEncodedForm {
 
     private static func field(_ key: ArraySlice<UInt8>) throws(ChatError) -> FormField? {
         guard key.count <= HTTPLimits.fieldName else {
-            throw ChatError(.malformedRequest, "A field name has more than \(HTTPLimits.fieldName) bytes")
+            throw .malformed("A field name has more than \(HTTPLimits.fieldName) bytes")
         }
         guard isEscaped(key) else { return FormField(key) }
         return FormField(unescaped(key)[...])
@@ -48,31 +48,24 @@ enum URLEncodedForm {
     }
 
     /// A `%` that is not followed by two hexadecimal digits stands for itself, as the original server read it.
-    static func unescaped(_ bytes: ArraySlice<UInt8>) -> [UInt8] {
+    ///
+    /// - Parameter plusIsBlank: true in forms; false in paths.
+    static func unescaped(_ bytes: ArraySlice<UInt8>, plusIsBlank: Bool = true) -> [UInt8] {
         var result: [UInt8] = []
         result.reserveCapacity(bytes.count)
         var index = bytes.startIndex
         while index < bytes.endIndex {
             let byte = bytes[index]
-            if byte == percent, index + 2 < bytes.endIndex, let high = digit(bytes[index + 1]),
-                let low = digit(bytes[index + 2])
+            if byte == percent, index + 2 < bytes.endIndex, let high = Hex.value(bytes[index + 1]),
+                let low = Hex.value(bytes[index + 2])
             {
                 result.append(high << 4 | low)
                 index += 3
             } else {
-                result.append(byte == plus ? UInt8(ascii: " ") : byte)
+                result.append(byte == plus && plusIsBlank ? UInt8(ascii: " ") : byte)
                 index += 1
             }
         }
         return result
-    }
-
-    private static func digit(_ byte: UInt8) -> UInt8? {
-        switch byte {
-        case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0")
-        case UInt8(ascii: "a")...UInt8(ascii: "f"): byte - UInt8(ascii: "a") + 10
-        case UInt8(ascii: "A")...UInt8(ascii: "F"): byte - UInt8(ascii: "A") + 10
-        default: nil
-        }
     }
 }

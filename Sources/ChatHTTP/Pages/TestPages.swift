@@ -1,8 +1,16 @@
 import NIOCore
 
-/// `/test/`: the way to the test pages.
-enum TestIndexPage {
-    static let html = HTMLPage.html(
+/// The tutorial's test pages, as HTML.
+enum TestPages {
+    /// By address; without ``database(_:)``.
+    static let all: [(path: String, page: ByteBuffer)] =
+        [(path: "/test", page: index)]
+        + TestForm.all.flatMap { form in
+            let page = form.html
+            return form.names.map { (path: "/test/\($0)", page: page) }
+        }
+
+    private static let index = html(
         title: "Test pages",
         body: """
             <h1>Test pages</h1>
@@ -16,27 +24,155 @@ enum TestIndexPage {
             with another UDID and another token.</p>
             <p><a href="/">Start page</a></p>
             """)
-}
 
-/// `/test/database.php`: whether the database answers, in the tutorial's words.
-enum DatabasePage {
-    static let success = HTMLPage.html(
-        title: "Database",
-        body: """
-            <h1>Database</h1>
-            <p>Database connection successful!</p>
-            \(back)
-            """)
-
-    static func failure(_ problem: String) -> ByteBuffer {
-        HTMLPage.html(
+    /// Whether the database answers, in the tutorial's words.
+    static func database(_ problem: String?) -> ByteBuffer {
+        let result = problem.map { "failed: \(escaped($0)). The server’s log says why." } ?? "successful!"
+        return html(
             title: "Database",
             body: """
                 <h1>Database</h1>
-                <p>Database connection failed: \(HTMLPage.escaped(problem)). The server’s log says why.</p>
-                \(back)
+                <p>Database connection \(result)</p>
+                <p><a href="/test/">All test pages</a></p>
                 """)
     }
 
-    private static let back = #"<p><a href="/test/">All test pages</a></p>"#
+    /// The frame that all pages share.
+    ///
+    /// - Parameter body: HTML.
+    fileprivate static func html(title: String, body: String) -> ByteBuffer {
+        ByteBuffer(
+            string: """
+                <!DOCTYPE html>
+                <html lang="en">
+                <head>
+                <meta charset="utf-8">
+                <meta name="viewport" content="width=device-width, initial-scale=1">
+                <title>\(escaped(title)) – PushChat Relay</title>
+                <link rel="stylesheet" href="/base.css">
+                </head>
+                <body>
+                <main>
+                \(body)
+                </main>
+                </body>
+                </html>
+
+                """)
+    }
+
+    /// Text that can stand between tags and in quoted attributes.
+    fileprivate static func escaped(_ text: String) -> String {
+        var result = ""
+        for scalar in text.unicodeScalars {
+            switch scalar {
+            case "&": result += "&amp;"
+            case "<": result += "&lt;"
+            case ">": result += "&gt;"
+            case "\"": result += "&quot;"
+            default: result.unicodeScalars.append(scalar)
+            }
+        }
+        return result
+    }
+}
+
+/// A page with a form that sends one command, in the tutorial's order of fields.
+private struct TestForm: Sendable {
+    struct Field: Sendable {
+        let name: String
+        let label: String
+        let hint: String
+        var value = ""
+        var isLong = false
+        var isOptional = false
+    }
+
+    /// The file names under `/test/`; the first one is linked to.
+    let names: [String]
+    let title: String
+    let about: String
+    let cmd: String
+    let fields: [Field]
+    let button: String
+
+    static let all = [join, message, messages, update, leave]
+
+    private static let udid = Field(
+        name: "udid", label: "UDID", hint: "40 or 32 hexadecimal digits; identifies the member",
+        value: "6a45eb0b5d3f4d5d9b5d8cf0f7d3a1b2c3d4e5f6")
+    private static let token = Field(
+        name: "token", label: "Device token", hint: "64 hexadecimal digits, where the pushes go",
+        value: "740f4707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bb78ad")
+
+    private static let join = TestForm(
+        names: ["api_join.html"], title: "Join a room",
+        about: "Enters a room, or changes to it from another one.", cmd: "join",
+        fields: [
+            udid,
+            Field(name: token.name, label: token.label, hint: token.hint + ", or 0 for none yet", value: token.value),
+            Field(name: "name", label: "Nickname", hint: "What the others see", value: "Tester"),
+            Field(name: "code", label: "Secret code", hint: "Names the room", value: "TEST"),
+        ], button: "Join")
+
+    private static let message = TestForm(
+        names: ["api_message.html", "test_message.html"], title: "Send a message",
+        about: "Sends a message to the room that the member has joined.", cmd: "message",
+        fields: [
+            udid, Field(name: "text", label: "Text", hint: "As a rule up to 190 bytes", isLong: true),
+        ], button: "Send")
+
+    private static let messages = TestForm(
+        names: ["api_messages.html"], title: "Read messages",
+        about: "Lists the messages of the room. The answer is JSON.", cmd: "messages",
+        fields: [
+            udid,
+            Field(
+                name: "since", label: "Since", hint: "Only messages after this id; empty for all since joining",
+                isOptional: true),
+            Field(name: "limit", label: "Limit", hint: "How many at most, 1 to 500; empty for 100", isOptional: true),
+        ], button: "Read")
+
+    private static let update = TestForm(
+        names: ["api_update.html"], title: "Update the device token",
+        about: "Tells the server that the member’s device has another token.", cmd: "update", fields: [udid, token],
+        button: "Update")
+
+    private static let leave = TestForm(
+        names: ["api_leave.html"], title: "Leave the room",
+        about: "No more messages are pushed to the member.", cmd: "leave", fields: [udid], button: "Leave")
+
+    var html: ByteBuffer {
+        TestPages.html(
+            title: title,
+            body: """
+                <h1>\(TestPages.escaped(title))</h1>
+                <p>\(TestPages.escaped(about))</p>
+                <form action="/api.php" method="post" autocomplete="off">
+                <input type="hidden" name="cmd" value="\(cmd)">
+                \(fields.map(\.html).joined(separator: "\n"))
+                <button type="submit">\(TestPages.escaped(button))</button>
+                </form>
+                <p><a href="/test/">All test pages</a></p>
+                """)
+    }
+}
+
+extension TestForm.Field {
+    fileprivate var html: String {
+        let attributes =
+            #"id="\#(name)" name="\#(name)" aria-describedby="\#(name)-hint" autocapitalize="none" spellcheck="false""#
+            + (isOptional ? "" : " required")
+        let control =
+            isLong
+            ? "<textarea \(attributes)>\(TestPages.escaped(value))</textarea>"
+            : #"<input type="text" \#(attributes) value="\#(TestPages.escaped(value))">"#
+        return """
+            <div>
+            <label for="\(name)">\(TestPages.escaped(label))</label>
+            <span class="hint" id="\(name)-hint">\(TestPages.escaped(hint))</span>
+            \(control)
+            </div>
+            """
+    }
 }

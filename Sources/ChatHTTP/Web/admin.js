@@ -1,7 +1,7 @@
 "use strict";
-// What the relay's operator wants to see. Everything comes from the provider API, with the admin token where there is one.
+// The operator's page. Everything comes from the admin API, with the admin token where there is one.
 
-// Between looks, in milliseconds, and how many are plotted.
+// Time between two samples, in milliseconds, and how many samples are plotted.
 const pause = 2000;
 const most = 300;
 
@@ -11,7 +11,7 @@ function call(method, path, body, headers = {}) {
   return callJSON(method, path, body, token ? { ...headers, Authorization: "Bearer " + token } : headers);
 }
 
-// MARK: The door
+// MARK: Login
 
 byId("login").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -33,7 +33,7 @@ function show(isIn) {
 // MARK: Figures
 
 const samples = [];
-// Whether what is complained of is that the figures cannot be had: only that goes away by itself.
+// Whether the shown error is that the figures cannot be read: only that one disappears by itself.
 let isLost = false;
 
 function seconds(count) {
@@ -146,7 +146,7 @@ function table(head, rows) {
   return box;
 }
 
-// A word in a table that leads on.
+// A link in a table.
 function link(text, action) {
   const made = element("button", "link", text);
   made.type = "button";
@@ -212,7 +212,7 @@ byId("send").addEventListener("submit", async (event) => {
 
 let following = 0;
 
-// Shows something until it has come to its end, or something else is looked at.
+// Shows a record and refreshes it until it is final, or another one is opened.
 async function follow(show) {
   const mine = (following += 1);
   for (let look = 0; mine === following; look += 1) {
@@ -220,7 +220,7 @@ async function follow(show) {
     try {
       found = await show();
     } catch (error) {
-      // Of what nobody looks at any more, nothing is said.
+      // The answer for a record that is closed by now is dropped.
       if (mine === following) throw error;
       return;
     }
@@ -233,7 +233,7 @@ async function follow(show) {
   }
 }
 
-// Only what has changed is replaced: focus, selection and what a screen reader has said stay.
+// Only what has changed is replaced, so that focus, selection and a screen reader's position stay.
 function update(place, ...made) {
   const isSame = place.children.length === made.length && made.every((each, index) => each.isEqualNode(place.children[index]));
   if (!isSame) place.replaceChildren(...made);
@@ -291,13 +291,13 @@ function more(action) {
   return made;
 }
 
-// To the result of an action: with the focus, which would be lost with what was clicked.
+// Moves the focus to the result of an action, because the clicked element disappears.
 function lead(action) {
   byId("result").focus();
   return attempt(action);
 }
 
-// Says what did not work.
+// Shows an error.
 async function attempt(action) {
   showError();
   try {
@@ -399,7 +399,7 @@ byId("search").addEventListener("submit", (event) => {
   });
 });
 
-// MARK: What went wrong
+// MARK: Failures and warnings
 
 async function errors() {
   const [failures, warnings] = await Promise.all([call("GET", "/v1/failures?limit=20"), call("GET", "/v1/warnings")]);

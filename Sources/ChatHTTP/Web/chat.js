@@ -7,7 +7,7 @@ const encoder = new TextEncoder();
 // Messages that are shown when there is no connection.
 const kept = 200;
 
-// MARK: What is remembered
+// MARK: Local storage
 
 const memory = {
   get(name, otherwise) {
@@ -21,7 +21,7 @@ const memory = {
     try {
       localStorage.setItem("pushchat." + name, JSON.stringify(value));
     } catch {
-      // A full or forbidden store: the page works, and forgets.
+      // Storage is full or forbidden: the page works, without it.
     }
   },
 };
@@ -30,7 +30,7 @@ function random(bytes) {
   return Array.from(crypto.getRandomValues(new Uint8Array(bytes)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-// Who we are: made once, and kept. It is what the relay knows us by, so it is never shown.
+// This member: made once, and kept. Whoever knows the udid acts as this member, so it is never shown.
 const member = memory.get("member", null) ?? { udid: random(20), name: "", code: "", joined: false };
 let outbox = memory.get("outbox", []);
 let messages = [];
@@ -44,7 +44,7 @@ function remember() {
 
 // MARK: Calls
 
-// A token of the operator's own system, where the relay wants one: the page that links to here hands it over.
+// A session token of the operator's own system, where the relay requires one: in the fragment of the link to this page.
 const session = new URLSearchParams(location.hash.slice(1)).get("token");
 
 function call(fields, headers = {}) {
@@ -95,7 +95,7 @@ function forget() {
 }
 
 function open() {
-  // The code stays out of the address that is seen, and of the history.
+  // The code must not stay in the address bar and in the history.
   if (location.hash) history.replaceState(null, "", location.pathname);
   document.title = member.code + " – PushChat";
   byId("room").textContent = member.code;
@@ -150,7 +150,7 @@ function disconnect() {
   stream = null;
 }
 
-// First what was missed, then what comes: the stream begins where the list ends.
+// First the missed messages, then the stream, which begins where the list ends.
 async function connect() {
   disconnect();
   const mine = (stream = { close() {} });
@@ -160,7 +160,7 @@ async function connect() {
       const page = await call(fields);
       if (stream !== mine) return;
       page.messages.forEach((message) => take(message));
-      // A relay with another database knows nothing of what we have seen.
+      // A relay with another database may have lower ids.
       cursor = page.messages.length ? cursor : Math.max(cursor, page.next);
       if (page.messages.length < 500) break;
     }
@@ -186,7 +186,7 @@ async function connect() {
   });
 }
 
-// Always begun anew: the list then fills the gap, whatever the reason was.
+// Always reconnects with the list first, which fills the gap whatever the reason was.
 function lost(error) {
   disconnect();
   if (error instanceof Refused && error.status === 404) return close("You are not in the room any more.");
@@ -200,7 +200,7 @@ function lost(error) {
 
 addEventListener("online", () => member.joined && connect());
 addEventListener("offline", () => member.joined && say("You are offline."));
-// After a sleep the old connection may be dead without saying so.
+// After a sleep the old connection may be dead without an event.
 let hiddenSince = null;
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
@@ -260,7 +260,7 @@ function show(message, before) {
   log.append(item);
 }
 
-// A long day must not fill the memory.
+// Keeps the memory bounded.
 function trim() {
   messages = messages.slice(-kept);
   byId("log").replaceChildren();
@@ -309,7 +309,7 @@ function count() {
 
 field.addEventListener("input", count);
 field.addEventListener("keydown", (event) => {
-  // Not the Enter with which an input method takes a suggestion.
+  // Not the Enter with which an input method accepts a suggestion.
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
   byId("compose").requestSubmit(byId("send"));
@@ -329,7 +329,7 @@ byId("compose").addEventListener("submit", (event) => {
   field.focus();
 });
 
-// With a key, so that sending again what did arrive is no second message.
+// With an idempotency key, so that a repeated request makes no second message.
 async function deliver(item) {
   item.problem = null;
   item.isUnderWay = true;
@@ -348,7 +348,7 @@ async function deliver(item) {
   remember();
 }
 
-// Our own message has come back: what waited for it goes.
+// Our own message has arrived: removes it from the outbox.
 function settle(message) {
   const item = outbox.find((item) => item.id === message.id)
     ?? outbox.find((item) => item.isUnderWay && item.text.replaceAll("\r", "") === message.text.replaceAll("\r", ""));
@@ -443,7 +443,7 @@ if (member.joined && (!invited || invited === member.code)) {
     });
     cursor = room.cursor ?? 0;
   }
-  // What was under way when the page went: nobody knows, and the key makes it safe to ask again.
+  // Messages that were being sent when the page was closed: the key makes it safe to send them again.
   const waiting = outbox.slice();
   open();
   waiting.filter((item) => !item.problem).forEach(deliver);

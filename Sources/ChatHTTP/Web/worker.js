@@ -1,5 +1,5 @@
 "use strict";
-// Keeps the page itself for when there is no connection. What is said in the room never passes through here.
+// Caches the page for when there is no connection. Messages are never cached here.
 
 const version = "{{version}}";
 const shell = ["/", "/base.css", "/base.js", "/chat.css", "/qr.js", "/chat.js", "/icon.svg", "/icon-192.png", "/manifest.webmanifest"];
@@ -17,7 +17,7 @@ addEventListener("activate", (event) => {
 addEventListener("fetch", (event) => {
   const address = new URL(event.request.url);
   if (event.request.method !== "GET" || address.origin !== location.origin || !shell.includes(address.pathname)) return;
-  // The newest there is; the kept one when there is none to be had.
+  // From the network; from the cache when that fails.
   event.respondWith(
     fetch(event.request).then((response) => {
       if (response.ok) {

@@ -1,102 +1,122 @@
 import ChatDomain
 import Synchronization
+import Testing
 
-/// Rooms in memory, in which the test makes things happen.
+/// Rooms in memory, in which the test makes things happen. It fails the test when it is asked for a member or a room of which
+/// the test has told it nothing.
 final class FakeFeed: RoomFeed {
     private struct State {
-        var places: [MemberID: SecretCode] = [:]
+        /// The room of each member; nil for one that is in none.
+        var rooms: [MemberID: SecretCode?] = [:]
         var messages: [SecretCode: [Message]] = [:]
-        var fetched: [MemberID: MessageID] = [:]
+        var handedOut: [MemberID: MessageID] = [:]
         var next: MessageID = 1
         var changes = RoomChanges()
         var isBroken = false
-        /// Messages that were read, and reads that failed.
-        var read = 0
-        /// Members that were looked up.
-        var lookups = 0
-        var failures = 0
+        var readMessages = 0
+        var failedReads = 0
+        var positionLookups = 0
     }
 
     private let state = Mutex(State())
-    private let bell = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+    private let signal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
 
-    var read: Int { state.withLock { $0.read } }
-    var lookups: Int { state.withLock { $0.lookups } }
-    var failures: Int { state.withLock { $0.failures } }
+    /// How many messages were read.
+    var readMessages: Int { state.withLock { $0.readMessages } }
+    var failedReads: Int { state.withLock { $0.failedReads } }
+    /// How often a member's position was looked up.
+    var positionLookups: Int { state.withLock { $0.positionLookups } }
+    /// The last message that was handed out to each member.
+    var handedOut: [MemberID: MessageID] { state.withLock { $0.handedOut } }
 
-    func enter(_ member: MemberID, _ code: SecretCode) {
+    func join(_ member: MemberID, _ code: SecretCode) {
         change { state in
-            let old = state.places.updateValue(code, forKey: member)
+            let old = state.rooms.updateValue(code, forKey: member) ?? nil
             state.changes.members.insert(member)
-            state.changes.memberships.formUnion([code] + (old.map { [$0] } ?? []))
+            state.changes.memberships.formUnion([code, old].compactMap(\.self))
+            state.messages[code, default: []] += []
         }
     }
 
+    /// Also for a member that never joined.
     func leave(_ member: MemberID) {
         change { state in
-            guard let code = state.places.removeValue(forKey: member) else { return }
+            let code = state.rooms.updateValue(nil, forKey: member) ?? nil
             state.changes.members.insert(member)
-            state.changes.memberships.insert(code)
+            state.changes.memberships.formUnion([code].compactMap(\.self))
         }
     }
 
-    /// - Parameter isTold: whether this process has written it.
-    func say(_ text: String, by member: MemberID, isTold: Bool = true) {
+    /// - Parameter isLocal: whether this process has written the message, and not another one.
+    func post(_ text: String, by member: MemberID, isLocal: Bool = true) {
         change { state in
-            guard let code = state.places[member] else { return }
+            guard let code = state.rooms[member] ?? nil else {
+                Issue.record("\(member) is in no room")
+                return
+            }
             state.messages[code, default: []].append(
                 Message(
                     id: state.next, sender: member, nickname: "n", text: text, sentAt: Timestamp(seconds: 1_780_000_000)
                 ))
             state.next += 1
-            if isTold { state.changes.messages.insert(code) } else { state.changes.isUnknown = true }
+            if isLocal { state.changes.messages.insert(code) } else { state.changes.isUnknown = true }
         }
     }
 
-    /// Until it is mended, nothing can be read.
+    /// While it is broken, nothing can be read.
     func setBroken(_ isBroken: Bool) {
         state.withLock { $0.isBroken = isBroken }
     }
 
     private func change(_ body: (inout State) -> Void) {
         state.withLock { body(&$0) }
-        bell.continuation.yield()
+        signal.continuation.yield()
+    }
+
+    /// One read; counts it as failed while the feed is broken.
+    private func read<Value>(_ body: (inout State) -> Value?) throws(ChatError) -> Value {
+        let result = state.withLock { state -> Result<Value?, ChatError> in
+            guard !state.isBroken else {
+                state.failedReads += 1
+                return .failure(.unavailable(cause: "broken"))
+            }
+            return .success(body(&state))
+        }
+        guard let value = try result.get() else {
+            Issue.record("The feed was asked for what it was not told")
+            throw ChatError(.internalError, "not told")
+        }
+        return value
     }
 
     func position(of member: MemberID) async throws(ChatError) -> RoomPosition {
-        let place = state.withLock { state -> (SecretCode, MessageID)? in
-            state.lookups += 1
-            return state.places[member].map { ($0, state.messages[$0]?.last?.id ?? 0) }
+        let position = try read { state -> RoomPosition?? in
+            state.positionLookups += 1
+            return state.rooms[member].map { code in
+                code.map { RoomPosition(code: $0, historyFrom: 0, last: state.messages[$0]?.last?.id ?? 0) }
+            }
         }
-        guard let place else { throw .notJoined() }
-        return RoomPosition(code: place.0, historyFrom: 0, last: place.1)
+        guard let position else { throw .notJoined() }
+        return position
     }
 
     func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message] {
-        let found = state.withLock { state -> [Message]? in
-            guard !state.isBroken else {
-                state.failures += 1
-                return nil
-            }
-            let found = Array((state.messages[room] ?? []).filter { $0.id > after }.prefix(limit))
-            state.read += found.count
+        try read { state in
+            let found = state.messages[room].map { Array($0.filter { $0.id > after }.prefix(limit)) }
+            state.readMessages += found?.count ?? 0
             return found
         }
-        guard let found else { throw .unavailable(cause: "broken") }
-        return found
+    }
+
+    func memberCount(of room: SecretCode) async throws(ChatError) -> Int {
+        try read { state in state.messages[room].map { _ in state.rooms.values.count { $0 == room } } }
     }
 
     func handedOut(_ message: MessageID, to member: MemberID) {
-        state.withLock { $0.fetched[member] = message }
+        state.withLock { $0.handedOut[member] = message }
     }
 
-    var fetched: [MemberID: MessageID] { state.withLock { $0.fetched } }
-
-    func memberCount(of room: SecretCode) async throws(ChatError) -> Int {
-        state.withLock { state in state.places.values.count { $0 == room } }
-    }
-
-    func roomChanges() -> AsyncStream<Void> { bell.stream }
+    func roomChanges() -> AsyncStream<Void> { signal.stream }
 
     func takeRoomChanges() -> RoomChanges {
         state.withLock { state in

@@ -11,7 +11,7 @@ import Testing
 
 @testable import ChatHTTP
 
-/// What the tests' members are called.
+/// Values that the tests share.
 enum Sample {
     static let udid = "6a45eb0b5d3f4d5d9b5d8cf0f7d3a1b2c3d4e5f6"
     static let token = "740f4707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bb78ad"
@@ -23,16 +23,16 @@ enum Sample {
     static let receipt: ScriptedStore.Answer<PostReceipt> = { PostReceipt(message: 7, isRepeat: false, queued: 2) }
 }
 
-/// The server under test, with what it was made of.
+/// The server under test, with the parts that it is made of.
 struct Relay: Sendable {
     let store: ScriptedStore
     let log = LogRecorder()
     var settings = ChatHTTPSettings()
     var certificate: ServerCertificate?
     var checks: [ReadinessCheck] = []
-    var now: @Sendable () -> ContinuousClock.Instant = { .now }
+    var clock: any Clock<Duration> = ContinuousClock()
     var apps: [AppStatus] = [AppStatus(app: .default, gateway: "http2", address: nil, topic: nil)]
-    /// What the apps' gateways require of pushes; those that are not named, what Apple's over HTTP/2 does.
+    /// What the apps' gateways require of pushes; for other apps what Apple's HTTP/2 gateway requires.
     var formats: [AppName: APNSFormat] = [:]
     var warnings: [JSONValue] = []
     var sessions: (any SessionVerifier)?
@@ -56,7 +56,7 @@ struct Relay: Sendable {
             format: { [formats] app in formats[app] ?? APNSFormat(.http2, payloadLimit: 4096) },
             recentWarnings: { [warnings] in warnings },
             sessions: { [sessions] in sessions }, readiness: { [checks] in checks },
-            clock: now, time: { Sample.time }, version: "1.2.3", logger: log.logger, onListening: onListening)
+            clock: clock, time: { Sample.time }, version: "1.2.3", logger: log.logger, onListening: onListening)
     }
 
     /// One request, without a socket.
@@ -75,6 +75,16 @@ struct Relay: Sendable {
         var headers = headers
         if headers[.contentType] == nil { headers[.contentType] = "application/x-www-form-urlencoded" }
         return try await send(headers: headers, body: Array(form.utf8))
+    }
+
+    /// One request as bytes, through a socket.
+    func exchange(_ bytes: [UInt8]) async throws -> RawConnection.Answer {
+        try await listening { port in
+            try await RawConnection.open(port: port) { connection in
+                try await connection.write(bytes)
+                return try await connection.answer()
+            }
+        }
     }
 
     /// Runs the server on a free port for as long as `body` takes, then stops it gracefully.

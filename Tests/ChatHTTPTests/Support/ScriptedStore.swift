@@ -42,16 +42,16 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     private let onMessages: Answer<MessagePage>?
     private let onRegister: Answer<DeviceRegistration>?
     private let onPing: Answer<Void>?
-    private let provider: Provider
-    let feed: FakeFeed
+    private let admin: AdminAnswers
+    private let feed: FakeFeed?
 
     init(
         join: Answer<Void>? = nil, leave: Answer<Bool>? = nil, update: Answer<Void>? = nil,
         post: Answer<PostReceipt>? = nil, messages: Answer<MessagePage>? = nil,
-        register: Answer<DeviceRegistration>? = nil, ping: Answer<Void>? = nil, provider: Provider = Provider(),
-        feed: FakeFeed = FakeFeed()
+        register: Answer<DeviceRegistration>? = nil, ping: Answer<Void>? = nil, admin: AdminAnswers = AdminAnswers(),
+        feed: FakeFeed? = nil
     ) {
-        self.provider = provider
+        self.admin = admin
         self.feed = feed
         onJoin = join
         onLeave = leave
@@ -62,7 +62,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         onPing = ping
     }
 
-    /// All ports: what is not its own is asked by nothing here.
+    /// All ports.
     var stores: Stores {
         let others = UnaskedPorts()
         return Stores(
@@ -87,78 +87,96 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         try await run(.register(request), onRegister)
     }
     func unregister(_ token: DeviceToken, app: AppName?) async throws(ChatError) -> Bool {
-        try await run(.unregister(token, app), provider.unregister)
+        try await run(.unregister(token, app), admin.unregister)
     }
     func edit(_ token: DeviceToken, app: AppName?, _ edit: DeviceEdit) async throws(ChatError) -> Device {
-        try await run(.edit(token, app, edit), provider.edit)
+        try await run(.edit(token, app, edit), admin.edit)
     }
     func device(_ token: DeviceToken, app: AppName?) async throws(ChatError) -> Device {
-        try await run(.device(token, app), provider.device)
+        try await run(.device(token, app), admin.device)
     }
     func devices(
         _ filter: DeviceFilter, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Device> {
-        try await run(.devices(filter, after: cursor, limit: limit), provider.devices)
+        try await run(.devices(filter, after: cursor, limit: limit), admin.devices)
     }
     func deliveries(
         to device: Int64, before cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Delivery> {
-        try await run(.history(device, before: cursor, limit: limit), provider.deliveries)
+        try await run(.history(device, before: cursor, limit: limit), admin.deliveries)
     }
     func send(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt {
-        try await run(.send(request), provider.send)
+        try await run(.send(request), admin.send)
     }
     func earlier(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt? {
-        try await run(.earlier(request), provider.earlier)
+        try await run(.earlier(request), admin.earlier)
     }
     func notification(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
-        try await run(.notification(id), provider.notification)
+        try await run(.notification(id), admin.notification)
     }
     func deliveries(
         of notification: NotificationID, in state: PushState?, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Delivery> {
-        try await run(.deliveries(notification, state, after: cursor, limit: limit), provider.deliveries)
+        try await run(.deliveries(notification, state, after: cursor, limit: limit), admin.deliveries)
     }
     func cancel(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
-        try await run(.cancel(id), provider.cancel)
+        try await run(.cancel(id), admin.cancel)
     }
     func rooms(
         startingWith prefix: String, after cursor: SecretCode?, limit: Int
     ) async throws(ChatError) -> RoomPage {
-        try await run(.rooms(prefix, after: cursor, limit: limit), provider.rooms)
+        try await run(.rooms(prefix, after: cursor, limit: limit), admin.rooms)
     }
     func members(of room: SecretCode, after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<MemberRecord> {
-        try await run(.members(room, after: cursor, limit: limit), provider.members)
+        try await run(.members(room, after: cursor, limit: limit), admin.members)
     }
     func messages(
         of room: SecretCode, before cursor: MessageID?, limit: Int
     ) async throws(ChatError) -> Page<MessageRecord> {
-        try await run(.roomMessages(room, before: cursor, limit: limit), provider.messages)
+        try await run(.roomMessages(room, before: cursor, limit: limit), admin.messages)
     }
     func progress(of message: MessageID) async throws(ChatError) -> MessageProgress {
-        try await run(.progress(message), provider.progress)
+        try await run(.progress(message), admin.progress)
     }
     func deliveries(
         ofMessage message: MessageID, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<MessageDelivery> {
-        try await run(.messageDeliveries(message, after: cursor, limit: limit), provider.messageDeliveries)
+        try await run(.messageDeliveries(message, after: cursor, limit: limit), admin.messageDeliveries)
     }
     func failures(of app: AppName?, before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<Delivery> {
-        try await run(.failures(app, before: cursor, limit: limit), provider.deliveries)
+        try await run(.failures(app, before: cursor, limit: limit), admin.deliveries)
     }
-    func queueDepths() async throws(ChatError) -> [QueueDepth] { try await run(.depths, provider.depths) }
-    func totals() async throws(ChatError) -> StoreTotals { try await run(.totals, provider.totals) }
-    func outcomes() -> [OutcomeCount] { provider.outcomes }
+    func queueDepths() async throws(ChatError) -> [QueueDepth] { try await run(.depths, admin.depths) }
+    func totals() async throws(ChatError) -> StoreTotals { try await run(.totals, admin.totals) }
+    func outcomes() -> [OutcomeCount] {
+        if admin.outcomes == nil { Issue.record("The store was not to be asked for outcomes") }
+        return admin.outcomes ?? []
+    }
     func ping() async throws(ChatError) { try await run(.ping, onPing) }
 
-    func position(of member: MemberID) async throws(ChatError) -> RoomPosition { try await feed.position(of: member) }
-    func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message] {
-        try await feed.messages(in: room, after: after, limit: limit)
+    func position(of member: MemberID) async throws(ChatError) -> RoomPosition {
+        try await scriptedFeed().position(of: member)
     }
-    func handedOut(_ message: MessageID, to member: MemberID) { feed.handedOut(message, to: member) }
-    func memberCount(of room: SecretCode) async throws(ChatError) -> Int { try await feed.memberCount(of: room) }
-    func roomChanges() -> AsyncStream<Void> { feed.roomChanges() }
-    func takeRoomChanges() -> RoomChanges { feed.takeRoomChanges() }
+    func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message] {
+        try await scriptedFeed().messages(in: room, after: after, limit: limit)
+    }
+    func memberCount(of room: SecretCode) async throws(ChatError) -> Int {
+        try await scriptedFeed().memberCount(of: room)
+    }
+    func handedOut(_ message: MessageID, to member: MemberID) {
+        (try? scriptedFeed())?.handedOut(message, to: member)
+    }
+    /// Every server that runs listens for changes; without a feed there are none.
+    func roomChanges() -> AsyncStream<Void> { feed?.roomChanges() ?? AsyncStream { _ in } }
+    func takeRoomChanges() -> RoomChanges { (try? scriptedFeed())?.takeRoomChanges() ?? RoomChanges() }
+
+    private func scriptedFeed(_ call: String = #function) throws(ChatError) -> FakeFeed {
+        guard let feed else {
+            Issue.record("The feed was not to be asked: \(call)")
+            throw ChatError(.internalError, "not scripted")
+        }
+        return feed
+    }
 
     private func run<Value>(_ call: Call, _ answer: Answer<Value>?) async throws(ChatError) -> Value {
         recorded.withLock { $0.append(call) }
@@ -170,7 +188,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     }
 }
 
-/// The ports that the HTTP side has no business with: who asks them fails the test.
+/// The ports that the HTTP side does not use: a call fails the test.
 private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, StoreUpkeep {
     private func fail(_ call: String = #function) -> ChatError {
         Issue.record("Not to be asked by the HTTP side: \(call)")
@@ -195,8 +213,8 @@ private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, Store
     func applyRetention(messages: Duration, queue: Duration) async throws(ChatError) -> RetentionResult { throw fail() }
 }
 
-/// The scripted answers to the provider API's calls.
-struct Provider: Sendable {
+/// The scripted answers to the admin API's calls.
+struct AdminAnswers: Sendable {
     var unregister: ScriptedStore.Answer<Bool>?
     var edit: ScriptedStore.Answer<Device>?
     var device: ScriptedStore.Answer<Device>?
@@ -213,5 +231,5 @@ struct Provider: Sendable {
     var messageDeliveries: ScriptedStore.Answer<Page<MessageDelivery>>?
     var depths: ScriptedStore.Answer<[QueueDepth]>?
     var totals: ScriptedStore.Answer<StoreTotals>?
-    var outcomes: [OutcomeCount] = []
+    var outcomes: [OutcomeCount]?
 }

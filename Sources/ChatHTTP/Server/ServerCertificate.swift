@@ -3,7 +3,7 @@ import NIOCore
 import NIOSSL
 import Synchronization
 
-/// The server's certificate and key, from PEM files; can be read anew while connections are served.
+/// The server's certificate and key, from PEM files; can be read again while connections are served.
 package final class ServerCertificate: Sendable {
     /// A file that cannot be used, and why.
     package struct Failure: Error, Sendable, CustomStringConvertible {
@@ -28,7 +28,7 @@ package final class ServerCertificate: Sendable {
         pair = Mutex(try Self.load(certificate, keyPath))
     }
 
-    /// Reads the files again. New connections get what they say now; if they cannot be used, what was before stays.
+    /// Reads the files again, for new connections. If they cannot be used, the certificate and key stay as they are.
     package func reload() throws(Failure) {
         let new = try Self.load(certificatePath, keyPath)
         pair.withLock { $0 = new }
@@ -39,7 +39,7 @@ package final class ServerCertificate: Sendable {
         var configuration = TLSConfiguration.makeServerConfiguration(
             certificateChain: pair.chain, privateKey: pair.key)
         configuration.applicationProtocols = ["http/1.1"]
-        // Asked for every connection.
+        // Called for every connection.
         configuration.sslContextCallback = { [self] _, promise in
             let pair = self.pair.withLock { $0 }
             var override = NIOSSLContextConfigurationOverride()
@@ -56,12 +56,10 @@ package final class ServerCertificate: Sendable {
         let certificates: [NIOSSLCertificate]
         do {
             certificates = try NIOSSLCertificate.fromPEMFile(certificatePath)
+            guard !certificates.isEmpty else { throw NIOSSLError.failedToLoadCertificate }
         } catch {
             throw Failure(
                 description: "http.certificate: \(certificatePath) holds no certificate in PEM format (\(error))")
-        }
-        guard !certificates.isEmpty else {
-            throw Failure(description: "http.certificate: \(certificatePath) holds no certificate in PEM format")
         }
         let key: NIOSSLPrivateKey
         do {

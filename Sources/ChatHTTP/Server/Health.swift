@@ -2,10 +2,10 @@ import ChatDomain
 import Hummingbird
 import Logging
 
-/// A part of the process that must work for requests to make sense.
+/// Whether a part of the process works without which requests cannot be served.
 package struct ReadinessCheck: Sendable, Hashable {
     package let name: String
-    /// What is wrong, for whoever operates the server; nil if nothing is.
+    /// What is wrong, for the operator; nil if nothing is.
     package let problem: String?
 
     package init(name: String, problem: String? = nil) {
@@ -22,28 +22,21 @@ struct Health: Sendable {
 
     /// The process answers.
     func alive(_ request: Request, _ context: ChatContext) -> Response {
-        var json = JSONText()
-        json.raw(#"{"healthy":true}"#)
-        return Answers.json(json)
+        Answers.json(["healthy": .bool(true)])
     }
 
     /// The process can do its work: 200, or 503 with what is wrong.
     func ready(_ request: Request, _ context: ChatContext) async -> Response {
-        var checks = [ReadinessCheck(name: "database", problem: await databaseProblem(context))]
-        checks += await furtherChecks()
+        let database = ReadinessCheck(name: "database", problem: await databaseProblem(context))
+        let checks = await [database] + furtherChecks()
         let isReady = checks.allSatisfy { $0.problem == nil }
-        var json = JSONText()
-        json.raw(#"{"ready":\#(isReady),"checks":{"#)
-        for (index, check) in checks.enumerated() {
-            if index > 0 { json.raw(",") }
-            json.string(check.name)
-            json.raw(":")
-            json.string(check.problem ?? "ok")
-        }
-        json.raw("}}")
-        return Answers.json(json, status: isReady ? .ok : .serviceUnavailable)
+        var results = JSONObject()
+        for check in checks { results[check.name] = .string(check.problem ?? "ok") }
+        return Answers.json(
+            ["ready": .bool(isReady), "checks": .object(results)], status: isReady ? .ok : .serviceUnavailable)
     }
 
+    /// What the client may read of it; the cause is logged.
     func databaseProblem(_ context: ChatContext) async -> String? {
         do throws(ChatError) {
             try await store.ping()

@@ -3,7 +3,7 @@ import HTTPTypes
 import Hummingbird
 import NIOCore
 
-/// An error as HTTP says it. The one place where errors become status codes.
+/// An error as HTTP answers it. The one place where errors become status codes.
 struct ErrorAnswer: Error, Sendable {
     let status: HTTPResponse.Status
     /// For programs.
@@ -14,12 +14,21 @@ struct ErrorAnswer: Error, Sendable {
     var retryAfter: Duration?
     /// For the log only.
     var cause: String?
-    /// The methods that the path knows, when the request's is none of them.
+    /// The methods that the path knows, if the request's is not one of them.
     var allow: String?
-    /// The request brought no credentials, of which something could be wrong (RFC 6750 §3.1).
+    /// The request brought no credentials, so that there is no error to report about them (RFC 6750 §3.1).
     var isChallenge = false
 
-    init(_ error: ChatError) {
+    init(_ error: any Error) {
+        switch error {
+        case let error as ErrorAnswer: self = error
+        case let error as ChatError: self.init(error)
+        case let error as HTTPError where error.status == .notFound: self = .notFound
+        default: self.init(ChatError(.internalError, "\(error)"))
+        }
+    }
+
+    private init(_ error: ChatError) {
         status =
             switch error.code {
             case .unknownCommand, .missingField, .invalidField, .malformedRequest: .badRequest
@@ -35,7 +44,7 @@ struct ErrorAnswer: Error, Sendable {
             case .internalError: .internalServerError
             }
         code = error.code.rawValue
-        // What went wrong inside is nobody's business outside.
+        // What went wrong inside the server is for the log only.
         message = error.code == .internalError ? Self.internalMessage : error.message
         field = error.field
         retryAfter = error.retryAfter
@@ -48,7 +57,7 @@ struct ErrorAnswer: Error, Sendable {
         self.message = message
     }
 
-    private static let internalMessage = "Something went wrong inside the server; the log knows more"
+    private static let internalMessage = "Internal error; the cause is in the server's log"
 
     static let notFound = ErrorAnswer(.notFound, code: "not_found", message: "There is nothing at this address")
 
@@ -59,14 +68,6 @@ struct ErrorAnswer: Error, Sendable {
         return answer
     }
 
-    static func unexpected(_ error: any Error) -> ErrorAnswer {
-        var answer = ErrorAnswer(
-            .internalServerError, code: ChatError.Code.internalError.rawValue, message: internalMessage)
-        answer.cause = "\(error)"
-        return answer
-    }
-
-    /// The forms in which an error is answered.
     enum Form: Sendable {
         case text, json
         /// RFC 9457.
@@ -80,7 +81,7 @@ struct ErrorAnswer: Error, Sendable {
         var headers = HTTPFields()
         headers.reserveCapacity(8)
         headers.append(HTTPField(name: .errorDescription, value: line))
-        headers.append(Answers.notStored)
+        headers.append(HTTPField(name: .cacheControl, value: "no-store"))
         if let allow { headers.append(HTTPField(name: .allow, value: allow)) }
         if let retryAfter {
             headers.append(HTTPField(name: .retryAfter, value: String(Self.wholeSeconds(retryAfter))))
@@ -89,44 +90,31 @@ struct ErrorAnswer: Error, Sendable {
             let fault = #" error="invalid_token", error_description="\#(line.filter { $0 != "\"" })""#
             headers.append(HTTPField(name: .wwwAuthenticate, value: "Bearer" + (isChallenge ? "" : fault)))
         }
-        switch form {
-        case .text: return Answers.text(message + "\n", status: status, headers: headers)
-        case .json: return Answers.json(json, status: status, headers: headers)
-        case .problem: return Answers.problem(problem, status: status, headers: headers)
-        }
+        let (text, type) =
+            switch form {
+            case .text: (message + "\n", Answers.plainText)
+            case .json: (json.description, "application/json")
+            case .problem: (problem.description, "application/problem+json")
+            }
+        return Answers.text(text, type: type, status: status, headers: headers)
     }
 
-    private var json: JSONText {
-        var json = JSONText()
-        json.raw(#"{"error":{"code":"#)
-        json.string(code)
-        json.raw(#","message":"#)
-        json.string(message)
-        if let field {
-            json.raw(#","field":"#)
-            json.string(field)
-        }
-        json.raw("}}")
-        return json
+    private var json: JSONValue {
+        var error: JSONObject = ["code": .string(code), "message": .string(message)]
+        error["field"] = field.map { .string($0) }
+        return .object(["error": .object(error)])
     }
 
-    private var problem: JSONText {
-        var json = JSONText()
-        json.raw(#"{"type":"about:blank","title":"#)
-        json.string(status.reasonPhrase)
-        json.raw(#","status":\#(status.code),"detail":"#)
-        json.string(message)
-        json.raw(#","code":"#)
-        json.string(code)
-        if let field {
-            json.raw(#","field":"#)
-            json.string(field)
-        }
-        json.raw("}")
-        return json
+    private var problem: JSONValue {
+        var problem: JSONObject = [
+            "type": .string("about:blank"), "title": .string(status.reasonPhrase), "status": .number(status.code),
+            "detail": .string(message), "code": .string(code),
+        ]
+        problem["field"] = field.map { .string($0) }
+        return .object(problem)
     }
 
-    /// Rounded up, at least 1: a client that waits so long does not come too early.
+    /// Rounded up, at least 1: a client that waits so long is not refused again.
     static func wholeSeconds(_ duration: Duration) -> Int64 {
         let (seconds, attoseconds) = duration.components
         return max(1, attoseconds > 0 ? seconds + 1 : seconds)

@@ -25,9 +25,41 @@ package struct ChatServerConfiguration: Sendable {
     }
 }
 
+/// What can be changed while the server runs; read for every request.
+package struct ChatHTTPSettings: Sendable {
+    /// Serves the tutorial's test pages.
+    package var isDevelopment: Bool
+    /// Only this machine is meant to reach the server, so that web pages of other sites are refused.
+    package var refusesForeignPages: Bool
+    /// Bytes of a message's text.
+    package var textLimit: Int
+    /// The proxies whose `Forwarded` and `X-Forwarded-For` headers are trusted.
+    package var trustedProxies: [AddressRange]
+    /// Requests to the chat API from one address (for IPv6, one /64 network); nil for any number.
+    package var addressRate: RateLimit?
+    /// Requests to the chat API in the name of one member; nil for any number.
+    package var memberRate: RateLimit?
+    /// The bearer token of the admin API; nil if none is configured.
+    package var adminToken: String?
+
+    package init(
+        isDevelopment: Bool = false, refusesForeignPages: Bool = false, textLimit: Int = MessageText.defaultLimit,
+        trustedProxies: [AddressRange] = [],
+        addressRate: RateLimit? = nil, memberRate: RateLimit? = nil, adminToken: String? = nil
+    ) {
+        self.isDevelopment = isDevelopment
+        self.refusesForeignPages = refusesForeignPages
+        self.textLimit = textLimit
+        self.trustedProxies = trustedProxies
+        self.addressRate = addressRate
+        self.memberRate = memberRate
+        self.adminToken = adminToken
+    }
+}
+
 /// The relay's HTTP side, as a service.
 ///
-/// On a graceful shutdown it takes no new connections, answers the requests that are being read or worked on, and closes
+/// On a graceful shutdown it accepts no new connections, answers the requests that are being read or processed, and closes
 /// each connection after that.
 package struct ChatServer: Service {
     /// The address cannot be listened on.
@@ -37,22 +69,22 @@ package struct ChatServer: Service {
 
     private let configuration: ChatServerConfiguration
     private let responder: RouterResponder<ChatContext>
-    private let census: ConnectionCensus
+    private let connections: ConnectionCounter
     private let hub: EventHub
     private let onListening: @Sendable (Int) -> Void
     private let logger: Logger
 
     /// - Parameters:
-    ///   - settings: asked once per request.
+    ///   - settings: read once per request.
     ///   - resolveApp: which app an `appid` names; nil if the request has none.
     ///   - apps: the apps that are configured, with the state of their gateways.
     ///   - format: what an app's gateway requires of pushes.
     ///   - recentWarnings: the log's last warnings and errors, oldest first.
     ///   - sessions: tells whose session it is, where registration needs one; nil where anyone may register.
     ///   - readiness: what must work besides the database.
-    ///   - clock: for rates.
-    ///   - time: for what callers and the database are told.
-    ///   - onListening: told the port once requests are taken.
+    ///   - clock: for rates and event streams.
+    ///   - time: the time of day, for what callers and the database are told.
+    ///   - onListening: called with the port once requests are accepted.
     package init(
         configuration: ChatServerConfiguration,
         stores: Stores,
@@ -63,32 +95,34 @@ package struct ChatServer: Service {
         recentWarnings: @escaping @Sendable () -> [JSONValue] = { [] },
         sessions: @escaping @Sendable () -> (any SessionVerifier)? = { nil },
         readiness: @escaping @Sendable () async -> [ReadinessCheck] = { [] },
-        clock: @escaping @Sendable () -> ContinuousClock.Instant = { .now },
+        clock: any Clock<Duration> = ContinuousClock(),
         time: @escaping TimeSource = Timestamp.now, version: String = "",
         logger: Logger,
         onListening: @escaping @Sendable (_ port: Int) -> Void = { _ in }
     ) {
         self.configuration = configuration
         self.onListening = onListening
-        census = ConnectionCensus(trustedProxies: { settings().trustedProxies })
         self.logger = logger
+        let elapsed = ElapsedTime(clock)
+        connections = ConnectionCounter(trustedProxies: { settings().trustedProxies })
+        // An eighth of the connections is left for requests.
+        hub = EventHub(
+            feed: stores.feed, maxStreams: configuration.maximumConnections / 8 * 7, time: elapsed, logger: logger)
         let health = Health(store: stores.rooms, furtherChecks: readiness, logger: logger)
         let chat = ChatAPI(
             rooms: stores.rooms, devices: stores.devices, settings: settings, resolveApp: resolveApp,
-            sessions: sessions,
-            rates: RateGate(now: clock), logger: logger)
-        // What is left is for those who post.
-        hub = EventHub(feed: stores.feed, most: configuration.maximumConnections / 8 * 7, logger: logger)
+            sessions: sessions, limiter: RequestLimiter(now: elapsed.now), logger: logger)
         responder = Routes.build(
-            api: chat, events: EventsAPI(feed: stores.feed, hub: hub, chat: chat, logger: logger),
+            chat: chat, events: EventsAPI(feed: stores.feed, hub: hub, chat: chat, logger: logger),
             admin: AdminAPI(
                 stores: stores, resolveApp: resolveApp, apps: apps, format: format, recentWarnings: recentWarnings,
-                clock: time, version: version, started: time(),
-                logger: logger),
+                clock: time, logger: logger),
+            figures: AdminFigures(
+                store: stores.figures, apps: apps, clock: time, version: version, started: time()),
             pages: Pages(settings: settings, health: health), health: health,
             answers: AnswerMiddleware(logger: logger),
-            guarding: ForeignPageGuard(settings: settings),
-            administrators: AdminGuard(settings: settings, logger: logger))
+            foreignPages: ForeignPageGuard(settings: settings),
+            administrators: AdminGuard(settings: settings))
     }
 
     package func run() async throws {
@@ -105,16 +139,17 @@ package struct ChatServer: Service {
         }
     }
 
-    /// What Hummingbird runs; its test client takes the same.
+    /// What Hummingbird runs, and what its test client calls. The event hub is one of its services.
     func application(onListening: @escaping @Sendable (Int) -> Void = { _ in }) throws -> Application<
         RouterResponder<ChatContext>
     > {
-        // Where it listens, the relay says itself.
+        // Hummingbird logs at `info` where it listens, which the relay does itself.
         var quiet = logger
         quiet.logLevel = max(logger.logLevel, .notice)
-        let census = census
+        let connections = connections
         var http = HTTP1Channel.Configuration(
-            additionalChannelHandlers: [ReadGuard(census: census)], idleTimeout: TimeAmount(HTTPLimits.idleTime))
+            additionalChannelHandlers: [ReadGuard(connections: connections)],
+            idleTimeout: TimeAmount(HTTPLimits.idleTime))
         http.httpDecoder.maxHeaderFieldSize = HTTPLimits.headerField
         http.httpDecoder.maxHeaderListSize = HTTPLimits.headers
         http.httpDecoder.maxHeaderFieldCount = HTTPLimits.headerFields
@@ -132,4 +167,35 @@ package struct ChatServer: Service {
             services: [hub], onServerRunning: { channel in onListening(channel.localAddress?.port ?? 0) },
             logger: quiet)
     }
+}
+
+/// The time since a server was made, and a way to wait: of any clock, so that tests can move it.
+struct ElapsedTime: Sendable {
+    let now: @Sendable () -> Duration
+    let sleep: @Sendable (Duration) async throws -> Void
+
+    init(_ clock: some Clock<Duration>) {
+        let start = clock.now
+        now = { start.duration(to: clock.now) }
+        sleep = { try await clock.sleep(for: $0) }
+    }
+}
+
+/// What belongs to one request.
+struct ChatContext: RequestContext {
+    var coreContext: CoreRequestContextStorage
+    /// The other end of the connection; a proxy's, if there is one.
+    let peer: SocketAddress?
+    let channel: any Channel
+    /// In `X-Request-Id` and in every log line of the request.
+    var requestID = ""
+
+    init(source: ApplicationRequestContextSource) {
+        coreContext = CoreRequestContextStorage(source: source)
+        peer = source.channel.remoteAddress
+        channel = source.channel
+    }
+
+    /// The address of ``peer``; nil for a Unix socket.
+    var peerAddress: IPAddress? { peer.flatMap { IPAddress($0) } }
 }

@@ -2,11 +2,11 @@ import ChatDomain
 import HTTPTypes
 import Hummingbird
 
-/// Keeps foreign web pages away from a relay that only its own machine is meant to reach.
+/// Refuses calls by web pages of other sites, for a relay that only its own machine is meant to reach.
 ///
-/// A page can make its visitor's browser call any address, also one on loopback. The `Origin` check stops calls from
-/// pages that are not the relay's own, the `Host` check names that were pointed at loopback (DNS rebinding). Addresses and names that no public
-/// name server gives out pass, so that the tutorial's `pushchat.local` works.
+/// A page can make its visitor's browser call any address, also one on loopback. The `Origin` check refuses calls from
+/// pages of other sites, the `Host` check refuses public names that resolve to loopback (DNS rebinding). Addresses, and names
+/// that no public name server answers, pass, so that the tutorial's `pushchat.local` works.
 struct ForeignPageGuard: RouterMiddleware {
     typealias Context = ChatContext
 
@@ -35,8 +35,7 @@ struct ForeignPageGuard: RouterMiddleware {
         }
     }
 
-    /// Whether a `Host` header names something local. None at all does: browsers always
-    /// send one.
+    /// Whether a `Host` header names this machine or a local network. A missing one passes: browsers always send one.
     static func isLocal(_ authority: String) -> Bool {
         var name = authority.lowercased()
         if name.hasPrefix("[") {

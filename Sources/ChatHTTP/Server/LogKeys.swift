@@ -15,8 +15,9 @@ enum LogKeys {
     static let streams = "streams"
     /// Pushes that were queued before the answer.
     static let queued = "queued"
-    /// Whether an `Idempotency-Key` was seen before, or a member had joined before it left.
+    /// Whether an `Idempotency-Key` was seen before.
     static let isRepeat = "repeat"
+    /// Whether a member was in a room before it left.
     static let wasJoined = "was_joined"
     static let result = "result"
     static let code = "code"

@@ -1,8 +1,34 @@
 import ChatDomain
+import HTTPTypes
+import Hummingbird
 import NIOCore
 import NIOEmbedded
 import NIOHTTP1
 import NIOHTTPCompression
+
+/// The body of a request, whole.
+enum RequestBody {
+    /// - Parameter limit: bytes.
+    static func read(_ request: Request, limit: Int) async throws -> [UInt8] {
+        let declared = request.headers.first(.contentLength).flatMap { Int($0) }
+        if let declared, declared > limit { throw tooLarge(limit) }
+        var body: [UInt8] = []
+        body.reserveCapacity(max(0, declared ?? 0))
+        for try await chunk in request.body {
+            guard body.count + chunk.readableBytes <= limit else { throw tooLarge(limit) }
+            body.append(contentsOf: chunk.readableBytesView)
+        }
+        // A connection that is lost in the middle of a body must not look like the end of the body.
+        if let declared, body.count < declared {
+            throw ChatError.malformed("The body is shorter than its Content-Length")
+        }
+        return body
+    }
+
+    private static func tooLarge(_ limit: Int) -> ChatError {
+        ChatError(.tooLarge, "The body has more than \(limit) bytes")
+    }
+}
 
 /// `Content-Encoding` of a request: the tutorial's client can send its forms compressed (pushchat-api.md §6).
 enum ContentCoding: String, Sendable, Hashable {
@@ -18,8 +44,7 @@ enum ContentCoding: String, Sendable, Hashable {
         case "gzip", "x-gzip": self = .gzip
         case "deflate": self = .deflate
         default:
-            throw ChatError(
-                .unsupportedMediaType,
+            throw .unsupported(
                 "The Content-Encoding \(HeaderText.sanitized(header, limit: 40)) is not supported; "
                     + "send gzip, deflate or none")
         }
@@ -35,25 +60,30 @@ enum ContentCoding: String, Sendable, Hashable {
             let channel = EmbeddedChannel(handler: NIOHTTPRequestDecompressor(limit: .size(limit)))
             // Also breaks the reference cycle between the channel and its pipeline.
             defer { _ = try? channel.finish(acceptAlreadyClosed: true) }
-            var result: [UInt8] = []
-            func take() throws {
-                while let part = try channel.readInbound(as: HTTPServerRequestPart.self) {
-                    if case .body(let buffer) = part { result.append(contentsOf: buffer.readableBytesView) }
-                }
-            }
             let headers: HTTPHeaders = ["content-encoding": rawValue]
             let head = HTTPRequestHead(version: .http1_1, method: .POST, uri: "/", headers: headers)
-            try channel.writeInbound(HTTPServerRequestPart.head(head))
-            try channel.writeInbound(HTTPServerRequestPart.body(ByteBuffer(bytes: body)))
-            try take()
-            try channel.writeInbound(HTTPServerRequestPart.end(nil))
-            try take()
+            for part: HTTPServerRequestPart in [.head(head), .body(ByteBuffer(bytes: body)), .end(nil)] {
+                try channel.writeInbound(part)
+            }
+            var result: [UInt8] = []
+            while let part = try channel.readInbound(as: HTTPServerRequestPart.self) {
+                if case .body(let buffer) = part { result.append(contentsOf: buffer.readableBytesView) }
+            }
             return result
         } catch NIOHTTPDecompression.DecompressionError.limit {
             throw ChatError(.tooLarge, "The body has more than \(limit) bytes when decompressed")
         } catch {
-            throw ChatError(
-                .malformedRequest, "The body is not valid \(rawValue), as its Content-Encoding says", cause: "\(error)")
+            throw .malformed("The body is not valid \(rawValue), as its Content-Encoding says", cause: "\(error)")
         }
+    }
+}
+
+extension ChatError {
+    static func malformed(_ message: String, cause: String? = nil) -> ChatError {
+        ChatError(.malformedRequest, message, cause: cause)
+    }
+
+    static func unsupported(_ message: String) -> ChatError {
+        ChatError(.unsupportedMediaType, message)
     }
 }

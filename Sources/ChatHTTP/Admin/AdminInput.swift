@@ -1,0 +1,200 @@
+import ChatDomain
+import HTTPTypes
+import Hummingbird
+
+/// The JSON object in the body of a request.
+struct AdminBody: Sendable {
+    let object: JSONObject
+
+    /// - Parameters:
+    ///   - members: the names that are allowed in it.
+    ///   - isOptional: whether the request may have no body.
+    static func read(
+        _ request: Request, members: Set<String>, isOptional: Bool = false
+    ) async throws -> AdminBody {
+        let bytes = try await RequestBody.read(request, limit: HTTPLimits.adminBody)
+        if bytes.isEmpty, isOptional { return AdminBody(object: JSONObject()) }
+        let type = request.headers.first(.contentType) ?? ""
+        guard HeaderText.parameterized(type[...]).value == "application/json" else {
+            throw ChatError.unsupported("The body must be application/json")
+        }
+        guard request.headers.first(.contentEncoding) == nil else {
+            throw ChatError.unsupported("The body must not have a Content-Encoding")
+        }
+        let value: JSONValue
+        do throws(JSONValue.Malformed) {
+            value = try JSONValue(parsing: bytes)
+        } catch {
+            throw ChatError.malformed("The body is no JSON: \(error)")
+        }
+        guard let object = value.object else {
+            throw ChatError.malformed("The body must be an object, is \(value.kind)")
+        }
+        try requireKnown(object, members)
+        return AdminBody(object: object)
+    }
+
+    /// Refuses unknown members, so that a misspelled one is not ignored.
+    ///
+    /// - Parameter prefix: of the names in the error.
+    static func requireKnown(_ object: JSONObject, _ members: Set<String>, prefix: String = "") throws(ChatError) {
+        for (name, _) in object.members where !members.contains(name) {
+            throw .invalid(
+                prefix + HeaderText.sanitized(name, limit: 60),
+                "is not known here; known are " + members.sorted().joined(separator: ", "))
+        }
+    }
+
+    /// Nil if it is absent or null.
+    func text(_ name: String) throws(ChatError) -> String? {
+        guard let value = object[name], value != .null else { return nil }
+        guard let text = value.text else { throw .invalid(name, "must be a string, is \(value.kind)") }
+        return text
+    }
+
+    func flag(_ name: String) throws(ChatError) -> Bool {
+        switch object[name] {
+        case nil, .null?: return false
+        case .bool(let value)?: return value
+        case let value?: throw .invalid(name, "must be true or false, is \(value.kind)")
+        }
+    }
+
+    /// Absent keeps, null removes.
+    func change<Value>(
+        _ name: String, _ parse: (_ text: String, _ field: String) throws(ChatError) -> Value?
+    ) throws(ChatError) -> DeviceEdit.Change<Value> {
+        guard let value = object[name] else { return .keep }
+        guard value != .null else { return .remove }
+        guard let text = value.text else { throw .invalid(name, "must be a string or null, is \(value.kind)") }
+        return try parse(text, name).map { .set($0) } ?? .remove
+    }
+
+    /// All of a device's tags; nil if the member is absent, none for null.
+    func tags() throws(ChatError) -> Set<Tag>? {
+        guard let value = object["tags"] else { return nil }
+        if value == .null { return [] }
+        return Set(try Self.list(value, "tags", max: Tag.most, Tag.init(parsing:field:)))
+    }
+
+    /// An array of strings.
+    static func list<Item>(
+        _ value: JSONValue, _ name: String, max: Int,
+        _ parse: (_ text: String, _ field: String) throws(ChatError) -> Item
+    ) throws(ChatError) -> [Item] {
+        guard let values = value.array else { throw .invalid(name, "must be an array of strings, is \(value.kind)") }
+        guard values.count <= max else { throw .invalid(name, "must have at most \(max) items, has \(values.count)") }
+        var items: [Item] = []
+        items.reserveCapacity(values.count)
+        for (index, value) in values.enumerated() {
+            guard let text = value.text else {
+                throw .invalid("\(name)[\(index)]", "must be a string, is \(value.kind)")
+            }
+            items.append(try parse(text, "\(name)[\(index)]"))
+        }
+        return items
+    }
+}
+
+/// The query of a request: known names only, none twice.
+struct AdminQuery: Sendable {
+    private var values: [String: String] = [:]
+
+    init(_ request: Request, names: Set<String>) throws(ChatError) {
+        for (name, value) in request.uri.queryParameters {
+            let shown = HeaderText.sanitized(String(name), limit: 60)
+            guard names.contains(String(name)) else {
+                throw .invalid(
+                    shown,
+                    names.isEmpty
+                        ? "is not known here: this call has no query"
+                        : "is not known here; known are " + names.sorted().joined(separator: ", "))
+            }
+            guard values.updateValue(String(value), forKey: String(name)) == nil else {
+                throw .invalid(shown, "must not stand twice")
+            }
+        }
+    }
+
+    func text(_ name: String) -> String? { values[name] }
+
+    func flag(_ name: String) throws(ChatError) -> Bool? {
+        switch values[name] {
+        case nil: return nil
+        case "true": return true
+        case "false": return false
+        default: throw .invalid(name, "must be true or false")
+        }
+    }
+
+    private func number(_ name: String, _ range: ClosedRange<Int64>) throws(ChatError) -> Int64? {
+        guard let text = values[name] else { return nil }
+        guard let number = Int64(digits: text), range.contains(number) else {
+            throw .invalid(name, "must be a whole number from \(range.lowerBound) to \(range.upperBound)")
+        }
+        return number
+    }
+
+    func limit() throws(ChatError) -> Int {
+        try number("limit", Int64(HTTPLimits.page.lowerBound)...Int64(HTTPLimits.page.upperBound)).map(Int.init)
+            ?? HTTPLimits.defaultPage
+    }
+
+    func cursor() throws(ChatError) -> Int64? { try number("cursor", 0...Int64.max) }
+
+    /// A user, a tag: nil if the query does not name it.
+    func value<Value>(
+        _ name: String, _ parse: (_ text: String, _ field: String) throws(ChatError) -> Value
+    ) throws(ChatError) -> Value? {
+        guard let text = values[name] else { return nil }
+        return try parse(text, name)
+    }
+
+    /// A room's code, or the beginning of one: as it stands in the database, with blanks at its ends.
+    func code(_ name: String) throws(ChatError) -> SecretCode? {
+        guard let text = values[name] else { return nil }
+        guard !text.isEmpty else { throw .invalid(name, "must not be empty") }
+        guard text.utf8.count <= SecretCode.longest else {
+            throw .invalid(name, "must not be longer than \(SecretCode.longest) bytes")
+        }
+        guard !text.contains("\0") else { throw .invalid(name, "must not contain a NUL") }
+        return SecretCode(stored: text)
+    }
+
+    /// The room that a call is about.
+    func room() throws(ChatError) -> SecretCode {
+        guard let code = try code("room") else { throw .missing("room") }
+        return code
+    }
+}
+
+extension Audience {
+    /// Reads what ``json`` writes.
+    init(_ body: AdminBody) throws(ChatError) {
+        guard let json = body.object["to"], json != .null else { throw .missing("to") }
+        let kinds: Set<String> = ["tokens", "users", "tags", "room", "all"]
+        guard let object = json.object else { throw .invalid("to", "must be an object, is \(json.kind)") }
+        try AdminBody.requireKnown(object, kinds, prefix: "to.")
+        guard object.members.count == 1, let (name, value) = object.members.first else {
+            throw .invalid("to", "must have exactly one of " + kinds.sorted().joined(separator: ", "))
+        }
+        func list<Item>(
+            max: Int, _ parse: (_ text: String, _ field: String) throws(ChatError) -> Item
+        ) throws(ChatError) -> [Item] {
+            let items = try AdminBody.list(value, "to." + name, max: max, parse)
+            guard !items.isEmpty else { throw .invalid("to." + name, "must not be empty") }
+            return items
+        }
+        switch name {
+        case "tokens": self = .tokens(try list(max: Self.mostNames, DeviceToken.init(parsing:field:)))
+        case "users": self = .users(try list(max: Self.mostNames, UserReference.init(parsing:field:)))
+        case "tags": self = .tags(try list(max: Self.mostTags, Tag.init(parsing:field:)))
+        case "room":
+            guard let code = value.text else { throw .invalid("to.room", "must be a string, is \(value.kind)") }
+            self = .room(try SecretCode(parsing: code, field: "to.room"))
+        default:
+            guard value == .bool(true) else { throw .invalid("to.all", "must be true") }
+            self = .all
+        }
+    }
+}

@@ -1,0 +1,285 @@
+import ChatDomain
+import HTTPTypes
+import Hummingbird
+import Logging
+
+/// What apps call: `POST /api.php` with a command, and registration of a device without a room. Reads the form, hands it to
+/// the store, answers.
+struct ChatAPI: Sendable {
+    let rooms: any RoomStore
+    let devices: any DeviceStore
+    let settings: @Sendable () -> ChatHTTPSettings
+    /// Which app an `appid` (nil if absent) names. Throws what the user reads if it names none.
+    let resolveApp: @Sendable (String?) throws(ChatError) -> AppName
+    /// Tells whose session it is; nil where anyone may register.
+    let sessions: @Sendable () -> (any SessionVerifier)?
+    let limiter: RequestLimiter
+    let logger: Logger
+
+    // MARK: - Commands
+
+    private enum Command: String, CaseIterable {
+        case join, leave, update, message, messages
+    }
+
+    /// `POST /api.php`
+    func answer(_ request: Request, _ context: ChatContext) async throws -> Response {
+        try await answer(read(request, context))
+    }
+
+    private func answer(_ call: Call) async throws(ChatError) -> Response {
+        guard let command = Command(rawValue: FieldText.trimmed(try call.form.text(.cmd) ?? "")) else {
+            let known = Command.allCases.map(\.rawValue).joined(separator: ", ")
+            throw ChatError(.unknownCommand, "Unknown command: cmd must be one of \(known)", field: "cmd")
+        }
+        do throws(ChatError) {
+            return switch command {
+            case .join: try await join(call)
+            case .leave: try await leave(call)
+            case .update: try await update(call)
+            case .message: try await post(call)
+            case .messages: try await messages(call)
+            }
+        } catch  where error.code == .notJoined {
+            throw .notJoined(call.memberField.key)
+        }
+    }
+
+    /// Like each command, checks the fields in the order of the original server, so that the first error is the same
+    /// (pushchat-api.md §1).
+    private func join(_ call: Call) async throws(ChatError) -> Response {
+        let form = call.form
+        let member = try call.member()
+        let token = try form.required(.token)
+        let device = FieldText.trimmed(token) == "0" ? nil : try DeviceToken(parsing: token)
+        let nickname = try Nickname(parsing: form.required(.name))
+        let code = try SecretCode(parsing: form.required(.code))
+        let app = try resolveApp(call.optional(.appID))
+        let client = try call.client()
+        try limiter.admit(member, limit: call.settings.memberRate)
+        let user = try await user(call)
+        try await rooms.join(
+            JoinRequest(
+                member: member, app: app, token: device, nickname: nickname, code: code, client: client, user: user))
+        logger.info(
+            "member joined",
+            metadata: call.metadata(member, [LogKeys.token: "\(device?.shortened ?? "0")", LogKeys.app: "\(app)"]))
+        return Answers.ok(asJSON: call.wantsJSON)
+    }
+
+    private func leave(_ call: Call) async throws(ChatError) -> Response {
+        let member = try call.member()
+        try limiter.admit(member, limit: call.settings.memberRate)
+        let wasJoined = try await rooms.leave(member)
+        logger.info("member left", metadata: call.metadata(member, [LogKeys.wasJoined: "\(wasJoined)"]))
+        return Answers.ok(asJSON: call.wantsJSON)
+    }
+
+    private func update(_ call: Call) async throws(ChatError) -> Response {
+        let member = try call.member()
+        let token = try DeviceToken(parsing: call.form.required(.token))
+        let client = try call.client()
+        try limiter.admit(member, limit: call.settings.memberRate)
+        try await rooms.update(member, token: token, client: client, user: user(call))
+        logger.info("token updated", metadata: call.metadata(member, [LogKeys.token: "\(token.shortened)"]))
+        return Answers.ok(asJSON: call.wantsJSON)
+    }
+
+    private func post(_ call: Call) async throws(ChatError) -> Response {
+        let member = try call.member()
+        let text = try MessageText(parsing: call.form.required(.text), limit: call.settings.textLimit)
+        let key = try call.headers.idempotencyKey()
+        let client = try call.client()
+        try limiter.admit(member, limit: call.settings.memberRate)
+        let receipt = try await rooms.post(
+            PostRequest(member: member, text: text, idempotencyKey: key, client: client))
+        logger.info(
+            "message accepted",
+            metadata: [
+                LogKeys.requestID: "\(call.requestID)", LogKeys.message: "\(receipt.message)",
+                LogKeys.queued: "\(receipt.queued)", LogKeys.isRepeat: "\(receipt.isRepeat)",
+            ])
+        var response =
+            call.wantsJSON
+            ? Answers.text(#"{"ok":true,"id":\#(receipt.message)}"#, type: "application/json")
+            : Answers.ok(asJSON: false)
+        if receipt.isRepeat { response.headers.append(HTTPField(name: .idempotencyReplayed, value: "true")) }
+        return response
+    }
+
+    /// Answers in JSON, whatever the client accepts: a list has no other form.
+    private func messages(_ call: Call) async throws(ChatError) -> Response {
+        let member = try call.member()
+        let limits = HTTPLimits.page
+        let since = try call.number(.since, 0...Int64.max, "must be a whole number, 0 or more")
+        let limit = try call.number(
+            .limit, Int64(limits.lowerBound)...Int64(limits.upperBound),
+            "must be a whole number from \(limits.lowerBound) to \(limits.upperBound)")
+        try limiter.admit(member, limit: call.settings.memberRate)
+        let page = try await rooms.messages(
+            for: member, since: since, limit: limit.map { Int($0) } ?? HTTPLimits.defaultPage)
+        var json = #"{"messages":["#
+        for (index, message) in page.messages.enumerated() {
+            if index > 0 { json += "," }
+            message.writeJSON(isOwn: message.sender == member, to: &json)
+        }
+        json += #"],"next":\#(page.next)}"#
+        return Answers.text(json, type: "application/json")
+    }
+
+    // MARK: - Registration without a room
+
+    private enum RegistrationCommand: String {
+        case register, unregister
+    }
+
+    /// `POST /push_chat_service.php` with `token` and `appid`, as the client of another tutorial sends it; also takes
+    /// `client_info`, and unregisters with `cmd=unregister`.
+    func register(_ request: Request, _ context: ChatContext) async throws -> Response {
+        try await register(read(request, context))
+    }
+
+    /// `POST /admin/apns_devices.json` with `token`, of a third tutorial's client: the same, answered in JSON.
+    func registerAsJSON(_ request: Request, _ context: ChatContext) async throws -> Response {
+        var call = try await read(request, context)
+        call.wantsJSON = true
+        return try await register(call)
+    }
+
+    private func register(_ call: Call) async throws(ChatError) -> Response {
+        guard let command = RegistrationCommand(rawValue: try call.optional(.cmd) ?? "register") else {
+            throw ChatError(
+                .unknownCommand, "Unknown command: cmd must be one of register, unregister", field: "cmd")
+        }
+        let token = try DeviceToken(parsing: call.form.required(.token))
+        let app = try resolveApp(call.optional(.appID))
+        let note: DeviceEdit.Change<String> =
+            switch try call.form.text(.clientInfo) {
+            case nil: .keep
+            case let text?: try DeviceNote.text(text, field: FormField.clientInfo.key).map { .set($0) } ?? .remove
+            }
+        let user = try await user(call)
+        let result: String
+        switch command {
+        case .register:
+            let edit = DeviceEdit(user: user.map { .set($0) } ?? .keep, clientInfo: note)
+            result = try await devices.register(RegistrationRequest(token: token, app: app, edit: edit)).rawValue
+        case .unregister:
+            if let user { try await requireOwner(user, of: token, app) }
+            result = try await devices.unregister(token, app: app) ? "unregistered" : "unknown"
+        }
+        logger.info(
+            command == .register ? "device registered" : "device unregistered",
+            metadata: [
+                LogKeys.requestID: "\(call.requestID)", LogKeys.address: "\(call.address?.description ?? "unknown")",
+                LogKeys.token: "\(token.shortened)", LogKeys.app: "\(app)", LogKeys.result: "\(result)",
+            ])
+        return Answers.ok(asJSON: call.wantsJSON)
+    }
+
+    /// A session may unregister its user's devices, devices without a user, and unknown ones.
+    private func requireOwner(_ user: UserReference, of token: DeviceToken, _ app: AppName) async throws(ChatError) {
+        let owner: UserReference?
+        do throws(ChatError) {
+            owner = try await devices.device(token, app: app).user
+        } catch  where error.code == .notFound {
+            return
+        }
+        guard owner == nil || owner == user else {
+            throw ChatError(.forbidden, "This device is another user's", field: "token")
+        }
+    }
+
+    // MARK: - Reading
+
+    /// Counts a request against the limits of its address.
+    @discardableResult
+    func admit(
+        _ request: Request, _ context: ChatContext
+    ) throws(ChatError) -> (settings: ChatHTTPSettings, address: IPAddress?) {
+        let settings = settings()
+        let address = context.peerAddress.map {
+            settings.trustedProxies.isEmpty
+                ? $0 : ClientAddress.find(peer: $0, headers: request.headers, trusted: settings.trustedProxies)
+        }
+        if let address { try limiter.admit(address, limit: settings.addressRate) }
+        return (settings, address)
+    }
+
+    /// Admits a request, and reads its form.
+    private func read(_ request: Request, _ context: ChatContext) async throws -> Call {
+        let (settings, address) = try admit(request, context)
+        return Call(
+            form: try await FormFields.read(request), settings: settings, address: address, headers: request.headers,
+            requestID: context.requestID, wantsJSON: Answers.wantsJSON(request.headers))
+    }
+
+    /// Whose session a registration belongs to; nil where it needs none.
+    private func user(_ call: Call) async throws(ChatError) -> UserReference? {
+        guard let sessions = sessions() else { return nil }
+        guard let token = call.headers.bearerToken else {
+            throw .unauthorized("Registration needs a session token: send Authorization: Bearer")
+        }
+        return try await sessions.user(of: token)
+    }
+}
+
+/// One request, after its form was read.
+private struct Call: Sendable {
+    let form: FormFields
+    let settings: ChatHTTPSettings
+    let address: IPAddress?
+    let headers: HTTPFields
+    let requestID: String
+    var wantsJSON: Bool
+
+    /// The field in which this request names the member; errors name the same one.
+    var memberField: FormField { form.hasValue(.udid) || !form.has(.userID) ? .udid : .userID }
+
+    func member() throws(ChatError) -> MemberID {
+        try MemberID(parsing: form.required(memberField), field: memberField.key)
+    }
+
+    /// What the request tells about its client.
+    func client() throws(ChatError) -> ClientInfo {
+        ClientInfo(
+            address: address?.description, appVersion: try optional(.appVersion), osVersion: try optional(.osVersion),
+            deviceModel: try optional(.deviceModel))
+    }
+
+    /// A field that may be absent or blank.
+    func optional(_ field: FormField) throws(ChatError) -> String? {
+        guard let text = try form.text(field) else { return nil }
+        return try ClientInfo.text(text, field: field.key)
+    }
+
+    /// A field of digits that may be absent or blank.
+    func number(_ field: FormField, _ range: ClosedRange<Int64>, _ rule: String) throws(ChatError) -> Int64? {
+        guard let text = try form.text(field) else { return nil }
+        let digits = FieldText.trimmed(text)
+        guard !digits.isEmpty else { return nil }
+        guard let number = Int64(digits: digits), range.contains(number) else { throw .invalid(field.key, rule) }
+        return number
+    }
+
+    /// For log lines: the request, its address, the beginning of the udid, and `more`.
+    func metadata(_ member: MemberID, _ more: Logger.Metadata) -> Logger.Metadata {
+        var metadata = more
+        metadata[LogKeys.requestID] = "\(requestID)"
+        metadata[LogKeys.member] = "\(member.text.prefix(8))…"
+        metadata[LogKeys.address] = "\(address?.description ?? "unknown")"
+        return metadata
+    }
+}
+
+extension Message {
+    /// A JSON object, as a member of the room may read it. Written member by member and not as a ``JSONValue``, because
+    /// lists and streams write many.
+    func writeJSON(isOwn: Bool, to text: inout String) {
+        text += #"{"id":\#(id),"name":""#
+        JSONString.escape(nickname, into: &text)
+        text += #"","text":""#
+        JSONString.escape(self.text, into: &text)
+        text += #"","sent_at":"\#(sentAt.rfc3339)","own":\#(isOwn)}"#
+    }
+}

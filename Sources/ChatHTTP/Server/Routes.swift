@@ -1,0 +1,71 @@
+import HTTPTypes
+import Hummingbird
+
+/// Every address that this server answers to.
+struct Routes {
+    private let router = Router(context: ChatContext.self)
+
+    static func build(
+        chat: ChatAPI, events: EventsAPI, admin: AdminAPI, figures: AdminFigures, pages: Pages, health: Health,
+        answers: AnswerMiddleware, foreignPages: ForeignPageGuard, administrators: AdminGuard
+    ) -> RouterResponder<ChatContext> {
+        let routes = Routes()
+        routes.router.add(middleware: answers)
+        routes.router.add(middleware: foreignPages)
+
+        routes.add("/api.php", [.post: chat.answer])
+        routes.add("/api", [.post: chat.answer])
+        routes.add("/push_chat_service.php", [.post: chat.register])
+        routes.add("/admin/apns_devices.json", [.post: chat.registerAsJSON])
+        routes.add("/events", [.get: events.stream])
+
+        func addAdmin(_ path: String, _ handlers: [HTTPRequest.Method: Handler]) {
+            routes.add(path, handlers, for: administrators)
+        }
+        addAdmin(
+            "/v1/devices/{token}",
+            [.put: admin.register, .get: admin.device, .patch: admin.edit, .delete: admin.unregister])
+        addAdmin("/v1/devices", [.get: admin.devices])
+        addAdmin("/v1/notifications", [.post: admin.send])
+        addAdmin("/v1/notifications/{id}", [.get: admin.notification, .delete: admin.cancel])
+        addAdmin("/v1/rooms", [.get: admin.rooms])
+        addAdmin("/v1/members", [.get: admin.members])
+        addAdmin("/v1/messages", [.get: admin.messages])
+        addAdmin("/v1/messages/{id}", [.get: admin.message])
+        addAdmin("/v1/failures", [.get: admin.failures])
+        addAdmin("/v1/warnings", [.get: admin.warnings])
+        addAdmin("/v1/openapi.json", [.get: admin.description])
+        addAdmin("/v1/queue", [.get: figures.queue])
+        addAdmin("/v1/stats", [.get: figures.stats])
+        addAdmin("/metrics", [.get: figures.metrics])
+
+        routes.add("/", [.get: pages.chat])
+        for file in WebFiles.all { routes.add(file.path, [.get: { request, _ in file.answer(request) }]) }
+        // The tutorial's pages, in development only.
+        routes.add("/test/database.php", [.get: pages.testDatabase])
+        for (path, page) in TestPages.all { routes.add(path, [.get: pages.test(page)]) }
+
+        routes.add("/healthz", [.get: health.alive])
+        routes.add("/readyz", [.get: health.ready])
+        return routes.router.buildResponder()
+    }
+
+    typealias Handler = @Sendable (Request, ChatContext) async throws -> Response
+
+    /// The router knows paths and methods as one; a known path with another method has its own answer, 405. What answers GET
+    /// answers HEAD.
+    private func add(
+        _ path: String, _ handlers: [HTTPRequest.Method: Handler], for administrators: AdminGuard? = nil
+    ) {
+        let handlers = handlers.merging(handlers[.get].map { [.head: $0] } ?? [:]) { own, _ in own }
+        let allow = Self.methods.filter { handlers[$0] != nil }.map(\.rawValue).joined(separator: ", ")
+        for method in Self.methods {
+            let handler: Handler = handlers[method] ?? { _, _ in throw ErrorAnswer.methodNotAllowed(allow: allow) }
+            router.on(RouterPath(path), method: method, use: administrators?.guarding(handler) ?? handler)
+        }
+    }
+
+    private static let methods: [HTTPRequest.Method] = [
+        .get, .head, .post, .put, .delete, .patch, .options, .trace, .connect, HTTPRequest.Method("QUERY")!,
+    ]
+}
