@@ -46,11 +46,11 @@ package struct Housekeeping: Service {
 /// Tells whether the clock on the wall kept pace with the one that only counts.
 ///
 /// A wall clock that jumps ahead by years would make everything look old enough to be deleted. A jump is reported for
-/// ``SteadyClock/quarantine`` after it was seen, which is time for a time server or a person to set it right.
+/// ``SteadyClock/settlingTime`` after it was seen, which is time for a time server or a person to set it right.
 struct SteadyClock: Sendable {
     /// What counts as a jump.
     static let tolerance = Duration.seconds(3600)
-    static let quarantine = Duration.seconds(24 * 3600)
+    static let settlingTime = Duration.seconds(24 * 3600)
 
     private var wall: Timestamp
     private var elapsed: Duration
@@ -67,6 +67,6 @@ struct SteadyClock: Sendable {
         wall = now
         self.elapsed = elapsed
         guard let jumpedAt else { return true }
-        return elapsed - jumpedAt >= Self.quarantine
+        return elapsed - jumpedAt >= Self.settlingTime
     }
 }

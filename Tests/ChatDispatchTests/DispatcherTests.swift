@@ -163,7 +163,10 @@ struct FeedbackReaderTests {
 
     @Test("Stores everything before anything is acted on, also when the store fails at first")
     func storesFirst() async throws {
-        store.state.withLock { $0.failures = 1 }
+        store.state.withLock {
+            $0.failures = 1
+            $0.result = FeedbackResult(deactivated: 3)
+        }
         let pieces = try [[report(1), report(2)], [report(3)]]
         #expect(await reader(FakeSource(pieces: pieces, rest: 5)).readOnce())
         let (recorded, whenActing) = store.state.withLock { ($0.recorded, $0.recordedWhenActing) }
