@@ -140,8 +140,8 @@ package struct SQLiteUpkeep: StoreUpkeep {
             SELECT message_id, time_queued FROM push_queue WHERE message_id > ? ORDER BY message_id LIMIT \(pushWindow))
         """
 
-    /// What is settled since before a time. What is there keeps a notification that is still being queued from going to a device
-    /// twice.
+    /// What was settled before a time. Pushes of a notification that is still being queued stay: they keep it from going to a
+    /// device twice.
     private static let isOld = """
         time_settled < ? AND state <> 'pending' AND NOT EXISTS (
             SELECT 1 FROM notifications n WHERE n.notification_id = q.notification AND n.work = 'queue')

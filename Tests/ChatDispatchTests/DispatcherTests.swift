@@ -180,17 +180,4 @@ struct FeedbackReaderTests {
         let acted = store.state.withLock { $0.recordedWhenActing.count }
         #expect(acted == 0)
     }
-
-    @Test("A wall clock that jumps holds back deletion by age, one that runs does not")
-    func steadyClock() {
-        var clock = SteadyClock(wall: Timestamp(seconds: 0), elapsed: .zero)
-        // Wall clock and elapsed time, in seconds, look after look.
-        let looks: [(Int64, Int64)] = [
-            (600, 600), (1300, 1200), (400_000_000, 1800), (400_000_600, 2400), (3000, 3000), (90_000, 90_000),
-        ]
-        let steady = looks.map { wall, elapsed in
-            clock.isSteady(wall: Timestamp(seconds: wall), elapsed: .seconds(elapsed))
-        }
-        #expect(steady == [true, true, false, false, false, true])
-    }
 }
