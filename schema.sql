@@ -29,8 +29,8 @@ CREATE INDEX active_users_room ON active_users (secret_code, member_id);
 -- Who uses a device.
 CREATE INDEX active_users_device ON active_users (device_token, app) WHERE device_token <> '0';
 
--- Devices that registered, by joining or by themselves. Never deleted for a gateway's word: deactivated, and active again when
--- the app registers again.
+-- Devices that registered, by joining or by themselves. A gateway's answer deletes none: it deactivates, until the app registers
+-- again.
 CREATE TABLE devices (
     device_id INTEGER PRIMARY KEY AUTOINCREMENT,
     app TEXT NOT NULL,
@@ -137,10 +137,10 @@ CREATE TABLE push_queue (
     priority INTEGER CHECK (priority = 10 OR priority = 5 OR priority = 1),
     not_before INTEGER,  -- UNIX milliseconds; NULL for now
     attempts INTEGER NOT NULL DEFAULT 0,  -- how often it was handed to a connection that did not give it back unread
-    unanswered INTEGER NOT NULL DEFAULT 0,  -- how often that connection went without a word about it
+    unanswered INTEGER NOT NULL DEFAULT 0,  -- how often that connection ended without an answer to it
     time_settled TEXT,  -- when it became sent, failed, expired or cancelled
     hint TEXT,  -- what a final reason may mean, for people
-    push_type TEXT,  -- as the gateway spells it; NULL: what the payload says
+    push_type TEXT,  -- in the gateway's words; NULL: what the payload says
     collapse_id TEXT,  -- of pushes with the same, the device shows one
     apns_id TEXT,  -- what Apple is to know the push by: a UUID; NULL: one that is made of message_id and queue_state.id_key
     refused INTEGER NOT NULL DEFAULT 0,  -- how often the gateway sent it back, or did not accept the credentials with it

@@ -18,19 +18,15 @@ struct DispatchLog: Sendable {
     }
 
     func written(_ lease: Lease) {
+        var metadata: Logger.Metadata = ["connection": "\(lease.slot.connection)"]
         if lease.pushes.count == 1 {
-            let push = lease.pushes[0]
-            logger.info(
-                "pushed",
-                metadata: [
-                    "entry": "\(push.entry)", "token": "\(text(push.address.description))",
-                    "connection": "\(lease.slot.connection)", "identifier": "\(push.identifier)",
-                ])
+            metadata["entry"] = "\(lease.pushes[0].entry)"
+            metadata["token"] = "\(text(lease.pushes[0].address.description))"
+            metadata["identifier"] = "\(lease.pushes[0].identifier)"
         } else {
-            logger.info(
-                "pushed",
-                metadata: ["count": "\(lease.pushes.count)", "connection": "\(lease.slot.connection)"])
+            metadata["count"] = "\(lease.pushes.count)"
         }
+        logger.info("pushed", metadata: metadata)
         if lease.isProbe {
             logger.info(
                 "pushes of before were lost or may have been, asking the gateway about these before more are sent")
@@ -48,8 +44,8 @@ struct DispatchLog: Sendable {
         }
     }
 
-    func givenBack(_ entries: [ClosedRange<Int64>]) {
-        logger.info("not processed, repeating", metadata: ["count": "\(entries.reduce(0) { $0 + $1.count })"])
+    func givenBack(_ count: Int) {
+        logger.info("not processed, repeating", metadata: ["count": "\(count)"])
     }
 
     func settled(_ settlements: [(settlement: Settlement, verdict: Verdict)], _ settled: [SettledPushes]) {
@@ -63,10 +59,8 @@ struct DispatchLog: Sendable {
             switch verdict.outcome {
             case .accepted:
                 logger.info("accepted by the gateway", metadata: metadata)
-            case .rejected(_, let hint):
-                if let hint { metadata["hint"] = "\(hint)" }
-                logger.warning("refused by the gateway", metadata: metadata)
-            case .badAddress:
+            case .rejected, .badAddress:
+                if case .rejected(_, let hint?) = verdict.outcome { metadata["hint"] = "\(hint)" }
                 logger.warning("refused by the gateway", metadata: metadata)
             case .unregistered(let since, _):
                 metadata["since"] = "\(since.rfc3339)"

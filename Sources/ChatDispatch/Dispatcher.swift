@@ -8,9 +8,6 @@ import Synchronization
 /// Woken by the commit that brings pushes. What cannot be done now (the disk is full, the gateway is down) is tried
 /// again until it can; the queue's rows say where everything stands. What is decided, ``PushLedger`` decides.
 package struct Dispatcher: Service {
-    /// Pushes whose outcomes are recorded in one transaction: some milliseconds, for which an answer may have to wait.
-    private static let recordedAtOnce = 1000
-
     private let app: AppName
     private let queue: any PushQueue
     private let gateway: any PushGateway
@@ -114,7 +111,7 @@ package struct Dispatcher: Service {
     private func canRecord() async -> Bool {
         while ledger.cannotRecord.load(ordering: .relaxed) {
             if Task.isCancelled || Task.isShuttingDownGracefully { return false }
-            try? await Task.sleep(for: Backoff.first)
+            try? await Task.sleep(for: Backoff().first)
         }
         return true
     }
@@ -123,7 +120,7 @@ package struct Dispatcher: Service {
         let admission = ledger.value.withLock { ledger in
             ledger.admit(leased, to: slot, format: gateway.format, at: clock())
         }
-        for (lane, entries) in admission.givenBack { queue.giveBack(entries, lane: lane, app: app) }
+        for (lane, entries) in admission.givenBack { queue.giveBack(entries.ranges, lane: lane, app: app) }
         if !admission.lease.pushes.isEmpty {
             gateway.write(admission.lease)
             log.written(admission.lease)
@@ -151,21 +148,12 @@ package struct Dispatcher: Service {
         while let verdicts = await gateway.verdicts() {
             let conclusion = ledger.value.withLock { $0.conclude(verdicts, at: clock()) }
             for (lane, entries) in conclusion.givenBack {
-                log.givenBack(entries)
-                queue.giveBack(entries, lane: lane, app: app)
+                log.givenBack(entries.count)
+                queue.giveBack(entries.ranges, lane: lane, app: app)
             }
-            var start = 0
-            let settlements = conclusion.settlements
-            while start < settlements.count {
-                var (end, count) = (start, 0)
-                while end < settlements.count, count < Self.recordedAtOnce {
-                    count += settlements[end].settlement.count
-                    end += 1
-                }
-                let part = settlements[start..<end]
-                guard let settled = await settle(part.map(\.settlement)) else { return }
-                log.settled(Array(part), settled)
-                start = end
+            for batch in conclusion.batches {
+                guard let settled = await settle(batch.map(\.settlement)) else { return }
+                log.settled(batch, settled)
             }
         }
     }
@@ -184,32 +172,6 @@ package struct Dispatcher: Service {
                 log.failed("outcomes could not be recorded", error, isFirst: backoff.isFresh)
                 guard await backoff.pause() else { return nil }
             }
-        }
-    }
-}
-
-/// Waits between repeats of something that will work again: 100 ms, doubling up to 5 s.
-struct Backoff: Sendable {
-    static let first = Duration.milliseconds(100)
-    private static let longest = Duration.seconds(5)
-
-    private var next = Self.first
-
-    /// Nothing has failed yet.
-    var isFresh: Bool { next == Self.first }
-
-    mutating func succeeded() {
-        next = Self.first
-    }
-
-    /// - Returns: false when the task was cancelled.
-    mutating func pause() async -> Bool {
-        defer { next = min(Self.longest, next * 2) }
-        do {
-            try await Task.sleep(for: next)
-            return true
-        } catch {
-            return false
         }
     }
 }

@@ -3,21 +3,25 @@ package import Logging
 import ServiceLifecycle
 
 /// Deletes what is older than its retention, every so often.
-package struct Housekeeping: Service {
+package struct Housekeeping<Timer: Clock>: Service where Timer.Duration == Duration {
     private let interval: Duration
     private let clock: TimeSource
+    private let timer: Timer
     private let sweep: @Sendable () async throws(ChatError) -> Logger.Metadata
     private let logger: Logger
 
     /// - Parameters:
     ///   - interval: also how long after the start the first sweep comes.
+    ///   - timer: what the interval is measured with.
     ///   - sweep: deletes, and says for the log what.
     package init(
         interval: Duration = .seconds(600), clock: @escaping TimeSource = Timestamp.now,
-        sweep: @escaping @Sendable () async throws(ChatError) -> Logger.Metadata, logger: Logger
+        timer: Timer = ContinuousClock(), sweep: @escaping @Sendable () async throws(ChatError) -> Logger.Metadata,
+        logger: Logger
     ) {
         self.interval = interval
         self.clock = clock
+        self.timer = timer
         self.sweep = sweep
         self.logger = logger
     }
@@ -25,10 +29,10 @@ package struct Housekeeping: Service {
     package func run() async throws {
         await cancelWhenGracefulShutdown {
             var steady = SteadyClock(wall: clock(), elapsed: .zero)
-            let start = ContinuousClock.now
+            let start = timer.now
             while true {
-                do { try await Task.sleep(for: interval) } catch { return }
-                guard steady.isSteady(wall: clock(), elapsed: ContinuousClock.now - start) else {
+                do { try await timer.sleep(for: interval) } catch { return }
+                guard steady.isSteady(wall: clock(), elapsed: start.duration(to: timer.now)) else {
                     logger.warning("the clock has jumped; nothing is deleted by age until it has settled")
                     continue
                 }
@@ -46,11 +50,11 @@ package struct Housekeeping: Service {
 /// Tells whether the clock on the wall kept pace with the one that only counts.
 ///
 /// A wall clock that jumps ahead by years would make everything look old enough to be deleted. A jump is reported for
-/// ``SteadyClock/quarantine`` after it was seen, which is time for a time server or a person to set it right.
+/// ``SteadyClock/settlingTime`` after it was seen, which is time for a time server or a person to set it right.
 struct SteadyClock: Sendable {
     /// What counts as a jump.
     static let tolerance = Duration.seconds(3600)
-    static let quarantine = Duration.seconds(24 * 3600)
+    static let settlingTime = Duration.seconds(24 * 3600)
 
     private var wall: Timestamp
     private var elapsed: Duration
@@ -67,6 +71,6 @@ struct SteadyClock: Sendable {
         wall = now
         self.elapsed = elapsed
         guard let jumpedAt else { return true }
-        return elapsed - jumpedAt >= Self.quarantine
+        return elapsed - jumpedAt >= Self.settlingTime
     }
 }

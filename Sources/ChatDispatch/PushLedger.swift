@@ -3,9 +3,11 @@ import ChatDomain
 /// What the dispatcher knows of the pushes of one app between the queue and the gateway, and what follows from it: which
 /// may go together, which push a verdict is about, what becomes of it. A value; the dispatcher acts.
 struct PushLedger: Sendable {
-    /// Blocks that are remembered after all of their pushes came to an end, for a gateway that speaks after silence was
+    /// Blocks that are remembered after all of their pushes have their verdict, for a gateway that answers after silence was
     /// taken for acceptance: about a million pushes, some hundred kilobytes.
     private static let mostSettledBlocks = 2000
+    /// Pushes whose outcomes are recorded in one transaction: some milliseconds, for which an answer may have to wait.
+    private static let batch = 1000
 
     /// Pushes with consecutive identifiers and entries.
     private struct Block: Sendable {
@@ -34,6 +36,18 @@ struct PushLedger: Sendable {
         var isSuspect = false
         /// The group was lost, or a part of it.
         var hasLost = false
+
+        /// Drops the blocks with all verdicts; where silence is taken for acceptance, only the oldest of them.
+        /// - Parameter room: how many of these may stay.
+        /// - Returns: whether nothing is left.
+        mutating func forget(beyond room: inout Int) -> Bool {
+            let firstOpen = open.first ?? .max
+            let settled = (0..<blocks.count).partitioningIndex { blocks[$0].identifiers.upperBound >= firstOpen }
+            let kept = answersEach ? 0 : min(settled, room)
+            room -= kept
+            if settled > kept { blocks.removeFirst(settled - kept) }
+            return blocks.isEmpty
+        }
     }
 
     let lifeCycle: PushLifeCycle
@@ -78,7 +92,11 @@ struct PushLedger: Sendable {
         /// Pushes that do not go.
         var settlements: [Settlement] = []
         /// Pushes that go back to the queue, by lane: they do not fit.
-        var givenBack: [PushLane: [ClosedRange<Int64>]] = [:]
+        var givenBack: [PushLane: IDRanges] = [:]
+
+        fileprivate mutating func refuse(_ row: QueuedPush, _ transition: Transition) {
+            settlements.append(Settlement(row.entry...row.entry, transition, notification: row.notification))
+        }
     }
 
     /// Takes pushes in their order, as far as they may go together, and remembers them.
@@ -89,45 +107,41 @@ struct PushLedger: Sendable {
         var (pushes, rows) = ([Push](), [QueuedPush]())
         var room = limit(for: slot)
         let isWindowed = !slot.answersEach && window.limit != nil
-        var kind: Bool?
+        var isSuspect: Bool?
         var lastLane: PushLane?
         var rest = leased.pushes[...]
         needsFreshConnection = false
         while let row = rest.first, pushes.count < room {
             if let obstacle = lifeCycle.obstacle(to: row, at: now) {
-                admission.settlements.append(
-                    Settlement(row.entry...row.entry, obstacle, notification: row.notification))
+                admission.refuse(row, obstacle)
             } else {
                 let group = lifeCycle.group(row.history)
                 let isProbe = group.isProbe || isWindowed
-                if kind == nil, isProbe, !slot.isFresh {
+                if isSuspect == nil, isProbe, !slot.isFresh {
                     needsFreshConnection = true
                     break
                 }
                 // What is suspected and what is not do not go together.
-                if let kind, kind != group.isProbe { break }
+                if let isSuspect, isSuspect != group.isProbe { break }
                 room = min(room, group.size)
                 guard pushes.count < room else { break }
                 do throws(PushRefusal) {
                     let identifier = slot.firstIdentifier + UInt32(pushes.count)
                     pushes.append(try format.push(row, identifier: identifier))
                     rows.append(row)
-                    kind = group.isProbe
+                    isSuspect = group.isProbe
                 } catch {
-                    admission.settlements.append(
-                        Settlement(
-                            row.entry...row.entry, Transition(.failed(reason: error.reason)),
-                            notification: row.notification))
+                    admission.refuse(row, Transition(.failed(reason: error.reason)))
                 }
             }
             lastLane = row.lane
             rest = rest.dropFirst()
         }
-        for row in rest { admission.giveBack(row) }
-        let isProbe = (kind == true || isWindowed) && !pushes.isEmpty
+        for row in rest { admission.givenBack[row.lane, default: IDRanges()].insert(row.entry...row.entry) }
+        let isProbe = (isSuspect == true || isWindowed) && !pushes.isEmpty
         if !pushes.isEmpty {
             let isAll = rest.isEmpty && leased.lanes.isEmpty
-            remember(rows, slot, probe: isProbe ? (pushes.count, isAll) : nil, isSuspect: kind == true, at: now)
+            remember(rows, slot, probe: isProbe ? (pushes.count, isAll) : nil, isSuspect: isSuspect == true, at: now)
         }
         if !needsFreshConnection {
             turn.took(through: lastLane, of: leased.lanes.union(rest.map(\.lane)), isSingle: slot.room == 1)
@@ -169,10 +183,21 @@ struct PushLedger: Sendable {
 
     /// What follows from verdicts.
     struct Conclusion: Sendable {
-        /// To be written down; for each the verdict that it comes from, for the log.
-        var settlements: [(settlement: Settlement, verdict: Verdict)] = []
+        /// To be written down, in batches of about ``PushLedger/batch`` pushes; for each settlement the verdict that it comes
+        /// from, for the log.
+        private(set) var batches: [[(settlement: Settlement, verdict: Verdict)]] = []
+        private var lastBatch = 0
         /// To which nothing has happened.
-        var givenBack: [PushLane: [ClosedRange<Int64>]] = [:]
+        var givenBack: [PushLane: IDRanges] = [:]
+
+        mutating func settle(_ settlement: Settlement, _ verdict: Verdict) {
+            if batches.isEmpty || lastBatch >= PushLedger.batch {
+                batches.append([])
+                lastBatch = 0
+            }
+            batches[batches.count - 1].append((settlement, verdict))
+            lastBatch += settlement.count
+        }
     }
 
     mutating func conclude(_ verdicts: [Verdict], at now: Timestamp) -> Conclusion {
@@ -182,9 +207,8 @@ struct PushLedger: Sendable {
         for verdict in verdicts {
             guard var connection = connections[verdict.connection] else { continue }
             connections[verdict.connection] = nil
-            let identifiers = Int64(verdict.identifiers.lowerBound)...Int64(verdict.identifiers.upperBound)
-            let concerned =
-                verdict.overrulesSilence ? [identifiers] : connection.open.intersection(identifiers)
+            let identifiers = verdict.identifierRange
+            let concerned = verdict.overrulesSilence ? [identifiers] : connection.open.intersection(identifiers)
             var lost = 0
             for range in concerned {
                 conclude(verdict, range, connection.blocks, &conclusion, at: now)
@@ -199,8 +223,7 @@ struct PushLedger: Sendable {
     }
 
     private func isOpen(_ verdict: Verdict) -> Bool {
-        let identifiers = Int64(verdict.identifiers.lowerBound)...Int64(verdict.identifiers.upperBound)
-        return connections[verdict.connection]?.open.intersection(identifiers).isEmpty == false
+        connections[verdict.connection]?.open.intersection(verdict.identifierRange).isEmpty == false
     }
 
     /// How much may be written before the gateway is asked for proof.
@@ -228,12 +251,12 @@ struct PushLedger: Sendable {
                     leasedAt: block.leasedAt, lastAccepted: lastAccepted, at: now)
                 if transition.changesNothing, !verdict.overrulesSilence {
                     if case .due(let lane, _) = transition.result {
-                        conclusion.givenBack[lane, default: []].append(run)
+                        conclusion.givenBack[lane, default: IDRanges()].insert(run)
                     }
                 } else {
                     let settlement = Settlement(
                         run, transition, notification: block.notification, overrulesSilence: verdict.overrulesSilence)
-                    conclusion.settlements.append((settlement, verdict))
+                    conclusion.settle(settlement, verdict)
                 }
             }
         }
@@ -253,39 +276,19 @@ struct PushLedger: Sendable {
         return runs
     }
 
-    /// Drops what no verdict can be about any more.
+    /// Drops what no verdict can be about any more, of the oldest connections first.
     private mutating func forget() {
-        var settled = 0
-        for epoch in order.reversed() {
-            guard let connection = connections[epoch], connection.open.isEmpty else { continue }
-            settled += connection.blocks.count
-            if connection.answersEach || settled > Self.mostSettledBlocks { connections[epoch] = nil }
-        }
-        for (epoch, connection) in connections where connection.answersEach {
-            // On a connection that lives long the blocks before the first open push are done.
-            guard let first = connection.open.first else { continue }
-            let done = connection.blocks.prefix { $0.identifiers.upperBound < first }.count
-            if done > 0 { connections[epoch]?.blocks.removeFirst(done) }
-        }
-        for (epoch, connection) in connections where connection.blocks.count > Self.mostSettledBlocks {
-            let first = connection.open.first ?? .max
-            let done = connection.blocks.dropLast(Self.mostSettledBlocks / 2)
-                .prefix { $0.identifiers.upperBound < first }.count
-            if done > 0 { connections[epoch]?.blocks.removeFirst(done) }
+        var room = Self.mostSettledBlocks
+        for epoch in order.reversed() where connections[epoch]?.forget(beyond: &room) == true {
+            connections[epoch] = nil
         }
         if order.count > connections.count { order.removeAll { connections[$0] == nil } }
     }
 }
 
-extension PushLedger.Admission {
-    fileprivate mutating func giveBack(_ row: QueuedPush) {
-        var ranges = givenBack[row.lane] ?? []
-        if let last = ranges.last, last.upperBound + 1 == row.entry {
-            ranges[ranges.count - 1] = last.lowerBound...row.entry
-        } else {
-            ranges.append(row.entry...row.entry)
-        }
-        givenBack[row.lane] = ranges
+extension Verdict {
+    fileprivate var identifierRange: ClosedRange<Int64> {
+        Int64(identifiers.lowerBound)...Int64(identifiers.upperBound)
     }
 }
 

@@ -34,7 +34,7 @@ package struct ChatError: Error, Sendable, CustomStringConvertible {
     package let code: Code
     /// For the user: names the field and the rule. One line of ASCII, as it also travels in a header.
     package let message: String
-    /// The field's name as the request spelt it.
+    /// The field's name as the request has it.
     package let field: String?
     /// When it is worth trying again.
     package let retryAfter: Duration?
@@ -51,7 +51,7 @@ package struct ChatError: Error, Sendable, CustomStringConvertible {
         self.cause = cause
     }
 
-    /// `Missing udid`, as the original server said it.
+    /// `Missing udid`, in the original server's words.
     package static func missing(_ field: String) -> ChatError {
         ChatError(.missingField, "Missing \(field)", field: field)
     }

@@ -45,11 +45,13 @@ package enum Hex {
         digits.withUnsafeBytes { bytes($0) }
     }
 
+    /// The digit of a value below 16, in lower case.
+    package static func digit(_ value: UInt8) -> UInt8 {
+        value < 10 ? UInt8(ascii: "0") + value : UInt8(ascii: "a") - 10 + value
+    }
+
     /// Lower-case digits.
     package static func text(_ bytes: [UInt8]) -> String {
-        func digit(_ value: UInt8) -> UInt8 {
-            value < 10 ? UInt8(ascii: "0") + value : UInt8(ascii: "a") - 10 + value
-        }
         return String(unsafeUninitializedCapacity: bytes.count * 2) { storage in
             for (index, byte) in bytes.enumerated() {
                 storage[2 * index] = digit(byte >> 4)
@@ -58,4 +60,8 @@ package enum Hex {
             return bytes.count * 2
         }
     }
+}
+
+extension UInt8 {
+    package var isASCIIDigit: Bool { UInt8(ascii: "0") <= self && self <= UInt8(ascii: "9") }
 }

@@ -12,14 +12,7 @@ package struct IDRanges: Sendable, Hashable {
     package var count: Int { ranges.reduce(0) { $0 + $1.count } }
 
     /// The first range that ends at an id or above it.
-    private func index(from id: Int64) -> Int {
-        var (low, high) = (0, ranges.count)
-        while low < high {
-            let middle = (low + high) / 2
-            if ranges[middle].upperBound < id { low = middle + 1 } else { high = middle }
-        }
-        return low
-    }
+    private func index(from id: Int64) -> Int { (0..<ranges.count).partitioningIndex { ranges[$0].upperBound >= id } }
 
     package func contains(_ id: Int64) -> Bool {
         let index = index(from: id)
@@ -67,5 +60,17 @@ package struct IDRanges: Sendable, Hashable {
             end += 1
         }
         if start < end { ranges.replaceSubrange(start..<end, with: rest) }
+    }
+}
+
+extension Range<Int> {
+    /// The first index for which something holds that also holds for all after it, or the end: a binary search.
+    package func partitioningIndex(where holds: (Int) -> Bool) -> Int {
+        var (low, high) = (lowerBound, upperBound)
+        while low < high {
+            let middle = low + (high - low) / 2
+            if holds(middle) { high = middle } else { low = middle + 1 }
+        }
+        return low
     }
 }

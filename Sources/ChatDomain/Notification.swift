@@ -22,23 +22,23 @@ package enum Audience: Sendable, Hashable {
     /// `{"tokens":["…"]}`, `{"users":["…"]}`, `{"tags":["…"]}`, `{"room":"…"}` or `{"all":true}`.
     package var json: JSONValue {
         switch self {
-        case .tokens(let tokens): .object(["tokens": .array(tokens.map { .string($0.description) })])
-        case .users(let users): .object(["users": .array(users.map { .string($0.text) })])
-        case .tags(let tags): .object(["tags": .array(tags.map { .string($0.text) })])
+        case .tokens(let tokens): .object(["tokens": .texts(tokens.map(\.description))])
+        case .users(let users): .object(["users": .texts(users.map(\.text))])
+        case .tags(let tags): .object(["tags": .texts(tags.map(\.text))])
         case .room(let code): .object(["room": .string(code.text)])
         case .all: .object(["all": .bool(true)])
         }
     }
 }
 
-/// Somebody wants something shown on devices.
+/// A request to show something on devices.
 package struct NotificationRequest: Sendable, Hashable {
     package var audience: Audience
     /// Only devices of this app; nil for those of all.
     package var app: AppName?
     /// The payload: UTF-8 JSON, checked, within the limit of every gateway concerned.
     package var payload: String
-    /// As Apple spells it.
+    /// In the gateway's words (`alert`, `background`, …).
     package var pushType: String
     /// UNIX seconds after which it is not worth sending; 0 for one attempt that the gateway does not store; nil for ever.
     package var expiration: Int64?

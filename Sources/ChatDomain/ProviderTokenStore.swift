@@ -2,7 +2,7 @@
 package struct IssuedToken: Sendable, Hashable {
     /// How old it may become. The service refuses it after an hour (apns-http2.md §5).
     package static let lifetime = Duration.seconds(50 * 60)
-    /// How old it has to be until the service puts up with another.
+    /// How old it has to be until the service accepts another.
     package static let shortestLife = Duration.seconds(20 * 60)
     /// How far in the future its time may lie: clocks that differ, or are corrected. The service takes an hour.
     package static let tolerance = Duration.seconds(600)
@@ -40,7 +40,7 @@ package struct ProviderKeyName: Sendable, Hashable {
     }
 }
 
-/// Keeps the signed tokens where a restart and another process find them: the service puts up with a new one only every
+/// Keeps the signed tokens where a restart and another process find them: the service accepts a new one only every
 /// twenty minutes.
 package protocol ProviderTokenStore: Sendable {
     /// The token in force for a key. Another is signed, and stored before it is used, where there is none, where its

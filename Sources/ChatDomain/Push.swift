@@ -37,7 +37,7 @@ package struct Push: Sendable, Hashable {
     package let priority: UInt8?
     /// A UUID, in lower case, that the push keeps through all repeats; nil for gateways that know no such thing.
     package let id: String?
-    /// What the push is for, as the gateway spells it (`alert`, `background`, …).
+    /// What the push is for, in the gateway's words (`alert`, `background`, …).
     package let type: String
     /// Of pushes with the same, the device shows one; nil if the sender did not say.
     package let collapseID: String?
@@ -111,7 +111,7 @@ package struct Verdict: Sendable, Hashable {
     /// Ranges may overlap: the first verdict on a push stands.
     package let identifiers: ClosedRange<UInt32>
     package let outcome: Outcome
-    /// The gateway spoke after silence had been taken for acceptance: pushes that are `sent` change too.
+    /// The gateway answered after silence had been taken for acceptance: pushes that are `sent` change too.
     package let overrulesSilence: Bool
 
     package init(

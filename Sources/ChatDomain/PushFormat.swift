@@ -33,7 +33,7 @@ package struct ChatAlert: Sendable, Hashable {
 package struct ComposedNotification: Sendable, Hashable {
     /// UTF-8, within the gateway's limit.
     package let payload: String
-    /// As the gateway spells it.
+    /// In the gateway's words.
     package let pushType: String
     package let priority: UInt8?
 

@@ -2,7 +2,7 @@
 package struct PushHistory: Sendable, Hashable {
     /// How often it was handed to a connection that did not give it back unread.
     package var attempts: Int
-    /// How often its connection went without a word about it.
+    /// How often its connection ended without an answer to it.
     package var unanswered: Int
     /// How often the gateway sent it back, or did not accept the credentials with it.
     package var refused: Int
@@ -67,7 +67,7 @@ package struct Transition: Sendable, Hashable {
 
     /// What it means for the device.
     package enum Device: Sendable, Hashable {
-        /// It wants no pushes since a time, unless it registered later.
+        /// It is gone since a time, unless it registered later.
         case deactivate(since: Timestamp, reason: String)
         /// Its address was refused once more; with a limit it is deactivated when it was refused so often.
         case countRefusal(reason: String, limit: Int?)

@@ -1,6 +1,8 @@
+import Synchronization
+
 /// The durable queue, as a dispatcher uses it.
 ///
-/// A lease gives a push to one caller until that settles or returns it. How the store remembers leases is its own affair:
+/// A lease gives a push to one caller until that settles or returns it. How a store remembers leases is not said here:
 /// in memory where one relay serves a file, since after a crash every push that is not settled is sent again anyway; in
 /// the database where several relays share one. docs/stores.md says what a store must do.
 package protocol PushQueue: Sendable {
@@ -31,6 +33,33 @@ extension PushQueue {
     }
 }
 
+/// Signals all who listen; a listener leaves when its stream ends.
+package final class Signals: Sendable {
+    private struct State {
+        var continuations: [Int: AsyncStream<Void>.Continuation] = [:]
+        var next = 0
+    }
+
+    private let state = Mutex(State())
+
+    package init() {}
+
+    package func add(_ continuation: AsyncStream<Void>.Continuation) {
+        let number = state.withLock { state in
+            state.next += 1
+            state.continuations[state.next] = continuation
+            return state.next
+        }
+        continuation.onTermination = { [weak self] _ in
+            self?.state.withLock { $0.continuations[number] = nil }
+        }
+    }
+
+    package func send() {
+        for continuation in state.withLock({ Array($0.continuations.values) }) { continuation.yield() }
+    }
+}
+
 /// What a lease gave.
 package struct LeasedPushes: Sendable, Hashable {
     package let pushes: [QueuedPush]
@@ -49,7 +78,7 @@ package struct Settlement: Sendable, Hashable {
     package let transition: Transition
     /// Of which they are pushes; nil for the chat's and other programs'.
     package let notification: NotificationID?
-    /// They were `sent` because of silence, and the gateway spoke after all.
+    /// They were `sent` because of silence, and an answer of the gateway came after all.
     package let overrulesSilence: Bool
 
     package init(

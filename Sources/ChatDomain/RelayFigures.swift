@@ -35,7 +35,7 @@ package struct StoreTotals: Sendable, Hashable {
 package struct OutcomeCount: Sendable, Hashable {
     package let app: AppName
     package let state: PushState
-    /// As the gateway spells it; nil for `sent`.
+    /// In the gateway's words; nil for `sent`.
     package let reason: String?
     /// Since the process began.
     package let total: Int

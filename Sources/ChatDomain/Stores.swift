@@ -63,7 +63,7 @@ package struct RetentionResult: Sendable, Hashable {
 
 /// What a store must know of the configuration; asked at each use, so that a reload takes effect at once.
 package struct StoreSettings: Sendable {
-    /// How an app's gateway wants a chat message.
+    /// In which form an app's gateway takes a chat message.
     package var format: @Sendable (AppName) -> any PushFormat
     /// How long a chat push is worth sending; nil for ever.
     package var expiration: Duration?

@@ -42,7 +42,7 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
 
     /// Reads ``sqlText``, with or without a fraction, as SQLite's `CURRENT_TIMESTAMP` also writes it.
     package init?(sqlText: String) {
-        let digits = sqlText.utf8.split(whereSeparator: { !(UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) })
+        let digits = sqlText.utf8.split(whereSeparator: { !$0.isASCIIDigit })
         let parts = digits.compactMap { Int(Substring($0)) }
         guard (6...7).contains(parts.count), parts.count == digits.count, (0...9999).contains(parts[0]) else {
             return nil

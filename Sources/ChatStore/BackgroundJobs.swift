@@ -3,8 +3,8 @@ import GRDB
 import Logging
 import Synchronization
 
-/// What is left to do behind an answer. Where it stands is kept with the message or notification, so that it goes on after a
-/// crash.
+/// What is left to do behind an answer. How far it has come is kept with the message or notification, so that it goes on after
+/// a crash.
 enum BackgroundJob: Sendable, Hashable {
     /// Pushes of a message to queue.
     case message(MessageID)
@@ -14,11 +14,11 @@ enum BackgroundJob: Sendable, Hashable {
     /// What a step did.
     struct Step: Sendable {
         /// Rows that are in the queue now.
-        var inserted: [InsertedPushes] = []
+        var inserted: [DuePushes] = []
         /// Of those that wait for a time: their numbers, and the time.
         var scheduled: (range: ClosedRange<Int64>, until: Timestamp, apps: [AppName])?
-        /// Pushes that came to an end.
-        var endings: [Ending] = []
+        /// Pushes that reached a final state.
+        var ended: [FinalStateCount] = []
         var hasMore = false
     }
 
@@ -29,16 +29,10 @@ enum BackgroundJob: Sendable, Hashable {
     ) throws -> Step {
         switch self {
         case .message(let id):
-            guard let fanout = try MessageFanout.unfinished(id, db) else { return Step() }
-            let entries = try fanout.nextEntries(settings, db)
-            return Step(
-                inserted: try fanout.insert(entries, now: now, settings, db), hasMore: entries.hasMore)
+            return try MessageFanout.step(of: id, now: now, settings, db) ?? Step()
         case .notification(let id):
             if var fanout = try NotificationFanout.unfinished(id, db) { return try fanout.step(now: now, settings, db) }
-            if let cancellation = try NotificationCancellation.unfinished(id, db) {
-                return try cancellation.step(now: now, inFlight: inFlight, db)
-            }
-            return Step()
+            return try NotificationCancellation.step(of: id, now: now, inFlight: inFlight, db) ?? Step()
         }
     }
 }
@@ -53,7 +47,7 @@ final class BackgroundJobs: Sendable {
     private let outcomes: OutcomeCounter
     private let settings: @Sendable () -> StoreSettings
     private let underWay = Mutex<Set<BackgroundJob>>([])
-    /// There are more than ``most``.
+    /// There may be more than are under way; ``SQLiteUpkeep`` takes them up.
     private let hasMore = Atomic(false)
 
     init(
@@ -84,7 +78,7 @@ final class BackgroundJobs: Sendable {
             let step = try job.step(now: database.clock(), settings(), inFlight: queue.inFlight, db)
             return { [self] in
                 committed(step)
-                if step.hasMore { nextStep(of: job) } else { end(job) }
+                if step.hasMore { nextStep(of: job) } else { underWay.withLock { _ = $0.remove(job) } }
             }
         } onFailure: { [self] error in
             underWay.withLock { _ = $0.remove(job) }
@@ -97,45 +91,26 @@ final class BackgroundJobs: Sendable {
 
     /// To be called on the writer's thread, after the commit.
     func committed(_ step: BackgroundJob.Step) {
-        outcomes.add(step.endings)
+        outcomes.add(step.ended)
         queue.inserted(step.inserted)
         if let (range, time, apps) = step.scheduled { queue.insertedWaiting(range, until: time, apps: apps) }
     }
 
-    /// With the last of those under way, what had no room among them is taken up.
-    private func end(_ job: BackgroundJob) {
-        let isLast = underWay.withLock { underWay in
-            underWay.remove(job)
-            return underWay.isEmpty
-        }
-        guard isLast, hasMore.exchange(false, ordering: .relaxed) else { return }
-        Task {
-            do throws(ChatError) {
-                try await resume()
-            } catch {
-                hasMore.store(true, ordering: .relaxed)
-            }
-        }
-    }
+    /// None is under way any more, and some had no room among them.
+    var mustResume: Bool { hasMore.load(ordering: .relaxed) && underWay.withLock(\.isEmpty) }
 
     /// Takes up what a crash or a full disk interrupted.
     func resume() async throws(ChatError) {
-        let open = try await database.read { db in
-            try Int64.fetchAll(
-                db.cachedStatement(
-                    sql: """
-                        SELECT message_id FROM messages WHERE fanout_after IS NOT NULL ORDER BY message_id LIMIT ?
-                        """), arguments: [Self.most]
-            ).map(BackgroundJob.message)
-                + Int64.fetchAll(
-                    db.cachedStatement(
-                        sql: """
-                            SELECT notification_id FROM notifications WHERE work IS NOT NULL
-                            ORDER BY notification_id LIMIT ?
-                            """), arguments: [Self.most]
-                ).map(BackgroundJob.notification)
+        let open = try await database.read { db -> [BackgroundJob] in
+            let messages: [Int64] = try db.values(
+                "SELECT message_id FROM messages WHERE fanout_after IS NOT NULL ORDER BY message_id LIMIT ?",
+                [Self.most])
+            let notifications: [Int64] = try db.values(
+                "SELECT notification_id FROM notifications WHERE work IS NOT NULL ORDER BY notification_id LIMIT ?",
+                [Self.most])
+            return messages.map(BackgroundJob.message) + notifications.map(BackgroundJob.notification)
         }
-        if open.count >= Self.most { hasMore.store(true, ordering: .relaxed) }
+        hasMore.store(open.count >= Self.most, ordering: .relaxed)
         for job in open { start(job) }
     }
 }

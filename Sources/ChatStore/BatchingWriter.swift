@@ -13,16 +13,14 @@ final class BatchingWriter: Sendable {
     static let batchLimit = 512
     /// Operations that may wait; more means that the disk does not keep up, and the client should come later.
     static let waitingLimit = 16_384
-    /// The part of its time that goes to work behind the answers while somebody waits for an answer: one in so many.
-    private static let share = 8
 
     /// Who waits for an operation. Each has transactions of its own, so that no answer's commit carries another's work.
-    enum Urgency: Sendable {
+    enum Urgency: Int, Sendable, CaseIterable {
         /// Somebody waits for an answer.
         case answer
-        /// The queue's own: leases, verdicts.
+        /// The queue's own: outcomes, repair, retention.
         case upkeep
-        /// Nobody waits for it: it is done when nothing else is to be done, and in a small part of the time when there is. It
+        /// Nobody waits for it: it is done when nothing else is to be done, and within ``BackgroundBudget`` when there is. It
         /// takes milliseconds at the most.
         case behind
     }
@@ -36,131 +34,67 @@ final class BatchingWriter: Sendable {
     }
 
     private struct Waiting {
-        private var answers = Line()
-        private var upkeep = Line()
-        private var behind = Line()
+        /// By urgency; first in, first out.
+        private var operations = [[Operation]](repeating: [], count: Urgency.allCases.count)
         /// A drain is under way or scheduled on the writer's queue.
-        var isScheduled = false
-        /// A drain for what lies behind has been put off.
-        var isPutOff = false
+        private var isScheduled = false
+        /// A drain for what lies behind will be scheduled later.
+        private var isDelayed = false
 
-        subscript(urgency: Urgency) -> Line {
-            get {
-                switch urgency {
-                case .answer: answers
-                case .upkeep: upkeep
-                case .behind: behind
-                }
-            }
-            _modify {
-                switch urgency {
-                case .answer: yield &answers
-                case .upkeep: yield &upkeep
-                case .behind: yield &behind
-                }
-            }
+        /// - Returns: whether it was accepted, and whether a drain has to be scheduled.
+        mutating func add(_ operation: Operation, _ urgency: Urgency) -> (isAccepted: Bool, mustSchedule: Bool) {
+            guard operations[urgency.rawValue].count < BatchingWriter.waitingLimit else { return (false, false) }
+            operations[urgency.rawValue].append(operation)
+            return (true, schedule())
         }
 
-        /// What is to happen after a drain.
-        /// - Parameter isPaused: nothing is done of what lies behind now.
-        mutating func drained(isPaused: Bool) -> Continuation {
-            isScheduled = answers.count + upkeep.count > 0 || (behind.count > 0 && !isPaused)
-            if isScheduled { return .again }
-            guard behind.count > 0, !isPutOff else { return .none }
-            isPutOff = true
-            return .later
+        mutating func next(_ urgency: Urgency, _ most: Int) -> [Operation] {
+            let taken = Array(operations[urgency.rawValue].prefix(most))
+            operations[urgency.rawValue].removeFirst(taken.count)
+            return taken
         }
 
-        /// To be called when a drain is wanted.
-        /// - Returns: whether it has to be scheduled.
+        /// - Returns: whether a drain has to be scheduled.
         mutating func schedule() -> Bool {
             defer { isScheduled = true }
             return !isScheduled
         }
-    }
 
-    private enum Continuation {
-        case none, again, later
-    }
-
-    /// All of the time while nobody waits for an answer, and a share of it while somebody does: also in the moments between
-    /// one batch and the next, which the same clients are about to fill.
-    private struct Allowance {
-        /// How long after a batch the next is expected.
-        static let gap = Duration.milliseconds(10)
-        /// How long after it somebody still counts as waiting.
-        static let afterglow = Duration.milliseconds(100)
-
-        private var lastBatch = ContinuousClock.now - afterglow
-        /// Until then it has had its share.
-        private var paidUntil = ContinuousClock.now
-        /// What a step took lately.
-        private var stepTime = Duration.milliseconds(4)
-
-        /// Steps that fit into one transaction: few enough to keep others' wait short, more than one where they are small, so
-        /// that they share its way to the disk.
-        var steps: Int { max(1, min(16, Int(Duration.milliseconds(4) / max(stepTime, .microseconds(1))))) }
-
-        /// - Returns: nil for now, or how long to wait.
-        func wait(at now: ContinuousClock.Instant) -> Duration? {
-            let end = min(paidUntil, lastBatch + Self.gap)
-            return now >= end ? nil : end - now
+        mutating func scheduleDelayed() -> Bool {
+            isDelayed = false
+            return schedule()
         }
 
-        /// Somebody waits for an answer, or did a moment ago.
-        var isAnswering: Bool { ContinuousClock.now - lastBatch < Self.afterglow }
-
-        mutating func hadBatch(at now: ContinuousClock.Instant) {
-            lastBatch = now
-        }
-
-        mutating func hadSteps(
-            _ count: Int, from begin: ContinuousClock.Instant, to end: ContinuousClock.Instant
-        ) {
-            paidUntil = end + (end - begin) * (BatchingWriter.share - 1)
-            stepTime = (end - begin) / count
-        }
-    }
-
-    /// First in, first out.
-    private struct Line {
-        private var operations: [Operation] = []
-        private var start = 0
-
-        var count: Int { operations.count - start }
-
-        mutating func append(_ operation: Operation) {
-            operations.append(operation)
-        }
-
-        mutating func next(_ most: Int) -> [Operation] {
-            let taken = Array(operations[start...].prefix(most))
-            start += taken.count
-            if start == operations.count || start > 1000 {
-                operations.removeFirst(start)
-                start = 0
-            }
-            return taken
+        /// A drain has ended.
+        /// - Parameter pause: for so long nothing is done of what lies behind; nil: it may go on.
+        /// - Returns: after how long the next is to be scheduled; nil for none.
+        mutating func drained(_ pause: Duration?) -> Duration? {
+            func isWaiting(_ urgency: Urgency) -> Bool { !operations[urgency.rawValue].isEmpty }
+            isScheduled = isWaiting(.answer) || isWaiting(.upkeep) || (isWaiting(.behind) && pause == nil)
+            if isScheduled { return .zero }
+            guard isWaiting(.behind), !isDelayed else { return nil }
+            isDelayed = true
+            return pause
         }
     }
 
     private let pool: DatabasePool
     let checkpointer: Checkpointer
+    private let clock: @Sendable () -> ContinuousClock.Instant
     private let waiting = Mutex(Waiting())
-    /// What work behind the answers may take now. Of the writer's queue alone.
-    private let allowance = Mutex(Allowance())
+    /// Of the writer's queue alone.
+    private let budget: Mutex<BackgroundBudget>
     /// What the writing connection is set to: as ``DatabaseFile`` opens it.
     private let isDurable = Mutex(true)
 
-    init(pool: DatabasePool) {
+    init(pool: DatabasePool, clock: @escaping @Sendable () -> ContinuousClock.Instant = { .now }) {
         self.pool = pool
+        self.clock = clock
+        budget = Mutex(BackgroundBudget(now: clock()))
         let checkpointer = Checkpointer(path: pool.path)
         self.checkpointer = checkpointer
         pool.writeWithoutTransaction { db in checkpointer.serve(db) }
     }
-
-    /// Whether somebody waits for an answer, or did a moment ago: what nobody waits for is done in small pieces then.
-    var isAnswering: Bool { allowance.withLock { $0.isAnswering } }
 
     /// Returns once what `body` wrote is on disk.
     /// - Parameter durably: false for what a power cut may undo: it is in the file, and goes to the disk with the next commit
@@ -194,48 +128,36 @@ final class BatchingWriter: Sendable {
         _ run: @escaping @Sendable (Database) throws -> @Sendable () -> Void,
         onFailure: @escaping @Sendable (ChatError) -> Void
     ) -> Bool {
-        let (accepted, mustSchedule) = waiting.withLock { waiting -> (Bool, Bool) in
-            guard waiting[urgency].count < Self.waitingLimit else { return (false, false) }
-            waiting[urgency].append(Operation(isDurable: isDurable, run: run, fail: onFailure))
-            return (true, waiting.schedule())
+        let (isAccepted, mustSchedule) = waiting.withLock { waiting in
+            waiting.add(Operation(isDurable: isDurable, run: run, fail: onFailure), urgency)
         }
         if mustSchedule { schedule() }
-        return accepted
+        return isAccepted
     }
 
     private func schedule() {
         pool.asyncWriteWithoutTransaction { db in self.drain(db) }
     }
 
-    /// One batch of each line, then the queue is given up, so that other users of the writing connection get their turn.
+    /// One batch of each urgency, then the queue is given up, so that other users of the writing connection get their turn.
     private func drain(_ db: Database) {
-        let (pause, most) = allowance.withLock { ($0.wait(at: .now), $0.steps) }
-        if commit(next(.answer, Self.batchLimit), db) { allowance.withLock { $0.hadBatch(at: .now) } }
+        let (pause, steps) = budget.withLock { ($0.pause(at: clock()), $0.steps) }
+        if commit(next(.answer, Self.batchLimit), db) { budget.withLock { $0.answered(at: clock()) } }
         commit(next(.upkeep, Self.batchLimit), db)
         if pause == nil {
-            let begin = ContinuousClock.now
-            let steps = next(.behind, most)
-            if commit(steps, db) { allowance.withLock { $0.hadSteps(steps.count, from: begin, to: .now) } }
+            let begin = clock()
+            let batch = next(.behind, steps)
+            if commit(batch, db) { budget.withLock { $0.spent(batch.count, from: begin, to: clock()) } }
         }
-        switch waiting.withLock({ $0.drained(isPaused: pause != nil) }) {
-        case .none: break
-        case .again: schedule()
-        case .later: schedule(after: pause ?? .zero)
+        guard let delay = waiting.withLock({ $0.drained(pause) }) else { return }
+        if delay == .zero { return schedule() }
+        DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(Int(delay / .nanoseconds(1)))) { [self] in
+            if waiting.withLock({ $0.scheduleDelayed() }) { schedule() }
         }
     }
 
     private func next(_ urgency: Urgency, _ most: Int) -> [Operation] {
-        waiting.withLock { $0[urgency].next(most) }
-    }
-
-    private func schedule(after pause: Duration) {
-        DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds(Int(pause / .nanoseconds(1)))) { [self] in
-            let mustSchedule = waiting.withLock { waiting in
-                waiting.isPutOff = false
-                return waiting.schedule()
-            }
-            if mustSchedule { schedule() }
-        }
+        waiting.withLock { $0.next(urgency, most) }
     }
 
     /// Whether the next commit is to wait for the disk.
@@ -277,5 +199,45 @@ final class BatchingWriter: Sendable {
             for operation in batch + others { operation.fail(ChatError(storing: error)) }
         }
         return true
+    }
+}
+
+/// The writer's time for work behind the answers: all of it while nobody waits for an answer, and one part in ``share`` while
+/// somebody does. The moments after a batch of answers count as such, because the same clients are about to send the next.
+struct BackgroundBudget: Sendable {
+    static let share = 8
+    /// How long after a batch of answers the next is expected.
+    static let gap = Duration.milliseconds(10)
+    /// What the steps of one transaction take together: others wait for no more than that.
+    static let transaction = Duration.milliseconds(4)
+
+    private var lastAnswers: ContinuousClock.Instant
+    /// Until then its share is spent.
+    private var spentUntil: ContinuousClock.Instant
+    /// What a step took lately.
+    private var stepTime = Self.transaction
+
+    init(now: ContinuousClock.Instant) {
+        lastAnswers = now - Self.gap
+        spentUntil = now
+    }
+
+    /// Steps that share one transaction, and its sync to the disk.
+    var steps: Int { max(1, min(16, Int(Self.transaction / max(stepTime, .microseconds(1))))) }
+
+    /// How long nothing is to be done; nil for no pause.
+    func pause(at now: ContinuousClock.Instant) -> Duration? {
+        let end = min(spentUntil, lastAnswers + Self.gap)
+        return now >= end ? nil : end - now
+    }
+
+    mutating func answered(at now: ContinuousClock.Instant) {
+        lastAnswers = now
+    }
+
+    /// So many steps were done.
+    mutating func spent(_ count: Int, from begin: ContinuousClock.Instant, to end: ContinuousClock.Instant) {
+        spentUntil = end + (end - begin) * (Self.share - 1)
+        stepTime = (end - begin) / count
     }
 }

@@ -4,24 +4,24 @@ import GRDB
 import GRDBSQLite
 import Synchronization
 
-/// Moves what the write-ahead log holds into the database file, on a connection of its own, so that no answer waits for that:
-/// it is thousands of pages, and two ways to the disk.
+/// Copies the pages of the write-ahead log into the database file (a checkpoint), on a connection of its own, so that no answer
+/// waits for that: it is thousands of pages, and two syncs.
 ///
-/// While writing goes on without a pause the log never comes to an end that is moved, and cannot begin anew; so above
-/// ``limit`` the writer moves the rest itself as soon as that is little.
+/// SQLite writes to the log's start again only when all of its pages were copied. While writing goes on without a pause that
+/// never happens; so above ``limit`` pages the writer copies the rest itself as soon as that is little.
 final class Checkpointer: Sendable {
-    /// Pages that are new in the log until it is worth the while: four megabytes.
+    /// New pages in the log from which on a checkpoint pays: four megabytes.
     static let step = 1000
-    /// Pages in the log from which on the writer helps.
+    /// Pages in the log from which on the writer copies the rest.
     static let limit = DatabaseFile.journalSize / 4096
-    /// Pages from which on the writer moves what there is, because this connection cannot keep up.
+    /// Pages from which on the writer copies what there is, because this connection cannot keep up.
     static let extreme = 4 * limit
 
     private let path: String
     private let queue = DispatchQueue(label: "pushchat.checkpoint")
     private let isUnderWay = Atomic(false)
-    /// Pages of the log that have been moved.
-    private let moved = Atomic(0)
+    /// Pages of the log that have been copied.
+    private let copied = Atomic(0)
     /// Opened when it is needed first. Of the queue alone.
     private let connection = Mutex<DatabaseQueue?>(nil)
 
@@ -57,23 +57,23 @@ final class Checkpointer: Sendable {
 
     /// - Parameter pages: that the log has now.
     private func committed(_ pages: Int, _ writer: OpaquePointer) {
-        // It has begun anew.
-        if pages < moved.load(ordering: .relaxed) { moved.store(0, ordering: .relaxed) }
-        let rest = pages - moved.load(ordering: .relaxed)
+        // SQLite writes to its start again.
+        if pages < copied.load(ordering: .relaxed) { copied.store(0, ordering: .relaxed) }
+        let rest = pages - copied.load(ordering: .relaxed)
         if pages >= Self.limit, rest < 4 * Self.step || pages >= Self.extreme {
             // Should that fail, it is tried again after the next commit.
             sqlite3_wal_checkpoint_v2(writer, nil, SQLITE_CHECKPOINT_PASSIVE, nil, nil)
         } else if rest >= Self.step, !isUnderWay.exchange(true, ordering: .relaxed) {
             queue.async { [self] in
                 // A full disk, say: the log stays as it is, and it is tried again after the next commit.
-                if let pages = try? move() { moved.store(pages, ordering: .relaxed) }
+                if let pages = try? checkpoint() { copied.store(pages, ordering: .relaxed) }
                 isUnderWay.store(false, ordering: .relaxed)
             }
         }
     }
 
-    /// - Returns: how many pages of the log have been moved.
-    private func move() throws -> Int {
+    /// - Returns: how many pages of the log have been copied.
+    private func checkpoint() throws -> Int {
         try connection.withLock { connection in
             if connection == nil {
                 // Opening would make a new one.

@@ -29,13 +29,10 @@ package struct DatabaseFile: Sendable {
     /// Creates the file if it is missing, upgrades it if it is older, refuses it if it is newer or not ours.
     func open() throws -> DatabasePool {
         try createPrivate()
-        var configuration = GRDB.Configuration()
-        configuration.label = "pushchat"
-        configuration.busyMode = .timeout(Self.busyTimeout)
+        var configuration = Self.configuration("pushchat")
         configuration.maximumReaderCount = Self.readers
         configuration.prepareDatabase { db in
             try db.execute(sql: "PRAGMA journal_size_limit = \(Self.journalSize)")
-            try db.execute(sql: "PRAGMA temp_store = MEMORY")
         }
         let pool: DatabasePool
         do {
@@ -53,29 +50,33 @@ package struct DatabaseFile: Sendable {
 
     /// A further connection that reads, of a file that ``open()`` has opened.
     func openScanner() throws -> DatabaseQueue {
-        var configuration = GRDB.Configuration()
-        configuration.label = "pushchat scanner"
+        var configuration = Self.configuration("pushchat scanner")
         configuration.readonly = true
-        configuration.busyMode = .timeout(Self.busyTimeout)
-        configuration.prepareDatabase { db in
-            try db.execute(sql: "PRAGMA cache_size = -\(Self.scannerCache)")
-            try db.execute(sql: "PRAGMA temp_store = MEMORY")
-        }
+        configuration.prepareDatabase { db in try db.execute(sql: "PRAGMA cache_size = -\(Self.scannerCache)") }
         return try DatabaseQueue(path: path, configuration: configuration)
+    }
+
+    /// What all connections have.
+    static func configuration(_ label: String, busyTimeout: TimeInterval = busyTimeout) -> GRDB.Configuration {
+        var configuration = GRDB.Configuration()
+        configuration.label = label
+        configuration.busyMode = .timeout(busyTimeout)
+        configuration.prepareDatabase { db in try db.execute(sql: "PRAGMA temp_store = MEMORY") }
+        return configuration
+    }
+
+    /// With the system's words.
+    static func unusable(_ problem: String, _ number: Int32 = errno) -> Unusable {
+        Unusable(description: "\(problem): \(String(cString: strerror(number)))")
     }
 
     /// The file must exist with mode 0600 before SQLite sees it: the journal's files take their mode from it.
     private func createPrivate() throws {
         let descriptor = Foundation.open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
-        guard descriptor >= 0 else {
-            throw Unusable(description: "\(path) cannot be opened: \(String(cString: strerror(errno)))")
-        }
+        guard descriptor >= 0 else { throw Self.unusable("\(path) cannot be opened") }
         defer { close(descriptor) }
         for file in [path, path + "-wal", path + "-shm"] where access(file, F_OK) == 0 {
-            guard chmod(file, 0o600) == 0 else {
-                throw Unusable(
-                    description: "the mode of \(file) cannot be set to 0600: \(String(cString: strerror(errno)))")
-            }
+            guard chmod(file, 0o600) == 0 else { throw Self.unusable("the mode of \(file) cannot be set to 0600") }
         }
     }
 }
@@ -91,20 +92,15 @@ extension DatabaseFile {
             }
             return "\(path) does not exist yet and will be created"
         }
-        guard access(path, R_OK | W_OK) == 0 else {
-            throw Unusable(description: "\(path) cannot be read and written: \(String(cString: strerror(errno)))")
-        }
+        guard access(path, R_OK | W_OK) == 0 else { throw Self.unusable("\(path) cannot be read and written") }
         do {
-            var configuration = GRDB.Configuration()
+            var configuration = Self.configuration("pushchat check")
             configuration.readonly = true
-            configuration.busyMode = .timeout(Self.busyTimeout)
             return try DatabaseQueue(path: path, configuration: configuration).read { db in
                 try requireOurs(db)
                 let found = try knownVersion(db)
-                let members = try Int.fetchOne(db, sql: "SELECT count(*) FROM active_users") ?? 0
-                let waiting =
-                    try Int.fetchOne(db, sql: "SELECT count(*) FROM push_queue WHERE state = 'pending'")
-                    ?? 0
+                let members = try db.value("SELECT count(*) FROM active_users") ?? 0
+                let waiting = try db.value("SELECT count(*) FROM push_queue WHERE state = 'pending'") ?? 0
                 return "\(path), schema version \(found), \(members) members, \(waiting) pushes to send"
             }
         } catch let error as Unusable {

@@ -10,9 +10,7 @@ package struct DatabaseLock: ~Copyable {
     package init(path: String) throws(DatabaseFile.Unusable) {
         let file = path + ".lock"
         let descriptor = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
-        guard descriptor >= 0 else {
-            throw DatabaseFile.Unusable(description: "\(file) cannot be opened: \(String(cString: strerror(errno)))")
-        }
+        guard descriptor >= 0 else { throw DatabaseFile.unusable("\(file) cannot be opened") }
         guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
             var holder = [UInt8](repeating: 0, count: 20)
             let count = max(0, pread(descriptor, &holder, holder.count, 0))

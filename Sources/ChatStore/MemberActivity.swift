@@ -13,31 +13,18 @@ final class MemberActivity: Sendable {
     private static let step = 500
     private static let interval = Duration.seconds(2)
 
-    private struct Fetch: Sendable {
-        let message: MessageID
-        let time: Timestamp
-    }
-
-    private struct Writing: Sendable {
-        let time: Timestamp
-        let address: String?
-    }
-
     /// What is to be written down of a member.
     private struct Note: Sendable {
-        var fetch: Fetch?
-        var writing: Writing?
+        var fetch: (message: MessageID, time: Timestamp)?
+        var writing: (time: Timestamp, address: String?)?
 
         /// The newest message and the last time stand, in whatever order they come.
         mutating func add(_ other: Note) {
             if let fetch = other.fetch, fetch.message > self.fetch?.message ?? .min { self.fetch = fetch }
             guard let new = other.writing else { return }
-            guard let old = writing else {
-                writing = new
-                return
-            }
+            let old = writing ?? new
             let (earlier, later) = new.time < old.time ? (new, old) : (old, new)
-            writing = Writing(time: later.time, address: later.address ?? earlier.address)
+            writing = (later.time, later.address ?? earlier.address)
         }
     }
 
@@ -50,12 +37,12 @@ final class MemberActivity: Sendable {
 
     /// A message, and what came before it, was handed out to a member.
     func fetched(_ message: MessageID, by member: MemberID) {
-        add(Note(fetch: Fetch(message: message, time: database.clock())), of: member)
+        add(Note(fetch: (message, database.clock())), of: member)
     }
 
     /// - Parameter address: where the request came from, if that is known.
     func wrote(_ member: MemberID, at time: Timestamp, from address: String?) {
-        add(Note(writing: Writing(time: time, address: address)), of: member)
+        add(Note(writing: (time, address)), of: member)
     }
 
     private func add(_ note: Note, of member: MemberID) {
@@ -65,18 +52,14 @@ final class MemberActivity: Sendable {
         }
     }
 
-    private func take() -> [MemberID: Note] {
-        notes.withLock { notes in
-            defer { notes = [:] }
-            return notes
-        }
-    }
-
     // MARK: - Writing it down
 
     /// Writes down what waits. What cannot be written stays for the next time.
     func flush() async throws(ChatError) {
-        let all = Array(take())
+        let all = notes.withLock { notes in
+            defer { notes = [:] }
+            return Array(notes)
+        }
         for start in stride(from: 0, to: all.count, by: Self.step) {
             let part = all[start..<min(start + Self.step, all.count)]
             do throws(ChatError) {
@@ -94,21 +77,19 @@ final class MemberActivity: Sendable {
     /// come back, which is another row and another room.
     private static func write(_ note: Note, of member: MemberID, _ db: Database) throws {
         if let fetch = note.fetch {
-            try db.cachedStatement(
-                sql: """
-                    UPDATE active_users SET fetched_to = ?1, time_fetched = ?2
-                    WHERE udid = ?3 AND fetched_to < ?1 AND history_from < ?1
-                    """
-            ).execute(arguments: [fetch.message, fetch.time.sqlText, member.text])
+            try db.run(
+                """
+                UPDATE active_users SET fetched_to = ?1, time_fetched = ?2
+                WHERE udid = ?3 AND fetched_to < ?1 AND history_from < ?1
+                """, [fetch.message, fetch.time.sqlText, member.text])
         }
         if let writing = note.writing {
-            try db.cachedStatement(
-                sql: """
-                    UPDATE active_users SET time_last_message = ?1,
-                        ip_address = CASE WHEN time_updated <= ?1 THEN coalesce(?2, ip_address) ELSE ip_address END
-                    WHERE udid = ?3 AND time_joined <= ?1 AND (time_last_message IS NULL OR time_last_message < ?1)
-                    """
-            ).execute(arguments: [writing.time.sqlText, writing.address, member.text])
+            try db.run(
+                """
+                UPDATE active_users SET time_last_message = ?1,
+                    ip_address = CASE WHEN time_updated <= ?1 THEN coalesce(?2, ip_address) ELSE ip_address END
+                WHERE udid = ?3 AND time_joined <= ?1 AND (time_last_message IS NULL OR time_last_message < ?1)
+                """, [writing.time.sqlText, writing.address, member.text])
         }
     }
 

@@ -1,66 +1,45 @@
 import ChatDomain
 import GRDB
 
-/// A message on its way into the queue: one row for each other member of the room that has a device.
+/// Queues the pushes of a message: one row for each other member of the room that has a device.
 ///
 /// The rows of a small room are part of the request's transaction (``PostRoom``). A larger room's follow behind the answer, in
-/// steps that cover a bounded number of members; where they stand is kept with the message.
-struct MessageFanout: Sendable {
+/// steps that cover a bounded number of members; how far they have come is kept with the message.
+enum MessageFanout {
     /// Members that one step looks at: about a millisecond of writing.
     static let step = 500
 
-    let message: MessageID
-    let code: String
-    let sender: String
-    let nickname: String
-    let text: String
-    /// Members up to this one are done.
-    let after: Int64
-    /// The last member at the time of the message: who comes later gets none.
-    let until: Int64
-
-    /// What the next step will write.
-    struct Entries: Sendable {
-        /// The payload for the members of each app.
-        let payloads: [(app: String, payload: String)]
-        let upTo: Int64
-        let hasMore: Bool
-    }
-
-    /// Reads, and writes nothing.
-    /// - Throws: a ``ChatError`` when the payload cannot be made.
-    func nextEntries(_ settings: StoreSettings, _ db: Database) throws -> Entries {
-        let boundary = try Int64.fetchOne(
-            db.cachedStatement(
-                sql: """
-                    SELECT member_id FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ?
-                    ORDER BY member_id LIMIT 1 OFFSET ?
-                    """), arguments: [code, after, until, Self.step - 1])
+    /// Queues the next pushes, and writes down how far the message has come; nil when none are left.
+    static func step(
+        of message: MessageID, now: Timestamp, _ settings: StoreSettings, _ db: Database
+    ) throws -> BackgroundJob.Step? {
+        let row = try db.row(
+            """
+            SELECT secret_code, udid, nickname, text, fanout_after, fanout_until FROM messages
+            WHERE message_id = ? AND fanout_after IS NOT NULL
+            """, [message])
+        guard let row else { return nil }
+        let (code, sender): (String, String) = (row[0], row[1])
+        // The members that are left: after the one, up to the last at the time of the message. Who comes later gets none.
+        let (after, until): (Int64, Int64) = (row[4], row[5])
+        let boundary: Int64? = try db.value(
+            """
+            SELECT member_id FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ?
+            ORDER BY member_id LIMIT 1 OFFSET ?
+            """, [code, after, until, step - 1])
         let upTo = boundary ?? until
-        let apps = try String.fetchAll(
-            db.cachedStatement(
-                sql: """
-                    SELECT DISTINCT app FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ?
-                    """), arguments: [code, after, upTo])
-        // An app for which nothing fits has no pushes; the others have theirs.
-        let payloads = apps.compactMap { app -> (app: String, payload: String)? in
-            let payload = try? settings.format(settings.current(app)).payload(
-                of: ChatAlert(
-                    nickname: Nickname(stored: nickname), text: MessageText(stored: text),
-                    code: SecretCode(stored: code), message: message))
-            return payload.map { (app: app, payload: $0) }
-        }
-        return Entries(payloads: payloads, upTo: upTo, hasMore: boundary != nil && upTo < until)
-    }
-
-    /// Writes the rows and how far the message has come.
-    func insert(
-        _ entries: Entries, now: Timestamp, _ settings: StoreSettings, _ db: Database
-    ) throws -> [InsertedPushes] {
-        let expires = settings.expiration.map { (now + $0).seconds }
-        let isBulk = try isForMany(db)
-        var inserted: [InsertedPushes] = []
-        for (app, payload) in entries.payloads {
+        var result = BackgroundJob.Step(hasMore: upTo < until)
+        let isBulk = try isForMany(code, db)
+        let apps: [String] = try db.values(
+            "SELECT DISTINCT app FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ?",
+            [code, after, upTo])
+        for app in apps {
+            let alert = ChatAlert(
+                nickname: Nickname(stored: row[2]), text: MessageText(stored: row[3]), code: SecretCode(stored: code),
+                message: message)
+            let current = settings.current(app)
+            // An app for which nothing fits has no pushes; the others have theirs.
+            guard let payload = try? settings.format(current).payload(of: alert) else { continue }
             try RawStatement(
                 db,
                 """
@@ -71,43 +50,27 @@ struct MessageFanout: Sendable {
                 WHERE u.secret_code = ? AND u.member_id > ? AND u.member_id <= ? AND u.app = ?
                     AND u.udid <> ? AND u.device_token <> '0' AND d.time_deactivated IS NULL
                 ORDER BY u.member_id
-                """, payload, now.sqlText, settings.current(app).text, message, expires, Int64(isBulk ? 1 : 0), code,
-                after,
-                entries.upTo, app, sender
+                """, payload, now.sqlText, current.text, message, settings.expiration(at: now),
+                Int64(isBulk ? 1 : 0), code, after, upTo, app, sender
             ).run()
             let (count, last) = (Int64(db.changesCount), db.lastInsertedRowID)
             guard count > 0 else { continue }
-            inserted.append(
-                InsertedPushes(
-                    range: last - count + 1...last, lane: isBulk ? .bulk : .first, app: settings.current(app)))
+            result.inserted.append(
+                DuePushes(range: last - count + 1...last, lane: isBulk ? .bulk : .first, app: current))
         }
         try RawStatement(
             db, "UPDATE messages SET fanout_after = ?, fanout_until = ? WHERE message_id = ?",
-            entries.hasMore ? entries.upTo : nil, entries.hasMore ? until : nil, message
+            result.hasMore ? upTo : nil, result.hasMore ? until : nil, message
         ).run()
-        return inserted
+        return result
     }
 
     /// Whether the room is so large that its pushes let others pass.
-    private func isForMany(_ db: Database) throws -> Bool {
+    private static func isForMany(_ code: String, _ db: Database) throws -> Bool {
         try RawStatement(
             db, "SELECT 1 FROM active_users WHERE secret_code = ? ORDER BY member_id LIMIT 1 OFFSET ?", code,
             Int64(PushLifeCycle.bulkFrom)
         ).step()
-    }
-
-    /// The unfinished work of a message; nil when there is none.
-    static func unfinished(_ message: MessageID, _ db: Database) throws -> MessageFanout? {
-        try Row.fetchOne(
-            db.cachedStatement(
-                sql: """
-                    SELECT secret_code, udid, nickname, text, fanout_after, fanout_until FROM messages
-                    WHERE message_id = ? AND fanout_after IS NOT NULL
-                    """), arguments: [message]
-        ).map {
-            MessageFanout(
-                message: message, code: $0[0], sender: $0[1], nickname: $0[2], text: $0[3], after: $0[4], until: $0[5])
-        }
     }
 }
 
@@ -160,21 +123,19 @@ struct PostRoom {
 
     /// Writes a row for each device of a small room; for none of a larger one.
     func insertPushes(
-        of message: MessageID, now: Timestamp, expires: Int64?, ids: PushIDs, settings: StoreSettings,
+        of message: MessageID, now: Timestamp, ids: PushIDs, settings: StoreSettings,
         payload: (_ app: String) throws -> String, _ db: Database
-    ) throws -> [InsertedPushes] {
+    ) throws -> [DuePushes] {
         guard isSmall, !devices.isEmpty else { return [] }
-        let time = now.sqlText
+        let (time, expires) = (now.sqlText, settings.expiration(at: now))
         var payloads: [String: (text: String, bytes: [UInt8])] = [:]
-        var inserted: [InsertedPushes] = []
+        var inserted: [DuePushes] = []
         for device in devices {
-            let content =
-                try payloads[device.app]
-                ?? {
-                    let text = try payload(device.app)
-                    return (text, Array(text.utf8))
-                }()
-            payloads[device.app] = content
+            if payloads[device.app] == nil {
+                let text = try payload(device.app)
+                payloads[device.app] = (text, Array(text.utf8))
+            }
+            guard let content = payloads[device.app] else { continue }
             let app = settings.current(device.app)
             try RawStatement(
                 db,
@@ -192,10 +153,14 @@ struct PostRoom {
                 inserted[inserted.count - 1].range = last.range.lowerBound...entry
                 inserted[inserted.count - 1].pushes.append(push)
             } else {
-                inserted.append(
-                    InsertedPushes(range: entry...entry, lane: .first, app: app, pushes: [push]))
+                inserted.append(DuePushes(range: entry...entry, lane: .first, app: app, pushes: [push]))
             }
         }
         return inserted
     }
+}
+
+extension StoreSettings {
+    /// Until when a chat push of now is worth sending: UNIX seconds; nil for ever.
+    fileprivate func expiration(at now: Timestamp) -> Int64? { expiration.map { (now + $0).seconds } }
 }

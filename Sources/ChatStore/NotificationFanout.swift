@@ -29,38 +29,32 @@ struct NotificationFanout {
 
     /// Nil when there is none left.
     static func unfinished(_ id: NotificationID, _ db: Database) throws -> NotificationFanout? {
-        let row = try Row.fetchOne(
-            db.cachedStatement(
-                sql: """
-                    SELECT work_item, work_after, work_until FROM notifications
-                    WHERE notification_id = ? AND work = 'queue'
-                    """), arguments: [id])
+        let row = try db.row(
+            "SELECT work_item, work_after, work_until FROM notifications WHERE notification_id = ? AND work = 'queue'",
+            [id])
         guard let row, let record = try NotificationRecord.find(id, db) else { return nil }
         return NotificationFanout(id: id, request: record.request, item: row[0], after: row[1], until: row[2])
     }
 
     /// Where a fan-out that begins now will end.
     static func end(of audience: Audience, _ db: Database) throws -> Int64 {
-        let sql =
-            if case .room = audience {
-                "SELECT max(member_id) FROM active_users"
-            } else {
-                "SELECT max(device_id) FROM devices"
-            }
-        return try Int64.fetchOne(db.cachedStatement(sql: sql)) ?? 0
+        if case .room = audience { return try db.value("SELECT max(member_id) FROM active_users") ?? 0 }
+        return try db.value("SELECT max(device_id) FROM devices") ?? 0
     }
 
     /// Queues the next pushes, and writes down how far it has come.
     mutating func step(now: Timestamp, _ settings: StoreSettings, _ db: Database) throws -> BackgroundJob.Step {
         var result = BackgroundJob.Step()
-        var skipped = 0
-        var inserted: [Inserted] = []
+        var (queued, skipped) = (0, 0)
+        // Of the rows; numbers in between may be nobody's: a device that has its row already uses one up.
+        var range: ClosedRange<Int64>?
         var budget = Self.step
         while item < items.count, budget > 0 {
             let piece = try piece(budget, now: now, settings, db)
+            if let new = piece.range { range = (range ?? new).lowerBound...new.upperBound }
+            queued += piece.queued
             skipped += piece.skipped
-            if let rows = piece.inserted { inserted.append(rows) }
-            result.endings += piece.endings
+            result.ended += piece.failed
             budget -= max(1, piece.looked)
             if let next = piece.next {
                 after = next
@@ -70,61 +64,42 @@ struct NotificationFanout {
             }
         }
         result.hasMore = item < items.count
-        try db.cachedStatement(
-            sql: "UPDATE notifications SET work = ?, work_item = ?, work_after = ? WHERE notification_id = ?"
-        ).execute(arguments: [result.hasMore ? "queue" : nil, item, after, id])
-        try note(inserted, skipped: skipped, result.endings.reduce(0) { $0 + $1.count }, db)
-        try tell(inserted, &result, db)
-        return result
-    }
-
-    /// Rows of the queue: their number, and where they lie. Numbers in between may be nobody's: a device that has its row
-    /// already uses one up.
-    private struct Inserted {
-        let range: ClosedRange<Int64>
-        let count: Int
-    }
-
-    private func note(_ inserted: [Inserted], skipped: Int, _ failed: Int, _ db: Database) throws {
-        try db.cachedStatement(
-            sql: """
-                UPDATE notification_counts SET queued = queued + ?, skipped = skipped + ?, failed = failed + ?
-                WHERE notification_id = ?
-                """
-        ).execute(arguments: [inserted.reduce(0) { $0 + $1.count }, skipped, failed, id])
-        guard let first = inserted.first?.range.lowerBound, let last = inserted.last?.range.upperBound else { return }
-        try db.cachedStatement(
-            sql:
-                "UPDATE notifications SET first_push = coalesce(first_push, ?), last_push = ? WHERE notification_id = ?"
-        ).execute(arguments: [first, last, id])
-    }
-
-    /// What the queue is to know of the rows after the commit.
-    private func tell(_ inserted: [Inserted], _ result: inout BackgroundJob.Step, _ db: Database) throws {
-        guard let first = inserted.first?.range.lowerBound, let last = inserted.last?.range.upperBound else { return }
-        let rows = try Row.fetchAll(
-            db.cachedStatement(
-                sql: """
-                    SELECT app, count(*), max(bulk) FROM push_queue
-                    WHERE message_id BETWEEN ? AND ? AND state = 'pending' GROUP BY app
-                    """), arguments: [first, last])
-        let apps = rows.map { AppName($0[0]) }
+        try db.run(
+            "UPDATE notifications SET work = ?, work_item = ?, work_after = ? WHERE notification_id = ?",
+            [result.hasMore ? "queue" : nil, item, after, id])
+        try db.run(
+            """
+            UPDATE notification_counts SET queued = queued + ?, skipped = skipped + ?, failed = failed + ?
+            WHERE notification_id = ?
+            """, [queued, skipped, result.ended.count, id])
+        guard let range else { return result }
+        try db.run(
+            "UPDATE notifications SET first_push = coalesce(first_push, ?), last_push = ? WHERE notification_id = ?",
+            [range.lowerBound, range.upperBound, id])
+        // What the queue is to know of the rows after the commit. Those of several apps lie among each other: each app has its
+        // part of the same range.
+        let rows = try db.rows(
+            """
+            SELECT app, count(*), max(bulk) FROM push_queue
+            WHERE message_id BETWEEN ? AND ? AND state = 'pending' GROUP BY app
+            """, [range.lowerBound, range.upperBound])
         if let time = request.notBefore {
-            result.scheduled = (first...last, time, apps)
+            result.scheduled = (range, time, rows.map { AppName($0[0]) })
         } else {
-            // The rows of several apps lie among each other: each has its part of the same range.
-            result.inserted = zip(rows, apps).map { row, app in
-                InsertedPushes(range: first...last, count: row[1], lane: row[2] ? .bulk : .first, app: app)
+            result.inserted = rows.map { row in
+                DuePushes(range: range, count: row[1], lane: row[2] ? .bulk : .first, app: AppName(row[0]))
             }
         }
+        return result
     }
 
     /// What was done of one item.
     private struct Piece {
         var looked = 1
-        var inserted: Inserted?
+        var queued = 0
+        var range: ClosedRange<Int64>?
         var skipped = 0
-        var endings: [Ending] = []
+        var failed: [FinalStateCount] = []
         /// Where the item goes on; nil when it is done.
         var next: Int64?
     }
@@ -136,31 +111,25 @@ struct NotificationFanout {
         let isOfOneApp = request.app != nil
         var piece = Piece()
         var arguments = arguments(now: now, settings)
-        if let places = item.places(ofOneApp: isOfOneApp) {
+        if let looked = item.candidatesSQL(ofOneApp: isOfOneApp) {
             arguments += ["budget": budget]
-            let looked = try db.cachedStatement(sql: "SELECT count(*), max(place) FROM (\(places))")
-            let row = try Row.fetchOne(looked, arguments: arguments)
+            let row = try db.row(looked, arguments)
             piece.looked = row?[0] ?? 0
             guard let upTo = row?[1] as Int64? else { return piece }
             if piece.looked == budget {
-                let rest = try Int.fetchOne(looked, arguments: arguments &+ ["after": upTo, "budget": 1])
+                let rest = try db.value(looked, arguments &+ ["after": upTo, "budget": 1]) ?? 0
                 piece.next = rest == 0 ? nil : upTo
             }
             arguments += ["upTo": upTo]
         }
         if request.skipsUnchanged {
-            piece.skipped =
-                try Int.fetchOne(
-                    db.cachedStatement(sql: Self.skippedSQL(item, ofOneApp: isOfOneApp)), arguments: arguments) ?? 0
+            piece.skipped = try db.value(Self.skippedSQL(item, ofOneApp: isOfOneApp), arguments) ?? 0
         }
-        let before =
-            try Int64.fetchOne(db.cachedStatement(sql: "SELECT seq FROM sqlite_sequence WHERE name = 'push_queue'"))
-            ?? 0
-        try db.cachedStatement(sql: Self.insertSQL(item, ofOneApp: isOfOneApp, skips: request.skipsUnchanged))
-            .execute(arguments: arguments)
-        let (count, last) = (db.changesCount, db.lastInsertedRowID)
-        if count > 0 { piece.inserted = Inserted(range: before + 1...last, count: count) }
-        if case .token(let token) = item { piece.endings = try failInactive(token, now: now, db) }
+        let before: Int64 = try db.value("SELECT seq FROM sqlite_sequence WHERE name = 'push_queue'") ?? 0
+        piece.queued = try db.run(
+            Self.insertSQL(item, ofOneApp: isOfOneApp, skips: request.skipsUnchanged), arguments)
+        if piece.queued > 0 { piece.range = before + 1...db.lastInsertedRowID }
+        if case .token(let token) = item { piece.failed = try failInactive(token, now: now, db) }
         return piece
     }
 
@@ -168,7 +137,7 @@ struct NotificationFanout {
         // Only a device's tags are looked for among the earlier items, and there are few.
         var earlier: String?
         if request.skipsUnchanged, case .tag = items[item] {
-            earlier = JSONValue.array(items[..<item].compactMap { $0.value.map(JSONValue.string) }).description
+            earlier = JSONValue.texts(items[..<item].compactMap(\.value)).description
         }
         return [
             "id": id, "item": items[item].value, "after": after, "until": until, "app": request.app?.text,
@@ -176,9 +145,7 @@ struct NotificationFanout {
             "priority": request.priority.map { Int64($0) }, "notBefore": request.notBefore?.milliseconds,
             "type": request.pushType, "collapse": request.collapseID, "payload": request.payload,
             "earlier": earlier, "nowMilliseconds": now.milliseconds,
-            "apps": settings.apps.map { apps in
-                JSONValue.array(apps.sorted().map { .string($0.text) }).description
-            },
+            "apps": settings.apps.map { JSONValue.texts($0.map(\.text).sorted()).description },
         ]
     }
 
@@ -192,7 +159,7 @@ struct NotificationFanout {
                 d.device_id, (SELECT n.devices > \(PushLifeCycle.bulkFrom) FROM notifications n WHERE n.notification_id = :id)
             FROM \(item.devices(ofOneApp: ofOneApp)) AND \(isConfigured(item))
                 \(skips ? "AND \(isUnchanged) IS NOT TRUE" : "")
-            ORDER BY \(columns.place)
+            ORDER BY \(columns.id)
             ON CONFLICT DO NOTHING
             """
     }
@@ -232,15 +199,124 @@ struct NotificationFanout {
         """
 
     /// A device that was named and is inactive has its record, and nothing is sent to it.
-    private func failInactive(_ token: String, now: Timestamp, _ db: Database) throws -> [Ending] {
-        try String.fetchAll(
-            db.cachedStatement(
-                sql: """
-                    UPDATE push_queue SET state = 'failed', reason = ?, time_settled = ?
-                    WHERE notification = ? AND state = 'pending' AND device IN (
-                        SELECT device_id FROM devices WHERE device_token = ? AND time_deactivated IS NOT NULL)
-                    RETURNING app
-                    """), arguments: [PushLifeCycle.deviceInactive, now.sqlText, id, token]
-        ).map { Ending(app: AppName($0), state: .failed, reason: PushLifeCycle.deviceInactive) }
+    private func failInactive(_ token: String, now: Timestamp, _ db: Database) throws -> [FinalStateCount] {
+        let apps: [String] = try db.values(
+            """
+            UPDATE push_queue SET state = 'failed', reason = ?, time_settled = ?
+            WHERE notification = ? AND state = 'pending' AND device IN (
+                SELECT device_id FROM devices WHERE device_token = ? AND time_deactivated IS NOT NULL)
+            RETURNING app
+            """, [PushLifeCycle.deviceInactive, now.sqlText, id, token])
+        return apps.map { FinalStateCount(app: AppName($0), state: .failed, reason: PushLifeCycle.deviceInactive) }
+    }
+}
+
+/// A part of an audience, worked through in the order of ids: the devices of a user, of a tag, of a room, all of them, or those
+/// with a token.
+enum AudienceItem: Sendable, Hashable {
+    case token(String)
+    case user(String)
+    case tag(String)
+    case room(String)
+    case all
+
+    static func items(of audience: Audience) -> [AudienceItem] {
+        switch audience {
+        case .tokens(let tokens): tokens.map { .token($0.description) }
+        case .users(let users): users.map { .user($0.text) }
+        case .tags(let tags): tags.map { .tag($0.text) }
+        case .room(let code): [.room(code.text)]
+        case .all: [.all]
+        }
+    }
+
+    /// What its SQL calls `:item`.
+    var value: String? {
+        switch self {
+        case .token(let text), .user(let text), .tag(let text), .room(let text): text
+        case .all: nil
+        }
+    }
+
+    /// How many of the next `:budget` candidates there are after `:after` and up to `:until`, and the last one's id: of devices,
+    /// or of a room's members. Nil for a token, which is one step.
+    func candidatesSQL(ofOneApp: Bool) -> String? {
+        let (table, condition): (String, String)
+        var id = "device_id"
+        switch self {
+        case .token: return nil
+        case .user: (table, condition) = ("devices INDEXED BY devices_user", "user_reference = :item AND")
+        case .tag: (table, condition) = ("device_tags", "tag = :item AND")
+        case .room: (table, condition, id) = ("active_users", "secret_code = :item AND", "member_id")
+        case .all where ofOneApp: (table, condition) = ("devices INDEXED BY devices_app", "app = :app AND")
+        case .all: (table, condition) = ("devices", "")
+        }
+        return """
+            SELECT count(*), max(id) FROM (
+                SELECT \(id) AS id FROM \(table) WHERE \(condition) \(id) > :after AND \(id) <= :until
+                ORDER BY \(id) LIMIT :budget)
+            """
+    }
+
+    /// `FROM … WHERE …` for the devices `d` after `:after` and up to `:upTo`, of `:app` if that is asked for. The inactive are
+    /// left out, but not where they were named by their token.
+    func devices(ofOneApp: Bool) -> String {
+        let range = "d.device_id > :after AND d.device_id <= :upTo AND d.time_deactivated IS NULL"
+        let app = ofOneApp ? "AND d.app = :app" : ""
+        switch self {
+        case .token: return "(SELECT 1) LEFT JOIN devices d ON d.device_token = :item \(app) WHERE TRUE"
+        case .user: return "devices d INDEXED BY devices_user WHERE d.user_reference = :item AND \(range) \(app)"
+        case .tag:
+            return """
+                device_tags t CROSS JOIN devices d ON d.device_id = t.device_id
+                WHERE t.tag = :item AND t.device_id > :after AND t.device_id <= :upTo AND d.time_deactivated IS NULL \(app)
+                """
+        case .room:
+            return """
+                active_users u LEFT JOIN devices d ON d.device_token = u.device_token AND d.app = u.app
+                WHERE u.secret_code = :item AND u.member_id > :after AND u.member_id <= :upTo AND u.device_token <> '0'
+                    AND d.time_deactivated IS NULL \(ofOneApp ? "AND u.app = :app" : "")
+                """
+        case .all where ofOneApp: return "devices d INDEXED BY devices_app WHERE d.app = :app AND \(range)"
+        case .all: return "devices d WHERE \(range)"
+        }
+    }
+
+    /// Token and app of the push, and the id by which it is in order.
+    var columns: (token: String, app: String, id: String) {
+        switch self {
+        case .token: (":item", Self.current("coalesce(d.app, :app, :defaultApp)"), "d.device_id")
+        case .room: ("u.device_token", Self.current("u.app"), "u.member_id")
+        case .tag: ("d.device_token", Self.current("d.app"), "t.device_id")
+        case .user, .all: ("d.device_token", Self.current("d.app"), "d.device_id")
+        }
+    }
+
+    /// The name that the configuration has for the app that is called `default` where nothing else was said.
+    private static func current(_ app: String) -> String { "iif(\(app) = 'default', :defaultApp, \(app))" }
+
+    /// How many devices there are now, from indexes where there can be many: for the answer to a request that is too large
+    /// to be finished with it.
+    func count(app: AppName?, _ db: Database) throws -> Int {
+        func count(_ sql: String, _ places: StatementArguments = [:]) throws -> Int {
+            try db.value("SELECT count(*) FROM \(sql)", ["item": value, "app": app?.text] &+ places) ?? 0
+        }
+        let isInactive = "d.time_deactivated IS NOT NULL"
+        switch (self, app) {
+        case (.token, _): return 1
+        case (.all, nil): return try count("devices") - count("devices d WHERE \(isInactive)")
+        case (.all, _?):
+            return try count("devices INDEXED BY devices_app WHERE app = :app")
+                - count("devices d INDEXED BY devices_inactive WHERE \(isInactive) AND d.app = :app")
+        case (.tag, nil):
+            return try count("device_tags WHERE tag = :item")
+                - count(
+                    """
+                    devices d INDEXED BY devices_inactive CROSS JOIN device_tags t ON t.tag = :item
+                    AND t.device_id = d.device_id WHERE \(isInactive)
+                    """)
+        case (.tag, _?), (.user, _), (.room, _):
+            return try count(devices(ofOneApp: app != nil), ["after": 0, "upTo": Int64.max])
+        }
     }
 }

@@ -1,3 +1,4 @@
+import ChatDomain
 import Foundation
 import GRDB
 
@@ -43,8 +44,7 @@ struct PushIDs: Sendable {
                     place += 1
                 }
                 let number = index < 16 ? high : low
-                let digit = UInt8(truncatingIfNeeded: number >> UInt64(60 - index % 16 * 4)) & 15
-                bytes[place] = digit < 10 ? UInt8(ascii: "0") + digit : UInt8(ascii: "a") - 10 + digit
+                bytes[place] = Hex.digit(UInt8(truncatingIfNeeded: number >> UInt64(60 - index % 16 * 4)) & 15)
                 place += 1
             }
             return place

@@ -13,13 +13,15 @@ extension QueueFile {
     package static func backup(
         _ path: String, to file: String, progress: (_ done: Int, _ total: Int) -> Void
     ) throws {
-        guard access(file, F_OK) != 0 else { throw unusable("\(file) exists already; name a file that does not", 0) }
+        guard access(file, F_OK) != 0 else {
+            throw DatabaseFile.Unusable(description: "\(file) exists already; name a file that does not")
+        }
         let source = try open(path)
         let draft = (file as NSString).deletingLastPathComponent
             .appending(file.contains("/") ? "/" : "")
             .appending(".\((file as NSString).lastPathComponent).\(UUID().uuidString.prefix(8)).part")
         let descriptor = Foundation.open(draft, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
-        guard descriptor >= 0 else { throw unusable("\(draft) cannot be written", errno) }
+        guard descriptor >= 0 else { throw DatabaseFile.unusable("\(draft) cannot be written") }
         close(descriptor)
         defer {
             for suffix in ["", "-journal", "-wal", "-shm"] { unlink(draft + suffix) }
@@ -32,7 +34,7 @@ extension QueueFile {
         try sync(draft)
         // A file system without hard links: nearly as good.
         let isMade = link(draft, file) == 0 || ([EPERM, ENOTSUP, ENOSYS].contains(errno) && rename(draft, file) == 0)
-        guard isMade else { throw unusable("\(file) cannot be made", errno) }
+        guard isMade else { throw DatabaseFile.unusable("\(file) cannot be made") }
         let folder = (file as NSString).deletingLastPathComponent
         try sync(folder.isEmpty ? "." : folder)
     }
@@ -59,13 +61,8 @@ extension QueueFile {
 
     private static func sync(_ path: String) throws {
         let descriptor = Foundation.open(path, O_RDONLY | O_CLOEXEC)
-        guard descriptor >= 0 else { throw unusable("\(path) cannot be opened", errno) }
+        guard descriptor >= 0 else { throw DatabaseFile.unusable("\(path) cannot be opened") }
         defer { close(descriptor) }
-        guard fsync(descriptor) == 0 else { throw unusable("\(path) cannot be brought to the disk", errno) }
-    }
-
-    private static func unusable(_ problem: String, _ number: Int32) -> DatabaseFile.Unusable {
-        DatabaseFile.Unusable(
-            description: number == 0 ? problem : "\(problem): \(String(cString: strerror(number)))")
+        guard fsync(descriptor) == 0 else { throw DatabaseFile.unusable("\(path) cannot be brought to the disk") }
     }
 }

@@ -72,12 +72,9 @@ package struct QueueFile: Sendable {
         guard access(path, F_OK) == 0 else {
             throw DatabaseFile.Unusable(description: "\(path) does not exist; name the file with database.path")
         }
-        var configuration = GRDB.Configuration()
-        configuration.label = "pushchat queue"
-        configuration.busyMode = .timeout(busyTimeout)
-        configuration.prepareDatabase { db in try db.execute(sql: "PRAGMA temp_store = MEMORY") }
         do {
-            let queue = try DatabaseQueue(path: path, configuration: configuration)
+            let queue = try DatabaseQueue(
+                path: path, configuration: DatabaseFile.configuration("pushchat queue", busyTimeout: busyTimeout))
             try queue.read(DatabaseFile(path: path).requireOurs)
             return queue
         } catch let error as DatabaseError {
@@ -88,32 +85,29 @@ package struct QueueFile: Sendable {
     /// In the order of the queue, those after `cursor`.
     package func entries(_ filter: Filter, after cursor: Int64?, limit: Int) throws -> Page<Delivery> {
         try queue.read { db in
-            let rows = try Row.fetchAll(
-                db,
-                sql: """
-                    SELECT \(DeliveryRow.columns) FROM push_queue q
-                    WHERE \(cursor == nil ? "TRUE" : "q.message_id > :after") AND \(filter.condition)
-                    ORDER BY q.message_id LIMIT :limit
-                    """,
-                arguments: filter.arguments + ["after": cursor ?? Int64.min, "limit": limit + 1])
-            let items = rows.prefix(limit).map { DeliveryRow.delivery($0, ids) }
+            let rows = try db.rows(
+                """
+                SELECT \(Delivery.columns) FROM push_queue q
+                WHERE \(cursor == nil ? "TRUE" : "q.message_id > :after") AND \(filter.condition)
+                ORDER BY q.message_id LIMIT :limit
+                """, filter.arguments + ["after": cursor ?? Int64.min, "limit": limit + 1])
+            let items = rows.prefix(limit).map { Delivery($0, ids) }
             return Page(items: items, next: rows.count > limit ? items.last?.entry : nil)
         }
     }
 
     package func entry(_ id: Int64) throws -> Entry? {
         try queue.read { db in
-            let row = try Row.fetchOne(
-                db,
-                sql: """
-                    SELECT \(DeliveryRow.columns), CAST(coalesce(n.payload, q.payload) AS BLOB), q.push_type, q.expires_at,
-                        q.priority, q.collapse_id
-                    FROM push_queue q LEFT JOIN notifications n ON n.notification_id = q.notification
-                    WHERE q.message_id = ?
-                    """, arguments: [id])
-            return row.map { row in
+            try db.row(
+                """
+                SELECT \(Delivery.columns), CAST(coalesce(n.payload, q.payload) AS BLOB), q.push_type, q.expires_at,
+                    q.priority, q.collapse_id
+                FROM push_queue q LEFT JOIN notifications n ON n.notification_id = q.notification
+                WHERE q.message_id = ?
+                """, [id]
+            ).map { row in
                 Entry(
-                    delivery: DeliveryRow.delivery(row, ids),
+                    delivery: Delivery(row, ids),
                     payload: String(decoding: (row[14] as Data?) ?? Data(), as: UTF8.self), pushType: row[15],
                     expiration: row[16], priority: (row[17] as Int64?).map { UInt8(clamping: $0) }, collapseID: row[18])
             }
@@ -141,7 +135,9 @@ package struct QueueFile: Sendable {
             """
             UPDATE push_queue AS q SET state = 'pending', attempts = 0, unanswered = 0, refused = 0, not_before = :time,
                 time_settled = NULL, hint = NULL, expires_at = CASE WHEN state = 'expired' THEN NULL ELSE expires_at END
-            """, ["time": clock().milliseconds], progress)
+            """, ["time": clock().milliseconds],
+            // What had reached a final state is pending again.
+            counting: { $0 == .pending ? nil : ($0, -1) }, progress)
     }
 
     /// Takes back pending entries. Where a whole notification is meant, also those that are not queued yet.
@@ -154,32 +150,20 @@ package struct QueueFile: Sendable {
         return try change(
             selection, where: "q.state = 'pending'",
             "UPDATE push_queue AS q SET state = 'cancelled', reason = :reason, time_settled = :now",
-            ["reason": PushLifeCycle.cancelled, "now": clock().sqlText], progress)
+            ["reason": PushLifeCycle.cancelled, "now": clock().sqlText], counting: { _ in (.cancelled, 1) }, progress)
     }
 
     /// As the admin API does it; a relay that runs does the same, and what one has done the other finds done.
     private func cancel(_ notification: NotificationID, progress: (Int) -> Void) throws -> Int {
-        _ = try write { db in try NotificationCancellation.begin(notification, now: clock(), db) }
+        _ = try queue.write { db in try NotificationCancellation.begin(notification, now: clock(), db) }
         var cancelled = 0
         while true {
-            let step = try write { db in
-                try NotificationCancellation.unfinished(notification, db)?.step(now: clock(), db)
+            let step = try queue.write { db in
+                try NotificationCancellation.step(of: notification, now: clock(), db)
             }
-            cancelled += step?.endings.count ?? 0
+            cancelled += step?.ended.count ?? 0
             progress(cancelled)
             guard step?.hasMore == true else { return cancelled }
-        }
-    }
-
-    /// In a transaction that waits for others at its beginning, not in its middle.
-    private func write<Value>(_ body: (Database) throws -> Value) throws -> Value {
-        try queue.inDatabase { db in
-            var value: Value?
-            try db.inTransaction(.immediate) {
-                value = try body(db)
-                return .commit
-            }
-            return value!
         }
     }
 
@@ -195,45 +179,35 @@ package struct QueueFile: Sendable {
                 AND (:before IS NULL OR q.time_settled < :before)
                 AND NOT EXISTS (SELECT 1 FROM notifications n
                     WHERE n.notification_id = q.notification AND n.work = 'queue')
-                """, "DELETE FROM push_queue AS q", ["before": age.map { (now - $0).sqlText }], progress)
+                """, "DELETE FROM push_queue AS q", ["before": age.map { (now - $0).sqlText }],
+            counting: { _ in nil }, progress)
     }
 
     /// Finds entries beside the relay's writes, and changes them a step at a time, where they still are what was found.
+    /// - Parameter counting: what changes in a notification's counts with a push that had a state: which count, and by how much.
     private func change(
         _ selection: Selection, where condition: String, _ statement: String, _ arguments: StatementArguments,
-        _ progress: (Int) -> Void
+        counting: (PushState) -> (count: PushState, by: Int)?, _ progress: (Int) -> Void
     ) throws -> Int {
         var changed = 0
         func change(_ entries: [Int64]) throws {
-            changed += try write { db in
-                let rows = "q.message_id IN (SELECT value FROM json_each(:entries)) AND (\(condition))"
-                let list = Self.json(entries)
-                try count(rows, in: statement, list, db)
-                try db.cachedStatement(sql: "\(statement) WHERE \(rows)")
-                    .execute(arguments: arguments + ["entries": list])
-                return db.changesCount
-            }
-            progress(changed)
-        }
-        /// Notifications count what became of their pushes.
-        func count(_ rows: String, in statement: String, _ list: String, _ db: Database) throws {
-            guard statement.hasPrefix("UPDATE") else { return }
-            let counts = try db.cachedStatement(
-                sql: """
+            let rows = "q.message_id IN (SELECT value FROM json_each(:entries)) AND (\(condition))"
+            let arguments = arguments &+ ["entries": JSONValue.array(entries.map { .number($0) }).description]
+            changed += try queue.write { db in
+                let ofNotifications = try db.rows(
+                    """
                     SELECT q.notification, q.state, count(*) FROM push_queue q
                     WHERE q.notification IS NOT NULL AND \(rows) GROUP BY q.notification, q.state
-                    """)
-            for row in try Row.fetchAll(counts, arguments: arguments + ["entries": list]) {
-                // What was pending is taken back; what had come to its end is pending again.
-                let (column, sign) =
-                    row[1] as String == PushState.pending.rawValue
-                    ? (statement.contains("'cancelled'") ? "cancelled" : nil, "+") : (row[1] as String, "-")
-                guard let column else { continue }
-                try db.execute(
-                    sql: """
-                        UPDATE notification_counts SET \(column) = \(column) \(sign) ? WHERE notification_id = ?
-                        """, arguments: [row[2] as Int, row[0] as Int64])
+                    """, arguments)
+                for row in ofNotifications {
+                    guard let (count, number) = PushState(rawValue: row[1]).flatMap(counting) else { continue }
+                    try db.run(
+                        "UPDATE notification_counts SET \(count) = \(count) + ? WHERE notification_id = ?",
+                        [number * (row[2] as Int), row[0] as Int64])
+                }
+                return try db.run("\(statement) WHERE \(rows)", arguments)
             }
+            progress(changed)
         }
         switch selection {
         case .entries(let entries):
@@ -242,19 +216,17 @@ package struct QueueFile: Sendable {
             }
         case .matching(let filter):
             // What is queued meanwhile is not meant.
-            let last = try queue.read { try Int64.fetchOne($0, sql: "SELECT max(message_id) FROM push_queue") } ?? 0
+            let last: Int64 = try queue.read { db in try db.value("SELECT max(message_id) FROM push_queue") } ?? 0
             var after = Int64.min
             while true {
-                let found = try queue.read { [after] db in
-                    try Int64.fetchAll(
-                        db.cachedStatement(
-                            sql: """
-                                SELECT q.message_id FROM push_queue q
-                                WHERE q.message_id > :after AND q.message_id <= :last AND \(filter.condition)
-                                    AND (\(condition))
-                                ORDER BY q.message_id LIMIT :limit
-                                """),
-                        arguments: arguments + filter.arguments + ["after": after, "last": last, "limit": Self.step])
+                let found: [Int64] = try queue.read { db in
+                    try db.values(
+                        """
+                        SELECT q.message_id FROM push_queue q
+                        WHERE q.message_id > :after AND q.message_id <= :last AND \(filter.condition)
+                            AND (\(condition))
+                        ORDER BY q.message_id LIMIT :limit
+                        """, arguments + filter.arguments + ["after": after, "last": last, "limit": Self.step])
                 }
                 guard let end = found.last else { break }
                 try change(found)
@@ -262,10 +234,6 @@ package struct QueueFile: Sendable {
             }
         }
         return changed
-    }
-
-    private static func json(_ entries: [Int64]) -> String {
-        "[" + entries.map(String.init).joined(separator: ",") + "]"
     }
 }
 
@@ -293,9 +261,7 @@ extension QueueFile.Filter {
     fileprivate var arguments: StatementArguments {
         [
             "notification": notification, "app": app?.text, "token": token?.description,
-            "states": states.map { states in
-                JSONValue.array(states.map { .string($0.rawValue) }).description
-            },
+            "states": states.map { JSONValue.texts($0.map(\.rawValue)).description },
         ]
     }
 }

@@ -95,7 +95,7 @@ struct QueueIndex: Sendable {
     // MARK: - Pushes come
 
     /// The relay has inserted rows, in the order of its commits.
-    mutating func inserted(_ rows: InsertedPushes, at now: ContinuousClock.Instant) {
+    mutating func inserted(_ rows: DuePushes, at now: ContinuousClock.Instant) {
         let (range, pushes) = (rows.range, rows.pushes)
         guard Self.ids.contains(range.lowerBound), Self.ids.contains(range.upperBound) else {
             hasStrayNumbers = true
@@ -106,9 +106,7 @@ struct QueueIndex: Sendable {
         // What a scan has met before may have been sent already: it is read again.
         let isNew = range.lowerBound > highest
         highest = max(highest, range.upperBound)
-        guard isNew else {
-            return found(range, count: rows.count ?? range.count, lane: rows.lane, app: rows.app)
-        }
+        guard isNew else { return found(rows) }
         parts[rows.app, default: Part()].lanes[rows.lane.rawValue].add(range, count: rows.count ?? range.count)
         guard !pushes.isEmpty else { return }
         if fresh.count + pushes.count > Self.fresherPushes { fresh = fresh.filter { isFresh($0.value, now) } }
@@ -121,19 +119,19 @@ struct QueueIndex: Sendable {
     }
 
     /// Due rows were met.
-    /// - Parameter count: how many of the range's.
-    mutating func found(_ range: ClosedRange<Int64>, count: Int, lane: PushLane, app: AppName) {
+    mutating func found(_ rows: DuePushes) {
+        let range = rows.range
         guard Self.ids.contains(range.lowerBound), Self.ids.contains(range.upperBound) else { return }
         var unknown = IDRanges([range])
-        if let part = parts[app] {
+        if let part = parts[rows.app] {
             for held in part.inFlight.intersection(range) { unknown.subtract(held) }
             for lane in part.lanes { for run in lane.overlapping(range) { unknown.subtract(run) } }
             for run in part.claimed.values.joined() where run.range.overlaps(range) { unknown.subtract(run.range) }
         }
         // Where not all of the range are the app's, how many of the unknown ones are can only be told for the whole.
-        let isWhole = count == range.count
+        let count = rows.count == range.count ? nil : rows.count
         for part in unknown.ranges {
-            parts[app, default: Part()].lanes[lane.rawValue].add(part, count: isWhole ? part.count : count)
+            parts[rows.app, default: Part()].lanes[rows.lane.rawValue].add(part, count: count ?? part.count)
         }
     }
 
@@ -242,59 +240,126 @@ struct QueueIndex: Sendable {
 
     // MARK: - Those that wait for their time
 
-    /// Whether it has to be looked for pushes whose time has come.
-    func mustLookForWaiting(_ app: AppName, at now: Timestamp) -> Bool {
-        guard let part = parts[app], !part.mustLookForWaiting else { return true }
-        return part.nextWaiting.map { $0 <= now || $0 > now + PushLifeCycle.longestWait } ?? false
-    }
-
     func nextWaiting(_ app: AppName) -> Timestamp? { parts[app]?.nextWaiting }
 
     /// How far back the time of a push may lie that another program has only just set.
     private static let lateness = Duration.seconds(2)
 
-    /// To be called before looking, so that what comes meanwhile is not missed.
-    /// - Returns: from which time on to look; nil: at all.
-    mutating func willLookForWaiting(_ app: AppName, at now: Timestamp) -> Timestamp? {
+    /// To be called before the rows of pushes that wait are looked at, so that what comes during the look is not missed.
+    /// - Returns: from which time on to look, in milliseconds; nil where no push is due that is not known.
+    mutating func beginLookForWaiting(_ app: AppName, at now: Timestamp) -> Int64? {
         var part = parts[app] ?? Part()
-        defer { parts[app] = part }
-        let from = part.lookedTo.flatMap { $0 <= now ? $0 - Self.lateness : nil }
+        let isDue = part.nextWaiting.map { $0 <= now || $0 > now + PushLifeCycle.longestWait } ?? false
+        guard part.mustLookForWaiting || isDue else { return nil }
+        let from = part.lookedTo.flatMap { $0 <= now ? ($0 - Self.lateness).milliseconds : nil } ?? .min
         part.mustLookForWaiting = false
         part.nextWaiting = nil
         part.lookedTo = now
+        parts[app] = part
         return from
     }
 
-    /// The look has failed, or not all have been looked at for long.
-    mutating func mustLookForAllWaiting(_ app: AppName) {
-        parts[app, default: Part()].mustLookForWaiting = true
-        parts[app]?.lookedTo = nil
+    /// Something may wait that is not known.
+    /// - Parameter atAll: the next look is at all pushes, however long ago their time was.
+    mutating func mustLookForWaiting(atAll: Bool = false) {
+        for app in parts.keys {
+            parts[app]?.mustLookForWaiting = true
+            if atAll { parts[app]?.lookedTo = nil }
+        }
     }
 
     /// A push waits for a time.
     mutating func waits(until time: Timestamp, app: AppName) {
         parts[app, default: Part()].nextWaiting = min(parts[app]?.nextWaiting ?? time, time)
     }
+}
 
-    /// Something may wait that nobody has told of: for one app, or for all.
-    mutating func mustLookForWaiting(_ app: AppName?) {
-        if let app {
-            parts[app, default: Part()].mustLookForWaiting = true
-        } else {
-            for app in parts.keys { parts[app]?.mustLookForWaiting = true }
-        }
-    }
+/// Due rows of one app and lane, with numbers in a range.
+struct DuePushes: Sendable {
+    var range: ClosedRange<Int64>
+    /// How many of them are the app's; nil: all.
+    var count: Int?
+    let lane: PushLane
+    let app: AppName
+    /// Their content, all of them or none.
+    var pushes: [QueuedPush] = []
 }
 
 /// Collects rows one by one, in the order of their numbers, as runs of neighbours of one app and lane.
 struct RunCollector {
-    private(set) var runs: [(range: ClosedRange<Int64>, lane: PushLane, app: AppName)] = []
+    /// What it reads of a row, first of all columns.
+    static let columns = "message_id, unanswered, refused, bulk"
 
-    mutating func add(_ entry: Int64, _ lane: PushLane, _ app: AppName) {
+    private(set) var runs: [DuePushes] = []
+
+    mutating func add(_ row: borrowing RawStatement, _ app: AppName) {
+        let entry = row.int(0)
+        let lane = PushLane(PushHistory(unanswered: row.count(1), refused: row.count(2)), isBulk: row.bool(3))
         if let last = runs.last, last.range.upperBound + 1 == entry, last.lane == lane, last.app == app {
             runs[runs.count - 1].range = last.range.lowerBound...entry
         } else {
-            runs.append((entry...entry, lane, app))
+            runs.append(DuePushes(range: entry...entry, lane: lane, app: app))
         }
+    }
+}
+
+/// Where due pushes of one app and lane may lie: ranges of ids, disjoint and in order.
+///
+/// A hint, never a promise: whoever takes a run reads its rows, and takes those that are due. So runs may cover others'
+/// rows and settled ones, and the list stays short however the rows lie.
+struct DueRuns: Sendable {
+    struct Run: Sendable, Hashable {
+        var range: ClosedRange<Int64>
+        /// Due pushes that were seen in it. Rows that another program takes back make it too large until the run is read.
+        var count: Int
+    }
+
+    /// Runs that are told apart; beyond that neighbours become one. A few dozen kilobytes.
+    static let most = 1024
+
+    private(set) var runs: [Run] = []
+
+    var isEmpty: Bool { runs.isEmpty }
+    var first: Int64? { runs.first?.range.lowerBound }
+    var count: Int { runs.reduce(0) { $0 + $1.count } }
+
+    /// The first run that ends at an id or above it.
+    private func index(from id: Int64) -> Int { (0..<runs.count).partitioningIndex { runs[$0].range.upperBound >= id } }
+
+    /// What it covers of a range, and around it.
+    func overlapping(_ range: ClosedRange<Int64>) -> [ClosedRange<Int64>] {
+        runs[index(from: range.lowerBound)...].prefix { $0.range.lowerBound <= range.upperBound }.map(\.range)
+    }
+
+    mutating func add(_ range: ClosedRange<Int64>, count: Int) {
+        // The usual case: right behind the last.
+        if let last = runs.last, last.range.upperBound + 1 == range.lowerBound {
+            runs[runs.count - 1] = Run(range: last.range.lowerBound...range.upperBound, count: last.count + count)
+            return
+        }
+        let start = index(from: range.lowerBound)
+        var (end, merged) = (start, Run(range: range, count: count))
+        while end < runs.count, runs[end].range.lowerBound <= range.upperBound {
+            let other = runs[end]
+            let first = min(merged.range.lowerBound, other.range.lowerBound)
+            merged.range = first...max(merged.range.upperBound, other.range.upperBound)
+            merged.count += other.count
+            end += 1
+        }
+        runs.replaceSubrange(start..<end, with: [merged])
+        if runs.count > Self.most { mergeNeighbours() }
+    }
+
+    /// Halves their number.
+    private mutating func mergeNeighbours() {
+        runs = stride(from: 0, to: runs.count, by: 2).map { index in
+            guard index + 1 < runs.count else { return runs[index] }
+            let (left, right) = (runs[index], runs[index + 1])
+            return Run(range: left.range.lowerBound...right.range.upperBound, count: left.count + right.count)
+        }
+    }
+
+    mutating func takeFirst() -> Run? {
+        runs.isEmpty ? nil : runs.removeFirst()
     }
 }

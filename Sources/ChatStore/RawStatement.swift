@@ -55,8 +55,10 @@ struct RawStatement: ~Copyable {
     /// 0 for NULL.
     func int(_ column: Int32) -> Int64 { sqlite3_column_int64(statement, column) }
 
-    /// A number of times, within bounds: another program may have written anything.
-    func count(_ column: Int32) -> Int { Int(min(max(int(column), 0), QueueReader.mostCounted)) }
+    static let mostCounted: Int64 = 1_000_000
+
+    /// A number of times, from 0 to ``mostCounted``: another program may have written anything.
+    func count(_ column: Int32) -> Int { Int(min(max(int(column), 0), Self.mostCounted)) }
 
     func optionalInt(_ column: Int32) -> Int64? { isNull(column) ? nil : int(column) }
 

@@ -43,19 +43,21 @@ package final class SQLiteDatabase: Sendable {
     func scan<Value: Sendable>(
         _ body: @escaping @Sendable (Database) throws -> Value
     ) async throws(ChatError) -> Value {
-        do {
-            return try await scanner.read(body)
-        } catch {
-            throw ChatError(storing: error)
-        }
+        try await read(scanner, body)
     }
 
     /// Reads beside the writer, from the last commit.
     func read<Value: Sendable>(
         _ body: @escaping @Sendable (Database) throws -> Value
     ) async throws(ChatError) -> Value {
+        try await read(pool, body)
+    }
+
+    private func read<Value: Sendable>(
+        _ reader: some DatabaseReader, _ body: @escaping @Sendable (Database) throws -> Value
+    ) async throws(ChatError) -> Value {
         do {
-            return try await pool.read(body)
+            return try await reader.read(body)
         } catch {
             throw ChatError(storing: error)
         }
@@ -94,6 +96,60 @@ extension Error {
         default:
             return false
         }
+    }
+}
+
+/// Statements that are prepared once a connection.
+extension Database {
+    /// - Returns: how many rows it changed.
+    @discardableResult
+    func run(_ sql: String, _ arguments: StatementArguments = []) throws -> Int {
+        try cachedStatement(sql: sql).execute(arguments: arguments)
+        return changesCount
+    }
+
+    func rows(_ sql: String, _ arguments: StatementArguments = []) throws -> [Row] {
+        try Row.fetchAll(cachedStatement(sql: sql), arguments: arguments)
+    }
+
+    func row(_ sql: String, _ arguments: StatementArguments = []) throws -> Row? {
+        try Row.fetchOne(cachedStatement(sql: sql), arguments: arguments)
+    }
+
+    /// The first column of the first row; nil where there is no row, or NULL.
+    func value<Value: DatabaseValueConvertible & StatementColumnConvertible>(
+        _ sql: String, _ arguments: StatementArguments = []
+    ) throws -> Value? {
+        try Value.fetchOne(cachedStatement(sql: sql), arguments: arguments)
+    }
+
+    /// The first column of all rows.
+    func values<Value: DatabaseValueConvertible & StatementColumnConvertible>(
+        _ sql: String, _ arguments: StatementArguments = []
+    ) throws -> [Value] {
+        try Value.fetchAll(cachedStatement(sql: sql), arguments: arguments)
+    }
+
+    /// Candidates for a page that are looked at: some milliseconds. So a page costs the same however many rows there are and
+    /// however few of them are wanted.
+    static let pageWindow = 5000
+
+    /// The wanted rows of a page, and the cursor of the next page; nil at the end.
+    /// - Parameters:
+    ///   - sql: candidates in the order of the list, at least one more than `limit` or ``pageWindow``, where there are so
+    ///     many. The first column is what the cursor counts by.
+    func page(
+        _ sql: String, _ arguments: StatementArguments, limit: Int, where isWanted: (Row) -> Bool = { _ in true }
+    ) throws -> (rows: [Row], next: Int64?) {
+        let candidates = try Row.fetchCursor(cachedStatement(sql: sql), arguments: arguments)
+        var (rows, looked, last) = ([Row](), 0, Int64?.none)
+        while let row = try candidates.next() {
+            guard rows.count < limit, looked < Self.pageWindow else { return (rows, last) }
+            looked += 1
+            last = row[0]
+            if isWanted(row) { rows.append(row.copy()) }
+        }
+        return (rows, nil)
     }
 }
 

@@ -2,78 +2,65 @@ package import ChatDomain
 import GRDB
 
 /// The devices that registered, in the SQLite file.
-package final class SQLiteDeviceStore: DeviceStore {
-    private let database: SQLiteDatabase
-    private let outcomes: OutcomeCounter
-    private let ids: PushIDs
-
-    init(database: SQLiteDatabase, outcomes: OutcomeCounter, ids: PushIDs) {
-        self.database = database
-        self.outcomes = outcomes
-        self.ids = ids
-    }
+package struct SQLiteDeviceStore: DeviceStore {
+    let database: SQLiteDatabase
+    let outcomes: OutcomeCounter
+    let ids: PushIDs
 
     // MARK: - Registration
 
     package func register(_ request: RegistrationRequest) async throws(ChatError) -> DeviceRegistration {
         let (token, app, edit) = (request.token.description, request.app, request.edit)
         let earliest = (database.clock() - DeviceRegistration.freshness).sqlText
-        let known = try await database.read { db in
-            try DeviceRow.find(token, app: app, freshAfter: earliest, for: edit, db)
-        }
-        if known?.isFresh == true, known?.isChanged(by: edit) == false { return .unchanged }
-        return try await database.writer.perform { [clock = database.clock] db in
+        let known = try await database.read { db in try DeviceRow(token, app.text, for: edit, db) }
+        if let known, known.isUnchanged(by: edit, since: earliest) { return .unchanged }
+        return try await database.writer.perform { db in
             // Others may have registered it meanwhile.
-            let known = try DeviceRow.find(token, app: app, freshAfter: earliest, for: edit, db)
-            if known?.isFresh == true, known?.isChanged(by: edit) == false { return .unchanged }
-            try Self.setRegistered(token, app: app, now: clock().sqlText, db)
-            if let device = try known ?? DeviceRow.find(token, app: app, freshAfter: earliest, for: edit, db) {
-                try device.apply(edit, db)
-            }
+            let known = try DeviceRow(token, app.text, for: edit, db)
+            if let known, known.isUnchanged(by: edit, since: earliest) { return .unchanged }
+            try Self.setRegistered(token, app: app, now: database.clock().sqlText, db)
+            try (known ?? DeviceRow(token, app.text, for: edit, db))?.apply(edit, db)
             return known == nil ? .created : .refreshed
         }
     }
 
     /// Makes the device's row, or sets its time anew; what the push service said before does not count any more.
     static func setRegistered(_ token: String, app: AppName, now: String, _ db: Database) throws {
-        try db.cachedStatement(
-            sql: """
-                INSERT INTO devices (app, device_token, time_created, time_registered) VALUES (?, ?, ?, ?)
-                ON CONFLICT (device_token, app) DO UPDATE SET time_registered = excluded.time_registered,
-                    time_deactivated = NULL, deactivated_reason = NULL, refusals = 0
-                """
-        ).execute(arguments: [app.text, token, now, now])
+        try db.run(
+            """
+            INSERT INTO devices (app, device_token, time_created, time_registered) VALUES (?, ?, ?, ?)
+            ON CONFLICT (device_token, app) DO UPDATE SET time_registered = excluded.time_registered,
+                time_deactivated = NULL, deactivated_reason = NULL, refusals = 0
+            """, [app.text, token, now, now])
     }
 
     /// Pushes of notifications and of other programs are cancelled at once. The chat's are cancelled when their turn comes: a
     /// lease notices that the device is forgotten. No index leads from a device to the chat's pushes, because it would make
     /// every message more expensive.
     package func unregister(_ token: DeviceToken, app: AppName?) async throws(ChatError) -> Bool {
-        let endings: [Ending]? = try await database.writer.perform { [clock = database.clock] db in
-            guard let device = try Self.resolve(token, app: app, db) else { return nil }
-            let cancelled = try Row.fetchAll(
-                db.cachedStatement(sql: Self.cancelSQL),
-                arguments: [PushLifeCycle.unregistered, clock().sqlText, device.id])
+        let cancelled: [FinalStateCount]? = try await database.writer.perform { db in
+            guard let device = try Self.find(token, app: app, db) else { return nil }
+            let rows = try db.rows(
+                Self.cancelSQL, [PushLifeCycle.unregistered, database.clock().sqlText, device.id])
             // A device gets a notification once: each of them has one push less.
-            for row in cancelled {
+            for row in rows {
                 guard let notification = row[1] as NotificationID? else { continue }
-                try db.cachedStatement(
-                    sql: "UPDATE notification_counts SET cancelled = cancelled + 1 WHERE notification_id = ?"
-                ).execute(arguments: [notification])
+                try db.run(
+                    "UPDATE notification_counts SET cancelled = cancelled + 1 WHERE notification_id = ?",
+                    [notification])
             }
-            try db.cachedStatement(
-                sql: """
-                    UPDATE active_users SET device_token = '0'
-                    WHERE device_token = ? AND app = ? AND device_token <> '0'
-                    """
-            ).execute(arguments: [token.description, device.app])
-            try db.cachedStatement(sql: "DELETE FROM devices WHERE device_id = ?").execute(arguments: [device.id])
-            return cancelled.map {
-                Ending(app: AppName($0[0]), state: .cancelled, reason: PushLifeCycle.unregistered)
+            try db.run(
+                """
+                UPDATE active_users SET device_token = '0'
+                WHERE device_token = ? AND app = ? AND device_token <> '0'
+                """, [token.description, device.app])
+            try db.run("DELETE FROM devices WHERE device_id = ?", [device.id])
+            return rows.map {
+                FinalStateCount(app: AppName($0[0]), state: .cancelled, reason: PushLifeCycle.unregistered)
             }
         }
-        guard let endings else { return false }
-        outcomes.add(endings)
+        guard let cancelled else { return false }
+        outcomes.add(cancelled)
         return true
     }
 
@@ -86,35 +73,29 @@ package final class SQLiteDeviceStore: DeviceStore {
         _ token: DeviceToken, app: AppName?, _ edit: DeviceEdit
     ) async throws(ChatError) -> Device {
         try await database.writer.perform { db in
-            let place = try Self.resolved(token, app: app, db)
-            guard let row = try DeviceRow.find(token.description, app: AppName(place.app), for: edit, db) else {
-                throw ChatError.notFound("device")
-            }
-            try row.apply(edit, db)
-            return try Self.load(place.id, db)
+            let device = try Self.require(token, app: app, db)
+            try DeviceRow(token.description, device.app, for: edit, db)?.apply(edit, db)
+            return try Self.load(device.id, db)
         }
     }
 
     package func device(_ token: DeviceToken, app: AppName?) async throws(ChatError) -> Device {
-        try await database.read { db in try Self.load(Self.resolved(token, app: app, db).id, db) }
+        try await database.read { db in try Self.load(Self.require(token, app: app, db).id, db) }
     }
 
     // MARK: - Which device is meant
-
-    private typealias Place = (id: Int64, app: String)
 
     /// Apps that the error names which asks for one.
     private static let mostNamed = 10
 
     /// Nil where it is not known.
     /// - Throws: ``ChatError/Code/ambiguous``.
-    private static func resolve(_ token: DeviceToken, app: AppName?, _ db: Database) throws -> Place? {
-        let rows = try Row.fetchAll(
-            db.cachedStatement(
-                sql: """
-                    SELECT device_id, app FROM devices WHERE device_token = ?1 AND (?2 IS NULL OR app = ?2)
-                    ORDER BY app LIMIT ?3
-                    """), arguments: [token.description, app?.text, mostNamed])
+    private static func find(_ token: DeviceToken, app: AppName?, _ db: Database) throws -> (id: Int64, app: String)? {
+        let rows = try db.rows(
+            """
+            SELECT device_id, app FROM devices WHERE device_token = ?1 AND (?2 IS NULL OR app = ?2)
+            ORDER BY app LIMIT ?3
+            """, [token.description, app?.text, mostNamed])
         guard rows.count < 2 else {
             let apps = rows.map { $0[1] as String }.joined(separator: ", ")
             throw ChatError(
@@ -123,19 +104,16 @@ package final class SQLiteDeviceStore: DeviceStore {
         return rows.first.map { ($0[0], $0[1]) }
     }
 
-    private static func resolved(_ token: DeviceToken, app: AppName?, _ db: Database) throws -> Place {
-        guard let place = try resolve(token, app: app, db) else {
-            guard let app else { throw ChatError.notFound("device") }
-            throw ChatError(.notFound, "There is no such device of the app \(app)", field: "app")
-        }
-        return place
+    private static func require(_ token: DeviceToken, app: AppName?, _ db: Database) throws -> (id: Int64, app: String)
+    {
+        if let device = try find(token, app: app, db) { return device }
+        guard let app else { throw ChatError.notFound("device") }
+        throw ChatError(.notFound, "There is no such device of the app \(app)", field: "app")
     }
 
     private static func load(_ id: Int64, _ db: Database) throws -> Device {
-        let row = try Row.fetchOne(
-            db.cachedStatement(sql: "SELECT \(DeviceRow.columns) FROM devices d WHERE d.device_id = ?"), arguments: [id]
-        )
-        guard let row, let device = try DeviceRow.devices([row], db).first else { throw ChatError.notFound("device") }
+        let rows = try db.rows("SELECT \(Device.columns) FROM devices d WHERE d.device_id = ?", [id])
+        guard let device = try Device.all(rows, db).first else { throw ChatError.notFound("device") }
         return device
     }
 
@@ -145,19 +123,19 @@ package final class SQLiteDeviceStore: DeviceStore {
         _ filter: DeviceFilter, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Device> {
         try await database.read { db in
-            let rows = try Row.fetchCursor(
-                db.cachedStatement(sql: Self.candidates(filter)),
-                arguments: [
+            let page = try db.page(
+                Self.candidates(filter),
+                [
                     "after": cursor ?? 0, "user": filter.user?.text, "tag": filter.tag?.text, "app": filter.app?.text,
-                    "most": PageScan.window + 1,
-                ])
-            let scan = try PageScan(rows, limit: limit) { row in
+                    "most": Database.pageWindow + 1,
+                ], limit: limit
+            ) { row in
                 if let app = filter.app, row[2] as String != app.text { return false }
                 if let user = filter.user, row[3] as String? != user.text { return false }
                 if let isActive = filter.isActive, (row[8] as String? == nil) != isActive { return false }
                 return filter.tag == nil || row[10]
             }
-            return Page(items: try DeviceRow.devices(scan.rows, db), next: scan.next)
+            return Page(items: try Device.all(page.rows, db), next: page.next)
         }
     }
 
@@ -166,7 +144,7 @@ package final class SQLiteDeviceStore: DeviceStore {
         let hasTag =
             filter.tag == nil
             ? "TRUE" : "EXISTS (SELECT 1 FROM device_tags t WHERE t.tag = :tag AND t.device_id = d.device_id)"
-        let select = "SELECT \(DeviceRow.columns),"
+        let select = "SELECT \(Device.columns),"
         let rest = "d.device_id > :after ORDER BY d.device_id LIMIT :most"
         if filter.user != nil {
             return
@@ -191,19 +169,18 @@ package final class SQLiteDeviceStore: DeviceStore {
     }
 
     /// The chat's pushes are found through the room that the device's member is in now: those of a room that it has left are
-    /// not shown. A page looks at ``PageScan/window`` messages of the room.
+    /// not shown. A page looks at ``Database/pageWindow`` messages of the room.
     package func deliveries(
         to device: Int64, before cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Delivery> {
-        try await database.read { [ids] db in
-            let rows = try Row.fetchCursor(
-                db.cachedStatement(sql: Self.historySQL),
-                arguments: [
-                    "device": device, "before": cursor ?? Int64.max, "window": PageScan.window,
-                    "limit": min(limit, PageScan.window) + 1,
-                ])
-            let scan = try PageScan(rows, limit: limit)
-            return Page(items: scan.rows.map { DeliveryRow.delivery($0, ids) }, next: scan.next)
+        try await database.read { db in
+            let page = try db.page(
+                Self.historySQL,
+                [
+                    "device": device, "before": cursor ?? Int64.max, "window": Database.pageWindow,
+                    "limit": min(limit, Database.pageWindow) + 1,
+                ], limit: limit)
+            return Page(items: page.rows.map { Delivery($0, ids) }, next: page.next)
         }
     }
 
@@ -216,7 +193,7 @@ package final class SQLiteDeviceStore: DeviceStore {
         WITH bound AS MATERIALIZED (
             SELECT coalesce(max(chat_message), \(Int64.max)) AS newest FROM (
                 SELECT chat_message FROM push_queue WHERE message_id >= :before ORDER BY message_id LIMIT :window))
-        SELECT \(DeliveryRow.columns) FROM (
+        SELECT \(Delivery.columns) FROM (
             SELECT * FROM (
                 SELECT message_id AS entry FROM push_queue
                 WHERE device = :device AND chat_message IS NULL AND message_id < :before
@@ -235,4 +212,100 @@ package final class SQLiteDeviceStore: DeviceStore {
             ORDER BY entry DESC LIMIT :limit) h
         CROSS JOIN push_queue q ON q.message_id = h.entry ORDER BY h.entry DESC
         """
+}
+
+/// What is known of a device, to tell whether a request changes it.
+private struct DeviceRow {
+    private let id: Int64
+    private let isActive: Bool
+    private let registered: String
+    private let user: String?
+    private let clientInfo: String?
+    private let serverInfo: String?
+    /// Empty where they were not asked for.
+    private let tags: Set<String>
+
+    /// Nil for a device that is not known.
+    /// - Parameter edit: which is to be compared with it: tags are read only where it has some.
+    init?(_ token: String, _ app: String, for edit: DeviceEdit, _ db: Database) throws {
+        let row = try db.row(
+            """
+            SELECT device_id, time_deactivated IS NULL, time_registered, user_reference, client_info, server_info
+            FROM devices WHERE device_token = ? AND app = ?
+            """, [token, app])
+        guard let row else { return nil }
+        (id, isActive, registered) = (row[0], row[1], row[2])
+        (user, clientInfo, serverInfo) = (row[3], row[4], row[5])
+        tags =
+            edit.tags == nil ? [] : Set(try db.values("SELECT tag FROM device_tags WHERE device_id = ?", [id]))
+    }
+
+    /// It is active, was registered after a time, and an edit changes nothing.
+    func isUnchanged(by edit: DeviceEdit, since earliest: String) -> Bool {
+        isActive && registered > earliest && !isChanged(by: edit)
+    }
+
+    private func isChanged(by edit: DeviceEdit) -> Bool {
+        edit.user.result(user) { $0.text } != user || edit.clientInfo.result(clientInfo) { $0 } != clientInfo
+            || edit.serverInfo.result(serverInfo) { $0 } != serverInfo
+            || edit.tags.map { Set($0.map(\.text)) != tags } == true
+    }
+
+    /// Writes what an edit changes.
+    func apply(_ edit: DeviceEdit, _ db: Database) throws {
+        guard isChanged(by: edit) else { return }
+        try db.run(
+            "UPDATE devices SET user_reference = ?, client_info = ?, server_info = ? WHERE device_id = ?",
+            [
+                edit.user.result(user) { $0.text }, edit.clientInfo.result(clientInfo) { $0 },
+                edit.serverInfo.result(serverInfo) { $0 }, id,
+            ])
+        guard let wanted = edit.tags.map({ Set($0.map(\.text)) }) else { return }
+        for tag in tags.subtracting(wanted) {
+            try db.run("DELETE FROM device_tags WHERE tag = ? AND device_id = ?", [tag, id])
+        }
+        for tag in wanted.subtracting(tags) {
+            try db.run("INSERT INTO device_tags (tag, device_id) VALUES (?, ?)", [tag, id])
+        }
+    }
+}
+
+extension DeviceEdit.Change {
+    /// What is stored afterwards.
+    fileprivate func result(_ old: String?, _ text: (Value) -> String) -> String? {
+        switch self {
+        case .keep: old
+        case .remove: nil
+        case .set(let value): text(value)
+        }
+    }
+}
+
+extension Device {
+    /// Of the table `devices` as `d`.
+    fileprivate static let columns = """
+        d.device_id, d.device_token, d.app, d.user_reference, d.client_info, d.server_info, d.time_created,
+        d.time_registered, d.time_deactivated, d.deactivated_reason
+        """
+
+    /// Rows with ``columns``, with their tags, which are read at once.
+    fileprivate static func all(_ rows: [Row], _ db: Database) throws -> [Device] {
+        let ids = rows.map { String($0[0] as Int64) }.joined(separator: ",")
+        var tags: [Int64: [Tag]] = [:]
+        let found = try db.rows(
+            """
+            SELECT device_id, tag FROM device_tags
+            WHERE device_id IN (SELECT value FROM json_each(?)) ORDER BY device_id
+            """, ["[\(ids)]"])
+        for row in found { tags[row[0], default: []].append(Tag(stored: row[1])) }
+        return rows.compactMap { row in
+            // A token that another program wrote, and that is none, is not shown.
+            guard let token = try? DeviceToken(parsing: row[1]) else { return nil }
+            return Device(
+                id: row[0], token: token, app: AppName(row[2]),
+                user: (row[3] as String?).map(UserReference.init(stored:)), clientInfo: row[4], serverInfo: row[5],
+                tags: tags[row[0] as Int64, default: []].sorted(), createdAt: row.time(6), registeredAt: row.time(7),
+                deactivatedAt: row.optionalTime(8), deactivatedReason: row[9])
+        }
+    }
 }

@@ -2,25 +2,19 @@ package import ChatDomain
 import GRDB
 
 /// What the feedback service reported, in the SQLite file.
-package final class SQLiteFeedbackStore: FeedbackStore {
+package struct SQLiteFeedbackStore: FeedbackStore {
     /// Reports that one transaction acts on.
     private static let step = 500
 
-    private let database: SQLiteDatabase
-
-    init(database: SQLiteDatabase) {
-        self.database = database
-    }
+    let database: SQLiteDatabase
 
     package func record(_ reports: [FeedbackReport], app: AppName) async throws(ChatError) {
-        try await database.writer.perform(.upkeep) { [clock = database.clock] db in
-            let now = clock().sqlText
-            let insert = try db.cachedStatement(
-                sql: """
-                    INSERT INTO feedback (app, device_token, time_reported, time_received) VALUES (?, ?, ?, ?)
-                    """)
+        try await database.writer.perform(.upkeep) { db in
+            let now = database.clock().sqlText
             for report in reports {
-                try insert.execute(arguments: [app.text, report.token.description, report.since.sqlText, now])
+                try db.run(
+                    "INSERT INTO feedback (app, device_token, time_reported, time_received) VALUES (?, ?, ?, ?)",
+                    [app.text, report.token.description, report.since.sqlText, now])
             }
         }
     }
@@ -37,27 +31,25 @@ package final class SQLiteFeedbackStore: FeedbackStore {
     }
 
     private static func actOnSome(_ db: Database) throws -> (FeedbackResult, Int) {
-        let reports = try Row.fetchAll(
-            db.cachedStatement(
-                sql: """
-                    SELECT f.feedback_id, f.app, f.device_token, f.time_reported, d.device_id,
-                        -- The service counts in whole seconds: the same second is not before.
-                        substr(d.time_registered, 1, 19) <= substr(f.time_reported, 1, 19)
-                    FROM feedback f
-                    LEFT JOIN devices d ON d.device_token = f.device_token AND d.app = f.app
-                    WHERE f.result IS NULL ORDER BY f.feedback_id LIMIT ?
-                    """), arguments: [step])
+        let reports = try db.rows(
+            """
+            SELECT f.feedback_id, f.time_reported, d.device_id,
+                -- The service counts in whole seconds: the same second is not before.
+                substr(d.time_registered, 1, 19) <= substr(f.time_reported, 1, 19)
+            FROM feedback f
+            LEFT JOIN devices d ON d.device_token = f.device_token AND d.app = f.app
+            WHERE f.result IS NULL ORDER BY f.feedback_id LIMIT ?
+            """, [step])
         var result = FeedbackResult()
         for report in reports {
             let outcome: String
-            if let device = report[4] as Int64? {
-                if report[5] as Bool {
-                    try db.cachedStatement(
-                        sql: """
-                            UPDATE devices SET time_deactivated = ?, deactivated_reason = 'Feedback'
-                            WHERE device_id = ? AND time_deactivated IS NULL
-                            """
-                    ).execute(arguments: [report[3] as String, device])
+            if let device = report[2] as Int64? {
+                if report[3] as Bool {
+                    try db.run(
+                        """
+                        UPDATE devices SET time_deactivated = ?, deactivated_reason = 'Feedback'
+                        WHERE device_id = ? AND time_deactivated IS NULL
+                        """, [report[1] as String, device])
                     outcome = "deactivated"
                     result.deactivated += 1
                 } else {
@@ -68,8 +60,7 @@ package final class SQLiteFeedbackStore: FeedbackStore {
                 outcome = "unknown"
                 result.unknown += 1
             }
-            try db.cachedStatement(sql: "UPDATE feedback SET result = ? WHERE feedback_id = ?")
-                .execute(arguments: [outcome, report[0] as Int64])
+            try db.run("UPDATE feedback SET result = ? WHERE feedback_id = ?", [outcome, report[0] as Int64])
         }
         return (result, reports.count)
     }

@@ -2,37 +2,25 @@ package import ChatDomain
 import GRDB
 
 /// Notifications to devices on request: the tables `notifications` and `notification_counts`.
-package final class SQLiteNotificationStore: NotificationStore {
-    private let database: SQLiteDatabase
-    private let queue: SQLitePushQueue
-    private let jobs: BackgroundJobs
-    private let settings: @Sendable () -> StoreSettings
-
-    init(
-        database: SQLiteDatabase, queue: SQLitePushQueue, jobs: BackgroundJobs,
-        settings: @escaping @Sendable () -> StoreSettings
-    ) {
-        self.database = database
-        self.queue = queue
-        self.jobs = jobs
-        self.settings = settings
-    }
+package struct SQLiteNotificationStore: NotificationStore {
+    let database: SQLiteDatabase
+    let queue: SQLitePushQueue
+    let jobs: BackgroundJobs
+    let settings: @Sendable () -> StoreSettings
 
     package func send(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt {
-        var request = request
-        request.audience = request.audience.distinct
-        let wanted = request
-        let (earlier, estimate) = try await database.read { [database] db -> (NotificationReceipt?, Int) in
-            if let earlier = try NotificationRecord.earlier(wanted, now: database.clock(), db) { return (earlier, 0) }
-            let devices = try AudienceItem.items(of: wanted.audience).reduce(0) { sum, item in
-                try sum + item.count(app: wanted.app, db)
+        let request = request.distinct
+        let (earlier, estimate) = try await database.read { db -> (NotificationReceipt?, Int) in
+            if let earlier = try NotificationRecord.earlier(request, now: database.clock(), db) { return (earlier, 0) }
+            let devices = try AudienceItem.items(of: request.audience).reduce(0) { sum, item in
+                try sum + item.count(app: request.app, db)
             }
             return (nil, devices)
         }
         if let earlier { return earlier }
-        let (receipt, step) = try await database.writer.perform { [self] db in
-            try insert(wanted, estimate: estimate, db)
-        } committed: { [self] _, step in
+        let (receipt, step) = try await database.writer.perform { db in
+            try insert(request, estimate: estimate, db)
+        } committed: { _, step in
             jobs.committed(step)
         }
         if step.hasMore { jobs.start(.notification(receipt.id)) }
@@ -40,11 +28,8 @@ package final class SQLiteNotificationStore: NotificationStore {
     }
 
     package func earlier(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt? {
-        var request = request
-        request.audience = request.audience.distinct
-        let wanted = request
-        return try await database.read { [database] db in
-            try NotificationRecord.earlier(wanted, now: database.clock(), db)
+        try await database.read { db in
+            try NotificationRecord.earlier(request.distinct, now: database.clock(), db)
         }
     }
 
@@ -60,52 +45,46 @@ package final class SQLiteNotificationStore: NotificationStore {
         let id = try NotificationRecord.insert(request, devices: estimate, until: until, now: now, db)
         var fanout = NotificationFanout(id: id, request: request, until: until)
         let step = try fanout.step(now: now, settings(), db)
-        let queued = try Int.fetchOne(
-            db.cachedStatement(sql: "SELECT queued FROM notification_counts WHERE notification_id = ?"), arguments: [id]
-        )
-        let devices = step.hasMore ? max(estimate, queued ?? 0) : queued ?? 0
-        try db.cachedStatement(sql: "UPDATE notifications SET devices = ? WHERE notification_id = ?")
-            .execute(arguments: [devices, id])
+        let queued = try db.value("SELECT queued FROM notification_counts WHERE notification_id = ?", [id]) ?? 0
+        let devices = step.hasMore ? max(estimate, queued) : queued
+        try db.run("UPDATE notifications SET devices = ? WHERE notification_id = ?", [devices, id])
         return (NotificationReceipt(id: id, devices: devices, isRepeat: false), step)
     }
 
     package func notification(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
-        try await database.read { [database] db in try Self.status(of: id, now: database.clock(), db) }
+        try await database.read { db in try Self.status(of: id, now: database.clock(), db) }
     }
 
     package func deliveries(
         of notification: NotificationID, in state: PushState?, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Delivery> {
-        try await database.read { [queue] db in
-            let rows = try Row.fetchCursor(
-                db.cachedStatement(sql: Self.deliveriesSQL),
-                arguments: [notification, cursor ?? Int64.min, PageScan.window + 1])
-            let scan = try PageScan(rows, limit: limit) { row in
+        try await database.read { db in
+            let page = try db.page(
+                Self.deliveriesSQL, [notification, cursor ?? Int64.min, Database.pageWindow + 1], limit: limit
+            ) { row in
                 guard row[1] as Int64? == notification else { return false }
                 return state.map { row[5] as String == $0.rawValue } != false
             }
-            return Page(items: scan.rows.map { DeliveryRow.delivery($0, queue.ids) }, next: scan.next)
+            return Page(items: page.rows.map { Delivery($0, queue.ids) }, next: page.next)
         }
     }
 
     /// The rows between a notification's first and its last: others' lie among them.
     static let deliveriesSQL = """
-        SELECT \(DeliveryRow.columns) FROM notifications n CROSS JOIN push_queue q
+        SELECT \(Delivery.columns) FROM notifications n CROSS JOIN push_queue q
             ON q.message_id BETWEEN n.first_push AND n.last_push
         WHERE n.notification_id = ? AND q.message_id > ? ORDER BY q.message_id LIMIT ?
         """
 
     package func cancel(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
-        let (status, step) = try await database.writer.perform { [database, queue] db in
+        let (status, step) = try await database.writer.perform { db in
             let now = database.clock()
-            var step = BackgroundJob.Step()
-            if try NotificationCancellation.begin(id, now: now, db),
-                let cancellation = try NotificationCancellation.unfinished(id, db)
-            {
-                step = try cancellation.step(now: now, inFlight: queue.inFlight, db)
+            var step: BackgroundJob.Step?
+            if try NotificationCancellation.begin(id, now: now, db) {
+                step = try NotificationCancellation.step(of: id, now: now, inFlight: queue.inFlight, db)
             }
-            return (try Self.status(of: id, now: now, db), step)
-        } committed: { [jobs] _, step in
+            return (try Self.status(of: id, now: now, db), step ?? BackgroundJob.Step())
+        } committed: { _, step in
             jobs.committed(step)
         }
         if step.hasMore { jobs.start(.notification(id)) }
@@ -120,21 +99,20 @@ package final class SQLiteNotificationStore: NotificationStore {
     /// Counts are kept with the notification. What is still pending is counted in the rows where these are few, because
     /// scripts may have taken some away.
     private static func status(of id: NotificationID, now: Timestamp, _ db: Database) throws -> NotificationStatus {
-        let row = try Row.fetchOne(
-            db.cachedStatement(
-                sql: """
-                    SELECT n.work IS 'queue', c.queued, c.skipped, c.sent, c.failed, c.expired, c.cancelled,
-                        n.last_push - n.first_push < \(countedRows)
-                    FROM notifications n JOIN notification_counts c USING (notification_id)
-                    WHERE n.notification_id = ?
-                    """), arguments: [id])
+        let row = try db.row(
+            """
+            SELECT n.work IS 'queue', c.queued, c.skipped, c.sent, c.failed, c.expired, c.cancelled,
+                n.last_push - n.first_push < \(countedRows)
+            FROM notifications n JOIN notification_counts c USING (notification_id)
+            WHERE n.notification_id = ?
+            """, [id])
         guard let row, let record = try NotificationRecord.find(id, db) else {
             throw ChatError.notFound("notification")
         }
         var counts: [PushState: Int] = [.sent: row[3], .failed: row[4], .expired: row[5], .cancelled: row[6]]
         counts[.pending] = max(0, (row[1] as Int) - counts.values.reduce(0, +))
         if counts[.pending] != 0, row[7] as Bool? == true {
-            counts[.pending] = try Int.fetchOne(db.cachedStatement(sql: pendingSQL), arguments: [id]) ?? 0
+            counts[.pending] = try db.value(pendingSQL, [id]) ?? 0
         }
         return NotificationStatus(
             id: id, request: record.request, createdAt: record.createdAt, cancelledAt: record.cancelledAt,
@@ -156,5 +134,177 @@ package final class SQLiteNotificationStore: NotificationStore {
         if counts[.pending, default: 0] == 0 { return .done }
         if let time = record.request.notBefore, time > now, counts[.sent, default: 0] == 0 { return .scheduled }
         return .sending
+    }
+}
+
+/// Takes back the pushes of a notification that was cancelled, as far as no gateway has them.
+///
+/// What a gateway has now and sends back later is taken back when its turn comes again.
+enum NotificationCancellation {
+    /// Pushes that one step looks at.
+    private static let step = 500
+
+    /// - Returns: whether there is anything to take back. If not, the notification stays what it is.
+    static func begin(_ id: NotificationID, now: Timestamp, _ db: Database) throws -> Bool {
+        try db.run(
+            """
+            UPDATE notifications SET time_cancelled = ?1, work = 'cancel', work_item = 0,
+                work_after = coalesce(first_push, 1) - 1, work_until = coalesce(last_push, 0)
+            WHERE notification_id = ?2 AND time_cancelled IS NULL AND (work = 'queue' OR EXISTS (
+                SELECT 1 FROM notification_counts c WHERE c.notification_id = ?2
+                    AND c.queued > c.sent + c.failed + c.expired + c.cancelled))
+            """, [now.sqlText, id]) > 0
+    }
+
+    /// Takes back the next pushes, and writes down how far it has come; nil when none are left.
+    /// - Parameter inFlight: what of a range is with a gateway, in order.
+    static func step(
+        of id: NotificationID, now: Timestamp,
+        inFlight: (ClosedRange<Int64>) -> [ClosedRange<Int64>] = { _ in [] }, _ db: Database
+    ) throws -> BackgroundJob.Step? {
+        let work = try db.row(
+            "SELECT work_after, work_until FROM notifications WHERE notification_id = ? AND work = 'cancel'", [id])
+        guard let work else { return nil }
+        let (after, until): (Int64, Int64) = (work[0], work[1])
+        let found = try db.row(
+            "SELECT count(*), max(message_id) FROM (\(candidatesSQL))", [after, until, id, step])
+        var result = BackgroundJob.Step()
+        if let upTo = found?[1] as Int64? {
+            result.hasMore = found?[0] == step && upTo < until
+            var first = after + 1
+            for held in inFlight(first...upTo) + [upTo + 1...upTo + 1] {
+                if first < held.lowerBound {
+                    let apps: [String] = try db.values(
+                        cancelSQL, [PushLifeCycle.cancelled, now.sqlText, first, held.lowerBound - 1, id])
+                    result.ended += apps.map {
+                        FinalStateCount(app: AppName($0), state: .cancelled, reason: PushLifeCycle.cancelled)
+                    }
+                }
+                first = held.upperBound + 1
+            }
+            try db.run("UPDATE notifications SET work_after = ? WHERE notification_id = ?", [upTo, id])
+            try db.run(
+                "UPDATE notification_counts SET cancelled = cancelled + ? WHERE notification_id = ?",
+                [result.ended.count, id])
+        }
+        if !result.hasMore { try db.run("UPDATE notifications SET work = NULL WHERE notification_id = ?", [id]) }
+        return result
+    }
+
+    static let candidatesSQL = """
+        SELECT message_id FROM push_queue WHERE message_id > ? AND message_id <= ? AND +notification = ?
+        ORDER BY message_id LIMIT ?
+        """
+    static let cancelSQL = """
+        UPDATE push_queue SET state = 'cancelled', reason = ?, time_settled = ?
+        WHERE message_id BETWEEN ? AND ? AND +notification = ? AND state = 'pending' RETURNING app
+        """
+}
+
+/// A row of `notifications`, but for the work that is left.
+struct NotificationRecord: Sendable {
+    let id: NotificationID
+    let request: NotificationRequest
+    let devices: Int
+    let createdAt: Timestamp
+    let cancelledAt: Timestamp?
+
+    private static let columns = """
+        notification_id, app, push_type, expires_at, priority, collapse_id, not_before, skip_unchanged, idempotency_key,
+        devices, time_created, time_cancelled, payload, audience
+        """
+
+    private init(_ row: Row) {
+        id = row[0]
+        request = NotificationRequest(
+            audience: Audience(stored: row[13]), app: (row[1] as String?).map(AppName.init), payload: row[12],
+            pushType: row[2], expiration: row[3], priority: (row[4] as Int64?).map(UInt8.init(clamping:)),
+            collapseID: row[5], notBefore: (row[6] as Int64?).map(Timestamp.init(milliseconds:)),
+            skipsUnchanged: row[7], idempotencyKey: row[8])
+        devices = row[9]
+        createdAt = row.time(10)
+        cancelledAt = row.optionalTime(11)
+    }
+
+    static func find(_ id: NotificationID, _ db: Database) throws -> NotificationRecord? {
+        try db.row("SELECT \(columns) FROM notifications WHERE notification_id = ?", [id]).map(NotificationRecord.init)
+    }
+
+    /// The answer to an earlier request with the same key; nil if there was none, or no key.
+    /// - Throws: ``ChatError/Code/idempotencyConflict`` where that was for something else.
+    static func earlier(_ request: NotificationRequest, now: Timestamp, _ db: Database) throws -> NotificationReceipt? {
+        guard let key = request.idempotencyKey else { return nil }
+        let row = try db.row("SELECT \(columns) FROM notifications WHERE idempotency_key = ?", [key])
+        guard let earlier = row.map(NotificationRecord.init) else { return nil }
+        var stored = earlier.request
+        // A time that has come since then is none any more, in the repeat.
+        if request.notBefore == nil, let time = stored.notBefore, time <= now { stored.notBefore = nil }
+        guard stored == request else {
+            throw ChatError(
+                .idempotencyConflict, "Idempotency-Key was used before, for another notification",
+                field: "Idempotency-Key")
+        }
+        return NotificationReceipt(id: earlier.id, devices: earlier.devices, isRepeat: true)
+    }
+
+    /// Writes a notification whose pushes are still to be queued, to devices or members up to `until`.
+    /// - Parameter devices: how many there are now.
+    static func insert(
+        _ request: NotificationRequest, devices: Int, until: Int64, now: Timestamp, _ db: Database
+    ) throws -> NotificationID {
+        try db.run(
+            """
+            INSERT INTO notifications (app, push_type, expires_at, priority, collapse_id, not_before, skip_unchanged,
+                idempotency_key, devices, time_created, work, work_until, payload, audience)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queue', ?, ?, ?)
+            """,
+            [
+                request.app?.text, request.pushType, request.expiration, request.priority.map { Int64($0) },
+                request.collapseID, request.notBefore?.milliseconds, request.skipsUnchanged, request.idempotencyKey,
+                devices, now.sqlText, until, request.payload, request.audience.json.description,
+            ])
+        let id = db.lastInsertedRowID
+        try db.run("INSERT INTO notification_counts (notification_id) VALUES (?)", [id])
+        return id
+    }
+}
+
+extension Audience {
+    /// As ``json`` wrote it.
+    fileprivate init(stored text: String) {
+        let object = (try? JSONValue(parsing: text))?.object
+        func texts(_ name: String) -> [String]? { object?[name]?.array?.compactMap(\.text) }
+        if let tokens = texts("tokens") {
+            self = .tokens(tokens.compactMap { try? DeviceToken(parsing: $0) })
+        } else if let users = texts("users") {
+            self = .users(users.map(UserReference.init(stored:)))
+        } else if let tags = texts("tags") {
+            self = .tags(tags.map(Tag.init(stored:)))
+        } else if let code = object?["room"]?.text {
+            self = .room(SecretCode(stored: code))
+        } else if object?["all"] == .bool(true) {
+            self = .all
+        } else {
+            // Another program changed the row: nobody, rather than everybody.
+            self = .tokens([])
+        }
+    }
+}
+
+extension NotificationRequest {
+    /// Without names that stand in the audience twice.
+    fileprivate var distinct: NotificationRequest {
+        func distinct<Name: Hashable>(_ names: [Name]) -> [Name] {
+            var seen: Set<Name> = []
+            return names.filter { seen.insert($0).inserted }
+        }
+        var request = self
+        switch audience {
+        case .tokens(let tokens): request.audience = .tokens(distinct(tokens))
+        case .users(let users): request.audience = .users(distinct(users))
+        case .tags(let tags): request.audience = .tags(distinct(tags))
+        case .room, .all: break
+        }
+        return request
     }
 }

@@ -2,32 +2,27 @@ package import ChatDomain
 import GRDB
 
 /// The signed tokens for Apple, in the SQLite file.
-package final class SQLiteProviderTokenStore: ProviderTokenStore {
-    private let database: SQLiteDatabase
-
-    init(database: SQLiteDatabase) {
-        self.database = database
-    }
+package struct SQLiteProviderTokenStore: ProviderTokenStore {
+    let database: SQLiteDatabase
 
     package func providerToken(
         for key: ProviderKeyName, refused: String?, sign: @escaping @Sendable (Timestamp) throws -> String
     ) async throws(ChatError) -> IssuedToken {
         // Almost always it is there: a read, and no wait for the writer.
-        let known = try await database.read { [clock = database.clock] db in
-            try Self.token(key, refused: refused, now: clock(), db)
+        let known = try await database.read { db in
+            try Self.token(key, refused: refused, now: database.clock(), db)
         }
         if let known { return known }
-        return try await database.writer.perform(.upkeep) { [clock = database.clock] db in
-            let now = clock()
+        return try await database.writer.perform(.upkeep) { db in
+            let now = database.clock()
             if let token = try Self.token(key, refused: refused, now: now, db) { return token }
             // Its time is whole seconds, as the token itself says it.
             let token = IssuedToken(text: try sign(now), issuedAt: Timestamp(seconds: now.seconds))
-            try db.cachedStatement(
-                sql: """
-                    INSERT OR REPLACE INTO provider_tokens (team_id, key_id, key_fingerprint, token, time_issued)
-                    VALUES (?, ?, ?, ?, ?)
-                    """
-            ).execute(arguments: [key.teamID, key.keyID, key.fingerprint, token.text, token.issuedAt.sqlText])
+            try db.run(
+                """
+                INSERT OR REPLACE INTO provider_tokens (team_id, key_id, key_fingerprint, token, time_issued)
+                VALUES (?, ?, ?, ?, ?)
+                """, [key.teamID, key.keyID, key.fingerprint, token.text, token.issuedAt.sqlText])
             return token
         }
     }
@@ -36,12 +31,9 @@ package final class SQLiteProviderTokenStore: ProviderTokenStore {
     private static func token(
         _ key: ProviderKeyName, refused: String?, now: Timestamp, _ db: Database
     ) throws -> IssuedToken? {
-        let row = try Row.fetchOne(
-            db.cachedStatement(
-                sql: """
-                    SELECT token, time_issued FROM provider_tokens
-                    WHERE team_id = ? AND key_id = ? AND key_fingerprint = ?
-                    """), arguments: [key.teamID, key.keyID, key.fingerprint])
+        let row = try db.row(
+            "SELECT token, time_issued FROM provider_tokens WHERE team_id = ? AND key_id = ? AND key_fingerprint = ?",
+            [key.teamID, key.keyID, key.fingerprint])
         guard let row, let issued = Timestamp(sqlText: row[1]) else { return nil }
         let token = IssuedToken(text: row[0], issuedAt: issued)
         guard token.isUsable(at: now) else { return nil }

@@ -26,16 +26,14 @@ package final class SQLiteRoomFeed: RoomFeed {
 
     package func position(of member: MemberID) async throws(ChatError) -> RoomPosition {
         try await database.read { db in
-            let row = try Row.fetchOne(
-                db.cachedStatement(
-                    sql: """
-                        SELECT u.secret_code, u.history_from,
-                            (SELECT max(m.message_id) FROM messages m WHERE m.secret_code = u.secret_code)
-                        FROM active_users u WHERE u.udid = ?
-                        """), arguments: [member.text])
+            let row = try db.row(
+                """
+                SELECT u.secret_code, u.history_from,
+                    (SELECT max(m.message_id) FROM messages m WHERE m.secret_code = u.secret_code)
+                FROM active_users u WHERE u.udid = ?
+                """, [member.text])
             guard let row else { throw ChatError.notJoined() }
-            return RoomPosition(
-                code: SecretCode(stored: row[0]), historyFrom: row[1], last: row[2] as Int64? ?? 0)
+            return RoomPosition(code: SecretCode(stored: row[0]), historyFrom: row[1], last: row[2] as Int64? ?? 0)
         }
     }
 
@@ -43,16 +41,12 @@ package final class SQLiteRoomFeed: RoomFeed {
         try await database.read { db in try Self.messages(in: room, after: after, limit: limit, db) }
     }
 
-    /// Those after an id, in order.
-    static func messages(
-        in room: SecretCode, after: MessageID, limit: Int, _ db: Database
-    ) throws -> [Message] {
-        try Row.fetchAll(
-            db.cachedStatement(
-                sql: """
-                    SELECT message_id, udid, nickname, text, time_sent FROM messages
-                    WHERE secret_code = ? AND message_id > ? ORDER BY message_id LIMIT ?
-                    """), arguments: [room.text, after, limit]
+    static func messages(in room: SecretCode, after: MessageID, limit: Int, _ db: Database) throws -> [Message] {
+        try db.rows(
+            """
+            SELECT message_id, udid, nickname, text, time_sent FROM messages
+            WHERE secret_code = ? AND message_id > ? ORDER BY message_id LIMIT ?
+            """, [room.text, after, limit]
         ).map { row in
             Message(
                 id: row[0], sender: MemberID(stored: row[1]), nickname: row[2], text: row[3], sentAt: row.time(4))
@@ -61,9 +55,7 @@ package final class SQLiteRoomFeed: RoomFeed {
 
     package func memberCount(of room: SecretCode) async throws(ChatError) -> Int {
         try await database.read { db in
-            try Int.fetchOne(
-                db.cachedStatement(sql: "SELECT count(*) FROM active_users WHERE secret_code = ?"),
-                arguments: [room.text]) ?? 0
+            try db.value("SELECT count(*) FROM active_users WHERE secret_code = ?", [room.text]) ?? 0
         }
     }
 
@@ -86,24 +78,8 @@ package final class SQLiteRoomFeed: RoomFeed {
         }
     }
 
-    func noteMessage(in room: SecretCode) {
-        note { $0.messages.insert(room) }
-    }
-
-    /// The member has entered or left these rooms.
-    func noteMembership(of member: MemberID, _ rooms: [SecretCode]) {
-        note { changes in
-            changes.members.insert(member)
-            changes.memberships.formUnion(rooms)
-        }
-    }
-
-    /// Another process has written something.
-    func noteUnknown() {
-        note { $0.isUnknown = true }
-    }
-
-    private func note(_ change: (inout RoomChanges) -> Void) {
+    /// Adds to what the listener takes next.
+    func note(_ change: (inout RoomChanges) -> Void) {
         let listener = state.withLock { state -> AsyncStream<Void>.Continuation? in
             guard let listener = state.listener else { return nil }
             change(&state.changes)

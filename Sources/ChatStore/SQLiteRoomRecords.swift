@@ -2,22 +2,16 @@ package import ChatDomain
 import GRDB
 
 /// What the operator sees of rooms, from the SQLite file.
-package final class SQLiteRoomRecords: RoomRecords {
-    private let database: SQLiteDatabase
-    private let ids: PushIDs
-
-    init(database: SQLiteDatabase, ids: PushIDs) {
-        self.database = database
-        self.ids = ids
-    }
+package struct SQLiteRoomRecords: RoomRecords {
+    let database: SQLiteDatabase
+    let ids: PushIDs
 
     package func rooms(
         startingWith prefix: String, after cursor: SecretCode?, limit: Int
     ) async throws(ChatError) -> RoomPage {
         try await database.read { db in
-            let rows = try Row.fetchAll(
-                db.cachedStatement(sql: Self.roomsSQL),
-                arguments: ["prefix": prefix, "after": cursor?.text ?? "", "limit": limit + 1])
+            let rows = try db.rows(
+                Self.roomsSQL, ["prefix": prefix, "after": cursor?.text ?? "", "limit": limit + 1])
             let rooms = rows.prefix(limit).map { row in
                 RoomRecord(
                     code: SecretCode(stored: row[0]), members: row[1], lastMessage: row[2],
@@ -44,20 +38,18 @@ package final class SQLiteRoomRecords: RoomRecords {
         of room: SecretCode, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<MemberRecord> {
         try await database.read { db in
-            let rows = try Row.fetchCursor(
-                db.cachedStatement(
-                    sql: """
-                        SELECT member_id, nickname, nullif(device_token, '0'), app, time_joined, time_last_message,
-                            nullif(fetched_to, 0), time_fetched
-                        FROM active_users WHERE secret_code = ? AND member_id > ? ORDER BY member_id LIMIT ?
-                        """), arguments: [room.text, cursor ?? 0, limit + 1])
-            let scan = try PageScan(rows, limit: limit)
-            let members = scan.rows.map { row in
+            let page = try db.page(
+                """
+                SELECT member_id, nickname, nullif(device_token, '0'), app, time_joined, time_last_message,
+                    nullif(fetched_to, 0), time_fetched
+                FROM active_users WHERE secret_code = ? AND member_id > ? ORDER BY member_id LIMIT ?
+                """, [room.text, cursor ?? 0, limit + 1], limit: limit)
+            let members = page.rows.map { row in
                 MemberRecord(
                     id: row[0], nickname: row[1], token: row[2], app: AppName(row[3]), joinedAt: row.time(4),
                     lastMessageAt: row.optionalTime(5), fetchedTo: row[6], fetchedAt: row.optionalTime(7))
             }
-            return Page(items: members, next: scan.next)
+            return Page(items: members, next: page.next)
         }
     }
 
@@ -72,36 +64,28 @@ package final class SQLiteRoomRecords: RoomRecords {
         of room: SecretCode, before cursor: MessageID?, limit: Int
     ) async throws(ChatError) -> Page<MessageRecord> {
         try await database.read { db in
-            let rows = try Row.fetchCursor(
-                db.cachedStatement(
-                    sql: """
-                        SELECT \(Self.messageColumns) FROM messages WHERE secret_code = ? AND message_id < ?
-                        ORDER BY message_id DESC LIMIT ?
-                        """), arguments: [room.text, cursor ?? Int64.max, limit + 1])
-            let scan = try PageScan(rows, limit: limit)
-            return Page(items: scan.rows.map(Self.record), next: scan.next)
+            let page = try db.page(
+                """
+                SELECT \(Self.messageColumns) FROM messages WHERE secret_code = ? AND message_id < ?
+                ORDER BY message_id DESC LIMIT ?
+                """, [room.text, cursor ?? Int64.max, limit + 1], limit: limit)
+            return Page(items: page.rows.map(Self.record), next: page.next)
         }
     }
 
     package func progress(of message: MessageID) async throws(ChatError) -> MessageProgress {
         try await database.read { db in
-            let row = try Row.fetchOne(
-                db.cachedStatement(
-                    sql: """
-                        SELECT \(Self.messageColumns), fanout_after IS NOT NULL, udid FROM messages WHERE message_id = ?
-                        """), arguments: [message])
+            let row = try db.row(
+                "SELECT \(Self.messageColumns), fanout_after IS NOT NULL, udid FROM messages WHERE message_id = ?",
+                [message])
             guard let row else { throw ChatError.notFound("message") }
-            let counts = try Row.fetchAll(
-                db.cachedStatement(
-                    sql: "SELECT state, count(*) FROM push_queue WHERE chat_message = ? GROUP BY state"),
-                arguments: [message])
-            let readers = try Row.fetchOne(
-                db.cachedStatement(
-                    sql: """
-                        SELECT count(*), coalesce(sum(fetched_to >= :message), 0) FROM active_users
-                        WHERE secret_code = :room AND history_from < :message AND udid <> :writer
-                        """),
-                arguments: ["message": message, "room": row[1] as String, "writer": row[6] as String])
+            let counts = try db.rows(
+                "SELECT state, count(*) FROM push_queue WHERE chat_message = ? GROUP BY state", [message])
+            let readers = try db.row(
+                """
+                SELECT count(*), coalesce(sum(fetched_to >= :message), 0) FROM active_users
+                WHERE secret_code = :room AND history_from < :message AND udid <> :writer
+                """, ["message": message, "room": row[1] as String, "writer": row[6] as String])
             return MessageProgress(
                 message: Self.record(row), isQueueing: row[5],
                 counts: counts.reduce(into: [:]) { counts, row in
@@ -114,15 +98,13 @@ package final class SQLiteRoomRecords: RoomRecords {
     package func deliveries(
         ofMessage message: MessageID, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<MessageDelivery> {
-        try await database.read { [ids] db in
-            let rows = try Row.fetchCursor(
-                db.cachedStatement(sql: Self.messageDeliveriesSQL),
-                arguments: [message, cursor ?? Int64.min, limit + 1])
-            let scan = try PageScan(rows, limit: limit)
-            let deliveries = scan.rows.map { row in
-                MessageDelivery(delivery: DeliveryRow.delivery(row, ids), isFetched: row[14])
+        try await database.read { db in
+            let page = try db.page(
+                Self.messageDeliveriesSQL, [message, cursor ?? Int64.min, limit + 1], limit: limit)
+            let deliveries = page.rows.map { row in
+                MessageDelivery(delivery: Delivery(row, ids), isFetched: row[14])
             }
-            return Page(items: deliveries, next: scan.next)
+            return Page(items: deliveries, next: page.next)
         }
     }
 
@@ -130,7 +112,7 @@ package final class SQLiteRoomRecords: RoomRecords {
     /// of them, and keeps the lowest numbers behind the cursor. They are as many as the room has members at the most: 100,000
     /// cost 20 ms, 1,000 cost 0.2.
     static let messageDeliveriesSQL = """
-        SELECT \(DeliveryRow.columns), EXISTS (
+        SELECT \(Delivery.columns), EXISTS (
             SELECT 1 FROM active_users u JOIN messages m ON m.message_id = q.chat_message
             WHERE u.device_token = q.device_token AND u.device_token <> '0' AND u.app = q.app
                 AND u.secret_code = m.secret_code AND u.history_from < q.chat_message
@@ -144,33 +126,48 @@ package final class SQLiteRoomRecords: RoomRecords {
     package func failures(
         of app: AppName?, before cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Delivery> {
-        try await database.read { [ids] db in
+        try await database.read { db in
             var end: String?
             if let cursor {
-                end = try String.fetchOne(
-                    db.cachedStatement(
-                        sql: """
-                            SELECT time_settled FROM push_queue
-                            WHERE message_id = ? AND (state = 'failed' OR state = 'expired')
-                                AND time_settled IS NOT NULL
-                            """), arguments: [cursor])
+                end = try db.value(
+                    """
+                    SELECT time_settled FROM push_queue
+                    WHERE message_id = ? AND (state = 'failed' OR state = 'expired') AND time_settled IS NOT NULL
+                    """, [cursor])
                 guard end != nil else { throw ChatError.invalid("cursor", "is no failure any more; begin anew") }
             }
-            let rows = try Row.fetchCursor(
-                db.cachedStatement(sql: Self.failuresSQL),
-                arguments: [end ?? "9999", cursor ?? 0, app == nil ? limit + 1 : PageScan.window + 1])
-            let scan = try PageScan(rows, limit: limit) { row in
-                app.map { row[4] as String == $0.text } ?? true
-            }
-            return Page(items: scan.rows.map { DeliveryRow.delivery($0, ids) }, next: scan.next)
+            let page = try db.page(
+                Self.failuresSQL,
+                [end ?? "9999", cursor ?? 0, app == nil ? limit + 1 : Database.pageWindow + 1], limit: limit
+            ) { row in app.map { row[4] as String == $0.text } ?? true }
+            return Page(items: page.rows.map { Delivery($0, ids) }, next: page.next)
         }
     }
 
     /// In the order in which they failed, the last first. The condition on the state is the index's own, word for word: SQLite
     /// uses a partial index only where it finds the same term.
     static let failuresSQL = """
-        SELECT \(DeliveryRow.columns) FROM push_queue q INDEXED BY push_queue_lost
+        SELECT \(Delivery.columns) FROM push_queue q INDEXED BY push_queue_lost
         WHERE (q.state = 'failed' OR q.state = 'expired') AND (q.time_settled, q.message_id) < (?, ?)
         ORDER BY q.time_settled DESC, q.message_id DESC LIMIT ?
         """
+}
+
+extension Delivery {
+    /// Of the table `push_queue` as `q`.
+    static let columns = """
+        q.message_id, q.notification, q.chat_message, q.device_token, q.app, q.state, q.reason, q.hint, q.attempts,
+        q.time_queued, q.not_before, q.time_sent, q.time_settled, q.apns_id
+        """
+
+    /// - Parameter row: begins with ``columns``.
+    init(_ row: Row, _ ids: PushIDs) {
+        let attempts: Int = row[8]
+        self.init(
+            entry: row[0], notification: row[1], message: row[2], token: row[3], app: AppName(row[4]),
+            state: PushState(rawValue: row[5]) ?? .pending, reason: row[6], hint: row[7], attempts: attempts,
+            queuedAt: row.time(9), notBefore: (row[10] as Int64?).map(Timestamp.init(milliseconds:)),
+            sentAt: row.optionalTime(11), settledAt: row.optionalTime(12),
+            pushID: row[13] ?? (attempts > 0 ? ids.id(of: row[0]) : nil))
+    }
 }

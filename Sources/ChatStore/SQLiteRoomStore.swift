@@ -2,106 +2,97 @@ package import ChatDomain
 import GRDB
 
 /// Members, rooms and messages: the tables `active_users` and `messages`.
-package final class SQLiteRoomStore: RoomStore {
-    private let database: SQLiteDatabase
-    private let queue: SQLitePushQueue
-    private let feed: SQLiteRoomFeed
-    private let activity: MemberActivity
-    private let jobs: BackgroundJobs
-    private let settings: @Sendable () -> StoreSettings
-
-    init(
-        database: SQLiteDatabase, queue: SQLitePushQueue, feed: SQLiteRoomFeed, activity: MemberActivity,
-        jobs: BackgroundJobs, settings: @escaping @Sendable () -> StoreSettings
-    ) {
-        self.database = database
-        self.queue = queue
-        self.feed = feed
-        self.activity = activity
-        self.jobs = jobs
-        self.settings = settings
-    }
+package struct SQLiteRoomStore: RoomStore {
+    let database: SQLiteDatabase
+    let queue: SQLitePushQueue
+    let feed: SQLiteRoomFeed
+    let activity: MemberActivity
+    let jobs: BackgroundJobs
+    let settings: @Sendable () -> StoreSettings
 
     package func join(_ request: JoinRequest) async throws(ChatError) {
-        let changed = try await database.writer.perform { [database] db -> [SecretCode] in
+        let changed = try await database.writer.perform { db -> [SecretCode] in
             let now = database.clock().sqlText
             try Self.requireRoom(in: request.code, for: request.member, db)
             let token = try Self.register(
                 request.token, of: request.member, app: request.app, user: request.user, now: now, db)
             let client = request.client
             // The same room again: the member stays who it is, with its place and its history.
-            try db.cachedStatement(
-                sql: """
-                    UPDATE active_users SET device_token = ?, nickname = ?, ip_address = ?, app_version = ?,
-                        os_version = ?, device_model = ?, time_updated = ?
-                    WHERE udid = ? AND secret_code = ? AND app = ?
-                    """
-            ).execute(arguments: [
-                token, request.nickname.text, client.address, client.appVersion, client.osVersion, client.deviceModel,
-                now, request.member.text, request.code.text, request.app.text,
-            ])
-            guard db.changesCount == 0 else { return [] }
+            let rows = try db.run(
+                """
+                UPDATE active_users SET device_token = ?, nickname = ?, ip_address = ?, app_version = ?,
+                    os_version = ?, device_model = ?, time_updated = ?
+                WHERE udid = ? AND secret_code = ? AND app = ?
+                """,
+                [
+                    token, request.nickname.text, client.address, client.appVersion, client.osVersion,
+                    client.deviceModel, now, request.member.text, request.code.text, request.app.text,
+                ])
+            guard rows == 0 else { return [] }
             let earlier = try Self.remove(request.member, db)
-            try db.cachedStatement(
-                sql: """
-                    INSERT INTO active_users (udid, device_token, nickname, secret_code, ip_address, app, app_version,
-                        os_version, device_model, time_joined, time_updated, history_from)
-                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(message_id), 0) FROM messages))
-                    """
-            ).execute(arguments: [
-                request.member.text, token, request.nickname.text, request.code.text, client.address,
-                request.app.text, client.appVersion, client.osVersion, client.deviceModel, now, now,
-            ])
-            return [request.code] + (earlier.map { [$0] } ?? [])
+            try db.run(
+                """
+                INSERT INTO active_users (udid, device_token, nickname, secret_code, ip_address, app, app_version,
+                    os_version, device_model, time_joined, time_updated, history_from)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(message_id), 0) FROM messages))
+                """,
+                [
+                    request.member.text, token, request.nickname.text, request.code.text, client.address,
+                    request.app.text, client.appVersion, client.osVersion, client.deviceModel, now, now,
+                ])
+            return [request.code] + earlier
         }
-        if !changed.isEmpty { feed.noteMembership(of: request.member, changed) }
+        if !changed.isEmpty { noteMembership(of: request.member, changed) }
     }
 
     package func leave(_ member: MemberID) async throws(ChatError) -> Bool {
-        let room = try await database.writer.perform { db in try Self.remove(member, db) }
-        if let room { feed.noteMembership(of: member, [room]) }
-        return room != nil
+        let rooms = try await database.writer.perform { db in try Self.remove(member, db) }
+        if !rooms.isEmpty { noteMembership(of: member, rooms) }
+        return !rooms.isEmpty
     }
 
-    /// - Returns: the room that it was in.
-    private static func remove(_ member: MemberID, _ db: Database) throws -> SecretCode? {
-        try String.fetchOne(
-            db.cachedStatement(sql: "DELETE FROM active_users WHERE udid = ? RETURNING secret_code"),
-            arguments: [member.text]
-        ).map(SecretCode.init(stored:))
+    /// - Returns: the room that it was in, if any.
+    private static func remove(_ member: MemberID, _ db: Database) throws -> [SecretCode] {
+        try db.values("DELETE FROM active_users WHERE udid = ? RETURNING secret_code", [member.text])
+            .map(SecretCode.init(stored:))
+    }
+
+    /// The member has entered or left these rooms.
+    private func noteMembership(of member: MemberID, _ rooms: [SecretCode]) {
+        feed.note { changes in
+            changes.members.insert(member)
+            changes.memberships.formUnion(rooms)
+        }
     }
 
     package func update(
         _ member: MemberID, token: DeviceToken, client: ClientInfo, user: UserReference?
     ) async throws(ChatError) {
-        try await database.writer.perform { [database] db in
+        try await database.writer.perform { db in
             let now = database.clock().sqlText
-            let app = try String.fetchOne(
-                db.cachedStatement(sql: "SELECT app FROM active_users WHERE udid = ?"), arguments: [member.text])
+            let app: String? = try db.value("SELECT app FROM active_users WHERE udid = ?", [member.text])
             guard let app else { throw ChatError.notJoined() }
             let text = try Self.register(token, of: member, app: AppName(app), user: user, now: now, db)
-            try db.cachedStatement(
-                sql: """
-                    UPDATE active_users SET device_token = ?, ip_address = coalesce(?, ip_address),
-                        app_version = coalesce(?, app_version), os_version = coalesce(?, os_version),
-                        device_model = coalesce(?, device_model), time_updated = ?
-                    WHERE udid = ?
-                    """
-            ).execute(arguments: [
-                text, client.address, client.appVersion, client.osVersion, client.deviceModel, now, member.text,
-            ])
+            try db.run(
+                """
+                UPDATE active_users SET device_token = ?, ip_address = coalesce(?, ip_address),
+                    app_version = coalesce(?, app_version), os_version = coalesce(?, os_version),
+                    device_model = coalesce(?, device_model), time_updated = ?
+                WHERE udid = ?
+                """,
+                [text, client.address, client.appVersion, client.osVersion, client.deviceModel, now, member.text])
         }
     }
 
     package func post(_ request: PostRequest) async throws(ChatError) -> PostReceipt {
-        let posted = try await database.writer.perform { [self] db in
+        let posted = try await database.writer.perform { db in
             try insert(request, db)
-        } committed: { [self] posted in
+        } committed: { posted in
             // The gateway waits for nothing else.
             queue.inserted(posted.pushes)
         }
         if !posted.receipt.isRepeat {
-            feed.noteMessage(in: posted.room)
+            feed.note { $0.messages.insert(posted.room) }
             activity.wrote(request.member, at: posted.time, from: request.client.address)
         }
         if posted.hasMore { jobs.start(.message(posted.receipt.message)) }
@@ -112,13 +103,10 @@ package final class SQLiteRoomStore: RoomStore {
         for member: MemberID, since: MessageID?, limit: Int
     ) async throws(ChatError) -> MessagePage {
         let page = try await database.read { db in
-            let room = try Row.fetchOne(
-                db.cachedStatement(sql: "SELECT secret_code, history_from FROM active_users WHERE udid = ?"),
-                arguments: [member.text])
+            let room = try db.row("SELECT secret_code, history_from FROM active_users WHERE udid = ?", [member.text])
             guard let room else { throw ChatError.notJoined() }
             let since = since ?? room[1]
-            let messages = try SQLiteRoomFeed.messages(
-                in: SecretCode(stored: room[0]), after: since, limit: limit, db)
+            let messages = try SQLiteRoomFeed.messages(in: SecretCode(stored: room[0]), after: since, limit: limit, db)
             return MessagePage(messages: messages, next: messages.last?.id ?? since)
         }
         if let last = page.messages.last { activity.fetched(last.id, by: member) }
@@ -134,14 +122,12 @@ package final class SQLiteRoomStore: RoomStore {
 
     private static func requireRoom(in code: SecretCode, for member: MemberID, _ db: Database) throws {
         // Who is in already, the usual case, is not worth counting the others for.
-        let isIn = try Bool.fetchOne(
-            db.cachedStatement(sql: "SELECT 1 FROM active_users WHERE udid = ? AND secret_code = ?"),
-            arguments: [member.text, code.text])
-        if isIn == true { return }
-        let last = try Int64.fetchOne(
-            db.cachedStatement(
-                sql: "SELECT member_id FROM active_users WHERE secret_code = ? ORDER BY member_id LIMIT 1 OFFSET ?"),
-            arguments: [code.text, largestRoom - 1])
+        let isIn = try db.row(
+            "SELECT 1 FROM active_users WHERE udid = ? AND secret_code = ?", [member.text, code.text])
+        if isIn != nil { return }
+        let last = try db.row(
+            "SELECT member_id FROM active_users WHERE secret_code = ? ORDER BY member_id LIMIT 1 OFFSET ?",
+            [code.text, largestRoom - 1])
         guard last == nil else {
             throw ChatError.invalid("code", "this room has \(largestRoom) members and takes no more")
         }
@@ -155,20 +141,18 @@ package final class SQLiteRoomStore: RoomStore {
         _ token: DeviceToken?, of member: MemberID, app: AppName, user: UserReference?, now: String, _ db: Database
     ) throws -> String {
         guard let text = token?.description else { return "0" }
-        try db.cachedStatement(
-            sql: """
-                UPDATE active_users SET device_token = '0'
-                WHERE device_token = ? AND app = ? AND device_token <> '0' AND udid <> ?
-                """
-        ).execute(arguments: [text, app.text, member.text])
+        try db.run(
+            """
+            UPDATE active_users SET device_token = '0'
+            WHERE device_token = ? AND app = ? AND device_token <> '0' AND udid <> ?
+            """, [text, app.text, member.text])
         try SQLiteDeviceStore.setRegistered(text, app: app, now: now, db)
         if let user {
-            try db.cachedStatement(
-                sql: """
-                    UPDATE devices SET user_reference = ?1
-                    WHERE device_token = ?2 AND app = ?3 AND user_reference IS NOT ?1
-                    """
-            ).execute(arguments: [user.text, text, app.text])
+            try db.run(
+                """
+                UPDATE devices SET user_reference = ?1
+                WHERE device_token = ?2 AND app = ?3 AND user_reference IS NOT ?1
+                """, [user.text, text, app.text])
         }
         return text
     }
@@ -179,7 +163,7 @@ package final class SQLiteRoomStore: RoomStore {
         let receipt: PostReceipt
         let room: SecretCode
         let time: Timestamp
-        var pushes: [InsertedPushes] = []
+        var pushes: [DuePushes] = []
         /// Members are left for later steps.
         var hasMore = false
     }
@@ -200,7 +184,9 @@ package final class SQLiteRoomStore: RoomStore {
         }
         // What cannot be made is the request's error, and not one that is met again and again behind the answer.
         if !room.isSmall { _ = try payload(room.app, Int64.max) }
-        let lastMember = try room.isSmall ? nil : Self.lastMember(of: room.code, db)
+        let lastMember: Int64? =
+            try room.isSmall
+            ? nil : db.value("SELECT max(member_id) FROM active_users WHERE secret_code = ?", [room.code])
         try RawStatement(
             db,
             """
@@ -212,18 +198,11 @@ package final class SQLiteRoomStore: RoomStore {
         ).run()
         let message = db.lastInsertedRowID
         let pushes = try room.insertPushes(
-            of: message, now: now, expires: settings.expiration.map { (now + $0).seconds }, ids: queue.ids,
-            settings: settings,
-            payload: { try payload($0, message) }, db)
+            of: message, now: now, ids: queue.ids, settings: settings, payload: { try payload($0, message) }, db)
         let receipt = PostReceipt(
             message: message, isRepeat: false, queued: pushes.reduce(0) { $0 + $1.range.count })
         return Posted(
             receipt: receipt, room: SecretCode(stored: room.code), time: now, pushes: pushes, hasMore: !room.isSmall)
-    }
-
-    private static func lastMember(of code: String, _ db: Database) throws -> Int64? {
-        try Int64.fetchOne(
-            db.cachedStatement(sql: "SELECT max(member_id) FROM active_users WHERE secret_code = ?"), arguments: [code])
     }
 
     /// What a request with the same key was answered.
@@ -231,14 +210,12 @@ package final class SQLiteRoomStore: RoomStore {
         _ request: PostRequest, _ db: Database
     ) throws -> (receipt: PostReceipt, room: SecretCode)? {
         guard let key = request.idempotencyKey else { return nil }
-        let code = try String.fetchOne(
-            db.cachedStatement(sql: "SELECT secret_code FROM active_users WHERE udid = ?"),
-            arguments: [request.member.text])
+        let code: String? = try db.value(
+            "SELECT secret_code FROM active_users WHERE udid = ?", [request.member.text])
         guard let code else { throw ChatError.notJoined() }
-        let earlier = try Row.fetchOne(
-            db.cachedStatement(
-                sql: "SELECT message_id, text, secret_code FROM messages WHERE udid = ? AND idempotency_key = ?"),
-            arguments: [request.member.text, key])
+        let earlier = try db.row(
+            "SELECT message_id, text, secret_code FROM messages WHERE udid = ? AND idempotency_key = ?",
+            [request.member.text, key])
         guard let earlier else { return nil }
         guard earlier[1] as String == request.text.text, earlier[2] as String == code else {
             throw ChatError(

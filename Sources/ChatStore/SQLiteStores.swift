@@ -14,6 +14,7 @@ package struct SQLiteStores: Sendable {
     package let providerTokens: SQLiteProviderTokenStore
     package let figures: SQLiteFigures
     package let upkeep: SQLiteUpkeep
+    let repair: QueueRepair
     let activity: MemberActivity
     let jobs: BackgroundJobs
 
@@ -25,19 +26,22 @@ package struct SQLiteStores: Sendable {
     ) throws {
         database = try SQLiteDatabase(file: file, clock: clock, logger: logger)
         let outcomes = OutcomeCounter(clock: clock)
-        queue = try SQLitePushQueue(database: database, outcomes: outcomes, settings: settings)
+        let (memory, ids) = try database.pool.read { db in (try QueueMemory(db), try PushIDs.load(db)) }
+        queue = SQLitePushQueue(database: database, outcomes: outcomes, memory: memory, ids: ids)
+        repair = QueueRepair(database: database, memory: memory, settings: settings)
         activity = MemberActivity(database: database)
         jobs = BackgroundJobs(database: database, queue: queue, outcomes: outcomes, settings: settings)
         feed = SQLiteRoomFeed(database: database, activity: activity)
         rooms = SQLiteRoomStore(
             database: database, queue: queue, feed: feed, activity: activity, jobs: jobs, settings: settings)
-        records = SQLiteRoomRecords(database: database, ids: queue.ids)
-        devices = SQLiteDeviceStore(database: database, outcomes: outcomes, ids: queue.ids)
+        records = SQLiteRoomRecords(database: database, ids: ids)
+        devices = SQLiteDeviceStore(database: database, outcomes: outcomes, ids: ids)
         notifications = SQLiteNotificationStore(database: database, queue: queue, jobs: jobs, settings: settings)
         feedback = SQLiteFeedbackStore(database: database)
         providerTokens = SQLiteProviderTokenStore(database: database)
-        figures = SQLiteFigures(database: database, queue: queue, outcomes: outcomes)
-        upkeep = SQLiteUpkeep(database: database, queue: queue, feed: feed, activity: activity, jobs: jobs)
+        figures = SQLiteFigures(database: database, memory: memory, outcomeCounter: outcomes)
+        upkeep = SQLiteUpkeep(
+            database: database, queue: queue, repair: repair, feed: feed, activity: activity, jobs: jobs)
     }
 
     /// Closes the connections, with everything in the one file. Calls after it fail.

@@ -3,38 +3,26 @@ import GRDB
 import Logging
 
 /// What the store does by itself: notices other processes' writes, takes up interrupted work, deletes by age.
-package final class SQLiteUpkeep: StoreUpkeep {
+package struct SQLiteUpkeep: StoreUpkeep {
     /// How often another process's commits are looked for: a row that a script inserts is noticed well within a second.
     private static let watchInterval = Duration.milliseconds(400)
     /// Rounds between looks that need no reason: some ten seconds.
     private static let safetyRounds = 25
     /// Rounds between the end of one sweep of the whole queue and the next, where other processes write: half a minute.
     private static let sweepRounds = 75
-    /// Looks at rows of before the start that ``prepare()`` takes; the others follow behind.
+    /// Looks at an earlier process's rows that ``prepare()`` takes; the others follow behind.
     private static let firstLooks = 2
 
-    private let database: SQLiteDatabase
-    private let queue: SQLitePushQueue
-    private let feed: SQLiteRoomFeed
-    private let activity: MemberActivity
-    private let jobs: BackgroundJobs
-
-    init(
-        database: SQLiteDatabase, queue: SQLitePushQueue, feed: SQLiteRoomFeed, activity: MemberActivity,
-        jobs: BackgroundJobs
-    ) {
-        self.database = database
-        self.queue = queue
-        self.feed = feed
-        self.activity = activity
-        self.jobs = jobs
-    }
+    let database: SQLiteDatabase
+    let queue: SQLitePushQueue
+    let repair: QueueRepair
+    let feed: SQLiteRoomFeed
+    let activity: MemberActivity
+    let jobs: BackgroundJobs
 
     package func prepare() async throws(ChatError) -> StoreBacklog {
-        try await queue.repairNumbers()
-        try await queue.adoptWaiting()
-        try await queue.scan(limit: Self.firstLooks)
-        return StoreBacklog(apps: queue.dueApps)
+        try await repair.notice(looks: Self.firstLooks)
+        return StoreBacklog(apps: repair.dueApps)
     }
 
     package func watch() async {
@@ -44,59 +32,58 @@ package final class SQLiteUpkeep: StoreUpkeep {
         }
     }
 
-    /// `PRAGMA data_version` on the writing connection changes with every commit but our own, and costs microseconds.
     private func watchOthers() async {
         var watch = Watch()
         while !Task.isCancelled {
-            let version = try? await database.pool.writeWithoutTransaction { db in
-                try Int64.fetchOne(db, sql: "PRAGMA data_version")
-            }
             do throws(ChatError) {
-                if let version, watch.isNew(version) || queue.mustRepairNumbers {
-                    try await queue.repairNumbers()
-                    try await queue.adoptWaiting()
-                    try await queue.scan()
-                    watch.saw(version)
-                    queue.signal()
-                    feed.noteUnknown()
-                }
-                if let position = watch.sweep {
-                    if position == QueueIndex.ids.lowerBound { queue.lookForAllWaiting() }
-                    let (next, found) = try await queue.sweep(from: position)
-                    watch.swept(to: next)
-                    if found { queue.signal() }
-                }
-                if watch.round.isMultiple(of: Self.safetyRounds) {
-                    try await queue.scan()
-                    queue.signal()
-                    try await jobs.resume()
-                }
+                try await look(&watch)
             } catch  where !Task.isCancelled {
                 database.logger.warning("the queue could not be looked through", metadata: ["error": "\(error)"])
             } catch {}
-            watch.round += 1
-            watch.beginSweep()
+            watch.endRound()
             try? await Task.sleep(for: Self.watchInterval)
         }
     }
 
+    /// One round of the watch. `PRAGMA data_version` on the writing connection changes with every commit but our own, and costs
+    /// microseconds.
+    func look(_ watch: inout Watch) async throws(ChatError) {
+        let version = try? await database.pool.writeWithoutTransaction { db in
+            try Int64.fetchOne(db, sql: "PRAGMA data_version")
+        }
+        if let version, version != watch.seen || repair.mustRepairNumbers {
+            try await repair.notice()
+            watch.saw(version)
+            queue.signal()
+            feed.note { $0.isUnknown = true }
+        }
+        if let position = watch.position {
+            let (next, found) = try await repair.sweep(from: position)
+            watch.swept(to: next)
+            if found { queue.signal() }
+        }
+        if watch.round.isMultiple(of: Self.safetyRounds) {
+            try await repair.scan()
+            queue.signal()
+            try await jobs.resume()
+        } else if jobs.mustResume {
+            try await jobs.resume()
+        }
+    }
+
     /// What has been looked at.
-    private struct Watch {
-        var round = 0
-        private var seen: Int64 = 0
+    struct Watch {
+        private(set) var round = 0
+        private(set) var seen: Int64 = 0
         /// From where on the sweep goes on; nil while none is wanted.
-        private var position: Int64? = QueueIndex.ids.lowerBound
+        private(set) var position: Int64? = QueueIndex.ids.lowerBound
         private var isSweepWanted = false
         private var nextSweep = 0
-
-        func isNew(_ version: Int64) -> Bool { version != seen }
 
         mutating func saw(_ version: Int64) {
             seen = version
             isSweepWanted = true
         }
-
-        var sweep: Int64? { position }
 
         mutating func swept(to next: Int64?) {
             position = next
@@ -104,7 +91,8 @@ package final class SQLiteUpkeep: StoreUpkeep {
         }
 
         /// Begins a sweep where one is wanted and it is time.
-        mutating func beginSweep() {
+        mutating func endRound() {
+            round += 1
             guard position == nil, isSweepWanted, round >= nextSweep else { return }
             isSweepWanted = false
             position = QueueIndex.ids.lowerBound
@@ -120,11 +108,8 @@ package final class SQLiteUpkeep: StoreUpkeep {
     /// Messages that one transaction deletes: each may have a large room's pushes, which then forget it.
     private static let messageStep = 10
 
-    /// Deletes messages older than `messages`, pushes and feedback that were settled longer ago than `queue`, and
-    /// notifications older than that of which no push is left. What is not settled stays, however old.
     package func applyRetention(messages: Duration, queue: Duration) async throws(ChatError) -> RetentionResult {
         let now = database.clock()
-        let oldest = (now - messages).sqlText
         let settled = (now - queue).sqlText
         var result = RetentionResult()
         result.pushes = try await deletePushes(settledBefore: settled)
@@ -135,7 +120,7 @@ package final class SQLiteUpkeep: StoreUpkeep {
             DELETE FROM messages WHERE message_id IN (
                 SELECT message_id FROM (SELECT * FROM messages ORDER BY message_id LIMIT \(Self.retentionWindow))
                 WHERE fanout_after IS NULL AND time_sent < ?2 LIMIT ?1)
-            """, before: oldest)
+            """, before: (now - messages).sqlText)
         result.feedback = try await deleteInSteps(
             of: Self.retentionStep,
             """
@@ -155,41 +140,35 @@ package final class SQLiteUpkeep: StoreUpkeep {
             SELECT message_id, time_queued FROM push_queue WHERE message_id > ? ORDER BY message_id LIMIT \(pushWindow))
         """
 
+    /// What was settled before a time. Pushes of a notification that is still being queued stay: they keep it from going to a
+    /// device twice.
+    private static let isOld = """
+        time_settled < ? AND state <> 'pending' AND NOT EXISTS (
+            SELECT 1 FROM notifications n WHERE n.notification_id = q.notification AND n.work = 'queue')
+        """
+
     /// Numbers grow with time: it ends where everything was queued too late to be old. What is not settled, or was settled
     /// late, stays in the way and is passed. Looks beside the writer, which deletes a window's rows in small steps.
     private func deletePushes(settledBefore time: String) async throws(ChatError) -> Int {
         var (deleted, after) = (0, Int64.min)
         while true {
             let window = try await database.read { [after] db -> (upTo: Int64, isLast: Bool, old: [Int64])? in
-                let row = try Row.fetchOne(db.cachedStatement(sql: Self.windowSQL), arguments: [after])
+                let row = try db.row(Self.windowSQL, [after])
                 guard let row, let upTo = row[0] as Int64? else { return nil }
-                let isYoung = (row[1] as String).utf8.lexicographicallyPrecedes(time.utf8) == false
-                let old = try Int64.fetchAll(
-                    db.cachedStatement(
-                        sql: """
-                            SELECT message_id FROM push_queue q
-                            WHERE message_id > ? AND message_id <= ? AND time_settled < ? AND state <> 'pending'
-                                -- What is there keeps a notification that is still being queued from going to a device
-                                -- twice.
-                                AND NOT EXISTS (SELECT 1 FROM notifications n
-                                    WHERE n.notification_id = q.notification AND n.work = 'queue')
-                            ORDER BY message_id
-                            """), arguments: [after, upTo, time])
-                return (upTo, isYoung || row[2] < Self.pushWindow, old)
+                let old: [Int64] = try db.values(
+                    """
+                    SELECT message_id FROM push_queue q WHERE message_id > ? AND message_id <= ? AND \(Self.isOld)
+                    ORDER BY message_id
+                    """, [after, upTo, time])
+                return (upTo, row[1] as String >= time || row[2] < Self.pushWindow, old)
             }
             guard let window else { return deleted }
             for start in stride(from: 0, to: window.old.count, by: Self.retentionStep) {
-                let step = window.old[start..<min(start + Self.retentionStep, window.old.count)]
-                guard let first = step.first, let last = step.last else { continue }
+                let range = (window.old[start], window.old[min(start + Self.retentionStep, window.old.count) - 1])
                 deleted += try await database.writer.perform(durably: false, .upkeep) { db in
-                    try db.cachedStatement(
-                        sql: """
-                            DELETE FROM push_queue AS q WHERE message_id BETWEEN ? AND ? AND time_settled < ? AND state <> 'pending'
-                                AND NOT EXISTS (SELECT 1 FROM notifications n
-                                    WHERE n.notification_id = q.notification AND n.work = 'queue')
-                            """
-                    ).execute(arguments: [first, last, time])
-                    return db.changesCount
+                    try db.run(
+                        "DELETE FROM push_queue AS q WHERE message_id BETWEEN ? AND ? AND \(Self.isOld)",
+                        [range.0, range.1, time])
                 }
             }
             if window.isLast { return deleted }
@@ -210,13 +189,10 @@ package final class SQLiteUpkeep: StoreUpkeep {
         var (deleted, after): (Int, Int64) = (0, 0)
         while true {
             let (count, last) = try await database.writer.perform(.upkeep) { [after] db in
-                let candidates = try Row.fetchAll(
-                    db.cachedStatement(sql: Self.oldNotificationsSQL), arguments: [time, after, Self.retentionStep])
-                let old = candidates.prefix { $0[1] }
+                let old = try db.rows(Self.oldNotificationsSQL, [time, after, Self.retentionStep]).prefix { $0[1] }
                 let ended = old.filter { $0[2] }
                 for row in ended {
-                    try db.cachedStatement(sql: "DELETE FROM notifications WHERE notification_id = ?")
-                        .execute(arguments: [row[0] as Int64])
+                    try db.run("DELETE FROM notifications WHERE notification_id = ?", [row[0] as Int64])
                 }
                 return (ended.count, old.count < Self.retentionStep ? nil : old.last?[0] as Int64?)
             }
@@ -229,10 +205,7 @@ package final class SQLiteUpkeep: StoreUpkeep {
     private func deleteInSteps(of step: Int, _ sql: String, before time: String) async throws(ChatError) -> Int {
         var deleted = 0
         while true {
-            let count = try await database.writer.perform(.upkeep) { db in
-                try db.cachedStatement(sql: sql).execute(arguments: [step, time])
-                return db.changesCount
-            }
+            let count = try await database.writer.perform(.upkeep) { db in try db.run(sql, [step, time]) }
             deleted += count
             if count < step { return deleted }
         }

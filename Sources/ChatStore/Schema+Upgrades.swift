@@ -1,11 +1,12 @@
 extension Schema {
-    /// What each released version became. Frozen: a file of any age goes through all that follow its own.
+    /// What each released version became. Frozen: a file of any age goes through all that follow its own, in one transaction. So
+    /// what only an intermediate version had (an index, a trigger) is not made on the way.
     ///
     /// Tables are changed in place and never made anew, because views, triggers, indexes and columns of their users are to
     /// stay.
     static let releasedUpgrades: [Int: String] = [1: version2, 2: version3, 3: version4, 4: version5]
 
-    /// The HTTP/2 provider API: `apns_id` and the like, priority 1, and the provider tokens.
+    /// Apple's HTTP/2 API: `apns_id` and the like, priority 1, and the provider tokens.
     ///
     /// SQLite has no statement that changes a CHECK. What its documentation offers instead is to correct the text of the
     /// table's definition; what is stored under the old rule is good under the wider one.
@@ -19,9 +20,6 @@ extension Schema {
         UPDATE sqlite_schema SET sql = replace(sql, 'priority IN (5, 10)', 'priority IN (1, 5, 10)')
         WHERE type = 'table' AND name = 'push_queue';
         PRAGMA writable_schema = RESET;
-        DROP INDEX push_queue_due;
-        CREATE INDEX push_queue_due ON push_queue (app, (unanswered > 0 OR refused > 0), message_id)
-            WHERE state = 'pending' AND not_before IS NULL;
         CREATE TABLE provider_tokens (
             team_id TEXT NOT NULL,
             key_id TEXT NOT NULL,
@@ -84,51 +82,20 @@ extension Schema {
             expired INTEGER NOT NULL DEFAULT 0,
             cancelled INTEGER NOT NULL DEFAULT 0
         ) STRICT;
-        DROP INDEX push_queue_due;
         DROP INDEX push_queue_waiting;
-        CREATE INDEX push_queue_due ON push_queue (app, (unanswered > 0 OR refused > 0), message_id, state, not_before)
-            WHERE state = 'pending' AND not_before IS NULL;
         CREATE INDEX push_queue_waiting ON push_queue (app, (attempts > 0), not_before, state)
             WHERE state = 'pending' AND not_before IS NOT NULL;
         CREATE UNIQUE INDEX push_queue_notification ON push_queue (notification, device)
             WHERE notification IS NOT NULL AND device IS NOT NULL;
         CREATE UNIQUE INDEX push_queue_notification_token ON push_queue (notification, app, device_token)
             WHERE notification IS NOT NULL AND device IS NULL;
-        CREATE INDEX push_queue_of_notification ON push_queue (notification, message_id) WHERE notification IS NOT NULL;
-        CREATE INDEX push_queue_device ON push_queue (device, message_id) WHERE device IS NOT NULL;
-        CREATE TRIGGER push_queue_counted AFTER UPDATE OF state ON push_queue
-        WHEN new.notification IS NOT NULL AND old.state <> new.state
-            AND (new.state NOT IN ('pending', 'written') OR old.state NOT IN ('pending', 'written'))
-        BEGIN
-            UPDATE notification_counts SET
-                sent = sent + (new.state = 'sent') - (old.state = 'sent'),
-                failed = failed + (new.state = 'failed') - (old.state = 'failed'),
-                expired = expired + (new.state = 'expired') - (old.state = 'expired'),
-                cancelled = cancelled + (new.state = 'cancelled') - (old.state = 'cancelled')
-            WHERE notification_id = new.notification;
-        END;
-        CREATE TRIGGER push_queue_deleted AFTER DELETE ON push_queue
-        WHEN old.notification IS NOT NULL AND old.state IN ('pending', 'written')
-        BEGIN
-            UPDATE notification_counts SET queued = queued - 1 WHERE notification_id = old.notification;
-        END;
         """
 
     /// What members have fetched, the failures in order, and pushes for very many that let others pass.
     private static let version4 = """
         ALTER TABLE active_users ADD COLUMN fetched_to INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE active_users ADD COLUMN time_fetched TEXT;
-        CREATE INDEX push_queue_lost ON push_queue (time_settled, message_id) WHERE state IN ('failed', 'expired');
         ALTER TABLE push_queue ADD COLUMN bulk INTEGER NOT NULL DEFAULT 0 CHECK (bulk IN (0, 1));
-        DROP INDEX push_queue_due;
-        CREATE INDEX push_queue_due
-            ON push_queue (app, (CASE WHEN unanswered > 0 OR refused > 0 THEN 2 ELSE bulk END), message_id, state, not_before)
-            WHERE state = 'pending' AND not_before IS NULL;
-        CREATE TABLE starts (
-            start_id INTEGER PRIMARY KEY AUTOINCREMENT,
-            time_started TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
-        ) STRICT;
-        INSERT INTO starts (start_id) SELECT coalesce(max(connection_epoch), 0) / 1000000000 + 1 FROM push_queue;
         """
 
     /// Pushes that are in flight are known in memory only, and each has its UUID from its number.
@@ -138,9 +105,9 @@ extension Schema {
     ///
     /// `settled_to` stays within 62 bits, so that whoever counts from it never overflows.
     private static let version5 = """
-        DROP TRIGGER push_queue_counted;
-        DROP TRIGGER push_queue_deleted;
-        DROP TABLE starts;
+        DROP TRIGGER IF EXISTS push_queue_counted;
+        DROP TRIGGER IF EXISTS push_queue_deleted;
+        DROP TABLE IF EXISTS starts;
         CREATE TABLE queue_state (
             id INTEGER PRIMARY KEY CHECK (id = 1),
             settled_to INTEGER NOT NULL,
@@ -169,9 +136,9 @@ extension Schema {
         DROP INDEX push_queue_written;
         DROP INDEX push_queue_settled;
         DROP INDEX push_queue_chat_message;
-        DROP INDEX push_queue_lost;
-        DROP INDEX push_queue_of_notification;
-        DROP INDEX push_queue_device;
+        DROP INDEX IF EXISTS push_queue_lost;
+        DROP INDEX IF EXISTS push_queue_of_notification;
+        DROP INDEX IF EXISTS push_queue_device;
         PRAGMA writable_schema = ON;
         UPDATE sqlite_schema SET sql = replace(replace(replace(replace(replace(sql,
             'state IN (''pending'', ''written'', ''sent'', ''failed'', ''expired'', ''cancelled'')',

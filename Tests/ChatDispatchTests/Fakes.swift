@@ -2,7 +2,7 @@ import ChatDomain
 import Synchronization
 import Testing
 
-/// A queue that answers as it was told, and fails the test when asked for what it was not told.
+/// A queue that leases what it was told, in that order; after that nothing is due.
 final class FakeQueue: PushQueue {
     struct State {
         var leases: [Result<LeasedPushes, ChatError>] = []
@@ -174,6 +174,8 @@ final class FakeFeedbackStore: FeedbackStore {
         var recorded: [FeedbackReport] = []
         var failures = 0
         var recordedWhenActing: [Int] = []
+        /// What acting is to do; a test that does not say fails when it is acted.
+        var result: FeedbackResult?
     }
 
     let state = Mutex(State())
@@ -191,8 +193,12 @@ final class FakeFeedbackStore: FeedbackStore {
     }
 
     func actOnFeedback() async throws(ChatError) -> FeedbackResult {
-        state.withLock { $0.recordedWhenActing.append($0.recorded.count) }
-        return FeedbackResult(deactivated: 1)
+        let result = state.withLock { state in
+            state.recordedWhenActing.append(state.recorded.count)
+            return state.result
+        }
+        if result == nil { Issue.record("nobody said what acting on feedback does") }
+        return result ?? FeedbackResult()
     }
 }
 
@@ -204,4 +210,9 @@ func eventually(_ what: Comment, _ holds: () -> Bool) async {
         try? await Task.sleep(for: .milliseconds(2))
     }
     Issue.record(what)
+}
+
+/// For the ranges that a test expects.
+extension IDRanges: ExpressibleByArrayLiteral {
+    package init(arrayLiteral ranges: ClosedRange<Int64>...) { self.init(ranges) }
 }

@@ -24,7 +24,7 @@ struct PushLedgerTests {
     }
 
     private func entries(_ conclusion: PushLedger.Conclusion) -> [ClosedRange<Int64>] {
-        conclusion.settlements.map(\.settlement.entries)
+        conclusion.batches.joined().map(\.settlement.entries)
     }
 
     @Test("A verdict is about the rows that its identifiers stand for, in as few pieces as they lie")
@@ -36,7 +36,7 @@ struct PushLedgerTests {
         let conclusion = ledger.conclude([verdict(8...10)], at: Self.start)
         #expect(entries(conclusion) == [11...12, 20...20])
         #expect(entries(ledger.conclude([verdict(1...100)], at: Self.start)) == [10...10, 21...21])
-        #expect(ledger.conclude([verdict(1...100), verdict(1...9, connection: 5)], at: Self.start).settlements.isEmpty)
+        #expect(ledger.conclude([verdict(1...100), verdict(1...9, connection: 5)], at: Self.start).batches.isEmpty)
     }
 
     @Test("The first verdict stands; a gateway that speaks after silence overrules it, and that is known for a while")
@@ -51,8 +51,8 @@ struct PushLedgerTests {
             ],
             at: Self.start)
         #expect(entries(late) == [50...50, 51...100])
-        #expect(late.settlements.allSatisfy { $0.settlement.overrulesSilence })
-        #expect(late.settlements[1].settlement.transition.result == .due(.first, reason: nil))
+        #expect(late.batches[0].allSatisfy { $0.settlement.overrulesSilence })
+        #expect(late.batches[0][1].settlement.transition.result == .due(.first, reason: nil))
     }
 
     @Test("What was not processed goes back as it was, without a word to the database")
@@ -62,6 +62,23 @@ struct PushLedgerTests {
         let conclusion = ledger.conclude([verdict(1...1), verdict(2...4, .notProcessed)], at: Self.start)
         #expect(entries(conclusion) == [1...1])
         #expect(conclusion.givenBack == [.first: [2...4]])
+    }
+
+    @Test("Many settlements come in batches, of about a thousand pushes each")
+    func batches() {
+        var ledger = PushLedger(PushLifeCycle())
+        // Every other number is somebody else's: a settlement for each push.
+        let rows = LeasedPushes((0..<700).map { FakeQueue.row($0 * 2) })
+        for connection in 1...3 as ClosedRange<Int64> {
+            _ = ledger.admit(rows, to: slot(connection), format: format, at: Self.start)
+        }
+        let conclusion = ledger.conclude((1...3).map { verdict(1...700, connection: $0) }, at: Self.start)
+        #expect(conclusion.batches.map(\.count) == [1000, 1000, 100])
+        _ = ledger.admit(FakeQueue.rows(1...900), to: slot(4), format: format, at: Self.start)
+        _ = ledger.admit(FakeQueue.rows(2001...2900), to: slot(5), format: format, at: Self.start)
+        // A range is not cut.
+        let ranges = ledger.conclude((4...5).map { verdict(1...900, connection: $0) }, at: Self.start)
+        #expect(ranges.batches.map(\.count) == [2])
     }
 
     @Test("Histories that differ are judged apart")

@@ -41,6 +41,24 @@ struct FanoutTests {
         #expect(place < 10_002)
     }
 
+    @Test("More interrupted work than is taken up at once follows when that is done", .timeLimit(.minutes(2)))
+    func manyJobs() async throws {
+        _ = try bench.fixture.query(
+            """
+            WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1200)
+            INSERT INTO messages (secret_code, udid, nickname, text, fanout_after, fanout_until)
+            SELECT 'room', 'u', 'n', 't', 0, 0 FROM n
+            """)
+        let open = "SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL"
+        var watch = SQLiteUpkeep.Watch()
+        try await bench.store.upkeep.look(&watch)
+        while try bench.fixture.value(open) > 200 { try await bench.store.rooms.ping() }
+        #expect(try bench.fixture.value(open) == 200)
+        // Not the look without a reason, which comes only every so many rounds.
+        watch.endRound()
+        while try bench.fixture.value(open) > 0 { try await bench.store.upkeep.look(&watch) }
+    }
+
     @Test("A store that ends in the middle goes on where it stood: each device has one row", arguments: 0...5)
     func crash(steps: Int) async throws {
         try bench.fill(2200, everyInactive: 10)

@@ -1,4 +1,5 @@
 import ChatDomain
+import Synchronization
 import Testing
 
 @testable import ChatStore
@@ -7,25 +8,36 @@ import Testing
 struct FiguresTests {
     private static let start = Timestamp(seconds: 1_800_000_000)
 
-    private func tally(_ endings: [(Int64, Ending)]) -> OutcomeTally {
-        var tally = OutcomeTally()
-        for (second, ending) in endings { tally.add(ending, at: Self.start + .seconds(second)) }
-        return tally
+    /// Seconds since the start.
+    private let second = Elapsed()
+
+    private final class Elapsed: Sendable {
+        let value = Mutex<Int64>(0)
+    }
+
+    private func counter(_ pushes: [(Int64, FinalStateCount)]) -> OutcomeCounter {
+        let counter = OutcomeCounter { [second] in Self.start + .seconds(second.value.withLock { $0 }) }
+        for (time, pushes) in pushes {
+            second.value.withLock { $0 = time }
+            counter.add([pushes])
+        }
+        return counter
     }
 
     @Test("Outcomes are counted by app, state and reason, in all and in the last minute")
     func outcomes() {
-        let tally = tally([
-            (0, Ending(app: .default, state: .sent, reason: nil, count: 5)),
-            (30, Ending(app: .default, state: .sent, reason: "RelayRestarted")),
-            (30, Ending(app: .default, state: .failed, reason: "BadDeviceToken")),
-            (31, Ending(app: AppName("other"), state: .sent, reason: nil)),
-            (31, Ending(app: .default, state: .pending, reason: "TooManyRequests")),
+        let counter = counter([
+            (0, FinalStateCount(app: .default, state: .sent, reason: nil, count: 5)),
+            (30, FinalStateCount(app: .default, state: .sent, reason: "RelayRestarted")),
+            (30, FinalStateCount(app: .default, state: .failed, reason: "BadDeviceToken")),
+            (31, FinalStateCount(app: AppName("other"), state: .sent, reason: nil)),
+            (31, FinalStateCount(app: .default, state: .pending, reason: "TooManyRequests")),
         ])
-        func counts(_ second: Int64) -> [[Int]] {
-            tally.outcomes(at: Self.start + .seconds(second)).map { [$0.total, $0.lastMinute] }
+        func counts(_ time: Int64) -> [[Int]] {
+            second.value.withLock { $0 = time }
+            return counter.outcomes.map { [$0.total, $0.lastMinute] }
         }
-        let outcomes = tally.outcomes(at: Self.start)
+        let outcomes = counter.outcomes
         #expect(outcomes.map(\.app.text) == ["default", "default", "other"])
         #expect(outcomes.map(\.state) == [.failed, .sent, .sent])
         #expect(outcomes.map(\.reason) == ["BadDeviceToken", nil, nil])
@@ -38,16 +50,16 @@ struct FiguresTests {
 
     @Test("A minute later the same second of the ring is a new one")
     func ring() {
-        let tally = tally([0, 60, 120].map { ($0, Ending(app: .default, state: .sent, reason: nil)) })
-        #expect(tally.outcomes(at: Self.start + .seconds(120)).map { [$0.total, $0.lastMinute] } == [[3, 1]])
+        let counter = counter([0, 60, 120].map { ($0, FinalStateCount(app: .default, state: .sent, reason: nil)) })
+        #expect(counter.outcomes.map { [$0.total, $0.lastMinute] } == [[3, 1]])
     }
 
     @Test("An app's reasons are bounded; what comes later is Other")
     func bounded() {
-        let tally = tally((0..<100).map { (0, Ending(app: .default, state: .failed, reason: "r\($0)")) })
-        let outcomes = tally.outcomes(at: Self.start)
-        #expect(outcomes.count == OutcomeTally.mostReasons + 1)
-        #expect(outcomes.first { $0.reason == OutcomeTally.other }?.total == 36)
+        let counter = counter((0..<100).map { (0, FinalStateCount(app: .default, state: .failed, reason: "r\($0)")) })
+        let outcomes = counter.outcomes
+        #expect(outcomes.count == OutcomeCounter.mostReasons + 1)
+        #expect(outcomes.first { $0.reason == OutcomeCounter.other }?.total == 36)
     }
 
     @Test("Verdicts and refusals are tallied: ranges, single ones, repeats that ended")
@@ -84,7 +96,7 @@ struct FiguresTests {
                 QueueDepth(app: .default, due: 2, written: 2, oldest: Timestamp(sqlText: "2020-01-01 00:00:00")),
                 QueueDepth(app: AppName("late"), delayed: 1),
             ])
-        #expect(bench.store.queue.dueApps == [.default])
+        #expect(bench.store.repair.dueApps == [.default])
     }
 
     @Test("How much the store holds")

@@ -43,11 +43,9 @@ final class QueueBench: Sendable {
 
     /// Looks at what other programs have done, as the relay does by itself.
     func notice() async throws {
-        try await store.queue.repairNumbers()
-        try await store.queue.adoptWaiting()
-        try await store.queue.scan()
+        try await store.repair.notice()
         var position: Int64? = QueueIndex.ids.lowerBound
-        while let from = position { position = try await store.queue.sweep(from: from).next }
+        while let from = position { position = try await store.repair.sweep(from: from).next }
     }
 
     func lease(_ slot: ConnectionSlot, _ kind: APNSFormat.Kind = .binary) async throws -> Result {
@@ -64,7 +62,7 @@ final class QueueBench: Sendable {
             }
             let admission = ledger.withLock { $0.admit(leased, to: slot, format: format, at: now) }
             for (lane, entries) in admission.givenBack {
-                store.queue.giveBack(entries, lane: lane, app: .default)
+                store.queue.giveBack(entries.ranges, lane: lane, app: .default)
             }
             _ = try await store.queue.settle(admission.settlements, app: .default)
             return Result(
@@ -77,8 +75,8 @@ final class QueueBench: Sendable {
     func settle(_ verdicts: [Verdict]) async throws -> [SettledPushes] {
         let now = fixture.time.withLock { $0 }
         let conclusion = ledger.withLock { $0.conclude(verdicts, at: now) }
-        for (lane, entries) in conclusion.givenBack { store.queue.giveBack(entries, lane: lane, app: .default) }
-        return try await store.queue.settle(conclusion.settlements.map(\.settlement), app: .default)
+        for (lane, entries) in conclusion.givenBack { store.queue.giveBack(entries.ranges, lane: lane, app: .default) }
+        return try await store.queue.settle(conclusion.batches.joined().map(\.settlement), app: .default)
     }
 
     @discardableResult

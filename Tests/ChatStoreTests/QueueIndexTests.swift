@@ -12,8 +12,8 @@ struct QueueIndexTests {
 
     private func inserted(
         _ range: ClosedRange<Int64>, lane: PushLane = .first, content: Bool = false
-    ) -> InsertedPushes {
-        InsertedPushes(
+    ) -> DuePushes {
+        DuePushes(
             range: range, lane: lane, app: .default, pushes: content ? range.map { Self.push($0) } : [])
     }
 
@@ -58,7 +58,7 @@ struct QueueIndexTests {
         #expect(index.inFlightCount(.default) == 4)
         #expect(index.dueCount(.default) == 6)
         // A sweep meets all of them: those that are known are not counted twice.
-        index.found(1...10, count: 10, lane: .first, app: .default)
+        index.found(DuePushes(range: 1...10, lane: .first, app: .default))
         #expect(index.dueCount(.default) == 6)
         index.release(2...3, to: .trouble, app: .default)
         let againFound = index.claim(.default, .trouble, limit: 9, at: .now)
@@ -130,7 +130,7 @@ struct QueueIndexTests {
     func ends() {
         var index = index(settledTo: QueueIndex.ids.lowerBound, highest: 5)
         index.inserted(inserted(Int64.max...Int64.max), at: .now)
-        index.found(Int64.min...Int64.min, count: 1, lane: .first, app: .default)
+        index.found(DuePushes(range: Int64.min...Int64.min, lane: .first, app: .default))
         index.reaches(Int64.max)
         #expect(index.highest == 5 && index.apps.isEmpty && index.hasStrayNumbers)
     }
@@ -139,23 +139,23 @@ struct QueueIndexTests {
     func waiting() {
         var index = index()
         let now = Timestamp(seconds: 1_800_000_000)
-        #expect(index.mustLookForWaiting(.default, at: now))
-        #expect(index.willLookForWaiting(.default, at: now) == nil)
-        #expect(!index.mustLookForWaiting(.default, at: now))
+        #expect(index.beginLookForWaiting(.default, at: now) == .min)
+        #expect(index.beginLookForWaiting(.default, at: now) == nil)
         index.waits(until: now + .seconds(60), app: .default)
         index.waits(until: now + .seconds(90), app: .default)
         #expect(index.nextWaiting(.default) == now + .seconds(60))
-        #expect(!index.mustLookForWaiting(.default, at: now + .seconds(59)))
-        #expect(index.mustLookForWaiting(.default, at: now + .seconds(60)))
-        #expect(index.mustLookForWaiting(.default, at: now - .seconds(4000)))
-        index.mustLookForWaiting(nil)
-        #expect(index.mustLookForWaiting(.default, at: now))
-        // From a little before the last look; after a failure, or with a sweep, at all of them.
-        #expect(index.willLookForWaiting(.default, at: now + .seconds(9)) == now - .seconds(2))
-        index.mustLookForAllWaiting(.default)
-        #expect(index.willLookForWaiting(.default, at: now) == nil)
+        #expect(index.beginLookForWaiting(.default, at: now + .seconds(59)) == nil)
+        // From a little before the last look.
+        #expect(index.beginLookForWaiting(.default, at: now + .seconds(60)) == (now - .seconds(2)).milliseconds)
+        #expect(index.nextWaiting(.default) == nil)
+        index.mustLookForWaiting()
+        #expect(index.beginLookForWaiting(.default, at: now + .seconds(69)) == (now + .seconds(58)).milliseconds)
+        // After a failure, or with a sweep, at all of them.
+        index.mustLookForWaiting(atAll: true)
+        #expect(index.beginLookForWaiting(.default, at: now + .seconds(70)) == .min)
         // The clock was set back.
-        #expect(index.willLookForWaiting(.default, at: now - .seconds(1)) == nil)
+        index.waits(until: now + .seconds(90), app: .default)
+        #expect(index.beginLookForWaiting(.default, at: now - .seconds(4000)) == .min)
     }
 }
 

@@ -34,7 +34,7 @@ struct QueuePropertyTests {
         var refused = 0
     }
 
-    private final class World {
+    private final class Model {
         let fixture: StoreFixture
         var bench: QueueBench
         var random: Random
@@ -61,94 +61,94 @@ struct QueuePropertyTests {
         let seed =
             number &* 7919
             &+ UInt64(ProcessInfo.processInfo.environment["PUSHCHAT_TEST_SEED"].flatMap(Int.init) ?? 20_261_122)
-        let world = try World(seed: seed)
+        let model = try Model(seed: seed)
         for step in 0..<120 {
-            try await move(world, "seed \(seed), step \(step)")
+            try await move(model, "seed \(seed), step \(step)")
         }
-        try await settleAll(world, "seed \(seed)")
-        try verify(world, "seed \(seed)")
+        try await settleAll(model, "seed \(seed)")
+        try verify(model, "seed \(seed)")
     }
 
-    private func move(_ world: World, _ place: String) async throws {
-        switch Int.random(in: 0..<100, using: &world.random) {
-        case 0..<25: try insert(world)
-        case 25..<55: try await lease(world)
-        case 55..<80: try await answer(world, place)
-        case 80..<88: try meddle(world)
-        case 88..<92: try await crash(world)
-        case 92..<96: lose(world)
-        default: world.fixture.advance(.seconds(Int.random(in: 1...40, using: &world.random)))
+    private func move(_ model: Model, _ place: String) async throws {
+        switch Int.random(in: 0..<100, using: &model.random) {
+        case 0..<25: try insert(model)
+        case 25..<55: try await lease(model)
+        case 55..<80: try await answer(model, place)
+        case 80..<88: try changeByOthers(model)
+        case 88..<92: try await crash(model)
+        case 92..<96: lose(model)
+        default: model.fixture.advance(.seconds(Int.random(in: 1...40, using: &model.random)))
         }
     }
 
-    private func insert(_ world: World) throws {
-        let count = Int.random(in: 1...40, using: &world.random)
+    private func insert(_ model: Model) throws {
+        let count = Int.random(in: 1...40, using: &model.random)
         for _ in 0..<count {
-            let isBulk = world.chance(20)
-            _ = try world.fixture.query(
+            let isBulk = model.chance(20)
+            _ = try model.fixture.query(
                 "INSERT INTO push_queue (device_token, payload, bulk) VALUES (?, '{\"aps\":{}}', ?)",
                 [StoreFixture.token(1).description, isBulk])
-            let entry = Int64(try world.fixture.value("SELECT max(message_id) FROM push_queue"))
-            world.fates[entry] = Fate(isRefused: world.chance(10))
+            let entry = Int64(try model.fixture.value("SELECT max(message_id) FROM push_queue"))
+            model.fates[entry] = Fate(isRefused: model.chance(10))
         }
     }
 
-    private func lease(_ world: World) async throws {
-        let room = Int.random(in: 1...30, using: &world.random)
-        var slot = StoreFixture.slot(world.connection, first: world.nextIdentifier, room: room)
-        var lease = try await world.bench.lease(slot)
+    private func lease(_ model: Model) async throws {
+        let room = Int.random(in: 1...30, using: &model.random)
+        var slot = StoreFixture.slot(model.connection, first: model.nextIdentifier, room: room)
+        var lease = try await model.bench.lease(slot)
         if lease.needsFreshConnection {
-            lose(world)
-            slot = StoreFixture.slot(world.connection, room: room)
-            lease = try await world.bench.lease(slot)
+            lose(model)
+            slot = StoreFixture.slot(model.connection, room: room)
+            lease = try await model.bench.lease(slot)
         }
         for push in lease.pushes {
-            world.inFlight[world.connection, default: []].append((push.identifier, push.entry))
+            model.inFlight[model.connection, default: []].append((push.identifier, push.entry))
         }
-        if let last = lease.pushes.last { world.nextIdentifier = last.identifier + 1 }
+        if let last = lease.pushes.last { model.nextIdentifier = last.identifier + 1 }
         let entries = lease.pushes.map(\.entry)
         #expect(Set(entries).count == entries.count)
     }
 
     /// A new connection; what the old one has may still be answered, or never.
-    private func lose(_ world: World) {
-        world.connection += 1
-        world.nextIdentifier = 1
+    private func lose(_ model: Model) {
+        model.connection += 1
+        model.nextIdentifier = 1
     }
 
-    private func answer(_ world: World, _ place: String) async throws {
-        guard let connection = world.inFlight.keys.sorted().randomElement(using: &world.random),
-            let pushes = world.inFlight[connection]
+    private func answer(_ model: Model, _ place: String) async throws {
+        guard let connection = model.inFlight.keys.sorted().randomElement(using: &model.random),
+            let pushes = model.inFlight[connection]
         else { return }
-        let count = Int.random(in: 1...pushes.count, using: &world.random)
-        let isLost = world.chance(15)
+        let count = Int.random(in: 1...pushes.count, using: &model.random)
+        let isLost = model.chance(15)
         var verdicts: [Verdict] = []
         for push in pushes.prefix(count) {
             let identifiers = push.identifier...push.identifier
-            func say(_ outcome: Outcome) {
+            func add(_ outcome: Outcome) {
                 verdicts.append(
                     Verdict(connection: ConnectionEpoch(connection), identifiers: identifiers, outcome: outcome))
             }
             if isLost {
                 // The gateway took some of them.
-                world.doubtful.insert(push.entry)
-                if world.chance(50) { world.fates[push.entry]?.accepted += 1 }
-                say(.unanswered(reason: "Lost"))
-            } else if world.fates[push.entry]?.isRefused == true {
-                world.fates[push.entry]?.refused += 1
-                say(.rejected(reason: "BadTopic"))
+                model.doubtful.insert(push.entry)
+                if model.chance(50) { model.fates[push.entry]?.accepted += 1 }
+                add(.unanswered(reason: "Lost"))
+            } else if model.fates[push.entry]?.isRefused == true {
+                model.fates[push.entry]?.refused += 1
+                add(.rejected(reason: "BadTopic"))
             } else {
-                switch Int.random(in: 0..<10, using: &world.random) {
-                case 0: say(.retry(reason: "Busy"))
-                case 1: say(.notProcessed)
-                case 2: say(.sentBack(reason: "GoAway"))
+                switch Int.random(in: 0..<10, using: &model.random) {
+                case 0: add(.retry(reason: "Busy"))
+                case 1: add(.notProcessed)
+                case 2: add(.sentBack(reason: "GoAway"))
                 default:
-                    world.fates[push.entry]?.accepted += 1
-                    say(.accepted)
+                    model.fates[push.entry]?.accepted += 1
+                    add(.accepted)
                 }
             }
         }
-        world.inFlight[connection] = count == pushes.count ? nil : Array(pushes.dropFirst(count))
+        model.inFlight[connection] = count == pushes.count ? nil : Array(pushes.dropFirst(count))
         // Neighbours with one outcome share a verdict, as gateways say it.
         var merged: [Verdict] = []
         for verdict in verdicts {
@@ -162,80 +162,80 @@ struct QueuePropertyTests {
                 merged.append(verdict)
             }
         }
-        try await world.bench.settle(merged)
+        try await model.bench.settle(merged)
     }
 
     /// What another program may do.
-    private func meddle(_ world: World) throws {
-        guard let entry = world.fates.keys.sorted().randomElement(using: &world.random) else { return }
-        switch Int.random(in: 0..<3, using: &world.random) {
+    private func changeByOthers(_ model: Model) throws {
+        guard let entry = model.fates.keys.sorted().randomElement(using: &model.random) else { return }
+        switch Int.random(in: 0..<3, using: &model.random) {
         case 0:
-            _ = try world.fixture.query("DELETE FROM push_queue WHERE message_id = ? AND state = 'pending'", [entry])
-            if try world.fixture.query("SELECT 1 FROM push_queue WHERE message_id = ?", [entry]).isEmpty {
-                world.fates[entry]?.isDeleted = true
+            _ = try model.fixture.query("DELETE FROM push_queue WHERE message_id = ? AND state = 'pending'", [entry])
+            if try model.fixture.query("SELECT 1 FROM push_queue WHERE message_id = ?", [entry]).isEmpty {
+                model.fates[entry]?.isDeleted = true
             }
         case 1:
-            _ = try world.fixture.query(
+            _ = try model.fixture.query(
                 "UPDATE push_queue SET state = 'cancelled' WHERE message_id = ? AND state = 'pending'", [entry])
-            if try !world.fixture.query(
+            if try !model.fixture.query(
                 "SELECT 1 FROM push_queue WHERE message_id = ? AND state = 'cancelled'", [entry]
             ).isEmpty {
-                world.fates[entry]?.isCancelled = true
+                model.fates[entry]?.isCancelled = true
             }
         default:
-            _ = try world.fixture.query(
+            _ = try model.fixture.query(
                 "UPDATE push_queue SET not_before = ? WHERE message_id = ? AND state = 'pending'",
-                [(world.fixture.time.withLock { $0 } + .seconds(20)).milliseconds, entry])
+                [(model.fixture.time.withLock { $0 } + .seconds(20)).milliseconds, entry])
         }
     }
 
     /// Everything that is in memory goes; the gateway may have taken what was in flight.
-    private func crash(_ world: World) async throws {
-        for push in world.inFlight.values.joined() {
-            world.doubtful.insert(push.entry)
-            if world.fates[push.entry]?.isRefused == false, world.chance(50) {
-                world.fates[push.entry]?.accepted += 1
+    private func crash(_ model: Model) async throws {
+        for push in model.inFlight.values.joined() {
+            model.doubtful.insert(push.entry)
+            if model.fates[push.entry]?.isRefused == false, model.chance(50) {
+                model.fates[push.entry]?.accepted += 1
             }
         }
-        world.inFlight = [:]
-        try world.bench.store.close()
-        world.bench = try QueueBench(world.fixture, world.fixture.open())
-        _ = try await world.bench.store.upkeep.prepare()
-        lose(world)
+        model.inFlight = [:]
+        try model.bench.store.close()
+        model.bench = try QueueBench(model.fixture, model.fixture.open())
+        _ = try await model.bench.store.upkeep.prepare()
+        lose(model)
     }
 
     /// The gateway takes everything from now on.
-    private func settleAll(_ world: World, _ place: String) async throws {
+    private func settleAll(_ model: Model, _ place: String) async throws {
         for _ in 0..<3000 {
-            for (connection, pushes) in world.inFlight {
-                try await world.bench.settle(
+            for (connection, pushes) in model.inFlight {
+                try await model.bench.settle(
                     pushes.map { push in
-                        let isRefused = world.fates[push.entry]?.isRefused == true
+                        let isRefused = model.fates[push.entry]?.isRefused == true
                         if isRefused {
-                            world.fates[push.entry]?.refused += 1
+                            model.fates[push.entry]?.refused += 1
                         } else {
-                            world.fates[push.entry]?.accepted += 1
+                            model.fates[push.entry]?.accepted += 1
                         }
                         return Verdict(
                             connection: ConnectionEpoch(connection), identifiers: push.identifier...push.identifier,
                             outcome: isRefused ? .rejected(reason: "BadTopic") : .accepted)
                     })
             }
-            world.inFlight = [:]
-            lose(world)
-            try await lease(world)
-            if world.inFlight.isEmpty {
-                if try world.fixture.value("SELECT count(*) FROM push_queue WHERE state = 'pending'") == 0 { return }
-                world.fixture.advance(.seconds(60))
+            model.inFlight = [:]
+            lose(model)
+            try await lease(model)
+            if model.inFlight.isEmpty {
+                if try model.fixture.value("SELECT count(*) FROM push_queue WHERE state = 'pending'") == 0 { return }
+                model.fixture.advance(.seconds(60))
             }
         }
         Issue.record("some pushes never come to an end; \(place)")
     }
 
-    private func verify(_ world: World, _ place: Comment) throws {
-        let rows = try world.fixture.query("SELECT message_id, state FROM push_queue")
+    private func verify(_ model: Model, _ place: Comment) throws {
+        let rows = try model.fixture.query("SELECT message_id, state FROM push_queue")
         let states = Dictionary(uniqueKeysWithValues: rows.map { ($0[0] as Int64, $0[1] as String) })
-        for (entry, fate) in world.fates {
+        for (entry, fate) in model.fates {
             switch states[entry] {
             case nil:
                 #expect(fate.isDeleted, "\(entry) has gone; \(place)")
@@ -248,10 +248,10 @@ struct QueuePropertyTests {
             default:
                 Issue.record("\(entry) is \(states[entry] ?? ""); \(place)")
             }
-            if !world.doubtful.contains(entry) {
+            if !model.doubtful.contains(entry) {
                 #expect(fate.accepted <= 1, "\(entry) was sent \(fate.accepted) times; \(place)")
             }
         }
-        #expect(try world.fixture.query("PRAGMA integrity_check")[0][0] == "ok")
+        #expect(try model.fixture.query("PRAGMA integrity_check")[0][0] == "ok")
     }
 }

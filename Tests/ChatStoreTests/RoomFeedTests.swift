@@ -20,10 +20,10 @@ struct RoomFeedTests {
         // Nobody listens: nothing is kept.
         try await store.rooms.join(StoreFixture.join(1))
         #expect(store.feed.takeRoomChanges().isEmpty)
-        var bell = store.feed.roomChanges().makeAsyncIterator()
+        var signals = store.feed.roomChanges().makeAsyncIterator()
 
         try await store.rooms.join(StoreFixture.join(2))
-        await bell.next()
+        await signals.next()
         var changes = store.feed.takeRoomChanges()
         #expect(try changes.memberships == [code("room")])
         #expect(try changes.members == [StoreFixture.member(2)])
@@ -47,11 +47,11 @@ struct RoomFeedTests {
     @Test("What another process writes is told, too")
     func others() async throws {
         try await store.rooms.join(StoreFixture.join(1))
-        var bell = store.feed.roomChanges().makeAsyncIterator()
+        var signals = store.feed.roomChanges().makeAsyncIterator()
         let watching = Task { [store] in await store.upkeep.watch() }
         while !store.feed.takeRoomChanges().isUnknown {
             _ = try fixture.query("UPDATE active_users SET nickname = nickname")
-            await bell.next()
+            await signals.next()
         }
         watching.cancel()
         await watching.value

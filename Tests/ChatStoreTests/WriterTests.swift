@@ -67,6 +67,30 @@ struct WriterTests {
             ])
     }
 
+    @Test("Work behind the answers has all of the time while nobody waits, and one part in eight while somebody does")
+    func budget() {
+        let start = ContinuousClock.now
+        var budget = BackgroundBudget(now: start)
+        #expect(budget.pause(at: start) == nil && budget.steps == 1)
+        // Four steps that took a millisecond each.
+        budget.spent(4, from: start, to: start + .milliseconds(4))
+        #expect(budget.steps == 4)
+        // Nobody waits: it goes on.
+        #expect(budget.pause(at: start + .milliseconds(4)) == nil)
+        // Answers were given: its share is spent for seven times as long, or until no further answers come.
+        budget.answered(at: start + .milliseconds(5))
+        #expect(budget.pause(at: start + .milliseconds(6)) == .milliseconds(9))
+        #expect(budget.pause(at: start + .milliseconds(15)) == nil)
+        for time in stride(from: 6, through: 30, by: 8) { budget.answered(at: start + .milliseconds(time)) }
+        #expect(budget.pause(at: start + .milliseconds(31)) == .milliseconds(1))
+        #expect(budget.pause(at: start + .milliseconds(32)) == nil)
+        // Small steps share a transaction, but not without end; large ones have one each.
+        budget.spent(1, from: start, to: start + .microseconds(1))
+        #expect(budget.steps == 16)
+        budget.spent(1, from: start, to: start + .seconds(1))
+        #expect(budget.steps == 1)
+    }
+
     @Test("A write-ahead log is moved beside the writer, does not grow without end, and nothing is lost")
     func checkpoints() async throws {
         let text = String(repeating: "x", count: 100_000)

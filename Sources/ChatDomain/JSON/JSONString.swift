@@ -46,8 +46,8 @@ package enum JSONString {
         case 0x0C: return #"\f"#
         case 0x0D: return #"\r"#
         default:
-            let digits = String(scalar.value, radix: 16)
-            return "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+            // A control character, below 32.
+            return "\\u" + Hex.text([0, UInt8(truncatingIfNeeded: scalar.value)])
         }
     }
 }

@@ -77,40 +77,46 @@ private struct JSONReader {
     }
 
     private mutating func object(depth: Int) throws(JSONValue.Malformed) -> JSONObject {
-        guard depth <= JSONValue.maxDepth else { throw malformed("nested deeper than \(JSONValue.maxDepth)") }
-        position += 1
         var object = JSONObject()
         var names: Set<String> = []
-        skipBlanks()
-        if take("}") { return object }
-        while true {
-            skipBlanks()
-            let place = position
-            guard next == UInt8(ascii: "\"") else { throw malformed("a member's name, in quotes, should stand") }
-            let name = try string()
-            guard names.insert(name).inserted else { throw malformed("a member's name stands twice", at: place) }
-            skipBlanks()
-            guard take(":") else { throw malformed("a colon should stand") }
-            skipBlanks()
-            object.append(name, try value(depth: depth))
-            skipBlanks()
-            if take("}") { return object }
-            guard take(",") else { throw malformed("a comma or the object's end should stand") }
+        try list("object", until: "}", depth: depth) { reader throws(JSONValue.Malformed) in
+            let place = reader.position
+            guard reader.next == UInt8(ascii: "\"") else {
+                throw reader.malformed("a member's name, in quotes, should stand")
+            }
+            let name = try reader.string()
+            guard names.insert(name).inserted else { throw reader.malformed("a member's name stands twice", at: place) }
+            reader.skipBlanks()
+            guard reader.take(":") else { throw reader.malformed("a colon should stand") }
+            reader.skipBlanks()
+            object.append(name, try reader.value(depth: depth))
         }
+        return object
     }
 
     private mutating func array(depth: Int) throws(JSONValue.Malformed) -> [JSONValue] {
+        var values: [JSONValue] = []
+        try list("array", until: "]", depth: depth) { reader throws(JSONValue.Malformed) in
+            values.append(try reader.value(depth: depth))
+        }
+        return values
+    }
+
+    /// Items between brackets, separated by commas.
+    private mutating func list(
+        _ kind: String, until end: Unicode.Scalar, depth: Int,
+        _ item: (inout JSONReader) throws(JSONValue.Malformed) -> Void
+    ) throws(JSONValue.Malformed) {
         guard depth <= JSONValue.maxDepth else { throw malformed("nested deeper than \(JSONValue.maxDepth)") }
         position += 1
-        var values: [JSONValue] = []
         skipBlanks()
-        if take("]") { return values }
+        if take(end) { return }
         while true {
             skipBlanks()
-            values.append(try value(depth: depth))
+            try item(&self)
             skipBlanks()
-            if take("]") { return values }
-            guard take(",") else { throw malformed("a comma or the array's end should stand") }
+            if take(end) { return }
+            guard take(",") else { throw malformed("a comma or the \(kind)'s end should stand") }
         }
     }
 
@@ -129,7 +135,7 @@ private struct JSONReader {
 
     private mutating func digits() throws(JSONValue.Malformed) {
         let start = position
-        while let byte = next, (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) { position += 1 }
+        while let byte = next, byte.isASCIIDigit { position += 1 }
         guard position > start else { throw malformed("a digit should stand") }
     }
 

@@ -2,7 +2,7 @@ extension JSONValue: CustomStringConvertible {
     /// The shortest text of the value: no blanks, only the escapes that must be.
     package var description: String {
         var text = ""
-        write(to: &text)
+        write(to: &text, indent: nil)
         return text
     }
 
@@ -13,52 +13,39 @@ extension JSONValue: CustomStringConvertible {
         return text
     }
 
-    package func write(to text: inout String) {
+    /// - Parameter indent: nil for all in one line.
+    private func write(to text: inout String, indent: Int?) {
         switch self {
         case .null: text += "null"
         case .bool(let value): text += value ? "true" : "false"
         case .number(let digits): text += digits
         case .string(let string): Self.write(string, to: &text)
         case .array(let values):
-            text += "["
-            for (index, value) in values.enumerated() {
-                if index > 0 { text += "," }
-                value.write(to: &text)
+            Self.write(values, between: "[", "]", to: &text, indent) { value, text, indent in
+                value.write(to: &text, indent: indent)
             }
-            text += "]"
         case .object(let object):
-            text += "{"
-            for (index, member) in object.members.enumerated() {
-                if index > 0 { text += "," }
+            Self.write(object.members, between: "{", "}", to: &text, indent) { member, text, indent in
                 Self.write(member.name, to: &text)
-                text += ":"
-                member.value.write(to: &text)
+                text += indent == nil ? ":" : ": "
+                member.value.write(to: &text, indent: indent)
             }
-            text += "}"
         }
     }
 
-    private func write(to text: inout String, indent: Int) {
-        let blanks = String(repeating: "  ", count: indent)
-        switch self {
-        case .array(let values) where !values.isEmpty:
-            text += "["
-            for (index, value) in values.enumerated() {
-                text += (index > 0 ? ",\n" : "\n") + blanks + "  "
-                value.write(to: &text, indent: indent + 1)
-            }
-            text += "\n" + blanks + "]"
-        case .object(let object) where !object.isEmpty:
-            text += "{"
-            for (index, member) in object.members.enumerated() {
-                text += (index > 0 ? ",\n" : "\n") + blanks + "  "
-                Self.write(member.name, to: &text)
-                text += ": "
-                member.value.write(to: &text, indent: indent + 1)
-            }
-            text += "\n" + blanks + "}"
-        default: write(to: &text)
+    private static func write<Item>(
+        _ items: [Item], between start: String, _ end: String, to text: inout String, _ indent: Int?,
+        _ write: (Item, inout String, _ indent: Int?) -> Void
+    ) {
+        let line = indent.map { "\n" + String(repeating: "  ", count: $0) } ?? ""
+        text += start
+        for (index, item) in items.enumerated() {
+            if index > 0 { text += "," }
+            if indent != nil { text += line + "  " }
+            write(item, &text, indent.map { $0 + 1 })
         }
+        if !items.isEmpty { text += line }
+        text += end
     }
 
     private static func write(_ string: String, to text: inout String) {

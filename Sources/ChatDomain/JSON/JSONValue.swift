@@ -2,13 +2,14 @@
 package enum JSONValue: Sendable, Hashable {
     case null
     case bool(Bool)
-    /// As it was spelt.
+    /// The text as it was read.
     case number(String)
     case string(String)
     case array([JSONValue])
     case object(JSONObject)
 
     package static func number(_ number: some BinaryInteger) -> JSONValue { .number(String(number)) }
+    package static func texts(_ texts: [String]) -> JSONValue { .array(texts.map { .string($0) }) }
 
     /// The value of a whole number that fits, however it is written (`1`, `1.0`, `1e3`: JSON has one kind of number); nil for
     /// everything else.

@@ -24,7 +24,7 @@ final class DirectQueue: PushQueue {
     private let composed: ComposedNotification
     private let clock: TimeSource
     private let entries: Mutex<[Entry]>
-    private let listeners = Mutex<[AsyncStream<Void>.Continuation]>([])
+    private let signals = Signals()
 
     init(
         _ content: NotificationContent, _ composed: ComposedNotification, to tokens: [DeviceToken],
@@ -59,7 +59,7 @@ final class DirectQueue: PushQueue {
                     collapseID: content.collapseID, id: entry.id)
             }
         }
-        if !pushes.isEmpty { tell() }
+        if !pushes.isEmpty { signals.send() }
         return LeasedPushes(pushes)
     }
 
@@ -67,7 +67,7 @@ final class DirectQueue: PushQueue {
         entries.withLock { entries in
             for index in ranges.joined() { entries[Int(index)].isLeased = false }
         }
-        tell()
+        signals.send()
     }
 
     func settle(_ settlements: [Settlement], app: AppName) -> [SettledPushes] {
@@ -76,7 +76,7 @@ final class DirectQueue: PushQueue {
                 for index in settlement.entries { Self.settle(&entries[Int(index)], settlement.transition) }
             }
         }
-        tell()
+        signals.send()
         return settlements.map { SettledPushes(count: $0.count) }
     }
 
@@ -114,11 +114,7 @@ final class DirectQueue: PushQueue {
     /// Signals at once, and with every change.
     func announceArrivals(to signal: AsyncStream<Void>.Continuation) {
         signal.yield()
-        listeners.withLock { $0.append(signal) }
-    }
-
-    private func tell() {
-        for listener in listeners.withLock({ $0 }) { listener.yield() }
+        signals.add(signal)
     }
 }
 

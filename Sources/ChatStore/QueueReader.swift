@@ -23,8 +23,6 @@ struct QueueReader {
         self.ids = ids
     }
 
-    static let mostCounted: Int64 = 1_000_000
-
     /// What is due: pending, and its time has come. A repeat is also due when it waits for longer than any repeat does: then
     /// the clock was set back.
     static let sql = """

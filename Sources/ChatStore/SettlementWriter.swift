@@ -1,0 +1,158 @@
+import ChatDomain
+import GRDB
+
+/// Writes settlements down, in one transaction. What happens was decided before; here it is applied.
+struct SettlementWriter {
+    private let app: AppName
+    private let now: Timestamp
+    private let time: String
+    private let db: Database
+    /// What reached a final state; to be counted after the commit.
+    private(set) var ended: [FinalStateCount] = []
+    /// What is added to a notification's counts, by final state.
+    private var counts: [NotificationID: [PushState: Int]] = [:]
+
+    init(app: AppName, now: Timestamp, _ db: Database) {
+        self.app = app
+        self.now = now
+        self.time = now.sqlText
+        self.db = db
+    }
+
+    mutating func write(_ settlement: Settlement) throws -> SettledPushes {
+        let transition = settlement.transition
+        var changed = try change(settlement, from: .pending)
+        if changed < settlement.count, settlement.overrulesSilence {
+            changed += try changeEnded(settlement, from: .sent)
+        }
+        if changed < settlement.count, case .sent = transition.result {
+            // Taken back meanwhile: what was sent, was sent.
+            changed += try changeEnded(settlement, from: .cancelled)
+        }
+        if changed > 0 {
+            if let device = transition.device { try apply(device, to: settlement.entries.lowerBound) }
+            if transition.state != .pending {
+                ended.append(
+                    FinalStateCount(app: app, state: transition.state, reason: transition.reason, count: changed))
+                count(changed, transition.state, settlement.notification)
+            }
+        }
+        return SettledPushes(count: changed, address: try address(settlement, changed))
+    }
+
+    private mutating func changeEnded(_ settlement: Settlement, from state: PushState) throws -> Int {
+        let changed = try change(settlement, from: state)
+        count(-changed, state, settlement.notification)
+        return changed
+    }
+
+    private mutating func count(_ added: Int, _ state: PushState, _ notification: NotificationID?) {
+        if let notification { counts[notification, default: [:]][state, default: 0] += added }
+    }
+
+    /// How a settlement adds to the counts of a row, which another program may have set to anything: attempts, unanswered,
+    /// refused.
+    private static let addedCounts = ["attempts", "unanswered", "refused"]
+        .map { "\($0) = \(bounded($0)) + ?" }.joined(separator: ", ")
+
+    private static func bounded(_ column: String) -> String { "min(max(\(column), 0), \(RawStatement.mostCounted))" }
+
+    /// - Returns: how many rows were in that state and are changed.
+    private func change(_ settlement: Settlement, from state: PushState) throws -> Int {
+        let (first, last) = (settlement.entries.lowerBound, settlement.entries.upperBound)
+        let added = settlement.transition.added
+        let rows = "WHERE message_id BETWEEN ? AND ? AND state = '\(state.rawValue)'"
+        // Its attempt was counted when it became sent.
+        let attempts = Int64(state == .sent ? 0 : added.attempts)
+        let (unanswered, refused) = (Int64(added.unanswered), Int64(added.refused))
+        switch settlement.transition.result {
+        case .sent:
+            try RawStatement(
+                db,
+                """
+                UPDATE push_queue SET state = 'sent', reason = NULL, time_sent = ?, time_settled = ?,
+                    attempts = \(Self.bounded("attempts")) + ? \(rows)
+                """, time, time, attempts, first, last
+            ).run()
+        case .failed, .expired, .cancelled:
+            var hint: String?
+            if case .failed(_, let given) = settlement.transition.result { hint = given }
+            try RawStatement(
+                db,
+                """
+                UPDATE push_queue SET state = ?, reason = ?, hint = ?, time_sent = NULL, time_settled = ?,
+                    \(Self.addedCounts), not_before = NULL \(rows)
+                """, settlement.transition.state.rawValue, settlement.transition.reason, hint, time, attempts,
+                unanswered, refused, first, last
+            ).run()
+        case .due where state != .sent:
+            try RawStatement(
+                db, "UPDATE push_queue SET reason = coalesce(?, reason), \(Self.addedCounts) \(rows)",
+                settlement.transition.reason, attempts, unanswered, refused, first, last
+            ).run()
+        case .waiting, .due:
+            // What was sent and is due again may lie below what the next process looks at: it is found by its time, which has
+            // come. And silence was no attempt.
+            var (dueAt, attempts) = (now, Int64(added.attempts) - 1)
+            if case .waiting(let until, _) = settlement.transition.result {
+                (dueAt, attempts) = (until, Int64(state == .sent ? 0 : added.attempts))
+            }
+            try RawStatement(
+                db,
+                """
+                UPDATE push_queue SET state = 'pending', reason = coalesce(?, reason), not_before = ?, time_sent = NULL,
+                    time_settled = NULL, attempts = max(0, \(Self.bounded("attempts")) + ?),
+                    unanswered = \(Self.bounded("unanswered")) + ?, refused = \(Self.bounded("refused")) + ? \(rows)
+                """, settlement.transition.reason, dueAt.milliseconds, attempts, unanswered, refused, first, last
+            ).run()
+        }
+        return db.changesCount
+    }
+
+    private func apply(_ effect: Transition.Device, to entry: Int64) throws {
+        let isItsDevice = "(device_token, app) IN (SELECT device_token, app FROM push_queue WHERE message_id = ?)"
+        switch effect {
+        case .deactivate(let since, let reason):
+            try db.run(
+                """
+                UPDATE devices SET time_deactivated = ?, deactivated_reason = ?
+                WHERE time_deactivated IS NULL AND time_registered <= ? AND \(isItsDevice)
+                """, [since.sqlText, reason, since.sqlText, entry])
+        case .countRefusal(let reason, let limit):
+            try db.run("UPDATE devices SET refusals = refusals + 1 WHERE \(isItsDevice)", [entry])
+            guard let limit else { return }
+            try db.run(
+                """
+                UPDATE devices SET time_deactivated = ?, deactivated_reason = ?
+                WHERE refusals >= ? AND time_deactivated IS NULL AND \(isItsDevice)
+                """, [time, reason, limit, entry])
+        }
+    }
+
+    /// For the log, where a single push has more to tell than that it was sent.
+    private func address(_ settlement: Settlement, _ changed: Int) throws -> String? {
+        guard changed == 1, settlement.count == 1, settlement.transition.result != .sent else { return nil }
+        let row = try RawStatement(
+            db, "SELECT device_token FROM push_queue WHERE message_id = ?", settlement.entries.lowerBound)
+        return try row.step() ? row.text(0) : nil
+    }
+
+    /// What is written once for all of them.
+    mutating func finish(recognized: [(entry: Int64, device: Int64)]) throws {
+        for (notification, counts) in counts {
+            func added(_ state: PushState) -> Int64 { Int64(counts[state] ?? 0) }
+            try RawStatement(
+                db,
+                """
+                UPDATE notification_counts SET sent = max(0, sent + ?), failed = failed + ?, expired = expired + ?,
+                    cancelled = max(0, cancelled + ?) WHERE notification_id = ?
+                """, added(.sent), added(.failed), added(.expired), added(.cancelled), notification
+            ).run()
+        }
+        for (entry, device) in recognized {
+            try RawStatement(
+                db, "UPDATE push_queue SET device = ? WHERE message_id = ? AND device IS NULL", device, entry
+            ).run()
+        }
+    }
+}
