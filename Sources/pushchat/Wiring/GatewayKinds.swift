@@ -100,15 +100,15 @@ private struct HTTP2Kind: GatewayKind {
 
     func gateway(_ parts: GatewayParts) -> any ConfiguredGateway {
         let app = parts.app
-        return ProviderGateway(
-            target: ProviderGateway.Target(app, parts.credentials, parts.tokens),
+        return HTTP2Gateway(
+            target: HTTP2Gateway.Target(app, parts.credentials, parts.tokens),
             format: APNSFormat(.http2, payloadLimit: app.payloadLimit),
             options: .init(connections: app.connections, answerLimit: app.answerTimeout), epochs: parts.epochs,
             logger: parts.logger)
     }
 }
 
-extension ProviderGateway: ConfiguredGateway {
+extension HTTP2Gateway: ConfiguredGateway {
     func reconfigure(
         _ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore
     ) async {
@@ -116,7 +116,7 @@ extension ProviderGateway: ConfiguredGateway {
     }
 }
 
-extension ProviderGateway.Target {
+extension HTTP2Gateway.Target {
     /// Nil while there is nothing to log in with.
     fileprivate init?(_ app: AppConfiguration, _ credentials: AppCredentials, _ tokens: any ProviderTokenStore) {
         guard let endpoint = credentials.push else { return nil }
