@@ -2,7 +2,7 @@ package import Foundation
 import SwiftASN1
 import X509
 
-/// What a push certificate says of itself, for `check` and the log.
+/// The parts of a push certificate that `check` and the log show.
 package struct CertificateSummary: Sendable, Hashable {
     package enum Environment: String, Sendable {
         case development, production, both, unstated
@@ -46,7 +46,7 @@ package struct CertificateSummary: Sendable, Hashable {
         Int((notAfter.timeIntervalSince(now) / 86_400).rounded(.down))
     }
 
-    /// The list of topics: a SEQUENCE in which a topic, as UTF8String, and a SEQUENCE with the name of its kind take turns.
+    /// The list of topics: a SEQUENCE in which a topic, as UTF8String, and a SEQUENCE with the name of its kind alternate.
     /// As much of it as can be read.
     private static func topics(in value: ArraySlice<UInt8>) -> [String] {
         guard let node = try? BER.parse(value), case .constructed(let parts) = node.content else { return [] }

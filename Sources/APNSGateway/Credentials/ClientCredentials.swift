@@ -8,9 +8,23 @@ package struct CredentialsError: Error, Sendable, CustomStringConvertible {
     init(_ description: String) {
         self.description = description
     }
+
+    /// Reads a file whole.
+    /// - Parameter wanted: what it should be, for the error.
+    static func read(_ file: String, limit: Int, wanted: String) throws(CredentialsError) -> [UInt8] {
+        guard let handle = FileHandle(forReadingAtPath: file) else {
+            throw CredentialsError("\(file) cannot be opened: \(String(cString: strerror(errno)))")
+        }
+        defer { try? handle.close() }
+        guard let data = try? handle.read(upToCount: limit + 1), !data.isEmpty else {
+            throw CredentialsError("\(file) is empty or cannot be read; \(wanted)")
+        }
+        guard data.count <= limit else { throw CredentialsError("\(file) has over \(limit) bytes; \(wanted)") }
+        return Array(data)
+    }
 }
 
-/// The certificate and private key with which an app proves itself to the gateway.
+/// The certificate and private key with which an app authenticates to the gateway.
 ///
 /// Read from PEM (certificate and key in one file or in two, the key encrypted or not) or PKCS#12, as Keychain and
 /// `openssl pkcs12`, with or without `-legacy`, write it.
@@ -23,7 +37,7 @@ package struct ClientCredentials: Sendable {
     package let summary: CertificateSummary
 
     /// - Parameters:
-    ///   - certificate: a PEM or PKCS#12 file; which of them, its content says.
+    ///   - certificate: a PEM or PKCS#12 file; its content decides which.
     ///   - key: a PEM file, if the key is not in the certificate's.
     ///   - passphrase: of the key or the PKCS#12 file.
     package init(certificate: String, key: String? = nil, passphrase: String? = nil) throws(CredentialsError) {
@@ -51,17 +65,7 @@ package struct ClientCredentials: Sendable {
     }
 
     private static func read(_ file: String) throws(CredentialsError) -> [UInt8] {
-        guard let handle = FileHandle(forReadingAtPath: file) else {
-            throw CredentialsError("\(file) cannot be opened: \(String(cString: strerror(errno)))")
-        }
-        defer { try? handle.close() }
-        guard let data = try? handle.read(upToCount: longestFile + 1) else {
-            throw CredentialsError("\(file) is empty or cannot be read; wanted is a PEM or PKCS#12 (.p12) file")
-        }
-        guard data.count <= longestFile else {
-            throw CredentialsError("\(file) has over \(longestFile) bytes; wanted is a PEM or PKCS#12 (.p12) file")
-        }
-        return Array(data)
+        try CredentialsError.read(file, limit: longestFile, wanted: "wanted is a PEM or PKCS#12 (.p12) file")
     }
 
     private static func certificates(_ bytes: [UInt8], file: String) throws(CredentialsError) -> [NIOSSLCertificate] {
@@ -125,14 +129,6 @@ package struct ClientCredentials: Sendable {
 
 /// A path as one word of a shell's command line.
 func shellQuoted(_ path: String) -> String {
-    let isPlain = path.utf8.allSatisfy {
-        switch $0 {
-        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-            UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "/"), UInt8(ascii: "."), UInt8(ascii: "-"),
-            UInt8(ascii: "_"):
-            true
-        default: false
-        }
-    }
+    let isPlain = path.wholeMatch(of: #/[A-Za-z0-9\/._-]*/#) != nil
     return isPlain ? path : "'" + path.replacingOccurrences(of: "'", with: "'\\''") + "'"
 }

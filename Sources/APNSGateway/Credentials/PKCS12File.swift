@@ -1,11 +1,11 @@
 import Foundation
 import NIOSSL
 
-/// A file that is not PEM: PKCS#12, or what people take for it.
+/// A file that is not PEM: PKCS#12, or what is mistaken for it.
 struct PKCS12File {
     /// DER of the object identifiers whose presence shows, even without the passphrase, what a file holds
     /// (RFC 7292 §4.2 and appendix D, RFC 5652).
-    private enum Mark {
+    private enum Marker {
         static let keyBag: [UInt8] = bag(1)
         static let shroudedKeyBag: [UInt8] = bag(2)
         static let certificateBag: [UInt8] = bag(3)
@@ -19,7 +19,6 @@ struct PKCS12File {
     let path: String
     let bytes: [UInt8]
 
-    /// Takes it apart.
     /// - Returns: its certificates, in no certain order, and its key.
     func unpack(passphrase: String?) throws(CredentialsError) -> ([NIOSSLCertificate], NIOSSLPrivateKey) {
         guard (try? NIOSSLCertificate(bytes: bytes, format: .der)) == nil else {
@@ -57,14 +56,14 @@ struct PKCS12File {
         }
     }
 
-    /// NIOSSL ends the process when a PKCS#12 file lacks one of them.
+    /// NIOSSL ends the process when a PKCS#12 file lacks key or certificate.
     private func requireBothParts() throws(CredentialsError) {
-        guard holds(Mark.keyBag) || holds(Mark.shroudedKeyBag) else {
+        guard holds(Marker.keyBag) || holds(Marker.shroudedKeyBag) else {
             throw CredentialsError(
                 "\(path) holds no private key; export it anew together with its key (in Keychain, select the certificate)"
             )
         }
-        guard holds(Mark.certificateBag) || holds(Mark.encryptedData) else {
+        guard holds(Marker.certificateBag) || holds(Marker.encryptedData) else {
             throw CredentialsError("\(path) holds no certificate, only a key; export it anew with its certificate")
         }
     }
@@ -77,8 +76,8 @@ struct PKCS12File {
         return bytes[start...].starts(with: [2, 1, 3])
     }
 
-    private func holds(_ mark: [UInt8]) -> Bool {
-        Data(bytes).range(of: Data(mark)) != nil
+    private func holds(_ marker: [UInt8]) -> Bool {
+        Data(bytes).range(of: Data(marker)) != nil
     }
 
     private var stem: String { (path as NSString).deletingPathExtension }

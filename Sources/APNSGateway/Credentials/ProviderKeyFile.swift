@@ -6,7 +6,7 @@ extension ProviderKey {
     /// Bytes of a key file; Apple's have about 260.
     private static let longestFile = 1 << 16
 
-    /// Reads the key that Apple hands out as `AuthKey_….p8`.
+    /// Reads a key file as Apple issues it, `AuthKey_….p8`.
     package init(file: String, keyID: String, teamID: String) throws(CredentialsError) {
         let text = try Self.read(file)
         if text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----") || text.contains("Proc-Type: 4,ENCRYPTED") {
@@ -48,17 +48,8 @@ extension ProviderKey {
         if FileManager.default.fileExists(atPath: file, isDirectory: &isDirectory), isDirectory.boolValue {
             throw CredentialsError("\(file) is a directory; name the .p8 file in it")
         }
-        guard let handle = FileHandle(forReadingAtPath: file) else {
-            throw CredentialsError("\(file) cannot be opened: \(String(cString: strerror(errno)))")
-        }
-        defer { try? handle.close() }
-        guard let data = try? handle.read(upToCount: longestFile + 1), !data.isEmpty else {
-            throw CredentialsError("\(file) is empty or cannot be read; \(wanted)")
-        }
-        guard data.count <= longestFile else {
-            throw CredentialsError("\(file) has over \(longestFile) bytes; \(wanted)")
-        }
-        return String(decoding: data, as: UTF8.self)
+        return String(
+            decoding: try CredentialsError.read(file, limit: longestFile, wanted: wanted), as: UTF8.self)
     }
 
     private static func noKey(_ text: String, _ file: String) -> CredentialsError {
@@ -72,7 +63,7 @@ extension ProviderKey {
         return CredentialsError("\(file) is no PEM file with a private key; \(wanted)")
     }
 
-    /// From its first line to its last; what stands around it is nobody's business.
+    /// From its first line to its last; text around it is ignored.
     private static func keyBlock(_ text: String) -> String {
         let begin = "-----BEGIN PRIVATE KEY-----"
         let end = "-----END PRIVATE KEY-----"

@@ -67,7 +67,7 @@ package struct APNSFormat: PushFormat {
     private enum Refusal {
         case token, missingPayload, payloadSize, noJSON, type, collapseID, id
 
-        /// As the gateway would say it, where it would.
+        /// With the gateway's own reason, where it has one.
         func named(by kind: Kind) -> PushRefusal {
             let isHTTP2 = kind == .http2
             let reason =
@@ -93,8 +93,8 @@ package struct APNSFormat: PushFormat {
 
     private static func isUUID(_ text: String) -> Bool {
         guard text.utf8.count == 36 else { return false }
-        for (place, byte) in text.utf8.enumerated() {
-            let isDash = place == 8 || place == 13 || place == 18 || place == 23
+        for (index, byte) in text.utf8.enumerated() {
+            let isDash = index == 8 || index == 13 || index == 18 || index == 23
             guard isDash ? byte == UInt8(ascii: "-") : Hex.isDigit(byte) else { return false }
         }
         return true
@@ -114,7 +114,7 @@ package struct APNSFormat: PushFormat {
         return composed
     }
 
-    /// Without a look at the size.
+    /// Without a check of the size.
     package static func composed(_ content: NotificationContent) throws(ChatError) -> ComposedNotification {
         let document = try document(content)
         let type = try pushType(content.pushType, of: document)

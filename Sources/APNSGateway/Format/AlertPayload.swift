@@ -17,7 +17,7 @@ struct AlertPayload: Sendable, Hashable {
     var sound: String?
     /// Bytes that the gateway takes: 256, 2048 or 4096.
     var limit: Int
-    /// Whether `thread-id` and `message_id` are said.
+    /// Whether it has `thread-id` and `message_id`.
     var namesMessage: Bool
 
     init(sound: String? = "default", limit: Int, namesMessage: Bool = false) {
@@ -68,8 +68,7 @@ struct AlertPayload: Sendable, Hashable {
         return document
     }
 
-    /// Stands for the room: the same for all its messages, without the secret code standing in each payload. FNV-1a,
-    /// 64 bits, in hexadecimal digits.
+    /// Identifies the room without its secret code, the same for all its messages: FNV-1a, 64 bits, in hexadecimal digits.
     static func thread(of code: SecretCode) -> String {
         let hash = code.text.utf8.reduce(0xCBF2_9CE4_8422_2325 as UInt64) { ($0 ^ UInt64($1)) &* 0x100_0000_01B3 }
         let digits = String(hash, radix: 16)

@@ -1,7 +1,7 @@
 import ChatDomain
 
-/// What a queue has to know of a payload that another program wrote: that it is a JSON object (RFC 8259) in UTF-8, and whether
-/// it shows something. Makes nothing, unlike ``JSONValue``, because it is done for each push.
+/// What the queue has to know of a payload that another program wrote: that it is a JSON object (RFC 8259) in UTF-8, and
+/// whether it shows something. Allocates nothing, unlike ``JSONValue``, because it runs for each push.
 struct PayloadScan {
     /// It has `content-available` and neither alert, badge nor sound: it only wakes the app (aps-payload.md §2).
     let isBackground: Bool
@@ -72,7 +72,7 @@ struct PayloadScan {
                 skipBlanks()
                 let start = position + 1
                 guard string() else { return false }
-                let isAps = meet(UnsafeRawBufferPointer(rebasing: bytes[start..<position - 1]), in: place)
+                let isAps = noteMember(UnsafeRawBufferPointer(rebasing: bytes[start..<position - 1]), in: place)
                 skipBlanks()
                 guard take(":") else { return false }
                 skipBlanks()
@@ -82,8 +82,8 @@ struct PayloadScan {
             return take("}")
         }
 
-        /// - Returns: whether it is the name of `aps`.
-        private mutating func meet(_ name: UnsafeRawBufferPointer, in place: Place) -> Bool {
+        /// - Returns: whether it is `aps`.
+        private mutating func noteMember(_ name: UnsafeRawBufferPointer, in place: Place) -> Bool {
             switch place {
             case .top: return name.elementsEqual("aps".utf8)
             case .aps:
@@ -153,14 +153,14 @@ struct PayloadScan {
                 position += 1
                 return position <= bytes.count && "\"\\/bfnrt".utf8.contains(bytes[position - 1])
             }
-            guard let code = unit() else { return false }
+            guard let code = codeUnit() else { return false }
             guard (0xD800..<0xE000).contains(code) else { return true }
             // Half of a pair, and the other must follow.
-            guard code < 0xDC00, take("\\"), take("u"), let low = unit() else { return false }
+            guard code < 0xDC00, take("\\"), take("u"), let low = codeUnit() else { return false }
             return (0xDC00..<0xE000).contains(low)
         }
 
-        private mutating func unit() -> UInt16? {
+        private mutating func codeUnit() -> UInt16? {
             guard position + 4 <= bytes.count,
                 let pair = Hex.bytes(UnsafeRawBufferPointer(rebasing: bytes[position..<position + 4]))
             else { return nil }

@@ -119,9 +119,9 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
             state.received(reset: code == HTTP2Code.refusedStream.rawValue, on: id, now: now)
             state.closed(id, now: now)
         case .goAway(let last, let code, let debug):
-            let told = ProviderRefusal(status: 0, body: Array(debug.readableBytesView))
+            let refusal = ProviderRefusal(status: 0, body: Array(debug.readableBytesView))
             let name = HTTP2Code.name(code)
-            let reason = told.reason == ProviderRefusal(status: 0, body: []).reason ? name : told.reason
+            let reason = refusal.reason == ProviderRefusal(status: 0, body: []).reason ? name : refusal.reason
             logger.info("received GOAWAY", metadata: ["reason": "\(reason)", "code": "\(name)"])
             state.received(goAwayAfter: last, reason: reason)
         case .settings(let settings):

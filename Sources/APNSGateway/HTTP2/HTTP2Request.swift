@@ -11,9 +11,9 @@ struct HTTP2Request: Sendable {
     let body: [UInt8]
 }
 
-/// What the requests of one connection have in common.
+/// What the requests of one connection share.
 ///
-/// What changes with each push goes as a literal without indexing, so that it does not drive the rest out of the peer's
+/// What changes with each push goes as a literal without indexing, so that it does not evict the rest from the peer's
 /// small table, and the path is marked as never to be indexed. The first request is the exception: it enters the *names*
 /// of the changing headers, which later literals then refer to. `authorization` is the same for a connection's whole
 /// life and is indexed, as the newer of Apple's two pages says it may (apns-http2.md §8): one byte instead of 200.

@@ -1,7 +1,7 @@
 package import APNSWire
 package import ChatDomain
 
-/// Where an app's provider tokens come from: a key signs them, a store keeps them for as long as they have to last.
+/// Where an app's provider tokens come from: a key signs them, a store keeps them as long as they must be reused.
 package struct TokenSource: Sendable {
     private let key: ProviderKey
     private let name: ProviderKeyName

@@ -2,7 +2,7 @@ import NIOCore
 import NIOPosix
 import NIOSSL
 
-/// Says in words why a connection did not come about; NIO's and BoringSSL's own texts are for their authors.
+/// Describes for operators why a connection failed; NIO's and BoringSSL's own texts are for developers.
 enum ConnectionFailure {
     static func text(_ error: any Error) -> String {
         switch error {

@@ -55,9 +55,9 @@ package struct GatewayEndpoint: Sendable {
         self.applicationProtocols = applicationProtocols
     }
 
-    /// Connects and completes the handshake; gives up when the task is cancelled.
+    /// Connects and completes the handshake; stops when the task is cancelled.
     ///
-    /// With TLS 1.3 a certificate that the gateway refuses shows only afterwards, as a close.
+    /// With TLS 1.3 the gateway refuses a certificate only afterwards, by a close.
     /// - Parameter prepare: adds the handlers above TLS and returns what the caller needs of them. Called once for each
     ///   address that is tried; what is returned belongs to the channel that was connected first.
     func connect<Handle: Sendable>(

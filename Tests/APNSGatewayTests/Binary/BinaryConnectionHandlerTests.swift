@@ -7,7 +7,7 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("What happens on a binary connection")
+@Suite("A binary connection's handler")
 struct BinaryConnectionHandlerTests {
     private let buffer = VerdictBuffer()
 
@@ -48,7 +48,7 @@ struct BinaryConnectionHandlerTests {
         _ = try? channel.finish()
     }
 
-    @Test("After six sentinels that only closed the connection, silence has to do, and ends the probe")
+    @Test("After six sentinels that only closed the connection none is sent, and silence ends the probe")
     func muteGateway() async throws {
         let sentinels = SentinelHistory()
         #expect(SentinelHistory.failureLimit == 6)
@@ -72,7 +72,7 @@ struct BinaryConnectionHandlerTests {
                 repeating: .unanswered(reason: "ConnectionClosed"), count: SentinelHistory.failureLimit) + [.accepted])
     }
 
-    @Test("A gateway that has answered a sentinel once keeps being asked")
+    @Test("A gateway that has answered a sentinel once is sent more, whatever follows")
     func experience() {
         let sentinels = SentinelHistory()
         let now = EmbeddedEventLoop().now
@@ -87,7 +87,9 @@ struct BinaryConnectionHandlerTests {
         #expect(others.areUseful(now: now))
     }
 
-    @Test("A gateway that neither answers a sentinel nor closes is not waited for, and proves nothing by its silence")
+    @Test(
+        "A gateway that neither answers a sentinel nor closes is waited for three seconds, and its silence proves nothing"
+    )
     func silentGateway() async throws {
         let sentinels = SentinelHistory()
         let (channel, handler) = try connection(sentinels)
@@ -99,7 +101,7 @@ struct BinaryConnectionHandlerTests {
         #expect(await verdicts() == [.unanswered(reason: "NoAnswer")])
     }
 
-    @Test("Once the connection is over, what is still written for it was not processed, and it says so")
+    @Test("What is written for a connection that is over was not processed, and it takes no more pushes")
     func lateWrite() async throws {
         let (channel, handler) = try connection()
         write(handler, 1...2)
@@ -110,7 +112,7 @@ struct BinaryConnectionHandlerTests {
     }
 
     @Test(
-        "A gateway that answers without bringing anything forward has not proved itself",
+        "A connection whose answer accepts and refuses nothing has achieved nothing",
         arguments: [
             [8, 10, 0, 0, 0, 0], [8, 8, 0, 0, 0, 0], [8, 3, 0, 0, 0, 1],
         ] as [[UInt8]])

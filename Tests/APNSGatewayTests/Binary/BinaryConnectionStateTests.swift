@@ -5,7 +5,7 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("What a binary connection concludes")
+@Suite("What a binary connection decides")
 struct BinaryConnectionStateTests {
     private static let start = NIODeadline.uptimeNanoseconds(1_000_000_000_000)
 
@@ -48,7 +48,7 @@ struct BinaryConnectionStateTests {
         #expect(state.closed(reason: "x").isEmpty)
     }
 
-    @Test("A fault of the gateway's is a reason to repeat", arguments: [BinaryStatus.processingError, .unknown])
+    @Test("A failure of the gateway is a reason to repeat", arguments: [BinaryStatus.processingError, .unknown])
     func fault(status: BinaryStatus) {
         var state = state(written: 1)
         #expect(state.answered(answer(status, 1)) == [verdict(1...1, .retry(reason: status.name))])
@@ -65,7 +65,7 @@ struct BinaryConnectionStateTests {
         #expect(last.answered(answer(.shutdown, 4)) == [verdict(1...3, .accepted), verdict(4...4, .accepted)])
     }
 
-    @Test("Identifier 0, and one that was never given, leave everything in doubt", arguments: [UInt32(0), 11, .max])
+    @Test("Identifier 0, and one that was never used, leave everything in doubt", arguments: [UInt32(0), 11, .max])
     func unknownIdentifier(identifier: UInt32) {
         var state = state(written: 10)
         #expect(
@@ -76,7 +76,7 @@ struct BinaryConnectionStateTests {
         #expect(closing.answered(answer(.shutdown, 0)) == [verdict(1...10, .notProcessed)])
     }
 
-    @Test("A close without a word leaves what is not settled in doubt")
+    @Test("A close without an answer leaves what is not settled in doubt")
     func silentClose() {
         var state = state(written: 3)
         #expect(state.closed(reason: "ConnectionClosed") == [verdict(1...3, .unanswered(reason: "ConnectionClosed"))])
@@ -145,7 +145,7 @@ struct BinaryConnectionStateTests {
         #expect(state.tick(progress: drained, now: at(7100)) == .settle(verdict(3...3, .accepted)))
     }
 
-    @Test("A gateway that stops reading stops the clock, and starts it anew when it reads again")
+    @Test("A gateway that stops reading stops the time of silence; it begins anew when the gateway reads again")
     func stall() {
         var state = state(written: 2)
         let written: UInt64 = 1_000_000
@@ -179,7 +179,7 @@ struct BinaryConnectionStateTests {
         #expect(state.tick(progress: unacknowledged, now: at(75_000)) == .close)
     }
 
-    @Test("A gateway that takes nothing for the limit is given up")
+    @Test("A gateway that reads nothing for the limit is left")
     func givesUp() {
         var state = state(written: 1)
         state.didWrite(through: 1, progress: TCPProgress(written: 900, acknowledged: 100), now: at(0))
@@ -192,7 +192,7 @@ struct BinaryConnectionStateTests {
         #expect(state.tick(progress: stuck, now: at(15_000)) == .close)
     }
 
-    @Test("An answer that comes after silence was believed overrules it")
+    @Test("An answer after silence has counted as acceptance overrules it")
     func lateAnswer() {
         var state = state(written: 6)
         let drained = TCPProgress(written: 100, acknowledged: 100)

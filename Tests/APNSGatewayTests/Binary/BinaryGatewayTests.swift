@@ -4,6 +4,7 @@ import ChatDomain
 import Foundation
 import Logging
 import NIOCore
+import Synchronization
 import Testing
 
 @testable import APNSGateway
@@ -16,6 +17,7 @@ private final class Pair: Sendable {
     let gateway: BinaryGateway
     let folder: URL
     private let task: Task<Void, Never>
+    private let hasEnded = Atomic(false)
 
     init(connections: Int = 1, settleTime: Duration = .seconds(30)) async throws {
         folder = FileManager.default.temporaryDirectory.appending(path: "pushchat-\(UUID().uuidString)")
@@ -40,7 +42,20 @@ private final class Pair: Sendable {
             credentials: try ClientCredentials(certificate: credentials.clientFile), trust: credentials.authorityFile)
     }
 
+    /// Where a test has failed before ``end()``.
+    deinit {
+        guard !hasEnded.load(ordering: .acquiring) else { return }
+        task.cancel()
+        Task { [gateway, sandbox] in
+            await gateway.drain()
+            await gateway.finish()
+            await sandbox.stop()
+        }
+        try? FileManager.default.removeItem(at: folder)
+    }
+
     func end() async {
+        hasEnded.store(true, ordering: .releasing)
         await gateway.drain()
         await gateway.finish()
         task.cancel()
@@ -72,7 +87,7 @@ private final class Pair: Sendable {
     }
 }
 
-@Suite("The binary gateway's connections", .timeLimit(.minutes(1)))
+@Suite("The binary gateway's connections", .timeLimit(.minutes(5)))
 struct BinaryGatewayTests {
     @Test("Silence settles, and the connection stays open")
     func silence() async throws {
@@ -186,11 +201,11 @@ struct BinaryGatewayTests {
         await pair.end()
     }
 
-    @Test("Feedback is read to its end and handed over in pieces")
+    @Test("An empty feedback list is read from the sandbox to its end")
     func feedback() async throws {
         let pair = try await Pair()
         let source = BinaryFeedbackSource(endpoint: try Pair.endpoint(pair.addresses.feedback, pair.credentials))
-        let rest = try await source.read { reports in #expect(reports.isEmpty) }
+        let rest = try await source.read { reports in Issue.record("\(reports.count) reports of an empty list") }
         #expect(rest == 0)
         await pair.end()
     }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("Keys for provider tokens, certificates' topics, and what check finds out", .serialized, .timeLimit(.minutes(1)))
+@Suite("Keys for provider tokens, certificates' topics, and probes", .serialized, .timeLimit(.minutes(5)))
 struct ProviderCredentialsTests {
     private let certificates: TestCertificates
     private let folder: TemporaryFolder
@@ -32,7 +32,7 @@ struct ProviderCredentialsTests {
         }
     }
 
-    @Test("What is no such key is named, with what to do")
+    @Test("Each kind of unusable key file gets its own error, which names the file")
     func problems() throws {
         func check(_ text: String, _ expected: String, _ line: SourceLocation = #_sourceLocation) throws {
             let file = try folder.write(text, "key.p8")
@@ -74,7 +74,7 @@ struct ProviderCredentialsTests {
         #expect(try topics("DER:30200C03612E62") == ["com.example.app"])
     }
 
-    @Test("check: a peer that speaks HTTP/2 is good, and gets no request")
+    @Test("A probe of a peer that speaks HTTP/2 succeeds, and sends no request")
     func probe() async throws {
         let fixture = try await HTTP2GatewayFixture(script: { _, _ in })
         try await fixture.endpoint.probe()
@@ -82,7 +82,7 @@ struct ProviderCredentialsTests {
         await fixture.end()
     }
 
-    @Test("A peer that does not speak HTTP/2 is named as such")
+    @Test("A probe of a peer that does not speak HTTP/2 says so")
     func otherProtocol() async throws {
         let credentials = try await HTTP2GatewayFixture.credentials.value
         let server = try await ScriptedServer(
@@ -99,7 +99,7 @@ struct ProviderCredentialsTests {
         await server.stop()
     }
 
-    @Test("Nobody there is said so")
+    @Test("A probe of a closed port says that it cannot be reached")
     func nobody() async throws {
         let fixture = try await HTTP2GatewayFixture(script: { _, _ in })
         await fixture.end()

@@ -6,7 +6,7 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("What is concluded on a connection of the provider API")
+@Suite("What an HTTP/2 connection decides")
 struct HTTP2ConnectionStateTests {
     private static let start = NIODeadline.uptimeNanoseconds(1_000_000_000_000)
     private static let wall = Timestamp(seconds: 1_800_000_000)
@@ -76,13 +76,13 @@ struct HTTP2ConnectionStateTests {
         #expect(open(&state).count == (isProved ? 2 : 6))
     }
 
-    @Test("A limit beyond all measure is not made use of")
+    @Test("At most 2,000 streams are opened, whatever the peer allows")
     func hugeLimit() throws {
         let state = try state(streams: Int(UInt32.max))
         #expect(state.streamLimit == HTTP2Limits.openStreams)
     }
 
-    @Test("Before its token was taken only one stream is open; a refusal for the push's own sake shows that it was")
+    @Test("Before the token was accepted only one stream is open; a refusal because of the push shows that it was")
     func proof() throws {
         var state = try state(waiting: 3, isProved: false)
         #expect(open(&state) == [1])
@@ -135,7 +135,7 @@ struct HTTP2ConnectionStateTests {
         #expect(state.isEmpty)
     }
 
-    @Test("Trouble and good answers are counted, and what the connection was good for is remembered")
+    @Test("Successes and failures are counted, and what the connection achieved is remembered")
     func report() throws {
         var state = try state(waiting: 4)
         _ = open(&state)
@@ -147,7 +147,7 @@ struct HTTP2ConnectionStateTests {
         #expect(state.result == .progress)
     }
 
-    @Test("Where credentials were never accepted, nothing that follows makes the connection a good one")
+    @Test("Where credentials were never accepted, the connection achieved nothing, whatever follows")
     func refusedCredentials() throws {
         var state = try state(waiting: 4)
         _ = open(&state)
@@ -158,7 +158,7 @@ struct HTTP2ConnectionStateTests {
     }
 
     @Test(
-        "Where pushes are taken, one that is refused for its credentials does not end the connection; three in a row do"
+        "Where pushes are accepted, one that is refused for its credentials does not end the connection; three in a row do"
     )
     func refusedInBetween() throws {
         var state = try state(waiting: 8)
@@ -188,7 +188,7 @@ struct HTTP2ConnectionStateTests {
         #expect(state.result == (hasAccepted ? .progress : .nothing))
     }
 
-    @Test("A first push without an answer holds up no others for longer than a moment")
+    @Test("The answer to the first push is late after a second")
     func hesitation() throws {
         var state = try state(waiting: 1, isProved: false)
         let now = Self.start
@@ -201,7 +201,7 @@ struct HTTP2ConnectionStateTests {
     }
 
     @Test(
-        "A time of a refusal that lies in the future, or before all time, is not believed",
+        "The time of a refusal counts from 1970 to the push's own time, whatever the answer says",
         arguments: [Int64.max, .min])
     func strangeTimestamps(timestamp: Int64) throws {
         var state = try state(waiting: 1)
@@ -211,7 +211,7 @@ struct HTTP2ConnectionStateTests {
         #expect(outcomes(&state) == [1: .unregistered(since: since, reason: "Unregistered")])
     }
 
-    @Test("A 200 whose end is missing is a 200, whatever ends the stream")
+    @Test("A status of 200 counts without the end of the answer, whatever ends the stream")
     func unfinished() throws {
         var state = try state(waiting: 3)
         _ = open(&state)
@@ -238,7 +238,7 @@ struct HTTP2ConnectionStateTests {
         #expect(state.takeOutcomes().map(\.outcome) == [.rejected(reason: "Status400")])
     }
 
-    @Test("Interim answers and trailers are no answers; END_STREAM without a status is none either")
+    @Test("Interim answers and trailers do not count; END_STREAM without a status leaves the push unanswered")
     func interim() throws {
         var state = try state(waiting: 2)
         _ = open(&state)
@@ -249,7 +249,7 @@ struct HTTP2ConnectionStateTests {
         #expect(outcomes(&state) == [1: .accepted, 2: .unanswered(reason: "MalformedAnswer")])
     }
 
-    @Test("Frames for streams that nobody knows do nothing")
+    @Test("Frames for unknown streams do nothing")
     func unknownStreams() throws {
         var state = try state()
         for stream in [0, 2, 7, -1, Int(Int32.max)] {
@@ -293,7 +293,7 @@ struct HTTP2ConnectionStateTests {
         #expect(outcomes(&state) == [5: .notProcessed])
     }
 
-    @Test("Refused streams halve what is believed of the limit, once per round; success brings it back, pauses end")
+    @Test("Refused streams halve the assumed limit, once per round; a success raises it, and pauses end")
     func refused() throws {
         var state = try state(streams: 16, waiting: 60)
         for stream in open(&state) {
@@ -317,7 +317,7 @@ struct HTTP2ConnectionStateTests {
         #expect(state.takeOutcomes().filter { $0.outcome == .sentBack(reason: "RefusedStream") }.count == 24)
     }
 
-    @Test("A gateway that goes on refusing every stream is left")
+    @Test("A connection on which every stream is refused is retired")
     func refusesAll() throws {
         var state = try state(waiting: 30)
         var pause = TimeAmount.zero
@@ -335,7 +335,8 @@ struct HTTP2ConnectionStateTests {
 
     // MARK: Time
 
-    @Test("A stream's time is up: its push is in doubt, the stream reset, a late answer changes nothing")
+    @Test(
+        "A stream without an answer in time: its push is in doubt, the stream is reset, a late answer changes nothing")
     func deadline() throws {
         var state = try state(waiting: 2)
         _ = open(&state)
@@ -353,7 +354,7 @@ struct HTTP2ConnectionStateTests {
         #expect(!state.hasOutcomes)
     }
 
-    @Test("Alive and answering no push: left", arguments: [0, 1])
+    @Test("A connection that answers no push is retired, though its peer is alive", arguments: [0, 1])
     func unresponsive(streams: Int) throws {
         var state = try state(streams: streams, waiting: 2)
         _ = open(&state)
@@ -366,7 +367,9 @@ struct HTTP2ConnectionStateTests {
         #expect(outcomes(&state) == [1: streams == 1 ? doubtful : .notProcessed, 2: .notProcessed])
     }
 
-    @Test("A peer that allows no stream for long is left, though nothing waits; one that does so for a moment is not")
+    @Test(
+        "A connection on which no stream is allowed for long is retired, though nothing waits; for a moment does not matter"
+    )
     func closed() throws {
         var state = try state(streams: 0)
         func tick(_ second: Int64) {
@@ -382,7 +385,7 @@ struct HTTP2ConnectionStateTests {
         #expect(state.retirement == .unresponsive)
     }
 
-    @Test("PING: after five silent seconds with a push on its way, after sixty without; five more, and it is dead")
+    @Test("PING: after five silent seconds with a push in flight, after sixty without; five more end the connection")
     func ping() throws {
         var state = try state()
         func at(_ seconds: Int64) -> NIODeadline { Self.start + .seconds(seconds) }
@@ -398,7 +401,7 @@ struct HTTP2ConnectionStateTests {
         #expect(state.tick(now: at(110)) == .close(reason: "ConnectionLost"))
     }
 
-    @Test("A peer that does not begin with SETTINGS is given up")
+    @Test("A connection without SETTINGS is closed after ten seconds")
     func noSettings() throws {
         var state = try state(streams: nil)
         state.receivedBytes(now: Self.start + .seconds(9))
@@ -417,7 +420,7 @@ struct HTTP2ConnectionStateTests {
         #expect(state.tick(now: Self.start + .seconds(8)) == .close(reason: "NoAnswer"))
     }
 
-    @Test("An old provider token and idleness end a connection; a push in between puts idleness off")
+    @Test("An old provider token and idleness retire a connection; a push resets the idle time")
     func age() throws {
         var state = try state(tokenEnd: .seconds(100))
         state.receivedBytes(now: Self.start + .seconds(99))

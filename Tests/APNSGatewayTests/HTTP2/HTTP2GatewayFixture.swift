@@ -28,6 +28,7 @@ final class HTTP2GatewayFixture: Sendable {
     let tokens: FakeTokenStore?
     private let task: Task<Void, Never>
     private let reader: Task<Void, Never>
+    private let hasEnded = Atomic(false)
     private let recorder: VerdictRecorder
 
     struct Ledger {
@@ -54,15 +55,16 @@ final class HTTP2GatewayFixture: Sendable {
         script: @escaping ScriptedServer.Script
     ) async throws {
         let credentials = try await Self.credentials.value
+        let key = try ProviderKey(file: credentials.providerKeyFile, keyID: "ABCDE12345", teamID: "TEAM123456")
+        let certificate = tokens != nil ? nil : try ClientCredentials(certificate: credentials.clientFile)
         server = try await ScriptedServer(
             certificate: credentials.serverFile,
             settings: streams.map { [HTTP2Setting(parameter: .maxConcurrentStreams, value: $0)] } ?? [], script: script)
         endpoint = try GatewayEndpoint(
             host: "localhost", port: server.port,
-            credentials: tokens != nil ? nil : try ClientCredentials(certificate: credentials.clientFile),
-            trust: credentials.authorityFile, applicationProtocols: [GatewayEndpoint.http2])
+            credentials: certificate, trust: credentials.authorityFile,
+            applicationProtocols: [GatewayEndpoint.http2])
         self.tokens = tokens
-        let key = try ProviderKey(file: credentials.providerKeyFile, keyID: "ABCDE12345", teamID: "TEAM123456")
         var options = HTTP2Gateway.Options(connections: connections)
         options.growthInterval = .milliseconds(1)
         if let clock { options.clock = clock.clock }
@@ -82,7 +84,19 @@ final class HTTP2GatewayFixture: Sendable {
         }
     }
 
+    /// Where a test has failed before ``end()``.
+    deinit {
+        guard !hasEnded.load(ordering: .acquiring) else { return }
+        task.cancel()
+        Task { [gateway, server] in
+            await gateway.drain()
+            await gateway.finish()
+            await server.stop()
+        }
+    }
+
     func end() async {
+        hasEnded.store(true, ordering: .releasing)
         await gateway.drain()
         await gateway.finish()
         task.cancel()

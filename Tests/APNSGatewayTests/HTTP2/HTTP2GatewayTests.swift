@@ -10,11 +10,11 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("The HTTP/2 gateway's connections", .serialized, .timeLimit(.minutes(1)))
+@Suite("The HTTP/2 gateway's connections", .serialized, .timeLimit(.minutes(5)))
 struct HTTP2GatewayTests {
     static let accept: ScriptedServer.Script = { request, peer in peer.accept(request.stream) }
 
-    @Test("Every push gets exactly one verdict, few verdicts cover many, and the limit of streams is kept")
+    @Test("Every push gets exactly one verdict, few verdicts cover many, and the limit of streams is obeyed")
     func many() async throws {
         let fixture = try await HTTP2GatewayFixture(script: Self.accept)
         // No more, because HPACK takes a fifth of a millisecond each in a debug build, most of it in the server.
@@ -99,7 +99,7 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("Before its provider token has been taken, one stream is open at the most")
+    @Test("Before the provider token was accepted, there is room for one push")
     func firstToken() async throws {
         let fixture = try await HTTP2GatewayFixture(tokens: FakeTokenStore(), script: Self.accept)
         let slot = try await fixture.slot()
@@ -177,7 +177,7 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("While tokens cannot be had there are no slots, and then there are")
+    @Test("While the token store fails there are no slots, and then there are")
     func tokensUnavailable() async throws {
         let fixture = try await HTTP2GatewayFixture(tokens: FakeTokenStore(failures: 1), script: Self.accept)
         #expect(await fixture.outcomes(try fixture.write(try await fixture.slot())) == [.accepted])

@@ -3,7 +3,7 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("Verdicts on their way to the recorder", .timeLimit(.minutes(1)))
+@Suite("Verdicts on their way to the recorder", .timeLimit(.minutes(5)))
 struct VerdictBufferTests {
     private func verdict(_ identifiers: ClosedRange<UInt32>) -> Verdict {
         Verdict(connection: ConnectionEpoch(7), identifiers: identifiers, outcome: .accepted)

@@ -106,7 +106,7 @@ struct FrameReader: Sendable {
             if header.stream > 0 { try Self.requireOpened(header, lastStream) }
             guard header.length == 4, let word = payload.readInteger(as: UInt32.self) else { throw Self.badSize }
             let increment = Int(word & 0x7fff_ffff)
-            guard increment > 0 else { throw HTTP2Failure(.protocolError, "a window that grows by nothing") }
+            guard increment > 0 else { throw HTTP2Failure(.protocolError, "a window update of 0") }
             return .windowUpdate(stream: header.stream, increment: increment)
         }
     }

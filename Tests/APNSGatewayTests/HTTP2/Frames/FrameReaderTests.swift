@@ -4,7 +4,7 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("What a server's bytes say")
+@Suite("Reading a server's frames")
 struct FrameReaderTests {
     struct Case: Sendable, CustomTestStringConvertible {
         let testDescription: String
@@ -71,7 +71,7 @@ struct FrameReaderTests {
             "HEADERS that break off", ServerFrames.frame(.headers, .endHeaders, on: 1, [0x00, 0x05, 0x61]),
             code: .compressionError),
         Case(
-            "HEADERS with an endless number",
+            "HEADERS with an endless integer",
             ServerFrames.frame(.headers, .endHeaders, on: 1, .init(repeating: 0xff, count: 20)), code: .compressionError
         ),
         Case(

@@ -7,7 +7,7 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("What a client writes")
+@Suite("Writing a client's frames")
 struct FrameWriterTests {
     private func taken(_ writer: inout FrameWriter) -> [ServerFrames.Frame] {
         guard let bytes = writer.take() else { return [] }
@@ -93,7 +93,7 @@ struct FrameWriterTests {
         #expect(!writer.hasUnsentBody(1))
     }
 
-    @Test("Room that the peer takes back has to be given twice")
+    @Test("A lowered initial window makes a body wait until the peer has made up for it")
     func negativeWindow() throws {
         var writer = FrameWriter()
         try apply([(4, 50)], to: &writer)

@@ -3,7 +3,7 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("A client's end of an HTTP/2 connection")
+@Suite("The client side of an HTTP/2 connection")
 struct HTTP2SessionTests {
     private static let start = NIODeadline.uptimeNanoseconds(1_000_000_000)
 
@@ -45,7 +45,7 @@ struct HTTP2SessionTests {
         #expect(taken(&session).isEmpty)
     }
 
-    @Test("What was read of bodies, padding and all, is given back before the peer has to wait; more is refused")
+    @Test("The window grows by what was read of bodies, padding included, before the peer has to wait")
     func inboundWindow() throws {
         var session = try opened()
         try session.open(1, headers: [":method": "POST"], body: [])
@@ -87,7 +87,7 @@ struct HTTP2SessionTests {
         #expect(failure?.code == .enhanceYourCalm)
     }
 
-    @Test("A peer that asks and does not take the answers is left", arguments: [true, false])
+    @Test("A peer that demands acknowledgements and does not read them is refused", arguments: [true, false])
     func acknowledgements(isTaken: Bool) throws {
         var session = try opened { $0.acknowledgements = 10 }
         session.noteSent(ByteBuffer(), isTaken: true)
@@ -120,7 +120,7 @@ struct HTTP2SessionTests {
         #expect(last == .headers(stream: 3, status: 299, endsStream: true))
     }
 
-    @Test("Bytes of any kind bring an end or events, and what is kept and written stays small", arguments: 0..<8)
+    @Test("Random bytes bring events or an error, and what is written stays small", arguments: 0..<8)
     func fuzz(seed: Int) throws {
         var random = Seeded(state: UInt64(seed))
         var failures: Set<HTTP2Code> = []
