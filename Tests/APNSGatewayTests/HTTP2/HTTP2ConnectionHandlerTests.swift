@@ -127,7 +127,7 @@ struct HTTP2ConnectionHandlerTests {
         handler.write(requests)
         // 13 bodies and a part of the next.
         #expect(try opened(channel) == Array(stride(from: 1, through: 27, by: 2)))
-        try channel.writeInbound(ServerFrames.windowUpdate(5_000))
+        try channel.writeInbound(ServerFrames.windowUpdate(20_000))
         let more = try written(channel)
         #expect(more.filter { $0.type == .data }.map(\.stream) == [27, 29, 31, 33, 35])
         #expect(more.first?.payload.readableBytes == 14 * 5000 - 65_535)
