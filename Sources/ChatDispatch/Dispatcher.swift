@@ -92,7 +92,7 @@ package struct Dispatcher: Service {
             let (lanes, limit, isTurn) = ledger.value.withLock { ($0.lanes, $0.limit(for: slot), $0.isTurn) }
             do throws(ChatError) {
                 let leased = try await queue.lease(app: app, lanes: lanes, limit: limit)
-                backoff.succeeded()
+                backoff.reset()
                 if leased.pushes.isEmpty {
                     guard isTurn else { return true }
                     ledger.value.withLock { $0.turnIsEmpty() }

@@ -13,14 +13,18 @@ package struct Backoff: Sendable {
     /// Nothing has failed yet.
     package var isFresh: Bool { next == first }
 
-    package mutating func succeeded() {
+    package mutating func reset() {
         next = first
     }
 
-    /// - Returns: how long to wait now.
-    package mutating func delay() -> Duration {
+    /// How long to wait after another failure.
+    ///
+    /// - Parameters:
+    ///   - limit: the longest this time.
+    ///   - random: from 0 to 1; below 1 it takes off up to a half, so that not all clients come back at the same moment.
+    package mutating func delay(limit: Duration? = nil, random: Double = 1) -> Duration {
         defer { next = min(longest, next * 2) }
-        return next
+        return min(limit ?? longest, next) * (0.5 + random / 2)
     }
 
     /// - Returns: false when the task was cancelled.

@@ -1,19 +1,19 @@
 import APNSWire
 import ChatDomain
+import Logging
 import NIOCore
-import NIOPosix
 import Synchronization
 
 /// One open connection to the binary gateway, as the pool sees it; what happens on it happens in its handler.
-final class BinaryConnection: PooledConnection {
+final class BinaryConnection: ChannelConnection {
     let epoch: ConnectionEpoch
-    private let channel: any Channel
-    private let handler: NIOLoopBound<BinaryConnectionHandler>
+    let channel: any Channel
+    let handler: NIOLoopBound<BinaryConnectionHandler>
     private let availability: Availability
-    private let options: BinaryGateway.Options
+    private let command: BinaryCommand
     private let nextIdentifier = Atomic<UInt32>(1)
 
-    /// Whether a connection takes pushes; told by its handler and by its user, and never taken back.
+    /// Whether a connection takes pushes. Its handler and its user end that for good.
     final class Availability: Sendable {
         private let isOver = Atomic(false)
 
@@ -25,13 +25,12 @@ final class BinaryConnection: PooledConnection {
     }
 
     /// To be called on the channel's event loop.
-    init(epoch: ConnectionEpoch, channel: any Channel, handler: BinaryConnectionHandler, options: BinaryGateway.Options)
-    {
+    init(epoch: ConnectionEpoch, channel: any Channel, handler: BinaryConnectionHandler, command: BinaryCommand) {
         self.epoch = epoch
         self.channel = channel
         self.handler = NIOLoopBound(handler, eventLoop: channel.eventLoop)
         self.availability = handler.availability
-        self.options = options
+        self.command = command
     }
 
     var slot: ConnectionSlot? {
@@ -41,12 +40,12 @@ final class BinaryConnection: PooledConnection {
             connection: epoch, firstIdentifier: next, room: BinaryGateway.leaseLimit, isFresh: next == 1)
     }
 
-    /// Whether it can be given up for a fresh one: not while it is being asked about what is in doubt.
-    var canBeSpared: Bool { availability.takesPushes && nextIdentifier.load(ordering: .acquiring) > 1 }
+    /// Not while it proves a suspected push.
+    var isReplaceable: Bool { availability.takesPushes && nextIdentifier.load(ordering: .acquiring) > 1 }
 
     /// All connections of a binary gateway are permanent.
     var isSaturated: Bool { false }
-    var isHeld: Bool { false }
+    var isBlocked: Bool { false }
 
     /// Frames the pushes into one buffer and hands it to the event loop.
     func write(_ lease: Lease, now: Timestamp) {
@@ -54,49 +53,257 @@ final class BinaryConnection: PooledConnection {
         nextIdentifier.store(last.identifier + 1, ordering: .releasing)
         if lease.isProbe { availability.end() }
         var frames = channel.allocator.buffer(capacity: lease.pushes.reduce(0) { $0 + $1.payload.count + 160 })
-        let furthest = now + Self.longestStorage
+        let latestExpiration = now + Self.longestStorage
         for push in lease.pushes {
             let token: DeviceToken
             switch push.address {
             case .token(let known): token = known
             }
             BinaryNotification(
-                command: options.command, token: token.bytes, payload: ByteBuffer(bytes: push.payload),
-                identifier: push.identifier, expiration: UInt32(clamping: push.expiration ?? furthest.seconds),
+                command: command, token: token.bytes, payload: ByteBuffer(bytes: push.payload),
+                identifier: push.identifier, expiration: UInt32(clamping: push.expiration ?? latestExpiration.seconds),
                 priority: push.priority.map { $0 == 1 ? 5 : $0 }
             ).write(to: &frames)
         }
         let identifiers = lease.slot.firstIdentifier...last.identifier
-        let isProbe = lease.isProbe
-        let handler = handler
-        channel.eventLoop.execute { [frames] in
+        channel.eventLoop.execute { [handler, frames, isProbe = lease.isProbe] in
             handler.value.write(frames, identifiers: identifiers, isProbe: isProbe)
         }
     }
 
-    /// The expiration of a push that has none. Said, because leaving it out is read as 0, "do not store", by some
-    /// gateways, and command 1 cannot leave it out (apns-binary.md §4, §5).
+    /// The expiration of a push that has none. Sent, because some gateways read a missing one as 0, "do not store", and
+    /// command 1 cannot leave it out (apns-binary.md §4, §5).
     private static let longestStorage = Duration.seconds(30 * 86_400)
 
-    /// Takes no more pushes, asks the gateway about those in doubt, and closes; returns when it is closed.
-    func drain() async {
-        availability.end()
-        let handler = handler
-        channel.eventLoop.execute { handler.value.drain() }
-        try? await channel.closeFuture.get()
-    }
-
-    /// Its successor waits for its end: order is kept better so, and what is in doubt is asked about quickly.
+    /// Its successor waits for its end: order is kept better so, and a close settles soon what is in doubt.
     func retired() async {
         await closed()
     }
+}
 
-    func merit() async -> ReconnectPacing.Merit {
-        let handler = handler
-        return (try? await channel.eventLoop.submit { handler.value.merit }.get()) ?? .nothing
+/// Always reads, writes what it is given, and performs what ``BinaryConnectionState`` decides.
+final class BinaryConnectionHandler: ConnectionHandler {
+    typealias InboundIn = ByteBuffer
+    typealias OutboundOut = ByteBuffer
+
+    /// How long the gateway has to answer a sentinel before the connection is closed without its proof.
+    private static let answerLimit = TimeAmount.seconds(3)
+    /// What is added to the settle time where silence has to prove acceptance instead.
+    private static let silenceMargin = TimeAmount.seconds(2)
+
+    let availability = BinaryConnection.Availability()
+    /// Nothing more is written.
+    private var isEnding = false
+    private var state: BinaryConnectionState
+    private let sentinels: SentinelHistory
+    private let verdicts: VerdictBuffer
+    /// Called when the connection may take pushes again, or never will.
+    private let changed: @Sendable () -> Void
+    private let logger: Logger
+    private let tickInterval: TimeAmount
+    private var input = ByteBuffer()
+    private var isTicking = false
+    private var context: ChannelHandlerContext?
+    private var closeReason = "ConnectionClosed"
+    /// Closes as soon as silence has settled everything: how a probe ends at a gateway that does not answer sentinels.
+    private var closesWhenSettled = false
+
+    init(
+        state: BinaryConnectionState, sentinels: SentinelHistory, verdicts: VerdictBuffer, logger: Logger,
+        changed: @escaping @Sendable () -> Void
+    ) {
+        self.state = state
+        self.sentinels = sentinels
+        self.verdicts = verdicts
+        self.logger = logger
+        self.changed = changed
+        self.tickInterval = max(
+            .milliseconds(20), min(.milliseconds(250), .nanoseconds(state.settleTime.nanoseconds / 10)))
     }
 
-    func closed() async {
-        try? await channel.closeFuture.get()
+    var result: ConnectionResult { state.result }
+
+    func handlerAdded(context: ChannelHandlerContext) {
+        self.context = context
+    }
+
+    func handlerRemoved(context: ChannelHandlerContext) {
+        self.context = nil
+    }
+
+    func write(_ frames: ByteBuffer, identifiers: ClosedRange<UInt32>, isProbe: Bool) {
+        guard let context, context.channel.isActive, state.takesPushes, !isEnding else {
+            verdicts.put([Verdict(connection: state.epoch, identifiers: identifiers, outcome: .notProcessed)])
+            return
+        }
+        let last = identifiers.upperBound
+        state.willWrite(through: last, now: context.eventLoop.now)
+        let written = context.eventLoop.makePromise(of: Void.self)
+        context.writeAndFlush(wrapOutboundOut(frames), promise: written)
+        written.futureResult.assumeIsolated().whenSuccess { self.wrote(through: last) }
+        // A connection whose identifiers run out ends as a probe does: what it carried is proved, then comes another.
+        if isProbe || !state.takesPushes { sendSentinel(context) }
+        scheduleTick(context)
+    }
+
+    /// Ends the connection, after the gateway was asked about what is in doubt.
+    func drain() {
+        availability.end()
+        guard let context, context.channel.isActive, !state.isFinished else { return }
+        if state.isSettled {
+            end(context, reason: "Drained")
+        } else if !isEnding {
+            sendSentinel(context)
+        }
+    }
+
+    /// Asks at once what became of everything written; nothing is written after it.
+    ///
+    /// Bounded: the gateway answers the sentinel, or silence settles, or the connection is closed.
+    private func sendSentinel(_ context: ChannelHandlerContext) {
+        isEnding = true
+        availability.end()
+        let limit: TimeAmount
+        if sentinels.areUseful(now: context.eventLoop.now) {
+            var frame = ByteBuffer()
+            BinaryNotification.sentinel(identifier: state.willWriteSentinel()).write(to: &frame)
+            context.writeAndFlush(wrapOutboundOut(frame), promise: nil)
+            limit = Self.answerLimit
+        } else {
+            closesWhenSettled = true
+            limit = state.settleTime + Self.silenceMargin
+        }
+        context.eventLoop.assumeIsolated().scheduleTask(in: limit) {
+            guard !self.state.isFinished else { return }
+            self.end(context, reason: "NoAnswer")
+        }
+    }
+
+    /// Closes; what has no verdict yet gets it now and not when the peer has agreed to the close.
+    private func end(_ context: ChannelHandlerContext, reason: String) {
+        isEnding = true
+        availability.end()
+        verdicts.put(state.closed(reason: reason))
+        changed()
+        context.close(promise: nil)
+    }
+
+    private func wrote(through identifier: UInt32) {
+        guard let context else { return }
+        TCPProgress.read(context.channel).assumeIsolated().whenSuccess { progress in
+            self.state.didWrite(through: identifier, progress: progress ?? .unknown, now: context.eventLoop.now)
+        }
+    }
+
+    private func scheduleTick(_ context: ChannelHandlerContext) {
+        guard !isTicking else { return }
+        isTicking = true
+        context.eventLoop.assumeIsolated().scheduleTask(in: tickInterval) { self.tick() }
+    }
+
+    private func tick() {
+        isTicking = false
+        guard let context, context.channel.isActive, !state.isFinished else { return }
+        TCPProgress.read(context.channel).assumeIsolated().whenSuccess { progress in
+            switch self.state.tick(progress: progress, now: context.eventLoop.now) {
+            case .settle(let verdict):
+                self.verdicts.put([verdict])
+            case .close:
+                self.logger.warning("gateway reads nothing any more, closing the connection")
+                self.end(context, reason: "Stalled")
+            case nil:
+                break
+            }
+            if !self.state.isSettled {
+                self.scheduleTick(context)
+            } else if self.closesWhenSettled, !self.state.isFinished {
+                self.end(context, reason: "Drained")
+            }
+        }
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        var bytes = unwrapInboundIn(data)
+        guard !state.isFinished else { return }
+        input.writeBuffer(&bytes)
+        do throws(BinaryErrorResponse.UnexpectedBytes) {
+            guard let response = try BinaryErrorResponse.read(from: &input) else { return }
+            logger.info(
+                "received an error answer, the gateway closes",
+                metadata: ["reason": "\(response.status.name)", "identifier": "\(response.identifier)"])
+            verdicts.put(state.answered(response))
+            end(context, reason: closeReason)
+        } catch {
+            logger.error("gateway sent bytes that are no answer of the binary protocol; is it another service?")
+            end(context, reason: "UnexpectedBytes")
+        }
+    }
+
+    func channelWritabilityChanged(context: ChannelHandlerContext) {
+        if context.channel.isWritable { changed() }
+        context.fireChannelWritabilityChanged()
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        if state.sentinel != nil {
+            if state.isSentinelAnswered {
+                sentinels.noteAnswered()
+            } else if state.isAnswered {
+                sentinels.noteOtherAnswer()
+            } else {
+                sentinels.noteSilence(now: context.eventLoop.now)
+            }
+        }
+        end(context, reason: closeReason)
+        context.fireChannelInactive()
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        closeReason = "ConnectionLost"
+        logger.debug("connection failed", metadata: ["error": "\(error)"])
+        context.close(promise: nil)
+    }
+}
+
+/// Whether a gateway answers the deliberately bad notification as Apple's did.
+///
+/// With one that closes or stays silent instead, a sentinel never proves anything, and what is in doubt would be repeated for
+/// ever; there silence has to prove acceptance.
+final class SentinelHistory: Sendable {
+    /// Failures in a row after which none is sent for a while, if none has ever worked. More than it takes until so little is
+    /// written before the sentinel that a gateway that closes now and then reads up to it.
+    static let failureLimit = 6
+    static let pause = TimeAmount.minutes(10)
+
+    private struct State {
+        var hasWorked = false
+        var failures = 0
+        var lastFailure = NIODeadline.distantPast
+    }
+
+    private let state = Mutex(State())
+
+    func areUseful(now: NIODeadline) -> Bool {
+        state.withLock { $0.hasWorked || $0.failures < Self.failureLimit || now - $0.lastFailure > Self.pause }
+    }
+
+    /// A connection with a sentinel has ended with its answer.
+    func noteAnswered() {
+        state.withLock { state in
+            state.hasWorked = true
+            state.failures = 0
+        }
+    }
+
+    /// It ended with another answer: the gateway answers, but nothing is known about sentinels.
+    func noteOtherAnswer() {
+        state.withLock { $0.failures = 0 }
+    }
+
+    func noteSilence(now: NIODeadline) {
+        state.withLock { state in
+            state.failures += 1
+            state.lastFailure = now
+        }
     }
 }

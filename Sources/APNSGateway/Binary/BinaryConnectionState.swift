@@ -2,36 +2,35 @@ import APNSWire
 import ChatDomain
 import NIOCore
 
-/// What one connection of the binary protocol knows about the pushes written on it, and what follows from what it sees.
+/// Decides what became of the pushes written on one connection of the binary protocol.
 ///
-/// A value without a socket. The protocol answers only failures, so acceptance is concluded: from an error answer about a
+/// A value without a socket. The protocol answers only failures, so acceptance is inferred: from an error answer about a
 /// later push, from the answer to a sentinel, or from silence. Silence counts from the moment that the peer's system has
-/// acknowledged the bytes, and only while the peer keeps taking what is sent; a gateway that stops reading stops the
+/// acknowledged the bytes, and only while the peer keeps reading; a gateway that stops reading stops the
 /// clock (apns-binary.md §8).
 struct BinaryConnectionState: Sendable {
-    /// Silence after which pushes are taken for accepted.
+    /// Silence after which pushes count as accepted.
     let settleTime: TimeAmount
-    /// How long the peer may take nothing before the connection is given up.
-    let stallLimit: TimeAmount
+    /// How long the peer may read nothing before the connection is closed.
+    private let stallLimit: TimeAmount
     /// Writes that are closer together than this settle together, so that the list of marks stays short.
-    static let markSpacing = TimeAmount.milliseconds(50)
+    private static let markSpacing = TimeAmount.milliseconds(50)
     /// Identifiers after which a connection is replaced, long before they run out.
-    static let lastIdentifier: UInt32 = 1 << 31
+    private static let lastIdentifier: UInt32 = 1 << 31
 
     let epoch: ConnectionEpoch
     /// The highest identifier of a push that was given to this connection.
-    private(set) var written: UInt32 = 0
+    private var written: UInt32 = 0
     /// Everything up to here has its verdict.
     private(set) var settled: UInt32 = 0
     /// The bad notification that was sent on purpose; nothing is written after it.
     private(set) var sentinel: UInt32?
     private(set) var isSentinelAnswered = false
-    /// The gateway said something, whatever it was.
+    /// The gateway has sent an error answer.
     private(set) var isAnswered = false
     /// The connection is over.
     private(set) var isFinished = false
-    /// What the connection was good for.
-    private(set) var merit = ReconnectPacing.Merit.nothing
+    private(set) var result = ConnectionResult.nothing
 
     private struct Mark {
         var identifier: UInt32
@@ -86,11 +85,11 @@ struct BinaryConnectionState: Sendable {
 
     enum TickAction: Sendable, Hashable {
         case settle(Verdict)
-        /// The peer has taken nothing for the stall limit.
-        case giveUp
+        /// The peer has read nothing for the stall limit.
+        case close
     }
 
-    /// Looks at the connection's progress; called every fraction of the settle time while something is in flight.
+    /// Checks the connection's progress; called every fraction of the settle time while something is in flight.
     ///
     /// - Parameter progress: nil on a system without the counters; what it took from us counts as acknowledged then.
     mutating func tick(progress: TCPProgress?, now: NIODeadline) -> TickAction? {
@@ -104,13 +103,13 @@ struct BinaryConnectionState: Sendable {
             if lastMoved > movingSince, now - lastMoved > Self.standstill { movingSince = now }
             lastMoved = now
         } else if now - lastMoved >= stallLimit {
-            return .giveUp
+            return .close
         }
         for index in marks.indices where marks[index].acknowledgedAt == nil {
             guard marks[index].bytes <= progress.acknowledged else { break }
             marks[index].acknowledgedAt = now
         }
-        // Once it was asked, the gateway has to answer: silence proves nothing any more.
+        // After a sentinel the gateway has to answer: silence proves nothing any more.
         guard sentinel == nil, now - lastMoved < Self.standstill else { return nil }
         var through: UInt32?
         var done = 0
@@ -125,7 +124,7 @@ struct BinaryConnectionState: Sendable {
         guard let through, through > settled else { return nil }
         defer {
             settled = through
-            merit = .progress
+            result = .progress
         }
         return .settle(verdict((settled + 1)...through, .accepted))
     }
@@ -142,11 +141,11 @@ struct BinaryConnectionState: Sendable {
         isFinished = true
         isAnswered = true
         let verdicts = verdicts(on: response)
-        // A connection that brought nothing forward must not be followed by the next at once.
+        // After a connection that achieved nothing the next must not come at once.
         if isSentinelAnswered || verdicts.contains(where: \.isProgress) {
-            merit = .progress
-        } else if merit == .nothing, verdicts.contains(where: \.isRefusal) {
-            merit = .refusal
+            result = .progress
+        } else if result == .nothing, verdicts.contains(where: \.isRefusal) {
+            result = .refusal
         }
         settled = written
         marks = []
@@ -156,14 +155,14 @@ struct BinaryConnectionState: Sendable {
     private mutating func verdicts(on response: BinaryErrorResponse) -> [Verdict] {
         let named = response.identifier
         if let sentinel, named == sentinel || (named == 0 && response.status == .missingDeviceToken) {
-            // The second form: the real gateway was seen to answer a token without bytes with identifier 0 (§7), and no
-            // push of ours lacks a token.
+            // The second form: Apple's gateway answered a token without bytes with identifier 0 (§7), and no push of ours
+            // lacks a token.
             isSentinelAnswered = true
             return isSettled ? [] : [verdict((settled + 1)...written, .accepted)]
         }
         let isLastGood = response.status == .shutdown || response.status == .noErrors
         guard named > 0, named <= written else {
-            // It does not know which one it was; or, going down, that any was processed.
+            // It does not name a push of ours; or it shuts down, and has processed none.
             guard !isSettled else { return [] }
             return [
                 verdict(
@@ -181,7 +180,7 @@ struct BinaryConnectionState: Sendable {
         return verdicts
     }
 
-    /// The connection is gone without a word about the rest.
+    /// The connection is gone without an answer about the rest.
     mutating func closed(reason: String) -> [Verdict] {
         isFinished = true
         guard !isSettled else { return [] }
@@ -189,7 +188,7 @@ struct BinaryConnectionState: Sendable {
         return [verdict((settled + 1)...written, .unanswered(reason: reason))]
     }
 
-    /// What a status says about the push that it names.
+    /// The outcome of the push that an error answer names.
     static func outcome(of status: BinaryStatus) -> Outcome {
         switch status {
         case .processingError, .unknown: .retry(reason: status.name)
@@ -208,7 +207,7 @@ struct BinaryConnectionState: Sendable {
 }
 
 extension Verdict {
-    /// Whether a push was taken, or the gateway asks for it again.
+    /// Whether a push was accepted, or the gateway asks for it again.
     fileprivate var isProgress: Bool {
         switch outcome {
         case .accepted, .retry, .unregistered: true
@@ -216,7 +215,7 @@ extension Verdict {
         }
     }
 
-    /// Whether a push was refused for its own sake. A refused topic is the certificate's fault and will meet every push.
+    /// Whether a push was refused because of itself. A refused topic is the certificate's fault and concerns every push.
     fileprivate var isRefusal: Bool {
         if case .badAddress = outcome { return true }
         guard case .rejected(let reason, _) = outcome else { return false }

@@ -5,7 +5,7 @@ import NIOPosix
 
 /// The feedback service of the legacy protocol, read over its own connection (apns-feedback.md).
 package struct BinaryFeedbackSource: FeedbackSource {
-    /// Tuples that are handed over together.
+    /// Tuples that are stored together.
     private static let step = 500
 
     private let endpoint: GatewayEndpoint
@@ -52,12 +52,12 @@ package struct BinaryFeedbackSource: FeedbackSource {
     }
 }
 
-/// Holds what the service sends until it is asked for; reads no further while that is much.
+/// Buffers what the service sends until it is read; above a limit it reads no more from the socket.
 private final class FeedbackCollector: ChannelDuplexHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundIn = ByteBuffer
 
-    /// Bytes that are held: the sender waits while its reader stores.
+    /// Bytes that are buffered: the sender waits while the store is busy.
     private static let limit = 256 << 10
     /// Silence, while the reader waits, that ends the list; some servers leave the connection open behind it.
     private static let silence = TimeAmount.seconds(5)
@@ -66,7 +66,7 @@ private final class FeedbackCollector: ChannelDuplexHandler {
     private var waiting: EventLoopPromise<ByteBuffer?>?
     private var timeout: Scheduled<Void>?
     private var isOver = false
-    private var owesRead = false
+    private var isReadPending = false
     private var context: ChannelHandlerContext?
 
     func handlerAdded(context: ChannelHandlerContext) {
@@ -81,7 +81,7 @@ private final class FeedbackCollector: ChannelDuplexHandler {
     /// What came since the last time; nil after the end. On the event loop.
     func next() -> EventLoopFuture<ByteBuffer?> {
         guard let context, !isOver || held.readableBytes > 0 else {
-            // Any loop will do for a value that is there.
+            // Any event loop will do for a value that is there.
             return MultiThreadedEventLoopGroup.singleton.any().makeSucceededFuture(take())
         }
         let promise = context.eventLoop.makePromise(of: ByteBuffer?.self)
@@ -91,8 +91,8 @@ private final class FeedbackCollector: ChannelDuplexHandler {
             waiting = promise
             timeout = context.eventLoop.assumeIsolated().scheduleTask(in: Self.silence) { self.end() }
         }
-        if owesRead {
-            owesRead = false
+        if isReadPending {
+            isReadPending = false
             context.read()
         }
         return promise.futureResult
@@ -104,7 +104,7 @@ private final class FeedbackCollector: ChannelDuplexHandler {
         return held
     }
 
-    private func answer() {
+    private func resumeReader() {
         guard let promise = waiting else { return }
         waiting = nil
         timeout?.cancel()
@@ -113,20 +113,20 @@ private final class FeedbackCollector: ChannelDuplexHandler {
 
     private func end() {
         isOver = true
-        answer()
+        resumeReader()
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         var bytes = unwrapInboundIn(data)
         held.writeBuffer(&bytes)
-        answer()
+        resumeReader()
     }
 
     func read(context: ChannelHandlerContext) {
         if held.readableBytes < Self.limit {
             context.read()
         } else {
-            owesRead = true
+            isReadPending = true
         }
     }
 

@@ -1,6 +1,7 @@
 import NIOCore
 
-/// How far a connection's bytes have come, as the system counts them (ciphertext, without retransmissions).
+/// How many bytes of a connection were sent and acknowledged, as the system counts them (ciphertext, without
+/// retransmissions).
 struct TCPProgress: Sendable, Hashable {
     /// Bytes that the system has taken from us.
     var written: UInt64

@@ -106,15 +106,15 @@ private struct HTTP2Kind: GatewayKind {
     func gateway(
         _ credentials: AppCredentials, tokens: any ProviderTokenStore, epochs: ConnectionEpochs, logger: Logger
     ) -> any ConfiguredGateway {
-        ProviderGateway(
-            target: ProviderGateway.Target(app, credentials, tokens),
+        HTTP2Gateway(
+            target: HTTP2Gateway.Target(app, credentials, tokens),
             format: APNSFormat(.http2, payloadLimit: app.payloadLimit),
             options: .init(connections: app.connections, answerLimit: app.answerTimeout), epochs: epochs,
             logger: logger)
     }
 }
 
-extension ProviderGateway: ConfiguredGateway {
+extension HTTP2Gateway: ConfiguredGateway {
     func reconfigure(
         _ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore
     ) async {
@@ -122,7 +122,7 @@ extension ProviderGateway: ConfiguredGateway {
     }
 }
 
-extension ProviderGateway.Target {
+extension HTTP2Gateway.Target {
     /// Nil without credentials.
     fileprivate init?(_ app: AppConfiguration, _ credentials: AppCredentials, _ tokens: any ProviderTokenStore) {
         guard let endpoint = credentials.push else { return nil }

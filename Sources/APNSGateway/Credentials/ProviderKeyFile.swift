@@ -1,0 +1,74 @@
+package import APNSWire
+import Foundation
+import NIOSSL
+
+extension ProviderKey {
+    /// Bytes of a key file; Apple's have about 260.
+    private static let longestFile = 1 << 16
+
+    /// Reads a key file as Apple issues it, `AuthKey_….p8`.
+    package init(file: String, keyID: String, teamID: String) throws(CredentialsError) {
+        let text = try Self.read(file)
+        if text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----") || text.contains("Proc-Type: 4,ENCRYPTED") {
+            throw CredentialsError(
+                """
+                the private key in \(file) is encrypted; Apple's is not. Take the file that Apple gave, or decrypt it: \
+                openssl pkcs8 -topk8 -nocrypt -in \(shellQuoted(file)) -out \(shellQuoted(file + ".new"))
+                """)
+        }
+        if text.contains("-----BEGIN EC PRIVATE KEY-----") {
+            throw CredentialsError(
+                """
+                \(file) holds an EC key in the traditional form (SEC 1); wanted is PKCS#8, as Apple gives it. Convert it: \
+                openssl pkcs8 -topk8 -nocrypt -in \(shellQuoted(file)) -out \(shellQuoted(file + ".new"))
+                """)
+        }
+        if text.contains("-----BEGIN RSA PRIVATE KEY-----") {
+            throw CredentialsError("\(file) holds an RSA key; \(Self.wanted)")
+        }
+        guard text.contains("-----BEGIN PRIVATE KEY-----") else { throw Self.noKey(text, file) }
+        do {
+            try self.init(pem: Self.keyBlock(text), keyID: keyID, teamID: teamID)
+        } catch {
+            // What NIOSSL can read is a whole key of another kind.
+            let isOther = (try? NIOSSLPrivateKey(bytes: Array(text.utf8), format: .pem)) != nil
+            throw CredentialsError(
+                isOther
+                    ? "\(file) holds a key that is not on the curve P-256 (RSA, or another curve); \(Self.wanted)"
+                    : "the private key in \(file) is damaged; download it anew, or copy it again, every line of it")
+        }
+    }
+
+    private static let wanted = """
+        wanted is the key for provider tokens, AuthKey_….p8, from Certificates, Identifiers & Profiles > Keys
+        """
+
+    private static func read(_ file: String) throws(CredentialsError) -> String {
+        var isDirectory: ObjCBool = false
+        if FileManager.default.fileExists(atPath: file, isDirectory: &isDirectory), isDirectory.boolValue {
+            throw CredentialsError("\(file) is a directory; name the .p8 file in it")
+        }
+        return String(
+            decoding: try CredentialsError.read(file, limit: longestFile, wanted: wanted), as: UTF8.self)
+    }
+
+    private static func noKey(_ text: String, _ file: String) -> CredentialsError {
+        if text.contains("-----BEGIN CERTIFICATE-----") {
+            return CredentialsError(
+                "\(file) holds a certificate, no key for provider tokens; name it in certificate, or \(wanted)")
+        }
+        if text.contains("-----BEGIN PUBLIC KEY-----") {
+            return CredentialsError("\(file) holds a public key; \(wanted)")
+        }
+        return CredentialsError("\(file) is no PEM file with a private key; \(wanted)")
+    }
+
+    /// From its first line to its last; text around it is ignored.
+    private static func keyBlock(_ text: String) -> String {
+        let begin = "-----BEGIN PRIVATE KEY-----"
+        let end = "-----END PRIVATE KEY-----"
+        guard let start = text.range(of: begin), let stop = text.range(of: end, range: start.upperBound..<text.endIndex)
+        else { return text }
+        return String(text[start.lowerBound..<stop.upperBound])
+    }
+}

@@ -1,0 +1,194 @@
+import APNSWire
+package import ChatDomain
+
+/// What Apple's gateways require of pushes, over either protocol: payloads with `aps`, their limits, types, header texts, and
+/// Apple's names for what they refuse (apns-binary.md §6, apns-http2.md §2, aps-payload.md).
+package struct APNSFormat: PushFormat {
+    package enum Kind: String, Sendable, Hashable {
+        case binary, http2
+    }
+
+    package let kind: Kind
+    /// Bytes of a payload.
+    package let payloadLimit: Int
+    /// Of chat messages: the name of a sound file in the app, or `default`; nil for none.
+    private let sound: String?
+
+    package init(_ kind: Kind, payloadLimit: Int, sound: String? = "default") {
+        self.kind = kind
+        self.payloadLimit = payloadLimit
+        self.sound = sound
+    }
+
+    /// Bytes of a payload of a type's pushes. Apple's own limits; where another is configured, it holds for all types.
+    package func limit(of type: String) -> Int {
+        guard kind == .http2, payloadLimit == PushType.alert.payloadLimit, type == PushType.voip.rawValue else {
+            return payloadLimit
+        }
+        return PushType.voip.payloadLimit
+    }
+
+    /// The tutorial's payload to the byte where its protocol is spoken.
+    package func payload(of alert: ChatAlert) throws(ChatError) -> String {
+        try AlertPayload(sound: sound, limit: payloadLimit, namesMessage: kind == .http2).json(alert)
+    }
+
+    // MARK: - Rows of the queue
+
+    /// Bytes of a push type: far longer than any there is.
+    private static let longestType = 64
+
+    package func push(_ row: QueuedPush, identifier: UInt32) throws(PushRefusal) -> Push {
+        guard let address = row.address else { throw Refusal.token.named(by: kind) }
+        guard let payload = row.payload else { throw Refusal.noJSON.named(by: kind) }
+        var type = row.type ?? Push.alert
+        if !row.isOurs, !payload.isEmpty {
+            guard let scan = payload.withUnsafeBytes({ PayloadScan($0) }) else { throw Refusal.noJSON.named(by: kind) }
+            if row.type == nil, scan.isBackground { type = Push.background }
+        }
+        guard !payload.isEmpty else { throw Refusal.missingPayload.named(by: kind) }
+        guard payload.count <= limit(of: type) else { throw Refusal.payloadSize.named(by: kind) }
+        var id: String?
+        if kind == .http2 {
+            guard Self.isHeaderText(type, limit: Self.longestType) else { throw Refusal.type.named(by: kind) }
+            if let collapseID = row.collapseID, !Self.isHeaderText(collapseID, limit: ProviderHeader.longestCollapseID)
+            {
+                throw Refusal.collapseID.named(by: kind)
+            }
+            guard Self.isUUID(row.id) else { throw Refusal.id.named(by: kind) }
+            id = row.id.lowercased()
+        }
+        return Push(
+            entry: row.entry, identifier: identifier, address: address, payload: payload, expiration: row.expiration,
+            priority: row.priority.flatMap(UInt8.init(exactly:)), id: id, type: type, collapseID: row.collapseID)
+    }
+
+    /// Why a row can never be sent.
+    private enum Refusal {
+        case token, missingPayload, payloadSize, noJSON, type, collapseID, id
+
+        /// With the gateway's own reason, where it has one.
+        func named(by kind: Kind) -> PushRefusal {
+            let isHTTP2 = kind == .http2
+            let reason =
+                switch self {
+                case .token: isHTTP2 ? ProviderReason.badDeviceToken.rawValue : BinaryStatus.invalidToken.name
+                case .missingPayload: isHTTP2 ? ProviderReason.payloadEmpty.rawValue : BinaryStatus.missingPayload.name
+                case .payloadSize:
+                    isHTTP2 ? ProviderReason.payloadTooLarge.rawValue : BinaryStatus.invalidPayloadSize.name
+                case .noJSON: "InvalidJSON"
+                case .type: ProviderReason.invalidPushType.rawValue
+                case .collapseID: ProviderReason.badCollapseID.rawValue
+                case .id: ProviderReason.badMessageID.rawValue
+                }
+            return PushRefusal(reason)
+        }
+    }
+
+    /// What can stand in a header: a byte that cannot would end the connection, with all that is on it.
+    private static func isHeaderText(_ text: String, limit: Int) -> Bool {
+        (1...limit).contains(text.utf8.count) && text.utf8.allSatisfy { (0x20...0x7E).contains($0) }
+            && text.utf8.first != 0x20 && text.utf8.last != 0x20
+    }
+
+    private static func isUUID(_ text: String) -> Bool {
+        guard text.utf8.count == 36 else { return false }
+        for (index, byte) in text.utf8.enumerated() {
+            let isDash = index == 8 || index == 13 || index == 18 || index == 23
+            guard isDash ? byte == UInt8(ascii: "-") : Hex.isDigit(byte) else { return false }
+        }
+        return true
+    }
+
+    // MARK: - Notifications
+
+    package func compose(_ content: NotificationContent, for app: AppName) throws(ChatError) -> ComposedNotification {
+        let composed = try Self.composed(content)
+        let (size, limit) = (composed.payload.utf8.count, limit(of: composed.pushType))
+        guard size <= limit else {
+            throw .invalid(
+                "payload",
+                "has \(size) bytes of UTF-8, \(size - limit) more than the \(limit) that the gateway of app \(app) takes"
+            )
+        }
+        return composed
+    }
+
+    /// Without a check of the size.
+    package static func composed(_ content: NotificationContent) throws(ChatError) -> ComposedNotification {
+        let document = try document(content)
+        let type = try pushType(content.pushType, of: document)
+        if let id = content.collapseID {
+            guard id.utf8.count <= ProviderHeader.longestCollapseID, id.utf8.allSatisfy({ (0x21...0x7E).contains($0) })
+            else {
+                throw .invalid(
+                    "collapse_id",
+                    "must be at most \(ProviderHeader.longestCollapseID) printable ASCII characters without blanks")
+            }
+        }
+        return ComposedNotification(
+            payload: JSONValue.object(document).description, pushType: type,
+            priority: try priority(content.priority, pushType: type))
+    }
+
+    private static func document(_ content: NotificationContent) throws(ChatError) -> JSONObject {
+        if let document = content.payload { return try checked(document) }
+        var aps = JSONObject()
+        if let alert = content.alert { aps["alert"] = alert }
+        if let badge = content.badge { aps["badge"] = .number(badge) }
+        if let sound = content.sound { aps["sound"] = sound }
+        if content.contentAvailable { aps["content-available"] = .number(1) }
+        if content.mutableContent { aps["mutable-content"] = .number(1) }
+        if let category = content.category { aps["category"] = .string(category) }
+        if let thread = content.threadID { aps["thread-id"] = .string(thread) }
+        var document: JSONObject = ["aps": .object(aps)]
+        guard let custom = content.custom else { return document }
+        guard custom["aps"] == nil else { throw .invalid("custom", "must not have the member aps") }
+        for (name, value) in custom.members { document.append(name, value) }
+        return document
+    }
+
+    /// A whole payload: what Apple's keys hold, where they are there, is of their type.
+    private static func checked(_ document: JSONObject) throws(ChatError) -> JSONObject {
+        guard let value = document["aps"] else {
+            guard document["mdm"] != nil else { throw .invalid("payload", "must have the member aps") }
+            return document
+        }
+        guard let aps = value.object else { throw .invalid("payload.aps", "must be an object, is \(value.kind)") }
+        func present(_ name: String) -> JSONValue? { aps[name] == .null ? nil : aps[name] }
+        if let alert = present("alert") { try NotificationContent.requireAlert(alert, "payload.aps.alert") }
+        if let badge = present("badge") { _ = try NotificationContent.badge(badge, "payload.aps.badge") }
+        if let sound = present("sound"), sound != .string("") {
+            try NotificationContent.requireSound(sound, "payload.aps.sound")
+        }
+        return document
+    }
+
+    private static func pushType(_ type: String?, of document: JSONObject) throws(ChatError) -> String {
+        let aps = document["aps"]?.object
+        let shows = ["alert", "badge", "sound"].contains { aps?[$0] != nil }
+        let wakes = aps?["content-available"] != nil
+        guard let type else {
+            if aps == nil { return PushType.mdm.rawValue }
+            return wakes && !shows ? Push.background : Push.alert
+        }
+        guard PushType(rawValue: type) != nil else {
+            let known = PushType.allCases.map(\.rawValue).joined(separator: ", ")
+            throw .invalid("push_type", "must be one of \(known)")
+        }
+        guard type != Push.background || (wakes && !shows) else {
+            throw .invalid("push_type", "background is for content_available without alert, badge and sound")
+        }
+        return type
+    }
+
+    /// Apple refuses 10 for a background push, and treats none as 10.
+    private static func priority(_ priority: UInt8?, pushType: String) throws(ChatError) -> UInt8? {
+        guard pushType == Push.background else { return priority }
+        guard let priority else { return 5 }
+        guard priority < 10 else {
+            throw .invalid("priority", "must be 5 or 1 for a push of type background")
+        }
+        return priority
+    }
+}

@@ -1,0 +1,171 @@
+import ChatDomain
+
+/// What the queue has to know of a payload that another program wrote: that it is a JSON object (RFC 8259) in UTF-8, and
+/// whether it shows something. Allocates nothing, unlike ``JSONValue``, because it runs for each push.
+struct PayloadScan {
+    /// It has `content-available` and neither alert, badge nor sound: it only wakes the app (aps-payload.md §2).
+    let isBackground: Bool
+
+    /// Objects and arrays inside each other.
+    private static let maxDepth = 512
+
+    /// Nil for what is no JSON object.
+    init?(_ bytes: UnsafeRawBufferPointer) {
+        var reader = Reader(bytes: bytes)
+        guard reader.document() else { return nil }
+        isBackground = reader.wakes && !reader.shows
+    }
+
+    /// Whose members are being read.
+    private enum Place {
+        case top, aps, other
+    }
+
+    /// Each function reads one thing, and says whether it is well-formed.
+    private struct Reader {
+        let bytes: UnsafeRawBufferPointer
+        var position = 0
+        var wakes = false
+        var shows = false
+
+        init(bytes: UnsafeRawBufferPointer) {
+            self.bytes = bytes
+        }
+
+        private var next: UInt8 { position < bytes.count ? bytes[position] : 0 }
+
+        mutating func document() -> Bool {
+            skipBlanks()
+            guard object(in: .top, depth: 1) else { return false }
+            skipBlanks()
+            return position == bytes.count
+                && (bytes.allSatisfy { $0 < 0x80 } || String(validating: bytes, as: UTF8.self) != nil)
+        }
+
+        private mutating func skipBlanks() {
+            while next == 0x20 || next == 0x0A || next == 0x0D || next == 0x09 { position += 1 }
+        }
+
+        private mutating func take(_ character: Unicode.Scalar) -> Bool {
+            guard next == UInt8(ascii: character) else { return false }
+            position += 1
+            return true
+        }
+
+        private mutating func value(in place: Place, depth: Int) -> Bool {
+            switch next {
+            case UInt8(ascii: "{"): object(in: place, depth: depth + 1)
+            case UInt8(ascii: "["): array(depth: depth + 1)
+            case UInt8(ascii: "\""): string()
+            case UInt8(ascii: "t"): word("true")
+            case UInt8(ascii: "f"): word("false")
+            case UInt8(ascii: "n"): word("null")
+            default: number()
+            }
+        }
+
+        private mutating func object(in place: Place, depth: Int) -> Bool {
+            guard depth <= PayloadScan.maxDepth, take("{") else { return false }
+            skipBlanks()
+            if take("}") { return true }
+            repeat {
+                skipBlanks()
+                let start = position + 1
+                guard string() else { return false }
+                let isAps = noteMember(UnsafeRawBufferPointer(rebasing: bytes[start..<position - 1]), in: place)
+                skipBlanks()
+                guard take(":") else { return false }
+                skipBlanks()
+                guard value(in: isAps ? .aps : .other, depth: depth) else { return false }
+                skipBlanks()
+            } while take(",")
+            return take("}")
+        }
+
+        /// - Returns: whether it is `aps`.
+        private mutating func noteMember(_ name: UnsafeRawBufferPointer, in place: Place) -> Bool {
+            switch place {
+            case .top: return name.elementsEqual("aps".utf8)
+            case .aps:
+                if name.elementsEqual("content-available".utf8) { wakes = true }
+                if name.elementsEqual("alert".utf8) || name.elementsEqual("badge".utf8)
+                    || name.elementsEqual("sound".utf8)
+                {
+                    shows = true
+                }
+                return false
+            case .other: return false
+            }
+        }
+
+        private mutating func array(depth: Int) -> Bool {
+            guard depth <= PayloadScan.maxDepth, take("[") else { return false }
+            skipBlanks()
+            if take("]") { return true }
+            repeat {
+                skipBlanks()
+                guard value(in: .other, depth: depth) else { return false }
+                skipBlanks()
+            } while take(",")
+            return take("]")
+        }
+
+        private mutating func word(_ word: StaticString) -> Bool {
+            for index in 0..<word.utf8CodeUnitCount {
+                guard next == word.utf8Start[index] else { return false }
+                position += 1
+            }
+            return true
+        }
+
+        private mutating func number() -> Bool {
+            _ = take("-")
+            guard take("0") || digits() else { return false }
+            if take("."), !digits() { return false }
+            guard take("e") || take("E") else { return true }
+            if !take("+") { _ = take("-") }
+            return digits()
+        }
+
+        private mutating func digits() -> Bool {
+            let start = position
+            while (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(next) { position += 1 }
+            return position > start
+        }
+
+        private mutating func string() -> Bool {
+            guard take("\"") else { return false }
+            while position < bytes.count {
+                let byte = bytes[position]
+                position += 1
+                switch byte {
+                case UInt8(ascii: "\""): return true
+                case UInt8(ascii: "\\"): guard escape() else { return false }
+                case 0..<0x20: return false
+                default: break
+                }
+            }
+            return false
+        }
+
+        private mutating func escape() -> Bool {
+            guard take("u") else {
+                position += 1
+                return position <= bytes.count && "\"\\/bfnrt".utf8.contains(bytes[position - 1])
+            }
+            guard let code = codeUnit() else { return false }
+            guard (0xD800..<0xE000).contains(code) else { return true }
+            // Half of a pair, and the other must follow.
+            guard code < 0xDC00, take("\\"), take("u"), let low = codeUnit() else { return false }
+            return (0xDC00..<0xE000).contains(low)
+        }
+
+        private mutating func codeUnit() -> UInt16? {
+            guard position + 4 <= bytes.count,
+                let pair = Hex.bytes(UnsafeRawBufferPointer(rebasing: bytes[position..<position + 4]))
+            else { return nil }
+            position += 4
+            return UInt16(pair[0]) << 8 | UInt16(pair[1])
+        }
+    }
+}

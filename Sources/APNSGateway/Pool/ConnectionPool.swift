@@ -1,0 +1,159 @@
+import ChatDomain
+import Logging
+import NIOCore
+import NIOPosix
+import Synchronization
+
+/// An app's connections to a gateway: performs what ``ConnectionPoolState`` decides, and collects the verdicts.
+final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Sendable {
+    typealias Open = @Sendable (ConnectionAttempt<Target>, ConnectionEpoch, Logger) async throws -> Connection
+    private typealias State = ConnectionPoolState<Target, Connection, CheckedContinuation<ConnectionSlot?, Never>>
+
+    let verdicts = VerdictBuffer()
+    private let epochs: ConnectionEpochs
+    private let time: TimeSource
+    private let clock: MonotonicClock
+    private let logger: Logger
+    private let state: Mutex<State>
+    private let lastWaiter = Atomic<UInt64>(0)
+    /// What ``run(open:)`` has to do. One connection per connector and a few wake-ups at the most.
+    private let work = AsyncStream.makeStream(of: State.Action.self)
+
+    /// - Parameters:
+    ///   - target: nil while there are no credentials.
+    ///   - time: the clock on the wall, for pushes.
+    ///   - clock: for delays.
+    init(
+        target: Target?, size: PoolSize, breaker: CircuitBreaker? = nil, epochs: ConnectionEpochs,
+        time: @escaping TimeSource, clock: MonotonicClock, logger: Logger
+    ) {
+        self.epochs = epochs
+        self.time = time
+        self.clock = clock
+        self.logger = logger
+        self.state = Mutex(State(target: target, size: size, breaker: breaker))
+    }
+
+    /// Connections that are open, those that only wait for their last answers included.
+    var openConnections: Int { state.withLock { $0.openConnections } }
+
+    /// Keeps connections open until the task is cancelled or the pool was drained.
+    func run(open: @escaping Open) async {
+        update { $0.start(now: $1) }
+        await withDiscardingTaskGroup { group in
+            for await action in work.stream {
+                switch action {
+                case .connect(let attempt): group.addTask { await self.serve(attempt, open: open) }
+                case .wakeUp(let time): group.addTask { await self.wakeUp(at: time) }
+                case .drain, .handOut: break
+                }
+            }
+            group.cancelAll()
+        }
+    }
+
+    /// One connection, from the attempt to open it until it is closed.
+    private func serve(_ attempt: ConnectionAttempt<Target>, open: Open) async {
+        let epoch = epochs.next()
+        var logger = logger
+        logger[metadataKey: "connection"] = "\(epoch)"
+        logger[metadataKey: "gateway"] = "\(attempt.target.endpoint.host):\(attempt.target.endpoint.port)"
+        logger.info("connecting")
+        let connection: Connection
+        do {
+            connection = try await open(attempt, epoch, logger)
+        } catch {
+            if !(error is CancellationError) {
+                logger.warning("could not connect", metadata: ["error": "\(ConnectionFailure.text(error))"])
+            }
+            return update { $0.failed(attempt, random: .random(in: 0...1), now: $1) }
+        }
+        logger.info("connected")
+        update { $0.opened(connection, attempt, now: $1) }
+        await connection.retired()
+        if state.withLock({ $0.mustBeClosed(connection) }) { await connection.closed() }
+        let result = await connection.result()
+        update { $0.retired(attempt, result: result, random: .random(in: 0...1), now: $1) }
+        await connection.closed()
+        update { $0.closed(connection, now: $1) }
+        logger.info("disconnected")
+    }
+
+    private func wakeUp(at time: NIODeadline) async {
+        guard (try? await clock.sleep(time)) != nil else { return }
+        // The clock that slept may be another than the one that is read.
+        update { $0.timePassed(now: max($1, time)) }
+    }
+
+    /// Reports an event, and performs what follows.
+    private func update(_ event: (inout State, NIODeadline) -> [State.Action]) {
+        let now = clock.now()
+        perform(state.withLock { event(&$0, now) })
+    }
+
+    private func perform(_ actions: [State.Action]) {
+        for action in actions {
+            switch action {
+            case .connect, .wakeUp: work.continuation.yield(action)
+            case .drain(let connection): connection.drain()
+            case .handOut(let slot, let waiter): waiter.resume(returning: slot)
+            }
+        }
+    }
+
+    /// Something may have changed for those who wait for a slot. On any thread.
+    func changed() {
+        update { $0.changed(now: $1) }
+    }
+
+    func slot(fresh: Bool) async -> ConnectionSlot? {
+        let id = lastWaiter.add(1, ordering: .relaxed).newValue
+        return await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                update { state, now in
+                    // The handler below comes too early for a task that was cancelled before.
+                    guard !Task.isCancelled else { return [.handOut(nil, to: continuation)] }
+                    return state.request(continuation, id: id, fresh: fresh, now: now)
+                }
+            }
+        } onCancel: {
+            update { state, _ in state.cancel(id) }
+        }
+    }
+
+    func write(_ lease: Lease) {
+        guard let first = lease.pushes.first, let last = lease.pushes.last else { return }
+        let epoch = lease.slot.connection
+        if let connection = state.withLock({ $0.connection(epoch) }) {
+            connection.write(lease, now: time())
+        } else {
+            verdicts.put([
+                Verdict(
+                    connection: epoch, identifiers: first.identifier...last.identifier, outcome: .notProcessed)
+            ])
+        }
+    }
+
+    /// Connections from now on have another target; the open ones are drained and replaced. Returns when they are closed.
+    func reconfigure(target: Target?) async {
+        let now = clock.now()
+        let (open, actions) = state.withLock { $0.reconfigure(target: target, now: now) }
+        perform(actions)
+        for connection in open { await connection.closed() }
+    }
+
+    /// Gives out no more slots, and drains all connections. Returns when they are closed.
+    func drain() async {
+        let now = clock.now()
+        let (open, actions) = state.withLock { $0.stop(now: now) }
+        perform(actions)
+        work.continuation.finish()
+        for connection in open { await connection.closed() }
+    }
+
+    /// Ends the verdicts, once what was handed to a connection has arrived there: one that is closed has put its verdict then.
+    func finish() async {
+        for loop in MultiThreadedEventLoopGroup.singleton.makeIterator() { try? await loop.submit {}.get() }
+        verdicts.close()
+    }
+}

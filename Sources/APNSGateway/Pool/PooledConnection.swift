@@ -1,0 +1,79 @@
+package import ChatDomain
+import NIOCore
+import Synchronization
+
+/// Numbers the connections of a process, over all apps.
+package final class ConnectionEpochs: Sendable {
+    private let last: Atomic<Int64>
+
+    package init(after last: ConnectionEpoch = ConnectionEpoch(0)) {
+        self.last = Atomic(last.number)
+    }
+
+    func next() -> ConnectionEpoch {
+        ConnectionEpoch(last.add(1, ordering: .relaxed).newValue)
+    }
+}
+
+/// Where a pool's connections go, and with which credentials.
+protocol PoolTarget: Sendable {
+    var endpoint: GatewayEndpoint { get }
+}
+
+/// What a connection achieved.
+enum ConnectionResult: Sendable {
+    case nothing
+    /// The gateway refused a push, and accepted none.
+    case refusal
+    case progress
+}
+
+/// One open connection, as its pool sees it. The properties are cheap and may be read on any thread.
+protocol PooledConnection: AnyObject, Sendable {
+    var epoch: ConnectionEpoch { get }
+    /// The slot that it offers, if it can take pushes now.
+    var slot: ConnectionSlot? { get }
+    /// Whether closing it gives a fresh connection sooner than waiting for it.
+    var isReplaceable: Bool { get }
+    /// It is busy up to its peer's limit: another beside it would help.
+    var isSaturated: Bool { get }
+    /// It proves a suspected push, or waits for its first answer: other pushes need not wait for that.
+    var isBlocked: Bool { get }
+
+    func write(_ lease: Lease, now: Timestamp)
+    /// From now on takes no more pushes, waits for the answers, and closes. Bounded in time.
+    func drain()
+    /// Returns when it takes no more pushes for good, so that its successor may be opened.
+    func retired() async
+    /// Returns when it is closed.
+    func closed() async
+    /// What it achieved. To be asked after ``retired()``.
+    func result() async -> ConnectionResult
+}
+
+/// The part of a connection that runs on its event loop.
+protocol ConnectionHandler: ChannelInboundHandler {
+    var result: ConnectionResult { get }
+    func drain()
+}
+
+/// A connection whose work is done by a handler in a channel.
+protocol ChannelConnection: PooledConnection {
+    associatedtype Handler: ConnectionHandler
+    var channel: any Channel { get }
+    var handler: NIOLoopBound<Handler> { get }
+}
+
+extension ChannelConnection {
+    func drain() {
+        channel.eventLoop.execute { [handler] in handler.value.drain() }
+    }
+
+    func closed() async {
+        try? await channel.closeFuture.get()
+    }
+
+    func result() async -> ConnectionResult {
+        (try? await channel.eventLoop.submit { [handler] in handler.value.result }.get()) ?? .nothing
+    }
+}

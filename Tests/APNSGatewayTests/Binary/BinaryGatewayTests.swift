@@ -1,0 +1,212 @@
+import APNSSandbox
+import APNSWire
+import ChatDomain
+import Foundation
+import Logging
+import NIOCore
+import Synchronization
+import Testing
+
+@testable import APNSGateway
+
+/// A gateway and the sandbox that it is connected to, over real TLS.
+private final class Pair: Sendable {
+    let sandbox: Sandbox
+    let addresses: SandboxAddresses
+    let credentials: SandboxCredentials
+    let gateway: BinaryGateway
+    let folder: URL
+    private let task: Task<Void, Never>
+    private let hasEnded = Atomic(false)
+
+    init(connections: Int = 1, settleTime: Duration = .seconds(30)) async throws {
+        folder = FileManager.default.temporaryDirectory.appending(path: "pushchat-\(UUID().uuidString)")
+        let silent = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+        var configuration = SandboxConfiguration(directory: folder.path)
+        (configuration.binaryPort, configuration.feedbackPort) = (0, 0)
+        (configuration.http2Port, configuration.controlPort) = (0, 0)
+        credentials = try await configuration.credentials(logger: silent)
+        sandbox = Sandbox(configuration: configuration, logger: silent)
+        addresses = try await sandbox.start()
+        let gateway = BinaryGateway(
+            endpoint: try Self.endpoint(addresses.binary, credentials),
+            options: .init(connections: connections, settleTime: settleTime), epochs: ConnectionEpochs(), logger: silent
+        )
+        self.gateway = gateway
+        task = Task { await gateway.run() }
+    }
+
+    static func endpoint(_ address: SandboxAddress, _ credentials: SandboxCredentials) throws -> GatewayEndpoint {
+        try GatewayEndpoint(
+            host: address.host, port: address.port,
+            credentials: try ClientCredentials(certificate: credentials.clientFile), trust: credentials.authorityFile)
+    }
+
+    /// Where a test has failed before ``end()``.
+    deinit {
+        guard !hasEnded.load(ordering: .acquiring) else { return }
+        task.cancel()
+        Task { [gateway, sandbox] in
+            await gateway.drain()
+            await gateway.finish()
+            await sandbox.stop()
+        }
+        try? FileManager.default.removeItem(at: folder)
+    }
+
+    func end() async {
+        hasEnded.store(true, ordering: .releasing)
+        await gateway.drain()
+        await gateway.finish()
+        task.cancel()
+        await sandbox.stop()
+        try? FileManager.default.removeItem(at: folder)
+    }
+
+    func lease(_ slot: ConnectionSlot, _ count: Int, isProbe: Bool = false) throws -> Lease {
+        let pushes = try (0..<count).map { number in
+            Push(
+                entry: Int64(number), identifier: slot.firstIdentifier + UInt32(number),
+                address: .token(try DeviceToken(parsing: String(repeating: "ab", count: 32))),
+                payload: Array("{\"aps\":{}}".utf8))
+        }
+        return Lease(slot: slot, pushes: pushes, isProbe: isProbe)
+    }
+
+    /// Verdicts until all of `identifiers` of a connection have one.
+    func verdicts(_ slot: ConnectionSlot, _ count: Int) async -> [Verdict] {
+        var all: [Verdict] = []
+        var seen = 0
+        while seen < count, let verdicts = await gateway.verdicts() {
+            for verdict in verdicts where verdict.connection == slot.connection {
+                all.append(verdict)
+                seen += verdict.identifiers.count
+            }
+        }
+        return all
+    }
+}
+
+@Suite("The binary gateway's connections", .timeLimit(.minutes(5)))
+struct BinaryGatewayTests {
+    @Test("Silence settles, and the connection stays open")
+    func silence() async throws {
+        let pair = try await Pair(settleTime: .milliseconds(300))
+        let slot = try #require(await pair.gateway.slot(fresh: false))
+        #expect(slot.firstIdentifier == 1)
+        #expect(slot.isFresh)
+        #expect(!slot.answersEach)
+        pair.gateway.write(try pair.lease(slot, 3))
+        let verdicts = await pair.verdicts(slot, 3)
+        #expect(verdicts.map(\.outcome) == [.accepted])
+        let next = try #require(await pair.gateway.slot(fresh: false))
+        #expect(next.connection == slot.connection)
+        #expect(next.firstIdentifier == 4)
+        await pair.end()
+    }
+
+    @Test("A drain asks about what is in doubt, answers everything, and then gives no slots")
+    func drain() async throws {
+        let pair = try await Pair()
+        let slot = try #require(await pair.gateway.slot(fresh: false))
+        pair.gateway.write(try pair.lease(slot, 100))
+        async let verdicts = pair.verdicts(slot, 100)
+        await pair.gateway.drain()
+        #expect(await verdicts.map(\.outcome) == [.accepted])
+        #expect(await pair.gateway.slot(fresh: false) == nil)
+        // One that was leased before, and comes late.
+        let late = ConnectionSlot(connection: slot.connection, firstIdentifier: 101, room: 3, isFresh: false)
+        pair.gateway.write(try pair.lease(late, 3))
+        await pair.gateway.finish()
+        #expect(await pair.verdicts(late, 3).map(\.outcome) == [.notProcessed])
+        #expect(await pair.gateway.verdicts() == nil)
+        await pair.end()
+    }
+
+    @Test("New credentials replace the connections and drop nothing that is in flight")
+    func reconfigure() async throws {
+        let pair = try await Pair(connections: 2)
+        let slot = try #require(await pair.gateway.slot(fresh: false))
+        pair.gateway.write(try pair.lease(slot, 50))
+        async let verdicts = pair.verdicts(slot, 50)
+        await pair.gateway.reconfigure(endpoint: try Pair.endpoint(pair.addresses.binary, pair.credentials))
+        #expect(await verdicts.map(\.outcome) == [.accepted])
+        let next = try #require(await pair.gateway.slot(fresh: false))
+        #expect(next.connection.number > 2)
+        await pair.end()
+    }
+
+    @Test("Without an endpoint there are no slots until there is one")
+    func lateEndpoint() async throws {
+        let pair = try await Pair()
+        let gateway = BinaryGateway(
+            endpoint: nil, options: .init(connections: 1), epochs: ConnectionEpochs(),
+            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        let running = Task { await gateway.run() }
+        async let slot = gateway.slot(fresh: false)
+        await gateway.reconfigure(endpoint: try Pair.endpoint(pair.addresses.binary, pair.credentials))
+        #expect(await slot != nil)
+        await gateway.drain()
+        running.cancel()
+        await pair.end()
+    }
+
+    @Test("A fresh slot is made when the open connection is not, and what was in flight on it is answered")
+    func fresh() async throws {
+        let pair = try await Pair()
+        let slot = try #require(await pair.gateway.slot(fresh: false))
+        pair.gateway.write(try pair.lease(slot, 5))
+        let fresh = try #require(await pair.gateway.slot(fresh: true))
+        #expect(fresh.isFresh)
+        #expect(fresh.connection != slot.connection)
+        #expect(await pair.verdicts(slot, 5).map(\.outcome) == [.accepted])
+        await pair.end()
+    }
+
+    @Test("A probe is answered at once, and its connection replaced")
+    func probe() async throws {
+        let pair = try await Pair()
+        let slot = try #require(await pair.gateway.slot(fresh: true))
+        pair.gateway.write(try pair.lease(slot, 4, isProbe: true))
+        #expect(await pair.verdicts(slot, 4).map(\.outcome) == [.accepted])
+        let next = try #require(await pair.gateway.slot(fresh: false))
+        #expect(next.connection != slot.connection)
+        await pair.end()
+    }
+
+    @Test("What is written for a connection that is gone was certainly not processed")
+    func gone() async throws {
+        let pair = try await Pair()
+        let slot = try #require(await pair.gateway.slot(fresh: false))
+        await pair.gateway.reconfigure(endpoint: nil)
+        pair.gateway.write(try pair.lease(slot, 3))
+        #expect(await pair.verdicts(slot, 3).map(\.outcome) == [.notProcessed])
+        await pair.end()
+    }
+
+    @Test("An error answer, over a real connection")
+    func refused() async throws {
+        let pair = try await Pair()
+        let slot = try #require(await pair.gateway.slot(fresh: false))
+        var lease = try pair.lease(slot, 3)
+        let tooLarge = Push(
+            entry: 9, identifier: 2, address: lease.pushes[0].address,
+            payload: Array("{\"aps\":{\"alert\":\"\(String(repeating: "x", count: 2048))\"}}".utf8))
+        lease = Lease(slot: slot, pushes: [lease.pushes[0], tooLarge, lease.pushes[2]])
+        pair.gateway.write(lease)
+        #expect(
+            await pair.verdicts(slot, 3).map(\.outcome) == [
+                .accepted, .rejected(reason: "InvalidPayloadSize"), .notProcessed,
+            ])
+        await pair.end()
+    }
+
+    @Test("An empty feedback list is read from the sandbox to its end")
+    func feedback() async throws {
+        let pair = try await Pair()
+        let source = BinaryFeedbackSource(endpoint: try Pair.endpoint(pair.addresses.feedback, pair.credentials))
+        let rest = try await source.read { reports in Issue.record("\(reports.count) reports of an empty list") }
+        #expect(rest == 0)
+        await pair.end()
+    }
+}

@@ -1,0 +1,297 @@
+import APNSWire
+import ChatDomain
+import Logging
+import NIOCore
+import NIOEmbedded
+import Testing
+
+@testable import APNSGateway
+
+@Suite("An HTTP/2 connection's handler")
+struct HTTP2ConnectionHandlerTests {
+    private let buffer = VerdictBuffer()
+
+    /// - Parameter tokenEnd: after how long the provider token is too old.
+    private func connection(
+        streams: Int = 100, tokenEnd: TimeAmount? = nil
+    ) throws -> (EmbeddedChannel, HTTP2ConnectionHandler) {
+        let loop = EmbeddedEventLoop()
+        let handler = HTTP2ConnectionHandler(
+            epoch: ConnectionEpoch(1),
+            state: HTTP2ConnectionState(
+                limits: HTTP2Limits(), mapping: OutcomeMapping(host: "host", bundleID: nil), isProved: true,
+                tokenEnd: tokenEnd.map { loop.now + $0 }, now: loop.now),
+            retirement: loop.makePromise(), verdicts: buffer, breaker: CircuitBreaker(), time: Timestamp.now,
+            clock: MonotonicClock(), listeners: .init(changed: {}, credentialsRefused: { _ in }),
+            logger: HTTP2GatewayFixture.silent)
+        let channel = EmbeddedChannel(handler: handler, loop: loop)
+        try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
+        try channel.writeInbound(ServerFrames.settings([(3, streams)]))
+        return (channel, handler)
+    }
+
+    /// Gives the connection pushes, without a bundle id.
+    private func write(_ handler: HTTP2ConnectionHandler, _ identifiers: ClosedRange<UInt32>) throws {
+        let template = HTTP2RequestTemplate(host: "host", bundleID: nil, token: nil)
+        handler.capacity.noteLeased(through: identifiers.upperBound, isProbe: false)
+        handler.write(try identifiers.map { template.request(for: try HTTP2GatewayFixture.push($0)) })
+    }
+
+    /// What became of each push so far. Nothing may follow.
+    private func outcomes() async -> [UInt32: [Outcome]] {
+        buffer.close()
+        var outcomes: [UInt32: [Outcome]] = [:]
+        for verdict in await buffer.take() ?? [] {
+            for identifier in verdict.identifiers { outcomes[identifier, default: []].append(verdict.outcome) }
+        }
+        return outcomes
+    }
+
+    private final class Retirement {
+        var hasCome = false
+    }
+
+    private func retirement(of handler: HTTP2ConnectionHandler) -> Retirement {
+        let retirement = Retirement()
+        handler.retirement.futureResult.assumeIsolated().whenSuccess { retirement.hasCome = true }
+        return retirement
+    }
+
+    /// Moves the time.
+    /// - Parameter isAlive: whether the peer sends something each second.
+    private func pass(_ seconds: Int, on channel: EmbeddedChannel, isAlive: Bool = true) throws {
+        for _ in 0..<seconds {
+            channel.embeddedEventLoop.advanceTime(by: .seconds(1))
+            if isAlive, channel.isActive { try channel.writeInbound(ServerFrames.windowUpdate(1)) }
+        }
+    }
+
+    private func answer(_ channel: EmbeddedChannel, _ streams: some Sequence<Int>) throws {
+        var bytes = ByteBuffer()
+        for stream in streams { bytes.writeImmutableBuffer(ServerFrames.accept(stream)) }
+        bytes.writeImmutableBuffer(ServerFrames.windowUpdate(100_000))
+        try channel.writeInbound(bytes)
+    }
+
+    /// What was written since the last look.
+    private func written(_ channel: EmbeddedChannel) throws -> [ServerFrames.Frame] {
+        var bytes = ByteBuffer()
+        while let piece = try channel.readOutbound(as: ByteBuffer.self) { bytes.writeImmutableBuffer(piece) }
+        return ServerFrames.frames(bytes)
+    }
+
+    /// The streams that were opened since the last look.
+    private func opened(_ channel: EmbeddedChannel) throws -> [Int] {
+        try written(channel).filter { $0.type == .headers }.map(\.stream)
+    }
+
+    @Test("5,000 pushes have one verdict each, one range for each time that something was read")
+    func many() async throws {
+        let (channel, handler) = try connection(streams: 1000)
+        let template = HTTP2RequestTemplate(host: "host", bundleID: "com.example.app", token: nil)
+        var next: UInt32 = 1
+        var seen = 0
+        while seen < 5_000 {
+            let slot = handler.capacity.slot(on: ConnectionEpoch(1))
+            if let slot, next <= 5_000 {
+                #expect(slot.firstIdentifier == next)
+                let last = min(5_000, next + UInt32(slot.room) - 1)
+                handler.capacity.noteLeased(through: last, isProbe: false)
+                handler.write(try (next...last).map { template.request(for: try HTTP2GatewayFixture.push($0)) })
+                next = last + 1
+            }
+            let streams = try opened(channel)
+            #expect(streams.count <= 1000)
+            seen += streams.count
+            try answer(channel, streams.reversed())
+        }
+        buffer.close()
+        let verdicts = await buffer.take() ?? []
+        #expect(verdicts.count < 15)
+        #expect(verdicts.allSatisfy { $0.outcome == .accepted })
+        #expect(verdicts.reduce(0) { $0 + $1.identifiers.count } == 5_000)
+        #expect(Set(verdicts.flatMap { Array($0.identifiers) }).count == 5_000)
+        _ = try? channel.finish()
+    }
+
+    @Test("An exhausted window stops what is taken, and an update lets it go on")
+    func window() throws {
+        let (channel, handler) = try connection()
+        let template = HTTP2RequestTemplate(host: "host", bundleID: nil, token: nil)
+        let body = [UInt8](repeating: 0x20, count: 5000)
+        let requests = try (UInt32(1)...20).map {
+            let push = try HTTP2GatewayFixture.push($0)
+            return template.request(for: Push(entry: 1, identifier: $0, address: push.address, payload: body))
+        }
+        handler.capacity.noteLeased(through: 20, isProbe: false)
+        handler.write(requests)
+        // 13 bodies and a part of the next.
+        #expect(try opened(channel) == Array(stride(from: 1, through: 27, by: 2)))
+        try channel.writeInbound(ServerFrames.windowUpdate(20_000))
+        let more = try written(channel)
+        #expect(more.filter { $0.type == .data }.map(\.stream) == [27, 29, 31, 33, 35])
+        #expect(more.first?.payload.readableBytes == 14 * 5000 - 65_535)
+        _ = try? channel.finish()
+    }
+
+    @Test("A protocol violation ends the connection with a GOAWAY that says why, and what is open is in doubt")
+    func brokenRules() async throws {
+        let (channel, handler) = try connection()
+        try write(handler, 1...1)
+        #expect(try opened(channel) == [1])
+        try channel.writeInbound(ServerFrames.frame(.data, on: 3))
+        let goAway = try #require(try written(channel).last)
+        #expect(goAway.type == .goAway)
+        #expect(goAway.payload.getInteger(at: goAway.payload.readerIndex + 4, as: UInt32.self) == 1)
+        #expect(!channel.isActive)
+        #expect(await outcomes() == [1: [.unanswered(reason: "ConnectionLost")]])
+        _ = try? channel.finish()
+    }
+
+    @Test("An answer that comes before the request is complete counts, and the stream is reset")
+    func early() async throws {
+        let (channel, handler) = try connection()
+        try channel.writeInbound(ServerFrames.settings([(4, 2)]))
+        try write(handler, 1...1)
+        #expect(try written(channel).last?.flags == [])
+        try answer(channel, [1])
+        #expect(try written(channel).last?.type == .reset)
+        #expect(handler.capacity.slot(on: ConnectionEpoch(1))?.isFresh == true)
+        #expect(await outcomes() == [1: [.accepted]])
+        _ = try? channel.finish()
+    }
+
+    // MARK: Time
+
+    @Test("A push without an answer in time is in doubt and its stream reset; the connection goes on with the others")
+    func deadline() async throws {
+        let (channel, handler) = try connection()
+        try write(handler, 1...2)
+        try pass(10, on: channel)
+        try answer(channel, [3])
+        _ = try written(channel)
+        try pass(19, on: channel)
+        #expect(try written(channel).isEmpty)
+        try pass(3, on: channel)
+        #expect(try written(channel).map(\.type) == [.reset])
+        #expect(channel.isActive)
+        #expect(handler.capacity.slot(on: ConnectionEpoch(1))?.isFresh == true)
+        #expect(await outcomes() == [1: [.unanswered(reason: "NoAnswer")], 2: [.accepted]])
+        _ = try? channel.finish()
+    }
+
+    @Test("A peer that is alive and answers no push is left, and what waits goes back")
+    func unresponsive() async throws {
+        let (channel, handler) = try connection(streams: 2)
+        let retirement = retirement(of: handler)
+        try write(handler, 1...3)
+        try pass(29, on: channel)
+        #expect(!retirement.hasCome)
+        try pass(3, on: channel)
+        #expect(retirement.hasCome)
+        #expect(!channel.isActive)
+        #expect(handler.result == .nothing)
+        let doubtful = [Outcome.unanswered(reason: "NoAnswer")]
+        #expect(await outcomes() == [1: doubtful, 2: doubtful, 3: [.notProcessed]])
+    }
+
+    @Test("A peer that is gone is found out by PING, and what is open is in doubt")
+    func gone() async throws {
+        let (channel, handler) = try connection()
+        try write(handler, 1...1)
+        _ = try written(channel)
+        try pass(6, on: channel, isAlive: false)
+        #expect(try written(channel).map(\.type) == [.ping])
+        #expect(channel.isActive)
+        try pass(5, on: channel, isAlive: false)
+        #expect(!channel.isActive)
+        #expect(await outcomes() == [1: [.unanswered(reason: "ConnectionLost")]])
+    }
+
+    @Test("An idle connection is sent a PING after a minute, and stays when that is answered")
+    func idlePing() throws {
+        let (channel, handler) = try connection()
+        _ = try written(channel)
+        try pass(59, on: channel, isAlive: false)
+        #expect(try written(channel).isEmpty)
+        try pass(2, on: channel, isAlive: false)
+        #expect(try written(channel).map(\.type) == [.ping])
+        try channel.writeInbound(ServerFrames.frame(.ping, .ack, on: 0, ServerFrames.bytes(0, 8)))
+        try pass(30, on: channel, isAlive: false)
+        #expect(channel.isActive)
+        #expect(handler.capacity.slot(on: ConnectionEpoch(1)) != nil)
+        _ = try? channel.finish()
+    }
+
+    @Test("A drain returns what waits, waits for answers for eight seconds, and leaves nothing without a verdict")
+    func drain() async throws {
+        let (channel, handler) = try connection(streams: 4)
+        try write(handler, 1...8)
+        handler.drain()
+        try answer(channel, [3, 5, 7])
+        try pass(7, on: channel)
+        #expect(channel.isActive)
+        #expect(handler.capacity.slot(on: ConnectionEpoch(1)) == nil)
+        try pass(2, on: channel)
+        #expect(!channel.isActive)
+        var expected = Dictionary(uniqueKeysWithValues: (UInt32(5)...8).map { ($0, [Outcome.notProcessed]) })
+        for identifier in UInt32(2)...4 { expected[identifier] = [.accepted] }
+        expected[1] = [.unanswered(reason: "NoAnswer")]
+        #expect(await outcomes() == expected)
+    }
+
+    @Test("A connection whose provider token is too old answers what it has, and closes")
+    func tokenAge() async throws {
+        let (channel, handler) = try connection(tokenEnd: .seconds(10))
+        try write(handler, 1...1)
+        try pass(11, on: channel)
+        #expect(handler.capacity.slot(on: ConnectionEpoch(1)) == nil)
+        #expect(channel.isActive)
+        try answer(channel, [1])
+        #expect(!channel.isActive)
+        #expect(await outcomes() == [1: [.accepted]])
+    }
+
+    @Test("Whatever the gateway sends, each push has one verdict", arguments: 0..<4)
+    func anything(seed: Int) async throws {
+        var random = Seeded(state: UInt64(seed))
+        let frames = FrameReaderTests.conversation.map(\.bytes).filter { $0.readableBytes < 1000 }
+        var rounds = 0
+        for _ in 0..<100 {
+            let (channel, handler) = try connection(streams: 3)
+            try write(handler, 1...6)
+            while channel.isActive, rounds % 5 > 0 || Bool.random(using: &random) {
+                let bytes = ServerFrames.mutilated(frames, using: &random)
+                try channel.writeInbound(ByteBuffer(bytes: bytes))
+                rounds += 1
+            }
+            _ = try? channel.finish()
+        }
+        buffer.close()
+        let verdicts = await buffer.take() ?? []
+        #expect(verdicts.reduce(0) { $0 + $1.identifiers.count } == 600)
+        for number in UInt32(1)...6 {
+            #expect(verdicts.count { $0.identifiers.contains(number) } == 100)
+        }
+        #expect(rounds > 100)
+        #expect(Set(verdicts.map { "\($0.outcome)".prefix(6) }).count >= 3)
+    }
+
+    @Test("Without a bundle id no topic is sent; collapse ids, priorities and expirations are what they should be")
+    func requests() throws {
+        let template = HTTP2RequestTemplate(host: "host", bundleID: nil, token: nil)
+        let base = try HTTP2GatewayFixture.push(2)
+        func headers(_ type: String, priority: UInt8? = nil, collapseID: String? = nil) -> [String?] {
+            let push = Push(
+                entry: 1, identifier: 2, address: base.address, payload: [], expiration: 0, priority: priority,
+                id: "the-id", type: type, collapseID: collapseID)
+            let headers = template.request(for: push).headers
+            return ["apns-topic", "apns-priority", "apns-expiration", "apns-collapse-id"].map {
+                headers.first(name: $0)
+            }
+        }
+        #expect(headers("alert") == [nil, nil, "0", "the-id"])
+        #expect(headers("alert", priority: 10, collapseID: "own") == [nil, "10", "0", "own"])
+        #expect(headers("background") == [nil, "5", "0", nil])
+    }
+}

@@ -1,0 +1,440 @@
+import APNSWire
+import ChatDomain
+import NIOCore
+import NIOHPACK
+import Testing
+
+@testable import APNSGateway
+
+@Suite("What an HTTP/2 connection decides")
+struct HTTP2ConnectionStateTests {
+    private static let start = NIODeadline.uptimeNanoseconds(1_000_000_000_000)
+    private static let wall = Timestamp(seconds: 1_800_000_000)
+
+    private func state(
+        streams: Int? = 10, waiting: Int = 0, isProved: Bool = true, tokenEnd: TimeAmount? = nil,
+        idleLimit: TimeAmount? = nil
+    ) throws -> HTTP2ConnectionState {
+        var state = HTTP2ConnectionState(
+            limits: HTTP2Limits(),
+            mapping: OutcomeMapping(host: "api.sandbox.push.apple.com", bundleID: "com.example.app"),
+            isProved: isProved,
+            tokenEnd: tokenEnd.map { Self.start + $0 }, idleLimit: idleLimit, now: Self.start)
+        if let streams { state.received(maxStreams: streams, now: Self.start) }
+        if waiting > 0 { state.enqueue(try Self.requests(1...UInt32(waiting)), now: Self.start) }
+        return state
+    }
+
+    private static func requests(_ identifiers: ClosedRange<UInt32>) throws -> [HTTP2Request] {
+        let template = HTTP2RequestTemplate(host: "host", bundleID: "com.example.app", token: nil)
+        return try identifiers.map { template.request(for: try HTTP2GatewayFixture.push($0)) }
+    }
+
+    /// Opens all streams that may be.
+    private func open(_ state: inout HTTP2ConnectionState, after: TimeAmount = .zero) -> [Int] {
+        var streams: [Int] = []
+        while let (stream, _) = state.open(now: Self.start + after, wall: Self.wall) { streams.append(stream) }
+        return streams
+    }
+
+    private func answer(_ state: inout HTTP2ConnectionState, _ stream: Int, after: TimeAmount = .zero) {
+        state.received(status: 200, endsStream: true, on: stream, now: Self.start + after)
+        state.closed(stream, now: Self.start + after)
+    }
+
+    private func refuse(
+        _ state: inout HTTP2ConnectionState, _ stream: Int, _ refusal: ProviderRefusal, body: String? = nil
+    ) {
+        state.received(status: refusal.status, endsStream: false, on: stream, now: Self.start)
+        state.received(
+            body: ByteBuffer(string: body ?? refusal.body).readableBytesView, endsStream: true, on: stream,
+            now: Self.start)
+        state.closed(stream, now: Self.start)
+    }
+
+    private func outcomes(_ state: inout HTTP2ConnectionState) -> [UInt32: Outcome] {
+        Dictionary(state.takeOutcomes().map { ($0.identifier, $0.outcome) }) { _, _ in .unanswered(reason: "twice") }
+    }
+
+    // MARK: Limits
+
+    @Test(
+        "Nothing is opened before SETTINGS, and then what they allow, also when they change", arguments: [true, false])
+    func limits(isProved: Bool) throws {
+        var state = try state(streams: nil, waiting: 20, isProved: isProved)
+        #expect(open(&state) == [])
+        #expect(state.pushLimit(at: Self.start) == 0)
+        state.received(maxStreams: 5, now: Self.start)
+        #expect(open(&state) == (isProved ? [1, 3, 5, 7, 9] : [1]))
+        #expect(state.pushLimit(at: Self.start) == (isProved ? 10 : 1))
+        state.received(maxStreams: 0, now: Self.start)
+        answer(&state, 1)
+        #expect(open(&state) == [])
+        state.received(maxStreams: nil, now: Self.start)
+        #expect(open(&state) == [])
+        state.received(maxStreams: 6, now: Self.start)
+        #expect(open(&state).count == (isProved ? 2 : 6))
+    }
+
+    @Test("At most 2,000 streams are opened, whatever the peer allows")
+    func hugeLimit() throws {
+        let state = try state(streams: Int(UInt32.max))
+        #expect(state.streamLimit == HTTP2Limits.openStreams)
+    }
+
+    @Test("Before the token was accepted only one stream is open; a refusal because of the push shows that it was")
+    func proof() throws {
+        var state = try state(waiting: 3, isProved: false)
+        #expect(open(&state) == [1])
+        refuse(&state, 1, ProviderRefusal(.badDeviceToken))
+        #expect(open(&state) == [3, 5])
+    }
+
+    // MARK: Answers
+
+    @Test(
+        "Answers, and what becomes of the push and the connection",
+        arguments: [
+            (
+                ProviderRefusal(.badDeviceToken),
+                Outcome.rejected(
+                    reason: "BadDeviceToken",
+                    hint:
+                        "wrong environment? api.sandbox.push.apple.com is the development environment, where only tokens of apps installed by Xcode are known"
+                ), false
+            ),
+            (
+                ProviderRefusal(.deviceTokenNotForTopic),
+                .rejected(reason: "DeviceTokenNotForTopic", hint: "the topic sent was com.example.app"), false
+            ),
+            (ProviderRefusal(.payloadTooLarge), .rejected(reason: "PayloadTooLarge"), false),
+            (
+                ProviderRefusal(.unregistered, timestamp: 1_700_000_000_123),
+                .unregistered(since: Timestamp(milliseconds: 1_700_000_000_123), reason: "Unregistered"), false
+            ),
+            (ProviderRefusal(.expiredToken), .unregistered(since: wall, reason: "ExpiredToken"), false),
+            (ProviderRefusal(.tooManyRequests), .retry(reason: "TooManyRequests"), false),
+            (ProviderRefusal(.internalServerError), .retry(reason: "InternalServerError"), false),
+            (ProviderRefusal(.shutdown), .sentBack(reason: "Shutdown"), true),
+            (ProviderRefusal(.idleTimeout), .sentBack(reason: "IdleTimeout"), true),
+            (ProviderRefusal(.expiredProviderToken), .notAuthorized(reason: "ExpiredProviderToken"), true),
+            (
+                ProviderRefusal(.tooManyProviderTokenUpdates),
+                .notAuthorized(reason: "TooManyProviderTokenUpdates"), true
+            ),
+            (ProviderRefusal(status: 400, reason: "NeverHeardOf"), .rejected(reason: "NeverHeardOf"), false),
+            (ProviderRefusal(status: 403, reason: "NeverHeardOf"), .notAuthorized(reason: "NeverHeardOf"), true),
+            (ProviderRefusal(status: 599, reason: "NeverHeardOf"), .retry(reason: "NeverHeardOf"), false),
+        ])
+    func answers(refusal: ProviderRefusal, outcome: Outcome, retires: Bool) throws {
+        var state = try state(waiting: 1)
+        _ = open(&state)
+        refuse(&state, 1, refusal)
+        #expect(outcomes(&state) == [1: outcome])
+        #expect((state.retirement != nil) == retires)
+        #expect(state.isEmpty)
+    }
+
+    @Test("Successes and failures are counted, and what the connection achieved is remembered")
+    func report() throws {
+        var state = try state(waiting: 4)
+        _ = open(&state)
+        refuse(&state, 1, ProviderRefusal(.badDeviceToken))
+        #expect(state.result == .refusal)
+        refuse(&state, 3, ProviderRefusal(.serviceUnavailable))
+        answer(&state, 5)
+        #expect(state.takeHealth() == .init(successes: 2, failures: 1))
+        #expect(state.result == .progress)
+    }
+
+    @Test("Where credentials were never accepted, the connection achieved nothing, whatever follows")
+    func refusedCredentials() throws {
+        var state = try state(waiting: 4)
+        _ = open(&state)
+        refuse(&state, 1, ProviderRefusal(.badCertificateEnvironment))
+        refuse(&state, 3, ProviderRefusal(.unregistered))
+        #expect(state.result == .nothing)
+        #expect(state.retirement == .credentials(ProviderRefusal(.badCertificateEnvironment)))
+    }
+
+    @Test(
+        "Where pushes are accepted, one that is refused for its credentials does not end the connection; three in a row do"
+    )
+    func refusedInBetween() throws {
+        var state = try state(waiting: 8)
+        _ = open(&state)
+        answer(&state, 1)
+        for (stream, isTaken) in [(3, false), (5, false), (7, true), (9, false), (11, false)] {
+            if isTaken {
+                answer(&state, stream)
+            } else {
+                refuse(&state, stream, ProviderRefusal(.invalidProviderToken))
+            }
+        }
+        #expect(state.retirement == nil)
+        refuse(&state, 13, ProviderRefusal(.invalidProviderToken))
+        #expect(state.retirement == .credentials(ProviderRefusal(.invalidProviderToken)))
+        // The next may come at once: it has another token, or one push more will tell.
+        #expect(state.result == .progress)
+    }
+
+    @Test("A provider token that is too old ends the connection at once", arguments: [true, false])
+    func expired(hasAccepted: Bool) throws {
+        var state = try state(waiting: 2)
+        _ = open(&state)
+        if hasAccepted { answer(&state, 1) }
+        refuse(&state, 3, ProviderRefusal(.expiredProviderToken))
+        #expect(state.retirement == .credentials(ProviderRefusal(.expiredProviderToken)))
+        #expect(state.result == (hasAccepted ? .progress : .nothing))
+    }
+
+    @Test("The answer to the first push is late after a second")
+    func hesitation() throws {
+        var state = try state(waiting: 1, isProved: false)
+        let now = Self.start
+        #expect(!state.isFirstAnswerLate(at: now + .hours(1)))
+        _ = state.open(now: now, wall: Timestamp(milliseconds: 0))
+        #expect(!state.isFirstAnswerLate(at: now + .milliseconds(999)))
+        #expect(state.isFirstAnswerLate(at: now + .seconds(1)))
+        answer(&state, 1)
+        #expect(!state.isFirstAnswerLate(at: now + .seconds(1)))
+    }
+
+    @Test(
+        "The time of a refusal counts from 1970 to the push's own time, whatever the answer says",
+        arguments: [Int64.max, .min])
+    func strangeTimestamps(timestamp: Int64) throws {
+        var state = try state(waiting: 1)
+        _ = open(&state)
+        refuse(&state, 1, ProviderRefusal(.unregistered, timestamp: timestamp))
+        let since = timestamp > 0 ? Self.wall : Timestamp(milliseconds: 0)
+        #expect(outcomes(&state) == [1: .unregistered(since: since, reason: "Unregistered")])
+    }
+
+    @Test("A status of 200 counts without the end of the answer, whatever ends the stream")
+    func unfinished() throws {
+        var state = try state(waiting: 3)
+        _ = open(&state)
+        for stream in [1, 3, 5] { state.received(status: 200, endsStream: false, on: stream, now: Self.start) }
+        state.received(reset: false, on: 1, now: Self.start)
+        _ = state.tick(now: Self.start)
+        state.closed(3, now: Self.start)
+        _ = state.tick(now: Self.start + .seconds(30))
+        state.end(reason: "ConnectionLost")
+        #expect(outcomes(&state) == [1: .accepted, 2: .accepted, 3: .accepted])
+    }
+
+    @Test("A body is read to its limit; the stream is reset then, and its push settled once")
+    func longBody() throws {
+        var state = try state(waiting: 1)
+        _ = open(&state)
+        state.received(status: 400, endsStream: false, on: 1, now: Self.start)
+        for _ in 0..<5 {
+            let piece = ByteBuffer(string: String(repeating: " ", count: 1000))
+            state.received(body: piece.readableBytesView, endsStream: false, on: 1, now: Self.start)
+        }
+        #expect(state.takeUnclosed() == [1])
+        state.closed(1, now: Self.start)
+        #expect(state.takeOutcomes().map(\.outcome) == [.rejected(reason: "Status400")])
+    }
+
+    @Test("Interim answers and trailers do not count; END_STREAM without a status leaves the push unanswered")
+    func interim() throws {
+        var state = try state(waiting: 2)
+        _ = open(&state)
+        state.received(status: 103, endsStream: false, on: 1, now: Self.start)
+        state.received(status: 200, endsStream: false, on: 1, now: Self.start)
+        state.received(status: nil, endsStream: true, on: 1, now: Self.start)
+        state.received(status: 103, endsStream: true, on: 3, now: Self.start)
+        #expect(outcomes(&state) == [1: .accepted, 2: .unanswered(reason: "MalformedAnswer")])
+    }
+
+    @Test("Frames for unknown streams do nothing")
+    func unknownStreams() throws {
+        var state = try state()
+        for stream in [0, 2, 7, -1, Int(Int32.max)] {
+            answer(&state, stream)
+            refuse(&state, stream, ProviderRefusal(.expiredProviderToken))
+            state.received(reset: true, on: stream, now: Self.start)
+        }
+        #expect(!state.hasOutcomes)
+        #expect(state.retirement == nil)
+    }
+
+    // MARK: Ends
+
+    @Test("GOAWAY sends back what is above its stream and what waits, and keeps the rest")
+    func goAway() throws {
+        var state = try state(streams: 4, waiting: 6)
+        _ = open(&state)
+        answer(&state, 7)
+        state.received(goAwayAfter: 3, reason: "Shutdown")
+        #expect(outcomes(&state) == [3: .sentBack(reason: "GoAway"), 4: .accepted, 5: .notProcessed, 6: .notProcessed])
+        #expect(open(&state) == [])
+        state.received(goAwayAfter: 1, reason: "Shutdown")
+        #expect(outcomes(&state) == [2: .sentBack(reason: "GoAway")])
+        #expect(!state.isEmpty)
+        answer(&state, 1)
+        #expect(outcomes(&state) == [1: .accepted])
+        #expect(state.isEmpty)
+    }
+
+    @Test("The end of a connection: what was written is in doubt, what waited is not")
+    func end() throws {
+        var state = try state(streams: 2, waiting: 4)
+        _ = open(&state)
+        state.received(status: 200, endsStream: true, on: 1, now: Self.start)
+        state.end(reason: "ConnectionLost")
+        #expect(
+            outcomes(&state) == [
+                1: .accepted, 2: .unanswered(reason: "ConnectionLost"), 3: .notProcessed, 4: .notProcessed,
+            ])
+        state.enqueue(try Self.requests(5...5), now: Self.start)
+        #expect(outcomes(&state) == [5: .notProcessed])
+    }
+
+    @Test("Refused streams halve the assumed limit, once per round; a success raises it, and pauses end")
+    func refused() throws {
+        var state = try state(streams: 16, waiting: 60)
+        for stream in open(&state) {
+            state.received(reset: true, on: stream, now: Self.start)
+            state.closed(stream, now: Self.start)
+        }
+        #expect(state.streamLimit == 8)
+        let second = open(&state)
+        #expect(second.count == 8)
+        for stream in second {
+            state.received(reset: true, on: stream, now: Self.start)
+            state.closed(stream, now: Self.start)
+        }
+        #expect(state.streamLimit == 4)
+        #expect(open(&state) == [])
+        #expect(state.pushLimit(at: Self.start) == 0)
+        let third = open(&state, after: .milliseconds(50))
+        #expect(third.count == 4)
+        for stream in third { answer(&state, stream) }
+        #expect(state.streamLimit == 8)
+        #expect(state.takeOutcomes().filter { $0.outcome == .sentBack(reason: "RefusedStream") }.count == 24)
+    }
+
+    @Test("A connection on which every stream is refused is retired")
+    func refusesAll() throws {
+        var state = try state(waiting: 30)
+        var pause = TimeAmount.zero
+        for _ in 0...state.limits.streamRefusals {
+            let streams = open(&state, after: pause)
+            for stream in streams {
+                state.received(reset: true, on: stream, now: Self.start + pause)
+                state.closed(stream, now: Self.start + pause)
+            }
+            pause = pause + .seconds(6)
+        }
+        #expect(state.retirement == .refusedStreams)
+        #expect(!state.hasWaiting)
+    }
+
+    // MARK: Time
+
+    @Test(
+        "A stream without an answer in time: its push is in doubt, the stream is reset, a late answer changes nothing")
+    func deadline() throws {
+        var state = try state(waiting: 2)
+        _ = open(&state)
+        _ = state.tick(now: Self.start)
+        answer(&state, 3, after: .seconds(10))
+        state.receivedBytes(now: Self.start + .seconds(29))
+        _ = state.tick(now: Self.start + .seconds(29))
+        #expect(outcomes(&state) == [2: .accepted])
+        state.receivedBytes(now: Self.start + .seconds(30))
+        _ = state.tick(now: Self.start + .seconds(30))
+        #expect(outcomes(&state) == [1: .unanswered(reason: "NoAnswer")])
+        #expect(state.takeUnclosed() == [1])
+        #expect(state.retirement == nil, "another was answered in the meantime")
+        answer(&state, 1, after: .seconds(31))
+        #expect(!state.hasOutcomes)
+    }
+
+    @Test("A connection that answers no push is retired, though its peer is alive", arguments: [0, 1])
+    func unresponsive(streams: Int) throws {
+        var state = try state(streams: streams, waiting: 2)
+        _ = open(&state)
+        for second in 0...30 {
+            state.receivedBytes(now: Self.start + .seconds(Int64(second)))
+            _ = state.tick(now: Self.start + .seconds(Int64(second)))
+        }
+        #expect(state.retirement == .unresponsive)
+        let doubtful = Outcome.unanswered(reason: "NoAnswer")
+        #expect(outcomes(&state) == [1: streams == 1 ? doubtful : .notProcessed, 2: .notProcessed])
+    }
+
+    @Test(
+        "A connection on which no stream is allowed for long is retired, though nothing waits; for a moment does not matter"
+    )
+    func closed() throws {
+        var state = try state(streams: 0)
+        func tick(_ second: Int64) {
+            state.receivedBytes(now: Self.start + .seconds(second))
+            _ = state.tick(now: Self.start + .seconds(second))
+        }
+        tick(29)
+        state.received(maxStreams: 1, now: Self.start + .seconds(29))
+        state.received(maxStreams: 0, now: Self.start + .seconds(31))
+        tick(60)
+        #expect(state.retirement == nil)
+        tick(61)
+        #expect(state.retirement == .unresponsive)
+    }
+
+    @Test("PING: after five silent seconds with a push in flight, after sixty without; five more end the connection")
+    func ping() throws {
+        var state = try state()
+        func at(_ seconds: Int64) -> NIODeadline { Self.start + .seconds(seconds) }
+        #expect(state.tick(now: at(59)) == nil)
+        #expect(state.tick(now: at(60)) == .ping)
+        #expect(state.tick(now: at(64)) == nil)
+        state.receivedBytes(now: at(64))
+        state.enqueue(try Self.requests(1...1), now: at(100))
+        _ = open(&state, after: .seconds(100))
+        #expect(state.tick(now: at(104)) == nil)
+        #expect(state.tick(now: at(105)) == .ping)
+        #expect(state.tick(now: at(109)) == nil)
+        #expect(state.tick(now: at(110)) == .close(reason: "ConnectionLost"))
+    }
+
+    @Test("A connection without SETTINGS is closed after ten seconds")
+    func noSettings() throws {
+        var state = try state(streams: nil)
+        state.receivedBytes(now: Self.start + .seconds(9))
+        #expect(state.tick(now: Self.start + .seconds(9)) == nil)
+        #expect(state.tick(now: Self.start + .seconds(10)) == .close(reason: "ConnectionLost"))
+    }
+
+    @Test("A drain takes no more than its time")
+    func drain() throws {
+        var state = try state(streams: 1, waiting: 2)
+        _ = open(&state)
+        state.drain(now: Self.start)
+        #expect(outcomes(&state) == [2: .notProcessed])
+        state.receivedBytes(now: Self.start + .seconds(7))
+        #expect(state.tick(now: Self.start + .seconds(7)) == nil)
+        #expect(state.tick(now: Self.start + .seconds(8)) == .close(reason: "NoAnswer"))
+    }
+
+    @Test("An old provider token and idleness retire a connection; a push resets the idle time")
+    func age() throws {
+        var state = try state(tokenEnd: .seconds(100))
+        state.receivedBytes(now: Self.start + .seconds(99))
+        _ = state.tick(now: Self.start + .seconds(99))
+        #expect(state.retirement == nil)
+        _ = state.tick(now: Self.start + .seconds(100))
+        #expect(state.retirement == .tokenAge)
+
+        var idle = try self.state(waiting: 1, idleLimit: .seconds(100))
+        _ = open(&idle, after: .seconds(50))
+        answer(&idle, 1, after: .seconds(50))
+        _ = idle.tick(now: Self.start + .seconds(149))
+        #expect(idle.retirement == nil)
+        _ = idle.tick(now: Self.start + .seconds(150))
+        #expect(idle.retirement == .idle)
+    }
+}

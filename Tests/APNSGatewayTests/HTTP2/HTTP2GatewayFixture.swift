@@ -1,0 +1,238 @@
+import APNSSandbox
+import APNSWire
+import ChatDomain
+import Foundation
+import Logging
+import NIOCore
+import NIOHTTP2
+import Synchronization
+import Testing
+
+@testable import APNSGateway
+
+/// The gateway under test, and the scripted server that it is connected to.
+final class HTTP2GatewayFixture: Sendable {
+    static let silent = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+    /// Made once for all tests.
+    static let credentials = Task {
+        let folder = FileManager.default.temporaryDirectory.appending(path: "pushchat-\(UUID().uuidString)").path
+        directory.withLock { $0 = folder }
+        atexit { try? FileManager.default.removeItem(atPath: HTTP2GatewayFixture.directory.withLock { $0 }) }
+        return try await SandboxConfiguration(directory: folder).credentials(logger: silent)
+    }
+    private static let directory = Mutex("/nonexistent")
+
+    let server: ScriptedServer
+    let gateway: HTTP2Gateway
+    let endpoint: GatewayEndpoint
+    let tokens: FakeTokenStore?
+    private let task: Task<Void, Never>
+    private let reader: Task<Void, Never>
+    private let hasEnded = Atomic(false)
+    private let recorder: VerdictRecorder
+
+    struct Ledger {
+        var outcomes: [Name: [Outcome]] = [:]
+        var verdicts = 0
+    }
+
+    struct Name: Hashable, Comparable {
+        let connection: Int64
+        let identifier: UInt32
+
+        static func < (left: Name, right: Name) -> Bool {
+            (left.connection, left.identifier) < (right.connection, right.identifier)
+        }
+    }
+
+    /// - Parameters:
+    ///   - streams: what the server allows at first; nil: it does not say.
+    ///   - tokens: nil: the certificate is the credential.
+    ///   - clock: of the pool; nil: the real one.
+    init(
+        streams: Int? = 100, tokens: FakeTokenStore? = nil, connections: Int = 1,
+        clock: ManualClock? = nil, adjust: (inout HTTP2Gateway.Options) -> Void = { _ in },
+        script: @escaping ScriptedServer.Script
+    ) async throws {
+        let credentials = try await Self.credentials.value
+        let key = try ProviderKey(file: credentials.providerKeyFile, keyID: "ABCDE12345", teamID: "TEAM123456")
+        let certificate = tokens != nil ? nil : try ClientCredentials(certificate: credentials.clientFile)
+        server = try await ScriptedServer(
+            certificate: credentials.serverFile,
+            settings: streams.map { [HTTP2Setting(parameter: .maxConcurrentStreams, value: $0)] } ?? [], script: script)
+        endpoint = try GatewayEndpoint(
+            host: "localhost", port: server.port,
+            credentials: certificate, trust: credentials.authorityFile,
+            applicationProtocols: [GatewayEndpoint.http2])
+        self.tokens = tokens
+        var options = HTTP2Gateway.Options(connections: connections)
+        options.growthInterval = .milliseconds(1)
+        if let clock { options.clock = clock.clock }
+        // What is tested of connections with a certificate is not how they begin.
+        if tokens == nil { options.limits.unprovedStreams = .max }
+        adjust(&options)
+        let target = HTTP2Gateway.Target(
+            endpoint: endpoint, bundleID: "com.example.app", tokens: tokens.map { TokenSource(key: key, store: $0) })
+        let gateway = HTTP2Gateway(
+            target: target, options: options, epochs: ConnectionEpochs(), logger: Self.silent)
+        self.gateway = gateway
+        task = Task { await gateway.run() }
+        let recorder = VerdictRecorder()
+        self.recorder = recorder
+        reader = Task {
+            while let verdicts = await gateway.verdicts() { recorder.note(verdicts) }
+        }
+    }
+
+    /// Where a test has failed before ``end()``.
+    deinit {
+        guard !hasEnded.load(ordering: .acquiring) else { return }
+        task.cancel()
+        Task { [gateway, server] in
+            await gateway.drain()
+            await gateway.finish()
+            await server.stop()
+        }
+    }
+
+    func end() async {
+        hasEnded.store(true, ordering: .releasing)
+        await gateway.drain()
+        await gateway.finish()
+        task.cancel()
+        await reader.value
+        await server.stop()
+    }
+
+    func slot(fresh: Bool = false) async throws -> ConnectionSlot {
+        try #require(await gateway.slot(fresh: fresh))
+    }
+
+    @discardableResult
+    func write(_ slot: ConnectionSlot, _ count: Int = 1, isProbe: Bool = false, type: String = Push.alert) throws
+        -> [Name]
+    {
+        let pushes = try (0..<count).map { number in
+            try Self.push(slot.firstIdentifier + UInt32(number), type: type)
+        }
+        gateway.write(Lease(slot: slot, pushes: pushes, isProbe: isProbe))
+        return pushes.map { Name(connection: slot.connection.number, identifier: $0.identifier) }
+    }
+
+    static func push(_ identifier: UInt32, type: String = Push.alert) throws -> Push {
+        Push(
+            entry: Int64(identifier), identifier: identifier,
+            address: .token(
+                try DeviceToken(
+                    parsing: String(repeating: "aB", count: 28) + String(identifier + 0x1000_0000, radix: 16))),
+            payload: Array(#"{"aps":{}}"#.utf8),
+            id: "8c4f7a5e-0000-4000-8000-\(String(100_000_000_000 + Int(identifier)))", type: type)
+    }
+
+    /// Sends a number of pushes as the dispatcher does, slot by slot.
+    func send(_ count: Int) async throws -> [Name] {
+        var names: [Name] = []
+        while names.count < count {
+            let slot = try await slot()
+            names += try write(slot, min(slot.room, count - names.count))
+        }
+        return names
+    }
+
+    /// What became of the pushes, in their order, once all have a verdict.
+    func outcomes(_ names: [Name]) async -> [Outcome] {
+        await recorder.wait(for: names)
+        return recorder.ledger.withLock { ledger in names.compactMap { ledger.outcomes[$0]?.first } }
+    }
+
+    /// More than one verdict on a push.
+    var doubles: Int { recorder.ledger.withLock { $0.outcomes.values.filter { $0.count > 1 }.count } }
+    var verdictCount: Int { recorder.ledger.withLock { $0.verdicts } }
+    var requests: [ScriptedServer.Request] { server.record.withLock { $0.requests } }
+    var peers: [ScriptedPeer] { server.record.withLock { $0.peers } }
+    var violations: Int { server.record.withLock { $0.violations } }
+
+    /// Waits until something holds, and looks whenever something happens at the server.
+    func until(_ condition: @escaping @Sendable () -> Bool) async {
+        for await _ in server.events() where condition() { return }
+    }
+}
+
+/// Which verdicts came.
+private final class VerdictRecorder: Sendable {
+    let ledger = Mutex(HTTP2GatewayFixture.Ledger())
+    private let waiting = Mutex<[CheckedContinuation<Void, Never>]>([])
+
+    func note(_ verdicts: [Verdict]) {
+        ledger.withLock { ledger in
+            ledger.verdicts += verdicts.count
+            for verdict in verdicts {
+                for identifier in verdict.identifiers {
+                    ledger.outcomes[.init(connection: verdict.connection.number, identifier: identifier), default: []]
+                        .append(verdict.outcome)
+                }
+            }
+        }
+        let readers = waiting.withLock { waiting in
+            defer { waiting = [] }
+            return waiting
+        }
+        for reader in readers { reader.resume() }
+    }
+
+    func wait(for names: [HTTP2GatewayFixture.Name]) async {
+        var index = 0
+        while index < names.count {
+            index = settled(names, from: index)
+            guard index < names.count else { return }
+            await withCheckedContinuation { continuation in
+                // A verdict that came in between is seen, because it is noted before the waiting are called.
+                waiting.withLock { $0.append(continuation) }
+                if settled(names, from: index) > index {
+                    for reader in waiting.withLock({ waiting in
+                        defer { waiting = [] }
+                        return waiting
+                    }) { reader.resume() }
+                }
+            }
+        }
+    }
+
+    private func settled(_ names: [HTTP2GatewayFixture.Name], from index: Int) -> Int {
+        ledger.withLock { ledger in
+            var index = index
+            while index < names.count, ledger.outcomes[names[index]] != nil { index += 1 }
+            return index
+        }
+    }
+}
+
+/// Hands out tokens, another one when the last was refused.
+actor FakeTokenStore: ProviderTokenStore {
+    private(set) var refused: [String?] = []
+    private(set) var issued: [IssuedToken] = []
+    private var failures: Int
+    /// How much of its life each token has left, in turn; the others all of it.
+    private var lives: [Duration]
+
+    init(failures: Int = 0, lives: [Duration] = []) {
+        self.failures = failures
+        self.lives = lives
+    }
+
+    func providerToken(
+        for key: ProviderKeyName, refused: String?, sign: @escaping @Sendable (Timestamp) throws -> String
+    ) async throws(ChatError) -> IssuedToken {
+        self.refused.append(refused)
+        if failures > 0 {
+            failures -= 1
+            throw .unavailable(cause: "the store is locked")
+        }
+        if let last = issued.last, last.text != refused, last.isUsable(at: .now()) { return last }
+        let time = lives.isEmpty ? Timestamp.now() : Timestamp.now() - IssuedToken.lifetime + lives.removeFirst()
+        guard let text = try? sign(time) else { throw .unavailable(cause: "no signature") }
+        let token = IssuedToken(text: text, issuedAt: time)
+        issued.append(token)
+        return token
+    }
+}

@@ -1,0 +1,346 @@
+import APNSWire
+import ChatDomain
+import Foundation
+import Logging
+import NIOCore
+import NIOHPACK
+import NIOHTTP2
+import Synchronization
+import Testing
+
+@testable import APNSGateway
+
+@Suite("The HTTP/2 gateway's connections", .serialized, .timeLimit(.minutes(5)))
+struct HTTP2GatewayTests {
+    static let accept: ScriptedServer.Script = { request, peer in peer.accept(request.stream) }
+
+    @Test("Every push gets exactly one verdict, few verdicts cover many, and the limit of streams is obeyed")
+    func many() async throws {
+        let fixture = try await HTTP2GatewayFixture(script: Self.accept)
+        // No more, because HPACK takes a fifth of a millisecond each in a debug build, most of it in the server.
+        let outcomes = await fixture.outcomes(try await fixture.send(5_000))
+        #expect(outcomes.allSatisfy { $0 == .accepted })
+        #expect(outcomes.count == 5_000)
+        #expect(fixture.doubles == 0)
+        #expect(fixture.verdictCount < 1_500)
+        #expect(fixture.violations == 0)
+        #expect(fixture.peers.count == 1)
+        await fixture.end()
+    }
+
+    @Test("What is sent: the right headers, the path never indexed")
+    func headers() async throws {
+        let fixture = try await HTTP2GatewayFixture(tokens: FakeTokenStore(), script: Self.accept)
+        _ = await fixture.outcomes(try await fixture.send(1))
+        _ = await fixture.outcomes(try fixture.write(try await fixture.slot(), type: "voip"))
+        let token = try #require(await fixture.tokens?.issued.first)
+        let (first, second) = (fixture.requests[0], fixture.requests[1])
+        #expect(first.header(":method") == "POST")
+        #expect(first.header(":scheme") == "https")
+        #expect(first.header(":authority") == "localhost")
+        #expect(first.header(":path") == "/3/device/" + String(repeating: "ab", count: 28) + "10000001")
+        #expect(first.header("authorization") == "bearer \(token.text)")
+        #expect(first.header("apns-topic") == "com.example.app")
+        #expect(second.header("apns-topic") == "com.example.app.voip")
+        #expect(second.header("apns-push-type") == "voip")
+        #expect(first.body == #"{"aps":{}}"#)
+        for request in fixture.requests {
+            let path = request.headers.first { $0.name == ":path" }
+            #expect(path?.indexable == .neverIndexed)
+        }
+        #expect(second.headers.first { $0.name == "apns-id" }?.indexable == .nonIndexable)
+        await fixture.end()
+    }
+
+    @Test("The limit of streams is obeyed while it changes, also to none and back")
+    func changingLimit() async throws {
+        let count = Mutex(0)
+        let fixture = try await HTTP2GatewayFixture(streams: 5) { request, peer in
+            let seen = count.withLock { count in
+                count += 1
+                return count
+            }
+            if seen % 20 == 0 { peer.limit([0, 1, 5, 100][seen / 20 % 4]) }
+            peer.accept(request.stream)
+            // Nothing would be sent any more to change the limit on.
+            if seen % 20 == 0, seen / 20 % 4 == 0 { peer.limit(1) }
+        }
+        let outcomes = await fixture.outcomes(try await fixture.send(400))
+        #expect(outcomes.allSatisfy { $0 == .accepted })
+        #expect(fixture.violations == 0)
+        #expect(fixture.peers.count == 1)
+        await fixture.end()
+    }
+
+    @Test("A limit of streams that changes a thousand times does not end the connection")
+    func frequentLimits() async throws {
+        let fixture = try await HTTP2GatewayFixture { request, peer in
+            if request.stream == 1 { for number in 0..<1000 { peer.limit(number % 100 + 1) } }
+            peer.accept(request.stream)
+        }
+        let outcomes = await fixture.outcomes(try await fixture.send(20))
+        #expect(outcomes.allSatisfy { $0 == .accepted })
+        #expect(fixture.peers.count == 1)
+        #expect(fixture.violations == 0)
+        await fixture.end()
+    }
+
+    @Test("A server that does not name a limit gets a hundred at once")
+    func unstatedLimit() async throws {
+        let fixture = try await HTTP2GatewayFixture(streams: nil) { request, peer in
+            // The hundredth stream lets all go.
+            guard request.stream >= 199 else { return }
+            if request.stream == 199 { for stream in stride(from: 1, to: 199, by: 2) { peer.accept(stream) } }
+            peer.accept(request.stream)
+        }
+        let outcomes = await fixture.outcomes(try fixture.write(try await fixture.slot(), 150))
+        #expect(outcomes.count == 150)
+        #expect(outcomes.allSatisfy { $0 == .accepted })
+        await fixture.end()
+    }
+
+    @Test("Before the provider token was accepted, there is room for one push")
+    func firstToken() async throws {
+        let fixture = try await HTTP2GatewayFixture(tokens: FakeTokenStore(), script: Self.accept)
+        let slot = try await fixture.slot()
+        #expect(slot.room == 1)
+        #expect(slot.answersEach)
+        let format = try #require(fixture.gateway.format as? APNSFormat)
+        #expect(format.kind == .http2)
+        #expect(format.payloadLimit == 4096)
+        #expect(format.limit(of: "voip") == 5120)
+        _ = await fixture.outcomes(try fixture.write(slot))
+        #expect(try await fixture.slot().room == 200)
+        await fixture.end()
+    }
+
+    @Test("A refused provider token ends the connection, fails no push, and the next connection asks for another")
+    func refusedToken() async throws {
+        let hasRefused = Atomic(false)
+        let fixture = try await HTTP2GatewayFixture(tokens: FakeTokenStore()) { request, peer in
+            if hasRefused.exchange(true, ordering: .relaxed) {
+                peer.accept(request.stream)
+            } else {
+                peer.refuse(request.stream, ProviderRefusal(.expiredProviderToken))
+            }
+        }
+        let slot = try await fixture.slot()
+        #expect(await fixture.outcomes(try fixture.write(slot)) == [.notAuthorized(reason: "ExpiredProviderToken")])
+        let next = try await fixture.slot()
+        #expect(next.connection != slot.connection)
+        #expect(await fixture.outcomes(try fixture.write(next)) == [.accepted])
+        let refused = await fixture.tokens?.refused
+        #expect(refused?.count == 2)
+        #expect(refused?[0] == nil)
+        #expect(refused?[1] == fixture.requests[0].header("authorization")?.dropFirst(7).description)
+        #expect(fixture.requests[0].header("authorization") != fixture.requests[1].header("authorization"))
+        await fixture.end()
+    }
+
+    @Test("Credentials that are not accepted are shown again after growing delays only, and new ones are used at once")
+    func refusedCertificate() async throws {
+        let isMended = Atomic(false)
+        let clock = ManualClock()
+        let fixture = try await HTTP2GatewayFixture(clock: clock) { request, peer in
+            if isMended.load(ordering: .relaxed) {
+                peer.accept(request.stream)
+            } else {
+                peer.refuse(request.stream, ProviderRefusal(.badCertificateEnvironment))
+            }
+        }
+        for longest in [250, 500, 1000, 2000, 0] as [Int64] {
+            let names = try fixture.write(try await fixture.slot(), 2)
+            let outcomes = await fixture.outcomes(names)
+            #expect(outcomes.allSatisfy { $0 == .notAuthorized(reason: "BadCertificateEnvironment") })
+            guard longest > 0 else { break }
+            let delay = await clock.advanceToNextWakeUp()
+            #expect((.milliseconds(longest / 2)...TimeAmount.milliseconds(longest)).contains(delay))
+        }
+        isMended.store(true, ordering: .relaxed)
+        // The clock stands still: the delay after the fifth refusal does not pass.
+        await fixture.gateway.reconfigure(target: try await fixture.target())
+        #expect(await fixture.outcomes(try fixture.write(try await fixture.slot())) == [.accepted])
+        await fixture.end()
+    }
+
+    @Test("A connection whose provider token grows too old is replaced by one with another")
+    func oldToken() async throws {
+        let fixture = try await HTTP2GatewayFixture(
+            tokens: FakeTokenStore(lives: [.seconds(1)]), adjust: { $0.limits.silence = .milliseconds(200) },
+            script: Self.accept)
+        await fixture.until { fixture.peers.count == 2 }
+        var outcomes: [Outcome] = []
+        while outcomes != [.accepted] { outcomes = await fixture.outcomes(try fixture.write(try await fixture.slot())) }
+        let authorization = fixture.requests.last?.header("authorization")
+        #expect(await fixture.tokens?.issued.last.map { "bearer \($0.text)" } == authorization)
+        #expect(await fixture.tokens?.issued.count == 2)
+        await fixture.end()
+    }
+
+    @Test("While the token store fails there are no slots, and then there are")
+    func tokensUnavailable() async throws {
+        let fixture = try await HTTP2GatewayFixture(tokens: FakeTokenStore(failures: 1), script: Self.accept)
+        #expect(await fixture.outcomes(try fixture.write(try await fixture.slot())) == [.accepted])
+        #expect(await fixture.tokens?.refused.count == 2)
+        await fixture.end()
+    }
+
+    @Test("A service that fails gets nothing for a while; then one push is tried")
+    func failingService() async throws {
+        let isUp = Atomic(false)
+        let clock = ManualClock()
+        let fixture = try await HTTP2GatewayFixture(clock: clock) { request, peer in
+            if isUp.load(ordering: .relaxed) {
+                peer.accept(request.stream)
+            } else {
+                peer.refuse(request.stream, ProviderRefusal(.serviceUnavailable))
+            }
+        }
+        let outcomes = await fixture.outcomes(try fixture.write(try await fixture.slot(), 10))
+        #expect(outcomes.allSatisfy { $0 == .retry(reason: "ServiceUnavailable") })
+        async let waiting = fixture.slot()
+        let delay = await clock.advanceToNextWakeUp()
+        #expect((.milliseconds(125)...TimeAmount.milliseconds(250)).contains(delay))
+        let slot = try await waiting
+        #expect(slot.room == 1)
+        isUp.store(true, ordering: .relaxed)
+        #expect(await fixture.outcomes(try fixture.write(slot)) == [.accepted])
+        #expect(try await fixture.slot().room > 1)
+        await fixture.end()
+    }
+
+    @Test("A probe goes alone: others pass by on another connection until all of it is answered")
+    func probe() async throws {
+        let held = Mutex<[(Int, ScriptedPeer)]>([])
+        let fixture = try await HTTP2GatewayFixture { request, peer in
+            held.withLock { $0.append((request.stream, peer)) }
+        }
+        let probing = try await fixture.slot(fresh: true)
+        let names = try fixture.write(probing, 3, isProbe: true)
+        await fixture.until { held.withLock { $0.count } == 3 }
+        for (stream, peer) in held.withLock({ $0 }) where stream < 5 { peer.accept(stream) }
+        _ = await fixture.outcomes(Array(names.dropLast()))
+        #expect(try await fixture.slot().connection != probing.connection)
+        #expect(fixture.requests.count == 3)
+        fixture.peers[0].accept(5)
+        _ = await fixture.outcomes(names)
+        let next = try await fixture.slot()
+        #expect(next.connection == probing.connection)
+        #expect(next.isFresh)
+        #expect(next.firstIdentifier == 4)
+        await fixture.end()
+    }
+
+    @Test("New credentials replace the connection and drop nothing that is in flight")
+    func reconfigure() async throws {
+        let fixture = try await HTTP2GatewayFixture { request, peer in
+            peer.channel.eventLoop.scheduleTask(in: .milliseconds(30)) { peer.accept(request.stream) }
+        }
+        let slot = try await fixture.slot()
+        let names = try fixture.write(slot, 50)
+        await fixture.until { fixture.requests.count == 50 }
+        await fixture.gateway.reconfigure(target: try await fixture.target())
+        #expect(await fixture.outcomes(names).allSatisfy { $0 == .accepted })
+        let next = try await fixture.slot()
+        #expect(next.connection != slot.connection)
+        await fixture.gateway.reconfigure(target: nil)
+        #expect(await fixture.outcomes(try fixture.write(next, 2)) == [.notProcessed, .notProcessed])
+        await fixture.end()
+    }
+
+    @Test("A drain waits for answers, everything has a verdict afterwards, and there are no more slots")
+    func drain() async throws {
+        let fixture = try await HTTP2GatewayFixture(streams: 4) { _, _ in }
+        let names = try fixture.write(try await fixture.slot(), 8)
+        await fixture.until { fixture.requests.count == 4 }
+        async let drained: Void = fixture.gateway.drain()
+        // These come back as soon as it has begun; the others are answered while it waits.
+        _ = await fixture.outcomes(Array(names.suffix(4)))
+        for stream in [1, 3, 5, 7] { fixture.peers[0].accept(stream) }
+        await drained
+        let outcomes = await fixture.outcomes(names)
+        #expect(
+            outcomes == Array(repeating: .accepted, count: 4) + Array(repeating: .notProcessed, count: 4))
+        #expect(await fixture.gateway.slot(fresh: false) == nil)
+        #expect(fixture.doubles == 0)
+        await fixture.end()
+    }
+
+    @Test("Further connections are opened while the limit of streams holds pushes up, and closed when they are idle")
+    func growth() async throws {
+        let fixture = try await HTTP2GatewayFixture(streams: 1, connections: 3, adjust: { $0.idleLimit = .seconds(2) })
+        {
+            request, peer in
+            peer.channel.eventLoop.scheduleTask(in: .milliseconds(20)) { peer.accept(request.stream) }
+        }
+        let outcomes = await fixture.outcomes(try await fixture.send(30))
+        #expect(outcomes.allSatisfy { $0 == .accepted })
+        #expect(fixture.peers.count > 1)
+        await fixture.until { fixture.peers.filter(\.channel.isActive).count == 1 }
+        await fixture.end()
+    }
+
+    @Test("Before the numbers of streams run out another connection takes over")
+    func streamNumbers() async throws {
+        let fixture = try await HTTP2GatewayFixture(adjust: { $0.limits.streams = 50 }, script: Self.accept)
+        var left = 120
+        while left > 0 {
+            let slot = try await fixture.slot()
+            let outcomes = await fixture.outcomes(try fixture.write(slot, min(left, slot.room)))
+            left -= outcomes.filter { $0 == .accepted }.count
+        }
+        #expect(fixture.peers.count >= 3)
+        #expect(fixture.requests.map(\.stream).max() == 99)
+        await fixture.end()
+    }
+
+    @Test("Bodies beyond the peer's window wait for it, and all arrive")
+    func flowControl() async throws {
+        let fixture = try await HTTP2GatewayFixture(script: Self.accept)
+        let slot = try await fixture.slot()
+        let payload = Array(#"{"aps":{"alert":"\#(String(repeating: "x", count: 4000))"}}"#.utf8)
+        let pushes = try (0..<150).map { number in
+            let push = try HTTP2GatewayFixture.push(slot.firstIdentifier + UInt32(number))
+            return Push(
+                entry: push.entry, identifier: push.identifier, address: push.address, payload: payload, id: push.id)
+        }
+        fixture.gateway.write(Lease(slot: slot, pushes: pushes))
+        let names = pushes.map {
+            HTTP2GatewayFixture.Name(connection: slot.connection.number, identifier: $0.identifier)
+        }
+        #expect(await fixture.outcomes(names).allSatisfy { $0 == .accepted })
+        #expect(fixture.requests.allSatisfy { $0.body.utf8.count == payload.count })
+        await fixture.end()
+    }
+
+    @Test("An answer without an end is cut, and many refusals do not use up the window for answers")
+    func longAnswers() async throws {
+        let fixture = try await HTTP2GatewayFixture { request, peer in
+            if request.stream == 1 {
+                peer.refuse(1, status: 400, body: String(repeating: "x", count: 20_000))
+            } else {
+                let padding = String(repeating: " ", count: 500)
+                peer.refuse(request.stream, status: 400, body: #"{"reason":"BadDeviceToken"}"# + padding)
+            }
+        }
+        let names = try await fixture.send(300)
+        let outcomes = await fixture.outcomes(names)
+        guard case .rejected("Status400", _) = outcomes[0] else {
+            Issue.record("\(outcomes[0])")
+            return await fixture.end()
+        }
+        #expect(
+            outcomes.dropFirst().allSatisfy { if case .rejected("BadDeviceToken", _?) = $0 { true } else { false } })
+        await fixture.end()
+    }
+}
+
+extension HTTP2GatewayFixture {
+    /// The same target again, as after a signal to read the files anew.
+    func target() async throws -> HTTP2Gateway.Target {
+        let key = try ProviderKey(
+            file: try await Self.credentials.value.providerKeyFile, keyID: "ABCDE12345", teamID: "TEAM123456")
+        return HTTP2Gateway.Target(
+            endpoint: endpoint, bundleID: "com.example.app", tokens: tokens.map { TokenSource(key: key, store: $0) })
+    }
+}
