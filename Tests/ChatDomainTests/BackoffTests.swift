@@ -9,7 +9,7 @@ struct BackoffTests {
         #expect(backoff.isFresh)
         #expect((1...5).map { _ in backoff.delay() } == [1, 2, 4, 5, 5].map { Duration.seconds($0) })
         #expect(!backoff.isFresh)
-        backoff.succeeded()
+        backoff.reset()
         #expect(backoff.isFresh && backoff.delay() == .seconds(1))
     }
 }

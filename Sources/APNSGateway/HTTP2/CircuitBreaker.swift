@@ -1,3 +1,4 @@
+import ChatDomain
 import NIOCore
 import Synchronization
 
