@@ -146,3 +146,13 @@ func eventually(
         try await Task.sleep(for: pause)
     }
 }
+
+/// Runs a test's cases at the same time, because each mostly waits. The test fails with the first that throws.
+func sideBySide<Case: Sendable>(
+    _ cases: [Case], _ run: @escaping @Sendable (Case) async throws -> Void
+) async throws {
+    try await withThrowingTaskGroup(of: Void.self) { group in
+        for each in cases { group.addTask { try await run(each) } }
+        try await group.waitForAll()
+    }
+}

@@ -71,9 +71,12 @@ extension EndToEnd {
         }
 
         @Test(
-            "Straight to the gateway: what it does not take is refused, what it does not answer is unknown",
-            arguments: ["binary", "http2"])
-        func direct(gateway: String) async throws {
+            "Straight to the gateway: what it does not take is refused, what it does not answer is unknown")
+        func direct() async throws {
+            try await sideBySide(["binary", "http2"], sendDirectly)
+        }
+
+        private func sendDirectly(gateway: String) async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
             let port = gateway == "binary" ? sandbox.binary : sandbox.http2

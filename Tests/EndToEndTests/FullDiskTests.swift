@@ -48,9 +48,12 @@ extension Stress {
 
         @Test(
             "Ended while the disk is full, in order or not: nothing that was accepted is lost",
-            .enabled("this test may not mount a tmpfs (it needs root)") { await SmallDisk.isAllowed },
-            arguments: [SIGKILL, SIGTERM])
-        func ended(signal: Int32) async throws {
+            .enabled("this test may not mount a tmpfs (it needs root)") { await SmallDisk.isAllowed })
+        func ended() async throws {
+            try await sideBySide([SIGKILL, SIGTERM], ended)
+        }
+
+        private func ended(by signal: Int32) async throws {
             let disk = try await SmallDisk()
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)

@@ -168,15 +168,11 @@ extension Stress {
 
         @Test("A device whose pushes always end badly holds up nobody else")
         func poisoned() async throws {
-            // Most of the time each waits for its gateway.
-            try await withThrowingTaskGroup(of: Void.self) { group in
-                let faults = [
-                    ["action": "drop"], ["action": "reset"], ["action": "refuse_stream"], ["action": "goaway"],
-                    ["action": "status", "reason": "InvalidProviderToken"], ["action": "status", "reason": "Shutdown"],
-                ]
-                for fault in faults { group.addTask { try await poison(fault) } }
-                try await group.waitForAll()
-            }
+            let faults = [
+                ["action": "drop"], ["action": "reset"], ["action": "refuse_stream"], ["action": "goaway"],
+                ["action": "status", "reason": "InvalidProviderToken"], ["action": "status", "reason": "Shutdown"],
+            ]
+            try await sideBySide(faults, poison)
         }
 
         private func poison(_ fault: [String: String]) async throws {

@@ -5,8 +5,6 @@ extension Waiting {
     /// What scripts write into `push_queue`, with the `sqlite3` program, as they do.
     @Suite("Rows of scripts")
     struct ScriptRowTests {
-        private static let gateway = ["http2", "binary"]
-
         private static func run(_ sql: String, _ database: String) async throws {
             try await tool("sqlite3", ["-bail", "-cmd", ".timeout 5000", database, sql])
         }
@@ -45,9 +43,15 @@ extension Waiting {
         }
 
         @Test(
-            "Rows with numbers of the script's own choice are delivered, and messages are accepted, also after a restart",
-            arguments: [[0, -5, .max, 1 << 62], [(1 << 62) - 1], [-(1 << 62), 1 << 40, .max]] as [[Int64]], gateway)
-        func numbers(_ numbers: [Int64], gateway: String) async throws {
+            "Rows with numbers of the script's own choice are delivered, and messages are accepted, also after a restart"
+        )
+        func numbers() async throws {
+            let numbers: [[Int64]] = [[0, -5, .max, 1 << 62], [(1 << 62) - 1], [-(1 << 62), 1 << 40, .max]]
+            try await sideBySide(numbers) { try await numbered($0, gateway: "http2") }
+            try await sideBySide(numbers) { try await numbered($0, gateway: "binary") }
+        }
+
+        private func numbered(_ numbers: [Int64], gateway: String) async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
             let configuration = try await sandbox.relayConfiguration(gateway: gateway)
@@ -55,7 +59,7 @@ extension Waiting {
             try await Self.join(relay)
             func post(_ text: String) async throws {
                 // Until the number is put right there is no other after the highest.
-                try await eventually("\(text) is accepted", within: .seconds(10)) {
+                try await eventually("\(text) is accepted", within: .seconds(60)) {
                     let (status, answer) = try await relay.call(["cmd": "message", "udid": Name.udid(1), "text": text])
                     #expect(status == 200 || status == 503, "\(answer)")
                     return status == 200
@@ -66,16 +70,16 @@ extension Waiting {
                 try await Self.run(Self.insert(number, token: 100 + index), relay.database)
             }
             // What lies below the others is found by the sweep through the whole queue.
-            try await relay.drained(within: .seconds(60))
+            try await relay.drained(within: .seconds(180))
             try await post("after")
-            try await relay.drained(within: .seconds(20))
+            try await relay.drained()
 
             relay.process.kill(SIGTERM)
             #expect(try await relay.process.ended() == 0)
             relay = try await RelayProcess.start(folder, configuration: configuration)
             try await post("again")
             try await Self.run(Self.insert(token: 200), relay.database)
-            try await relay.drained(within: .seconds(20))
+            try await relay.drained()
             #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state <> 'sent'") == 0)
             var expected = [Name.token(2): 3, Name.token(200): 1]
             for index in numbers.indices { expected[Name.token(100 + index)] = 1 }
@@ -90,7 +94,7 @@ extension Waiting {
             let sandbox = try await SandboxProcess.start(folder)
             let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
             try await Self.run(Self.insert(number, token: 1) + Self.insert(token: 2), relay.database)
-            try await relay.drained(within: .seconds(20))
+            try await relay.drained()
             let rows = try relay.query("SELECT state, reason FROM push_queue ORDER BY message_id")
             #expect(rows.map { $0[0] as String } == ["failed", "sent"])
             #expect(rows.map { $0[1] as String? } == ["InvalidMessageID", nil])
@@ -98,9 +102,13 @@ extension Waiting {
         }
 
         @Test(
-            "A settled row that a script makes pending again is sent again: with not_before at once, without it within a minute",
-            arguments: gateway)
-        func pendingAgain(gateway: String) async throws {
+            "A settled row that a script makes pending again is sent again: with not_before at once, without it within a minute"
+        )
+        func pendingAgain() async throws {
+            try await sideBySide(["http2", "binary"], settledAgain)
+        }
+
+        private func settledAgain(gateway: String) async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
             let relay = try await RelayProcess.start(
@@ -116,10 +124,10 @@ extension Waiting {
                 \(again) WHERE message_id = 5;
                 COMMIT;
                 """, relay.database)
-            try await eventually("the one that has a time is sent", within: .seconds(10)) {
+            try await eventually("the one that has a time is sent", within: .seconds(60)) {
                 try relay.count("SELECT count(*) FROM push_queue WHERE message_id = 3 AND state = 'sent'") == 1
             }
-            try await relay.drained(within: .seconds(60))
+            try await relay.drained(within: .seconds(180))
             var expected = Dictionary(uniqueKeysWithValues: (1...10).map { (Name.token($0), 1) })
             expected[Name.token(3)] = 2
             expected[Name.token(5)] = 2
