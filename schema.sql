@@ -146,7 +146,7 @@ CREATE TABLE push_queue (
     refused INTEGER NOT NULL DEFAULT 0,  -- how often the gateway sent it back, or did not accept the credentials with it
     notification INTEGER,  -- of which it is one push; NULL for the chat's and other programs'
     device INTEGER,  -- the device it is for, where that was registered; stays when the device is gone
-    bulk INTEGER NOT NULL DEFAULT 0 CHECK (bulk = 0 OR bulk = 1),  -- 1: for one of very many, and lets the others pass
+    bulk INTEGER NOT NULL DEFAULT 0 CHECK (bulk = 0 OR bulk = 1),  -- 1: one of very many, with lower priority
     CHECK ((state = 'sent') = (time_sent IS NOT NULL))
 ) STRICT;
 -- What waits for its time, the scheduled apart from the repeats. What can go at once has no index: the relay knows it in

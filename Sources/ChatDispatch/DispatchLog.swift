@@ -29,7 +29,7 @@ struct DispatchLog: Sendable {
         logger.info("pushed", metadata: metadata)
         if lease.isProbe {
             logger.info(
-                "pushes of before were lost or may have been, asking the gateway about these before more are sent")
+                "earlier pushes were lost or may have been, sending these as a probe first")
         }
     }
 

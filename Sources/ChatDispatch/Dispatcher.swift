@@ -71,18 +71,18 @@ package struct Dispatcher: Service {
     private func dispatch(_ signals: AsyncStream<Void>, _ signal: AsyncStream<Void>.Continuation) async {
         queue.announceArrivals(to: signal)
         signal.yield()
-        var alarm: Task<Void, any Error>?
+        var dueTimer: Task<Void, any Error>?
         for await _ in signals {
-            guard await empty() else { break }
-            alarm?.cancel()
-            alarm = await wake(signal)
+            guard await sendDue() else { break }
+            dueTimer?.cancel()
+            dueTimer = await wake(signal)
         }
-        alarm?.cancel()
+        dueTimer?.cancel()
     }
 
     /// Sends until nothing is due.
     /// - Returns: false when the gateway is being stopped.
-    private func empty() async -> Bool {
+    private func sendDue() async -> Bool {
         var backoff = Backoff()
         while true {
             guard await canRecord() else { return false }
@@ -98,7 +98,7 @@ package struct Dispatcher: Service {
                     ledger.value.withLock { $0.turnIsEmpty() }
                     continue
                 }
-                await hand(leased, to: slot)
+                await handOver(leased, to: slot)
             } catch {
                 log.failed("pushes could not be taken from the queue", error, isFirst: backoff.isFresh)
                 guard await backoff.pause() else { return false }
@@ -116,7 +116,7 @@ package struct Dispatcher: Service {
         return true
     }
 
-    private func hand(_ leased: LeasedPushes, to slot: ConnectionSlot) async {
+    private func handOver(_ leased: LeasedPushes, to slot: ConnectionSlot) async {
         let admission = ledger.value.withLock { ledger in
             ledger.admit(leased, to: slot, format: gateway.format, at: clock())
         }

@@ -34,7 +34,7 @@ package struct FeedbackReader: Service {
     }
 
     package func run() async throws {
-        // What an earlier process stored and did not come to act on.
+        // What an earlier process stored and had not processed.
         await act(tokens: 0)
         var pause = Self.firstRepeat
         while !Task.isShuttingDownGracefully, !Task.isCancelled {

@@ -47,7 +47,7 @@ package struct Housekeeping<Timer: Clock>: Service where Timer.Duration == Durat
     }
 }
 
-/// Tells whether the clock on the wall kept pace with the one that only counts.
+/// Tells whether the wall clock kept pace with the one that only counts.
 ///
 /// A wall clock that jumps ahead by years would make everything look old enough to be deleted. A jump is reported for
 /// ``SteadyClock/settlingTime`` after it was seen, which is time for a time server or a person to set it right.

@@ -32,7 +32,7 @@ struct PushLedger: Sendable {
         let answersEach: Bool
         /// Pushes of a group that was asked about, and whether nothing else was due; nil where there is none.
         var probe: (count: Int, isAll: Bool)?
-        /// The group is suspected: what it loses, its own shrinking explains.
+        /// The group is suspected: its losses make groups smaller, not the window.
         var isSuspect = false
         /// The group was lost, or a part of it.
         var hasLost = false
@@ -54,7 +54,7 @@ struct PushLedger: Sendable {
     private var connections: [ConnectionEpoch: Connection] = [:]
     /// Connections in the order in which they were first written to.
     private var order: [ConnectionEpoch] = []
-    /// Of the leased pushes that have been through something.
+    /// Of the leased pushes whose history is not empty.
     private var histories: [Int64: PushHistory] = [:]
     private var window: ProofWindow
     private var turn = LaneTurn()
@@ -262,7 +262,7 @@ struct PushLedger: Sendable {
         }
     }
 
-    /// The entries in pieces that have been through the same.
+    /// The entries in pieces with the same history.
     private func uniform(_ entries: ClosedRange<Int64>) -> [ClosedRange<Int64>] {
         guard !histories.isEmpty else { return [entries] }
         var runs: [ClosedRange<Int64>] = []
@@ -292,9 +292,9 @@ extension Verdict {
     }
 }
 
-/// Which lane the next lease is for. The lanes go in their order, so that what has made trouble holds nothing up, and what is
-/// for very many holds up nobody else; but the later ones have their turn after each lease that did not come to them, so
-/// that a queue that is never empty does not keep them for ever.
+/// Which lane the next lease is for. The lanes go in their order, so that bulk pushes and repeats do not delay the
+/// others. The later lanes have their turn after each lease that did not reach them, so that they get on behind a queue that
+/// is never empty.
 struct LaneTurn: Sendable {
     /// Nil: all of them, in their order.
     private(set) var next: PushLane?
@@ -314,7 +314,7 @@ struct LaneTurn: Sendable {
         last = next ?? last
         next = nil
         guard !wasTurn, !isSingle else { return }
-        let waiting: [PushLane] = lane == .first ? [.bulk, .trouble] : [.trouble]
+        let waiting: [PushLane] = lane == .first ? [.bulk, .retry] : [.retry]
         next = (last == waiting.first ? waiting.reversed() : waiting).first { lanes.contains($0) && $0 != lane }
     }
 }

@@ -49,7 +49,7 @@ package struct Nickname: Sendable, Hashable {
     }
 }
 
-/// The word that names a room; who knows it is in.
+/// The word that names a room; anyone who knows it can join.
 ///
 /// Compared byte for byte after composing (NFC), so that `é` typed on two keyboards is one room, and `Secret` and
 /// `secret` are two.

@@ -86,7 +86,7 @@ package enum Outcome: Sendable, Hashable {
     case accepted
     /// Refused for good, with the gateway's own reason, and what it may mean, for people.
     case rejected(reason: String, hint: String? = nil)
-    /// Refused for good because of the address, at the price of the connection: an address that is refused so again and
+    /// Refused for good because of the address, and the gateway closed the connection: an address that is refused so again and
     /// again is not tried any more.
     case badAddress(reason: String)
     /// The device no longer wants it since a time; it is deactivated unless it registered later.
@@ -101,7 +101,7 @@ package enum Outcome: Sendable, Hashable {
     case sentBack(reason: String)
     /// Certainly not processed: repeat at once.
     case notProcessed
-    /// The connection went and nobody knows: repeat, and count it.
+    /// The connection ended without an answer, the outcome is unknown: repeat, and count it.
     case unanswered(reason: String)
 }
 

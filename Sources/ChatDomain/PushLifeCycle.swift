@@ -21,13 +21,13 @@ package struct PushHistory: Sendable, Hashable {
 package enum PushLane: Int, Sendable, Hashable, CaseIterable {
     /// What the chat, other programs and notifications to few send.
     case first
-    /// For one of very many: lets the others pass.
+    /// One of very many: has lower priority than ``first``.
     case bulk
-    /// What a connection ended over, or the gateway sent back.
-    case trouble
+    /// Its connection was lost before, or the gateway sent it back.
+    case retry
 
     package init(_ history: PushHistory, isBulk: Bool) {
-        self = history.isSuspect ? .trouble : isBulk ? .bulk : .first
+        self = history.isSuspect ? .retry : isBulk ? .bulk : .first
     }
 }
 
@@ -177,7 +177,7 @@ package struct PushLifeCycle: Sendable, Hashable {
             return Transition(.failed(reason: reason, hint: hint), adding: attempt)
         case .badAddress(let reason):
             // Only while others are taken: a certificate of the wrong environment makes every address look bad.
-            let isOthersTaken = lastAccepted.map { $0 + Self.hindsight >= now } ?? false
+            let isOthersTaken = lastAccepted.map { $0 + Self.acceptanceWindow >= now } ?? false
             return Transition(
                 .failed(reason: reason), adding: attempt,
                 device: .countRefusal(reason: reason, limit: isOthersTaken ? Self.refusalLimit : nil))
@@ -200,20 +200,23 @@ package struct PushLifeCycle: Sendable, Hashable {
             if let limit = policy.unansweredLimit, history.unanswered + 1 >= limit || expiration == 0 {
                 return Transition(.failed(reason: reason), adding: added)
             }
-            return suspicion(
-                reason, count: history.unanswered, spared: Self.aloneFrom, limit: Self.aloneFrom + 5, added, leasedAt,
+            return transitionAfterLoss(
+                reason, count: history.unanswered, immediate: Self.aloneFrom, limit: Self.aloneFrom + 5, added,
+                leasedAt,
                 lastAccepted, now)
         case .notAuthorized(let reason):
             guard policy.credentialsMayChange else { return Transition(.failed(reason: reason), adding: attempt) }
             var added = attempt
             added.refused = 1
-            return suspicion(
-                reason, count: history.refused, spared: 0, limit: Self.refusedLimit, added, leasedAt, lastAccepted, now)
+            return transitionAfterLoss(
+                reason, count: history.refused, immediate: 0, limit: Self.refusedLimit, added, leasedAt, lastAccepted,
+                now)
         case .sentBack(let reason):
             var added = attempt
             added.refused = 1
-            return suspicion(
-                reason, count: history.refused, spared: Self.sentBackSpared, limit: Self.sentBackLimit, added, leasedAt,
+            return transitionAfterLoss(
+                reason, count: history.refused, immediate: Self.sentBackImmediate, limit: Self.sentBackLimit, added,
+                leasedAt,
                 lastAccepted, now)
         }
     }
@@ -222,31 +225,31 @@ package struct PushLifeCycle: Sendable, Hashable {
     /// that it happened `limit` times, and since the attempt before this one another push of the app was taken. In an
     /// outage nothing is taken, and nothing fails.
     ///
-    /// The first `spared` times it does not wait; then one second, doubling up to 512.
-    private func suspicion(
-        _ reason: String, count: Int, spared: Int, limit: Int, _ added: PushHistory, _ leasedAt: Timestamp,
+    /// The first `immediate` times it does not wait; then one second, doubling up to 512.
+    private func transitionAfterLoss(
+        _ reason: String, count: Int, immediate: Int, limit: Int, _ added: PushHistory, _ leasedAt: Timestamp,
         _ lastAccepted: Timestamp?, _ now: Timestamp
     ) -> Transition {
-        let earlierAttempt = leasedAt - .seconds(1 << min(max(count - spared - 1, 0), Self.longestSuspicionExponent))
+        let earlierAttempt = leasedAt - .seconds(1 << min(max(count - immediate - 1, 0), Self.longestDelayExponent))
         if count + 1 >= limit, let lastAccepted, lastAccepted >= earlierAttempt {
             return Transition(.failed(reason: reason), adding: added)
         }
-        guard count + 1 > spared else { return Transition(.due(.trouble, reason: reason), adding: added) }
-        let delay = Duration.seconds(1 << min(count - spared, Self.longestSuspicionExponent))
+        guard count + 1 > immediate else { return Transition(.due(.retry, reason: reason), adding: added) }
+        let delay = Duration.seconds(1 << min(count - immediate, Self.longestDelayExponent))
         return Transition(.waiting(until: now + delay, reason: reason), adding: added)
     }
 
     /// 512 seconds: an operator who mends something sees the effect within minutes.
-    private static let longestSuspicionExponent = 9
+    private static let longestDelayExponent = 9
     /// How often the credentials are refused with a push, while others get through, until it is the push.
     private static let refusedLimit = 10
-    /// Streams that are refused and GOAWAY are everyday: three repeats do not wait.
-    private static let sentBackSpared = 3
+    /// Refused streams and GOAWAY are normal: three repeats do not wait.
+    private static let sentBackImmediate = 3
     private static let sentBackLimit = 30
     /// How far back another push that was taken still proves that the gateway works.
-    package static let hindsight = Duration.seconds(3600)
+    package static let acceptanceWindow = Duration.seconds(3600)
     /// Refusals of an address since it was registered, after which the device is deactivated: each costs the app its
-    /// connection, and anyone can join with a token that is none.
+    /// connection, and anyone can join with an invalid token.
     package static let refusalLimit = 5
     /// The longest time that a repeat waits, whatever a gateway asks for. A push that seems to wait for longer was queued
     /// by a clock that has been set back since, and is due.
@@ -261,38 +264,38 @@ package struct PushLifeCycle: Sendable, Hashable {
         package let isProbe: Bool
     }
 
-    /// Losses without an answer from which on a push is proved instead of simply repeated: one lost connection is everyday.
-    package static let suspicion = 2
+    /// Losses without an answer from which on a push is proved instead of simply repeated: losing one connection is normal.
+    package static let probeThreshold = 2
     /// Losses from which on a push is proved alone.
     package static let aloneFrom = 6
-    /// Pushes that are proved together, by the number of losses from ``suspicion`` on. Divided by four each time, so that
-    /// one poisoned push among a thousand is alone after six losses, two of them ordinary, and the others have passed.
+    /// Pushes that are proved together, by the number of losses from ``probeThreshold`` on. Divided by four each time, so that
+    /// one push among a thousand that makes the gateway close is isolated after six losses, two of them ordinary, and the others are sent.
     private static let probeSizes = [256, 64, 16, 4, 1]
 
     /// One of a group of suspected pushes may be what makes the gateway close: they go on a fresh connection and are asked
-    /// about at once, in groups that shrink with each loss, so that the poisoned one ends up alone and the others pass.
+    /// about at once, in groups that shrink with each loss, so that this one is isolated and the others are sent.
     ///
     /// A command, which has an end, proves each push alone from its first loss on.
     package func group(_ history: PushHistory) -> Group {
         if policy.unansweredLimit != nil, history.unanswered > 0 { return Group(size: 1, isProbe: true) }
-        guard history.unanswered >= Self.suspicion else { return Group(size: .max, isProbe: false) }
-        let step = min(history.unanswered - Self.suspicion, Self.probeSizes.count - 1)
+        guard history.unanswered >= Self.probeThreshold else { return Group(size: .max, isProbe: false) }
+        let step = min(history.unanswered - Self.probeThreshold, Self.probeSizes.count - 1)
         return Group(size: Self.probeSizes[step], isProbe: true)
     }
 }
 
 /// How many pushes are written before the gateway is asked for proof, at a gateway that loses what it was given.
 ///
-/// After a loss without an answer nobody knows which pushes were taken. A gateway that closes every so often (a load
-/// balancer, say) would make each connection's worth doubtful for ever. So less is written before proof is asked for,
+/// After a loss without an answer the outcome of what was written is unknown. Behind a gateway that closes every so often
+/// (a load balancer, say) that would be true for ever. So less is written before proof is asked for,
 /// half of what was lost, and step by step more while that works. A relay that starts begins like that, too: an earlier
-/// process may have died with a connection's worth in doubt.
+/// process may have died with pushes whose outcome is unknown.
 package struct ProofWindow: Sendable, Hashable {
     /// The first window after a start.
     package static let afterStart = 256
     /// From a window of this size on nothing is asked for any more: it is what one lease takes.
     package static let open = 1000
-    /// Losses that are smaller are everyday: that one of these pushes may be the cause, their own histories say.
+    /// Smaller losses are normal. Whether one of these pushes is the cause, their own histories show.
     package static let smallestLoss = 32
     /// The window is never smaller: with less there would be hardly any progress.
     private static let smallest = 16

@@ -53,7 +53,7 @@ package struct MemberRecord: Sendable, Hashable {
     }
 }
 
-/// That something was said, and not what: an operator sees to its arrival.
+/// A message without its text: an operator looks after its delivery.
 package struct MessageRecord: Sendable, Hashable {
     package let id: MessageID
     package let room: SecretCode

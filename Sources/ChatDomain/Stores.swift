@@ -82,6 +82,6 @@ package struct StoreSettings: Sendable {
         self.apps = apps
     }
 
-    /// The name that the configuration has for the app that is called `default` where nothing else was said.
+    /// The configured name of an app. Rows call it `default` if they were written before it had a name, or by another program.
     package func current(_ app: String) -> AppName { app == AppName.default.text ? defaultApp : AppName(app) }
 }

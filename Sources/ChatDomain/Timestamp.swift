@@ -15,7 +15,7 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
     /// Whole seconds, rounded down.
     package var seconds: Int64 { milliseconds >= 0 ? milliseconds / 1000 : (milliseconds - 999) / 1000 }
 
-    /// The clock on the wall. Handed in as a ``TimeSource`` wherever a test must be able to turn it.
+    /// The wall clock. Handed in as a ``TimeSource`` wherever a test must be able to turn it.
     package static func now() -> Timestamp {
         var time = timespec()
         clock_gettime(CLOCK_REALTIME, &time)

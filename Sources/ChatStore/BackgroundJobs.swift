@@ -3,7 +3,7 @@ import GRDB
 import Logging
 import Synchronization
 
-/// What is left to do behind an answer. How far it has come is kept with the message or notification, so that it goes on after
+/// What is left to do after an answer. How far it has come is kept with the message or notification, so that it goes on after
 /// a crash.
 enum BackgroundJob: Sendable, Hashable {
     /// Pushes of a message to queue.
@@ -74,7 +74,7 @@ final class BackgroundJobs: Sendable {
     }
 
     private func nextStep(of job: BackgroundJob) {
-        let accepted = database.writer.enqueue(.behind) { [self] db in
+        let accepted = database.writer.enqueue(.background) { [self] db in
             let step = try job.step(now: database.clock(), settings(), inFlight: queue.inFlight, db)
             return { [self] in
                 committed(step)
@@ -83,7 +83,7 @@ final class BackgroundJobs: Sendable {
         } onFailure: { [self] error in
             underWay.withLock { _ = $0.remove(job) }
             database.logger.error(
-                "work behind an answer was interrupted and goes on later",
+                "background work was interrupted and goes on later",
                 metadata: ["work": "\(job)", "error": "\(error)"])
         }
         if !accepted { underWay.withLock { _ = $0.remove(job) } }

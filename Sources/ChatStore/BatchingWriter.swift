@@ -22,7 +22,7 @@ final class BatchingWriter: Sendable {
         case upkeep
         /// Nobody waits for it: it is done when nothing else is to be done, and within ``BackgroundBudget`` when there is. It
         /// takes milliseconds at the most.
-        case behind
+        case background
     }
 
     private struct Operation: Sendable {
@@ -38,7 +38,7 @@ final class BatchingWriter: Sendable {
         private var operations = [[Operation]](repeating: [], count: Urgency.allCases.count)
         /// A drain is under way or scheduled on the writer's queue.
         private var isScheduled = false
-        /// A drain for what lies behind will be scheduled later.
+        /// A drain for background work will be scheduled later.
         private var isDelayed = false
 
         /// - Returns: whether it was accepted, and whether a drain has to be scheduled.
@@ -66,13 +66,13 @@ final class BatchingWriter: Sendable {
         }
 
         /// A drain has ended.
-        /// - Parameter pause: for so long nothing is done of what lies behind; nil: it may go on.
+        /// - Parameter pause: how long background work has to wait; nil: it may go on.
         /// - Returns: after how long the next is to be scheduled; nil for none.
         mutating func drained(_ pause: Duration?) -> Duration? {
             func isWaiting(_ urgency: Urgency) -> Bool { !operations[urgency.rawValue].isEmpty }
-            isScheduled = isWaiting(.answer) || isWaiting(.upkeep) || (isWaiting(.behind) && pause == nil)
+            isScheduled = isWaiting(.answer) || isWaiting(.upkeep) || (isWaiting(.background) && pause == nil)
             if isScheduled { return .zero }
-            guard isWaiting(.behind), !isDelayed else { return nil }
+            guard isWaiting(.background), !isDelayed else { return nil }
             isDelayed = true
             return pause
         }
@@ -146,7 +146,7 @@ final class BatchingWriter: Sendable {
         commit(next(.upkeep, Self.batchLimit), db)
         if pause == nil {
             let begin = clock()
-            let batch = next(.behind, steps)
+            let batch = next(.background, steps)
             if commit(batch, db) { budget.withLock { $0.spent(batch.count, from: begin, to: clock()) } }
         }
         guard let delay = waiting.withLock({ $0.drained(pause) }) else { return }
@@ -202,7 +202,7 @@ final class BatchingWriter: Sendable {
     }
 }
 
-/// The writer's time for work behind the answers: all of it while nobody waits for an answer, and one part in ``share`` while
+/// The writer's time for background work: all of it while nobody waits for an answer, and one part in ``share`` while
 /// somebody does. The moments after a batch of answers count as such, because the same clients are about to send the next.
 struct BackgroundBudget: Sendable {
     static let share = 8

@@ -4,7 +4,7 @@ import GRDB
 /// A notification on its way into the queue: one row for each device of its audience.
 ///
 /// The audience is a list of items, worked through in order; a step covers a bounded number of devices of one item or of
-/// several. That no device gets two rows, however often it is met, a constraint sees to.
+/// several. A UNIQUE constraint prevents a second row for a device.
 struct NotificationFanout {
     /// Devices that one step looks at: some milliseconds of writing. An item without any counts as one.
     static let step = 500
@@ -76,7 +76,7 @@ struct NotificationFanout {
         try db.run(
             "UPDATE notifications SET first_push = coalesce(first_push, ?), last_push = ? WHERE notification_id = ?",
             [range.lowerBound, range.upperBound, id])
-        // What the queue is to know of the rows after the commit. Those of several apps lie among each other: each app has its
+        // What the queue is to know of the rows after the commit. Those of several apps are interleaved: each app has its
         // part of the same range.
         let rows = try db.rows(
             """

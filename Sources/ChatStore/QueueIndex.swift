@@ -15,9 +15,9 @@ struct QueueIndex: Sendable {
     /// Rows that one read of the database goes through.
     private static let runsInRead = 64
     /// Rows that are kept with their content until they are leased: some megabytes.
-    private static let fresherPushes = 2048
+    private static let maxCachedPushes = 2048
     /// How long a row's content is used without reading it again: another program may change it.
-    private static let freshness = Duration.seconds(1)
+    private static let cacheLifetime = Duration.seconds(1)
 
     private struct Part {
         var lanes = [DueRuns](repeating: DueRuns(), count: PushLane.allCases.count)
@@ -28,7 +28,7 @@ struct QueueIndex: Sendable {
         /// When the next push that waits for its time is due; nil: none does.
         var nextWaiting: Timestamp?
         /// ``nextWaiting`` is not known any more.
-        var mustLookForWaiting = true
+        var requestScanOfWaiting = true
         /// Pushes whose time came before have been taken up; nil: look at all of them.
         var lookedTo: Timestamp?
 
@@ -51,7 +51,7 @@ struct QueueIndex: Sendable {
     /// The highest number that is known of.
     private(set) var highest: Int64
     /// The relay's own rows have numbers outside ``ids``, because another program's has.
-    var hasStrayNumbers = false
+    var hasNumbersOutOfRange = false
 
     /// - Parameters:
     ///   - settledTo: no row up to here is due.
@@ -92,13 +92,13 @@ struct QueueIndex: Sendable {
         return Set(PushLane.allCases.filter { !part.lanes[$0.rawValue].isEmpty })
     }
 
-    // MARK: - Pushes come
+    // MARK: - Inserts
 
     /// The relay has inserted rows, in the order of its commits.
     mutating func inserted(_ rows: DuePushes, at now: ContinuousClock.Instant) {
         let (range, pushes) = (rows.range, rows.pushes)
         guard Self.ids.contains(range.lowerBound), Self.ids.contains(range.upperBound) else {
-            hasStrayNumbers = true
+            hasNumbersOutOfRange = true
             return
         }
         // Another program was there in between.
@@ -109,13 +109,13 @@ struct QueueIndex: Sendable {
         guard isNew else { return found(rows) }
         parts[rows.app, default: Part()].lanes[rows.lane.rawValue].add(range, count: rows.count ?? range.count)
         guard !pushes.isEmpty else { return }
-        if fresh.count + pushes.count > Self.fresherPushes { fresh = fresh.filter { isFresh($0.value, now) } }
-        guard fresh.count + pushes.count <= Self.fresherPushes else { return }
+        if fresh.count + pushes.count > Self.maxCachedPushes { fresh = fresh.filter { isFresh($0.value, now) } }
+        guard fresh.count + pushes.count <= Self.maxCachedPushes else { return }
         for push in pushes { fresh[push.entry] = FreshPush(push: push, queuedAt: now) }
     }
 
     private func isFresh(_ push: FreshPush, _ now: ContinuousClock.Instant) -> Bool {
-        now - push.queuedAt < Self.freshness
+        now - push.queuedAt < Self.cacheLifetime
     }
 
     /// Due rows were met.
@@ -153,7 +153,7 @@ struct QueueIndex: Sendable {
 
     mutating func scanned(_ range: ClosedRange<Int64>) { unscanned.subtract(range) }
 
-    // MARK: - Pushes go
+    // MARK: - Leases
 
     /// What a lease is to read.
     struct Claim: Sendable {
@@ -247,12 +247,12 @@ struct QueueIndex: Sendable {
 
     /// To be called before the rows of pushes that wait are looked at, so that what comes during the look is not missed.
     /// - Returns: from which time on to look, in milliseconds; nil where no push is due that is not known.
-    mutating func beginLookForWaiting(_ app: AppName, at now: Timestamp) -> Int64? {
+    mutating func beginScanOfWaiting(_ app: AppName, at now: Timestamp) -> Int64? {
         var part = parts[app] ?? Part()
         let isDue = part.nextWaiting.map { $0 <= now || $0 > now + PushLifeCycle.longestWait } ?? false
-        guard part.mustLookForWaiting || isDue else { return nil }
+        guard part.requestScanOfWaiting || isDue else { return nil }
         let from = part.lookedTo.flatMap { $0 <= now ? ($0 - Self.lateness).milliseconds : nil } ?? .min
-        part.mustLookForWaiting = false
+        part.requestScanOfWaiting = false
         part.nextWaiting = nil
         part.lookedTo = now
         parts[app] = part
@@ -261,9 +261,9 @@ struct QueueIndex: Sendable {
 
     /// Something may wait that is not known.
     /// - Parameter atAll: the next look is at all pushes, however long ago their time was.
-    mutating func mustLookForWaiting(atAll: Bool = false) {
+    mutating func requestScanOfWaiting(atAll: Bool = false) {
         for app in parts.keys {
-            parts[app]?.mustLookForWaiting = true
+            parts[app]?.requestScanOfWaiting = true
             if atAll { parts[app]?.lookedTo = nil }
         }
     }

@@ -2,7 +2,7 @@ import ChatDomain
 import GRDB
 import Logging
 
-/// Finds in the queue what other programs wrote, and puts right what they wrote badly. Also finds what an earlier process left.
+/// Finds rows that other programs wrote, and repairs invalid ones. Also finds what an earlier process left.
 struct QueueRepair: Sendable {
     /// Rows that one look at the table goes through: some milliseconds.
     private static let scanStep = 20_000
@@ -18,14 +18,14 @@ struct QueueRepair: Sendable {
         memory.index.withLock { index in Set(index.apps.filter { index.dueCount($0) > 0 }) }
     }
 
-    /// The relay's own rows follow a number that leaves no room.
-    var mustRepairNumbers: Bool { memory.index.withLock { $0.hasStrayNumbers } }
+    /// The highest number is so close to the end of the range that the relay's own rows have none.
+    var mustRepairNumbers: Bool { memory.index.withLock { $0.hasNumbersOutOfRange } }
 
     /// Looks at what other programs may have changed since the last call, and at what an earlier process left.
     /// - Parameter looks: how many of ``scanStep`` rows.
     func notice(looks: Int = .max) async throws(ChatError) {
         try await repairNumbers()
-        try await adoptWaiting()
+        try await assignAppToWaiting()
         try await scan(looks: looks)
     }
 
@@ -36,7 +36,7 @@ struct QueueRepair: Sendable {
         let highest = try await database.scan { db in try QueueMemory.highestNumber(db) }
         memory.index.withLock { index in
             if let highest { index.reaches(highest) }
-            index.mustLookForWaiting()
+            index.requestScanOfWaiting()
         }
         for _ in 0..<looks {
             guard let range = memory.index.withLock({ $0.unscanned.ranges.first }) else { return }
@@ -50,7 +50,7 @@ struct QueueRepair: Sendable {
     /// - Parameter position: from which number on; nil at the end.
     func sweep(from position: Int64) async throws(ChatError) -> (next: Int64?, found: Bool) {
         let end = memory.index.withLock { index in
-            if position == QueueIndex.ids.lowerBound { index.mustLookForWaiting(atAll: true) }
+            if position == QueueIndex.ids.lowerBound { index.requestScanOfWaiting(atAll: true) }
             return index.highest
         }
         guard position <= end else { return (nil, false) }
@@ -66,25 +66,25 @@ struct QueueRepair: Sendable {
     /// Takes up the due rows of the first ``scanStep`` of a range.
     private func look(_ range: ClosedRange<Int64>) async throws(ChatError) -> (upTo: Int64, found: Bool) {
         let app = settings().defaultApp
-        let (due, strays, upTo) = try await database.scan { db in
+        let (due, rowsWithoutApp, upTo) = try await database.scan { db in
             let boundary: Int64? = try db.value(
                 "SELECT message_id FROM push_queue WHERE message_id BETWEEN ? AND ? ORDER BY message_id LIMIT 1 OFFSET ?",
                 [range.lowerBound, range.upperBound, Self.scanStep - 1])
             let upTo = boundary ?? range.upperBound
             var due = RunCollector()
-            var strays: [Int64] = []
+            var rowsWithoutApp: [Int64] = []
             var name = AppName("")
             let rows = try RawStatement(db, Self.scanSQL, range.lowerBound, upTo)
             while try rows.step() {
                 let text = rows.text(4) ?? ""
                 if text != name.text { name = AppName(text) }
                 let isStray = app != .default && name == .default
-                if isStray { strays.append(rows.int(0)) }
+                if isStray { rowsWithoutApp.append(rows.int(0)) }
                 due.add(rows, isStray ? app : name)
             }
-            return (due.runs, strays, upTo)
+            return (due.runs, rowsWithoutApp, upTo)
         }
-        if !strays.isEmpty { try await adopt(strays, app) }
+        if !rowsWithoutApp.isEmpty { try await assignApp(rowsWithoutApp, app) }
         memory.index.withLock { index in for run in due { index.found(run) } }
         return (upTo, !due.isEmpty)
     }
@@ -93,7 +93,7 @@ struct QueueRepair: Sendable {
 
     /// Gives rows of the app named `default`, which is what an insert that names no app gets, to the default app of a
     /// configuration that calls it otherwise.
-    private func adopt(_ entries: [Int64], _ app: AppName) async throws(ChatError) {
+    private func assignApp(_ entries: [Int64], _ app: AppName) async throws(ChatError) {
         let list = JSONValue.array(entries.map { .number($0) }).description
         try await database.writer.perform(.upkeep) { db in
             _ = try db.run(
@@ -105,7 +105,7 @@ struct QueueRepair: Sendable {
     }
 
     /// The same for those that wait for their time.
-    private func adoptWaiting() async throws(ChatError) {
+    private func assignAppToWaiting() async throws(ChatError) {
         let app = settings().defaultApp
         guard app != .default else { return }
         try await inSteps { db in
@@ -143,10 +143,10 @@ struct QueueRepair: Sendable {
                 """, [QueueIndex.highestKept, QueueIndex.ids.lowerBound]) ?? false
         }
         let total = isNeeded ? try await inSteps(repairSomeNumbers) : 0
-        memory.index.withLock { $0.hasStrayNumbers = false }
+        memory.index.withLock { $0.hasNumbersOutOfRange = false }
         guard total > 0 else { return }
         database.logger.warning(
-            "pushes had a message_id that leaves no room for the next, and have been given another",
+            "pushes had a message_id too close to the highest possible one, and were given another",
             metadata: ["renumbered": "\(total)"])
     }
 

@@ -11,7 +11,7 @@ package final class SQLiteDatabase: Sendable {
     let logger: Logger
 
     /// Opens or creates the file.
-    /// - Throws: ``DatabaseFile/Unusable``, or ``ChatError`` when the disk is in the way just now.
+    /// - Throws: ``DatabaseFile/Unusable``, or ``ChatError`` when the disk is full or the file is locked just now.
     package init(file: DatabaseFile, clock: @escaping TimeSource = Timestamp.now, logger: Logger) throws {
         do {
             self.pool = try file.open()
@@ -86,7 +86,7 @@ extension Error {
         return error.resultCode == .SQLITE_BUSY || error.resultCode == .SQLITE_LOCKED
     }
 
-    /// The disk or another process is in the way: it fails everything alike, and passes.
+    /// Of the disk or of another process: temporary, and every operation fails alike.
     var isDiskProblem: Bool {
         guard let error = self as? DatabaseError else { return false }
         switch error.resultCode {

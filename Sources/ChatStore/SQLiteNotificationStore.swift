@@ -69,7 +69,7 @@ package struct SQLiteNotificationStore: NotificationStore {
         }
     }
 
-    /// The rows between a notification's first and its last: others' lie among them.
+    /// The rows between a notification's first and its last: others' are among them.
     static let deliveriesSQL = """
         SELECT \(Delivery.columns) FROM notifications n CROSS JOIN push_queue q
             ON q.message_id BETWEEN n.first_push AND n.last_push

@@ -109,7 +109,7 @@ package final class SQLitePushQueue: PushQueue {
     @discardableResult
     private func lookForWaiting(_ app: AppName) async throws(ChatError) -> Bool {
         let now = database.clock()
-        guard let from = memory.index.withLock({ $0.beginLookForWaiting(app, at: now) }) else { return false }
+        guard let from = memory.index.withLock({ $0.beginScanOfWaiting(app, at: now) }) else { return false }
         let beyond = now + PushLifeCycle.longestWait
         do throws(ChatError) {
             var count = try await takeUp(app, isRepeat: false, from: from, upTo: now.milliseconds)
@@ -126,7 +126,7 @@ package final class SQLitePushQueue: PushQueue {
             }
             return count > 0
         } catch {
-            memory.index.withLock { $0.mustLookForWaiting(atAll: true) }
+            memory.index.withLock { $0.requestScanOfWaiting(atAll: true) }
             throw error
         }
     }
@@ -163,7 +163,7 @@ package final class SQLitePushQueue: PushQueue {
             for row in noted { recognized[row.entry] = nil }
             return noted
         }
-        // Of before: what is settled now may lie below with the next.
+        // Read before the rows are settled, so it may be lower than it could be. The next settling moves it on.
         let mark = memory.index.withLock { $0.settledTo }
         do throws(ChatError) {
             let (settled, ended) = try await database.writer.perform(.upkeep) { [self] db in
@@ -210,7 +210,7 @@ package final class SQLitePushQueue: PushQueue {
         if isDue { signal() }
     }
 
-    // MARK: - Pushes come
+    // MARK: - Inserts
 
     package func announceArrivals(to signal: AsyncStream<Void>.Continuation) { signals.add(signal) }
 

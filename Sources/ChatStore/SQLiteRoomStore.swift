@@ -88,7 +88,7 @@ package struct SQLiteRoomStore: RoomStore {
         let posted = try await database.writer.perform { db in
             try insert(request, db)
         } committed: { posted in
-            // The gateway waits for nothing else.
+            // Nothing else has to happen before the pushes are sent.
             queue.inserted(posted.pushes)
         }
         if !posted.receipt.isRepeat {
@@ -182,7 +182,7 @@ package struct SQLiteRoomStore: RoomStore {
                     nickname: Nickname(stored: room.nickname), text: request.text, code: SecretCode(stored: room.code),
                     message: message))
         }
-        // What cannot be made is the request's error, and not one that is met again and again behind the answer.
+        // A payload that cannot be made is an error of this request, not one of each later step.
         if !room.isSmall { _ = try payload(room.app, Int64.max) }
         let lastMember: Int64? =
             try room.isSmall

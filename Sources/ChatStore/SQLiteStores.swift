@@ -19,7 +19,7 @@ package struct SQLiteStores: Sendable {
     let jobs: BackgroundJobs
 
     /// Opens or creates the file.
-    /// - Throws: ``DatabaseFile/Unusable``, or ``ChatError`` when the disk is in the way just now.
+    /// - Throws: ``DatabaseFile/Unusable``, or ``ChatError`` when the disk is full or the file is locked just now.
     package init(
         file: DatabaseFile, settings: @escaping @Sendable () -> StoreSettings,
         clock: @escaping TimeSource = Timestamp.now, logger: Logger

@@ -6,8 +6,8 @@ import Logging
 package struct SQLiteUpkeep: StoreUpkeep {
     /// How often another process's commits are looked for: a row that a script inserts is noticed well within a second.
     private static let watchInterval = Duration.milliseconds(400)
-    /// Rounds between looks that need no reason: some ten seconds.
-    private static let safetyRounds = 25
+    /// Rounds between unconditional scans: some ten seconds.
+    private static let fullScanRounds = 25
     /// Rounds between the end of one sweep of the whole queue and the next, where other processes write: half a minute.
     private static let sweepRounds = 75
     /// Looks at an earlier process's rows that ``prepare()`` takes; the others follow behind.
@@ -62,7 +62,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
             watch.swept(to: next)
             if found { queue.signal() }
         }
-        if watch.round.isMultiple(of: Self.safetyRounds) {
+        if watch.round.isMultiple(of: Self.fullScanRounds) {
             try await repair.scan()
             queue.signal()
             try await jobs.resume()

@@ -91,7 +91,7 @@ struct SettlementWriter {
                 settlement.transition.reason, attempts, unanswered, refused, first, last
             ).run()
         case .waiting, .due:
-            // What was sent and is due again may lie below what the next process looks at: it is found by its time, which has
+            // A row that becomes due again may have a lower number than the mark from which the next process looks: it is found by its time, which has
             // come. And silence was no attempt.
             var (dueAt, attempts) = (now, Int64(added.attempts) - 1)
             if case .waiting(let until, _) = settlement.transition.result {

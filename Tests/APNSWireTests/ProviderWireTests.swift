@@ -33,14 +33,14 @@ struct ProviderWireTests {
         "What to do follows the reason; of an unknown one, the status",
         arguments: [
             (400, "BadDeviceToken", .giveUp), (410, "Unregistered", .deactivate), (410, "ExpiredToken", .deactivate),
-            (429, "TooManyRequests", .retryDevice), (429, "TooManyProviderTokenUpdates", .mendCredentials),
-            (403, "ExpiredProviderToken", .mendCredentials), (503, "Shutdown", .reconnect),
+            (429, "TooManyRequests", .retryDevice), (429, "TooManyProviderTokenUpdates", .waitForCredentials),
+            (403, "ExpiredProviderToken", .waitForCredentials), (503, "Shutdown", .reconnect),
             (503, "ServiceUnavailable", .retryService), (413, "PayloadTooLarge", .giveUp), (400, "Novel", .giveUp),
-            (403, "Novel", .mendCredentials), (410, "Novel", .deactivate), (429, "Novel", .retryDevice),
+            (403, "Novel", .waitForCredentials), (410, "Novel", .deactivate), (429, "Novel", .retryDevice),
             (500, "Novel", .retryService), (599, "Novel", .retryService), (418, "Novel", .giveUp),
-        ] as [(Int, String, ProviderRemedy)])
-    func remedies(status: Int, reason: String, remedy: ProviderRemedy) {
-        #expect(ProviderRefusal(status: status, reason: reason).remedy == remedy)
+        ] as [(Int, String, RefusalAction)])
+    func remedies(status: Int, reason: String, action: RefusalAction) {
+        #expect(ProviderRefusal(status: status, reason: reason).action == action)
     }
 
     @Test(

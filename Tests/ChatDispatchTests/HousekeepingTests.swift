@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Deletion by age", .timeLimit(.minutes(1)))
 struct HousekeepingTests {
-    @Test("Comes at each interval, goes on after a failure, and waits while the clock on the wall has jumped")
+    @Test("Comes at each interval, goes on after a failure, and waits while the wall clock has jumped")
     func intervals() async throws {
         let timer = ManualClock()
         let wall = Mutex(Timestamp(seconds: 1_800_000_000))

@@ -205,7 +205,7 @@ struct PushLifeCycleTests {
     @Test("Losses without an answer: six times at once, then later and later, and for ever while nothing is taken")
     func unanswered() {
         let fate = Self.fate(relay, .unanswered(reason: "ConnectionClosed"), times: 40, lastAccepted: nil)
-        for transition in fate.prefix(6) { #expect(transition.result == .due(.trouble, reason: "ConnectionClosed")) }
+        for transition in fate.prefix(6) { #expect(transition.result == .due(.retry, reason: "ConnectionClosed")) }
         #expect(fate.dropFirst(6).map(Self.wait) == Self.doubling(34))
         for transition in fate {
             #expect(transition.added == PushHistory(attempts: 1, unanswered: 1))
@@ -251,7 +251,7 @@ struct PushLifeCycleTests {
     func sentBack() {
         let outcome = Outcome.sentBack(reason: "REFUSED_STREAM")
         let alone = Self.fate(relay, outcome, times: 50, lastAccepted: nil)
-        for transition in alone.prefix(3) { #expect(transition.result == .due(.trouble, reason: "REFUSED_STREAM")) }
+        for transition in alone.prefix(3) { #expect(transition.result == .due(.retry, reason: "REFUSED_STREAM")) }
         #expect(alone.dropFirst(3).map(Self.wait) == Self.doubling(47))
         #expect(alone.allSatisfy { $0.added == PushHistory(attempts: 1, refused: 1) && $0.state == .pending })
         let among = Self.fate(relay, outcome, times: 31, lastAccepted: Self.now)
@@ -298,13 +298,13 @@ struct PushLifeCycleTests {
         let refused = PushHistory(attempts: 50, refused: 50)
         #expect(
             Self.next(relay, .unanswered(reason: "x"), refused, lastAccepted: Self.now).result
-                == .due(.trouble, reason: "x"))
+                == .due(.retry, reason: "x"))
         let unanswered = PushHistory(attempts: 50, unanswered: 50)
         #expect(
             Self.wait(Self.next(relay, .notAuthorized(reason: "x"), unanswered, lastAccepted: Self.now)) == .seconds(1))
         #expect(
             Self.next(relay, .sentBack(reason: "x"), unanswered, lastAccepted: Self.now).result
-                == .due(.trouble, reason: "x"))
+                == .due(.retry, reason: "x"))
     }
 
     // MARK: - A command
@@ -312,8 +312,8 @@ struct PushLifeCycleTests {
     @Test("A command has an end: after so many losses, and at once where nobody can mend the credentials")
     func commandPolicy() {
         let fate = Self.fate(command, .unanswered(reason: "ConnectionLost"), times: 4, lastAccepted: nil)
-        #expect(fate[0].result == .due(.trouble, reason: "ConnectionLost"))
-        #expect(fate[1].result == .due(.trouble, reason: "ConnectionLost"))
+        #expect(fate[0].result == .due(.retry, reason: "ConnectionLost"))
+        #expect(fate[1].result == .due(.retry, reason: "ConnectionLost"))
         #expect(fate[2].result == .failed(reason: "ConnectionLost"))
         #expect(fate[3].result == .failed(reason: "ConnectionLost"))
         #expect(fate[2].added == PushHistory(attempts: 1, unanswered: 1))
@@ -322,7 +322,7 @@ struct PushLifeCycleTests {
                 == Transition(.failed(reason: "ExpiredProviderToken"), adding: PushHistory(attempts: 1)))
         // What the gateway answers is repeated as a relay repeats it.
         #expect(Self.wait(Self.next(command, .retry(reason: "x"))) == .seconds(1))
-        #expect(Self.next(command, .sentBack(reason: "x")).result == .due(.trouble, reason: "x"))
+        #expect(Self.next(command, .sentBack(reason: "x")).result == .due(.retry, reason: "x"))
     }
 
     // MARK: - Before it is sent
@@ -399,10 +399,10 @@ struct PushLifeCycleTests {
         }
         for history in [PushHistory(unanswered: 1), PushHistory(refused: 1), PushHistory(unanswered: 2, refused: 3)] {
             #expect(history.isSuspect)
-            #expect(PushLane(history, isBulk: false) == .trouble)
-            #expect(PushLane(history, isBulk: true) == .trouble)
+            #expect(PushLane(history, isBulk: false) == .retry)
+            #expect(PushLane(history, isBulk: true) == .retry)
         }
-        #expect(PushLane.allCases == [.first, .bulk, .trouble])
+        #expect(PushLane.allCases == [.first, .bulk, .retry])
     }
 }
 

@@ -60,12 +60,12 @@ struct QueueIndexTests {
         // A sweep meets all of them: those that are known are not counted twice.
         index.found(DuePushes(range: 1...10, lane: .first, app: .default))
         #expect(index.dueCount(.default) == 6)
-        index.release(2...3, to: .trouble, app: .default)
-        let againFound = index.claim(.default, .trouble, limit: 9, at: .now)
+        index.release(2...3, to: .retry, app: .default)
+        let againFound = index.claim(.default, .retry, limit: 9, at: .now)
         let again = try #require(againFound)
         #expect(again.runs.map(\.range) == [2...3] && again.excluded == [[]])
         index.finish(again, [])
-        #expect(index.lanes(.default) == [.first, .trouble])
+        #expect(index.lanes(.default) == [.first, .retry])
     }
 
     @Test("What a commit of ours inserted goes without being read, for a moment and in its order")
@@ -121,7 +121,7 @@ struct QueueIndexTests {
         #expect(index.settledTo == 30)
         index.release(31...33, to: nil, app: .default)
         #expect(index.settledTo == 33)
-        index.release(34...34, to: .trouble, app: .default)
+        index.release(34...34, to: .retry, app: .default)
         index.release(35...35, to: nil, app: .default)
         #expect(index.settledTo == 33)
     }
@@ -132,30 +132,30 @@ struct QueueIndexTests {
         index.inserted(inserted(Int64.max...Int64.max), at: .now)
         index.found(DuePushes(range: Int64.min...Int64.min, lane: .first, app: .default))
         index.reaches(Int64.max)
-        #expect(index.highest == 5 && index.apps.isEmpty && index.hasStrayNumbers)
+        #expect(index.highest == 5 && index.apps.isEmpty && index.hasNumbersOutOfRange)
     }
 
     @Test("It is looked for pushes that wait when one is due, when something changed, and when the clock was set back")
     func waiting() {
         var index = index()
         let now = Timestamp(seconds: 1_800_000_000)
-        #expect(index.beginLookForWaiting(.default, at: now) == .min)
-        #expect(index.beginLookForWaiting(.default, at: now) == nil)
+        #expect(index.beginScanOfWaiting(.default, at: now) == .min)
+        #expect(index.beginScanOfWaiting(.default, at: now) == nil)
         index.waits(until: now + .seconds(60), app: .default)
         index.waits(until: now + .seconds(90), app: .default)
         #expect(index.nextWaiting(.default) == now + .seconds(60))
-        #expect(index.beginLookForWaiting(.default, at: now + .seconds(59)) == nil)
+        #expect(index.beginScanOfWaiting(.default, at: now + .seconds(59)) == nil)
         // From a little before the last look.
-        #expect(index.beginLookForWaiting(.default, at: now + .seconds(60)) == (now - .seconds(2)).milliseconds)
+        #expect(index.beginScanOfWaiting(.default, at: now + .seconds(60)) == (now - .seconds(2)).milliseconds)
         #expect(index.nextWaiting(.default) == nil)
-        index.mustLookForWaiting()
-        #expect(index.beginLookForWaiting(.default, at: now + .seconds(69)) == (now + .seconds(58)).milliseconds)
+        index.requestScanOfWaiting()
+        #expect(index.beginScanOfWaiting(.default, at: now + .seconds(69)) == (now + .seconds(58)).milliseconds)
         // After a failure, or with a sweep, at all of them.
-        index.mustLookForWaiting(atAll: true)
-        #expect(index.beginLookForWaiting(.default, at: now + .seconds(70)) == .min)
+        index.requestScanOfWaiting(atAll: true)
+        #expect(index.beginScanOfWaiting(.default, at: now + .seconds(70)) == .min)
         // The clock was set back.
         index.waits(until: now + .seconds(90), app: .default)
-        #expect(index.beginLookForWaiting(.default, at: now - .seconds(4000)) == .min)
+        #expect(index.beginScanOfWaiting(.default, at: now - .seconds(4000)) == .min)
     }
 }
 

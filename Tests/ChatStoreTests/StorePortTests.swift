@@ -120,13 +120,13 @@ struct StorePortTests {
         try await store.settle(
             [leased[0]], Transition(.waiting(until: time, reason: "Busy"), adding: PushHistory(attempts: 1)))
         try await store.settle(
-            [leased[1]], Transition(.due(.trouble, reason: "Lost"), adding: PushHistory(attempts: 1, unanswered: 1)))
+            [leased[1]], Transition(.due(.retry, reason: "Lost"), adding: PushHistory(attempts: 1, unanswered: 1)))
         try await store.settle([leased[2]], Transition(.failed(reason: "BadTopic", hint: "which?")))
         try await store.settle([leased[3]], Self.sent)
         #expect(try await store.stores.queue.nextDue(app: .default) == time)
         let suspect = try await store.lease()
         #expect(suspect.map(\.entry) == [leased[1].entry])
-        #expect(suspect[0].lane == .trouble && suspect[0].history == PushHistory(attempts: 1, unanswered: 1))
+        #expect(suspect[0].lane == .retry && suspect[0].history == PushHistory(attempts: 1, unanswered: 1))
         store.advance(.seconds(30))
         let repeated = try await store.lease()
         #expect(repeated.map(\.entry) == [leased[0].entry] && repeated[0].history == PushHistory(attempts: 1))

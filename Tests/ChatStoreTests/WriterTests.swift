@@ -48,7 +48,7 @@ struct WriterTests {
             }
             #expect(accepted)
         }
-        put("step", .behind)
+        put("step", .background)
         put("lease", .upkeep)
         put("first", .answer)
         put("verdict", .upkeep)

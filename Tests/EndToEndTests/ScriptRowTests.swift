@@ -47,8 +47,8 @@ extension Waiting {
         )
         func numbers() async throws {
             let numbers: [[Int64]] = [[0, -5, .max, 1 << 62], [(1 << 62) - 1], [-(1 << 62), 1 << 40, .max]]
-            try await sideBySide(numbers) { try await numbered($0, gateway: "http2") }
-            try await sideBySide(numbers) { try await numbered($0, gateway: "binary") }
+            let cases = numbers.flatMap { numbers in ["http2", "binary"].map { (numbers, $0) } }
+            try await sideBySide(cases) { try await numbered($0.0, gateway: $0.1) }
         }
 
         private func numbered(_ numbers: [Int64], gateway: String) async throws {

@@ -99,7 +99,7 @@ struct BinaryConnectionState: Sendable {
         let moved = progress.acknowledged > lastProgress.acknowledged
         lastProgress = progress
         if isDrained || moved {
-            // After a standstill the clock of silence starts anew: the peer may only now read what it took long ago.
+            // After a standstill the settle timer starts anew: the peer may only now read what it took long ago.
             if lastMoved > movingSince, now - lastMoved > Self.standstill { movingSince = now }
             lastMoved = now
         } else if now - lastMoved >= stallLimit {

@@ -32,7 +32,7 @@ package final class BinaryGateway: PushGateway {
     private static let stallLimit = TimeAmount.seconds(15)
     /// How long a connection with unproved credentials must stay open before it gets pushes: a gateway that does not accept
     /// the certificate closes without an answer just after the handshake (apns-binary.md §1).
-    private static let probation = TimeAmount.milliseconds(100)
+    private static let postHandshakeDelay = TimeAmount.milliseconds(100)
 
     private struct Target: PoolTarget {
         let endpoint: GatewayEndpoint
@@ -87,7 +87,7 @@ package final class BinaryGateway: PushGateway {
             try channel.pipeline.syncOperations.addHandler(handler)
             return BinaryConnection(epoch: epoch, channel: channel, handler: handler, command: options.command)
         }
-        if !attempt.isProved { try? await options.clock.sleep(options.clock.now() + Self.probation) }
+        if !attempt.isProved { try? await options.clock.sleep(options.clock.now() + Self.postHandshakeDelay) }
         guard channel.isActive else {
             throw GatewayUnreachable("gateway \(GatewayUnreachable.closedEarly)")
         }

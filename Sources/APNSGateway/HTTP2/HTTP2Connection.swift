@@ -1,5 +1,8 @@
+import APNSWire
 import ChatDomain
+import Logging
 import NIOCore
+import NIOTLS
 import Synchronization
 
 /// One open connection to Apple's HTTP/2 API, as the pool sees it; what happens on it happens in its handler.
@@ -108,5 +111,293 @@ final class HTTP2Capacity: Sendable {
             if state.outstanding <= 0 { state.isProbing = false }
             return state.room != nil || isNews
         }
+    }
+}
+
+/// Writes pushes as HTTP/2 requests, and performs what ``HTTP2ConnectionState`` decides.
+///
+/// ``HTTP2Session`` knows frames, the state knows pushes; the handler has the socket and the clock.
+final class HTTP2ConnectionHandler: ConnectionHandler {
+    typealias InboundIn = ByteBuffer
+    typealias OutboundOut = ByteBuffer
+
+    struct Listeners: Sendable {
+        /// The connection or the circuit breaker may allow more pushes.
+        var changed: @Sendable () -> Void
+        /// The gateway does not accept our certificate or provider token.
+        var credentialsRefused: @Sendable (ProviderRefusal) -> Void
+    }
+
+    /// Bytes that are flushed at once, before writability is checked again: a TLS record, so that the peer has something to
+    /// do while the next is made.
+    private static let flushSize = 16 << 10
+
+    let capacity = HTTP2Capacity()
+    /// Succeeds when no more pushes are taken.
+    let retirement: EventLoopPromise<Void>
+    private let epoch: ConnectionEpoch
+    private var state: HTTP2ConnectionState
+    private let verdicts: VerdictBuffer
+    private let breaker: CircuitBreaker
+    private let time: TimeSource
+    /// The pool's, by which the circuit breaker is paced; deadlines of the connection are its event loop's.
+    private let clock: MonotonicClock
+    private let listeners: Listeners
+    private let logger: Logger
+    private var context: ChannelHandlerContext?
+    private var session = HTTP2Session()
+    private var isOver = false
+    private var isRetired = false
+    /// TLS is up.
+    private var isSecure = false
+    private var isActing = false
+    private var endOfPause: Scheduled<Void>?
+
+    init(
+        epoch: ConnectionEpoch, state: HTTP2ConnectionState, retirement: EventLoopPromise<Void>,
+        verdicts: VerdictBuffer, breaker: CircuitBreaker, time: @escaping TimeSource,
+        clock: MonotonicClock, listeners: Listeners, logger: Logger
+    ) {
+        self.epoch = epoch
+        self.state = state
+        self.retirement = retirement
+        self.verdicts = verdicts
+        self.breaker = breaker
+        self.time = time
+        self.clock = clock
+        self.listeners = listeners
+        self.logger = logger
+    }
+
+    var result: ConnectionResult { state.result }
+
+    func handlerAdded(context: ChannelHandlerContext) {
+        self.context = context
+        if context.channel.isActive { tick() }
+    }
+
+    func handlerRemoved(context: ChannelHandlerContext) {
+        end(context, reason: "ConnectionLost")
+        self.context = nil
+    }
+
+    func channelActive(context: ChannelHandlerContext) {
+        tick()
+        context.fireChannelActive()
+    }
+
+    func write(_ requests: [HTTP2Request]) {
+        guard let context, !isOver else {
+            state.enqueue(requests, now: .now())
+            state.retire(.drained)
+            return deliver(now: .now())
+        }
+        state.enqueue(requests, now: context.eventLoop.now)
+        act(context)
+    }
+
+    func drain() {
+        guard let context, !isOver else { return }
+        state.drain(now: context.eventLoop.now)
+        act(context)
+    }
+
+    // MARK: From the peer
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        guard !isOver else { return }
+        let now = context.eventLoop.now
+        session.feed(unwrapInboundIn(data), now: now)
+        do {
+            while !isOver, let event = try session.next() { received(event, now: now) }
+        } catch {
+            logger.warning("gateway violated the HTTP/2 protocol", metadata: ["error": "\(error)"])
+            end(context, reason: "ConnectionLost", code: error.code)
+        }
+    }
+
+    private func received(_ event: PeerEvent, now: NIODeadline) {
+        switch event {
+        case .headers(let id, let status, let isLast):
+            state.received(status: status, endsStream: isLast, on: id, now: now)
+            if isLast { receivedEnd(of: id, now: now) }
+        case .data(let id, let bytes, let isLast, _):
+            state.received(body: bytes.readableBytesView, endsStream: isLast, on: id, now: now)
+            if isLast { receivedEnd(of: id, now: now) }
+        case .reset(let id, let code):
+            logger.debug("stream reset", metadata: ["code": "\(HTTP2Code.name(code))"])
+            state.received(reset: code == HTTP2Code.refusedStream.rawValue, on: id, now: now)
+            state.closed(id, now: now)
+        case .goAway(let last, let code, let debug):
+            let refusal = ProviderRefusal(status: 0, body: Array(debug.readableBytesView))
+            let name = HTTP2Code.name(code)
+            let reason = refusal.reason == ProviderRefusal(status: 0, body: []).reason ? name : refusal.reason
+            logger.info("received GOAWAY", metadata: ["reason": "\(reason)", "code": "\(name)"])
+            state.received(goAwayAfter: last, reason: reason)
+        case .settings(let settings):
+            let limit = settings.maxStreams
+            state.received(maxStreams: limit, now: now)
+            if let limit { logger.debug("gateway sets the limit of streams", metadata: ["streams": "\(limit)"]) }
+        case .ping, .windowUpdate, .nothing:
+            break
+        }
+    }
+
+    /// An answer is whole. Unless the request is, too, the stream is still to be reset.
+    private func receivedEnd(of id: Int, now: NIODeadline) {
+        if !session.hasUnsentBody(id) { state.closed(id, now: now) }
+    }
+
+    func channelReadComplete(context: ChannelHandlerContext) {
+        state.receivedBytes(now: context.eventLoop.now)
+        act(context)
+        context.fireChannelReadComplete()
+    }
+
+    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        if case .handshakeCompleted = event as? TLSUserEvent { isSecure = true }
+        context.fireUserInboundEventTriggered(event)
+    }
+
+    func channelWritabilityChanged(context: ChannelHandlerContext) {
+        if context.channel.isWritable { act(context) }
+        context.fireChannelWritabilityChanged()
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        end(context, reason: "ConnectionLost")
+        context.fireChannelInactive()
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        if !isOver { logger.info("connection failed", metadata: ["error": "\(ConnectionFailure.text(error))"]) }
+        end(context, reason: "ConnectionLost")
+    }
+
+    // MARK: To the peer
+
+    /// Does all that can be done now, and delivers the outcomes.
+    private func act(_ context: ChannelHandlerContext) {
+        // A flush may call back, because the channel is writable again; the one that flushes continues by itself.
+        guard !isOver, !isActing else { return }
+        isActing = true
+        defer { isActing = false }
+        let now = context.eventLoop.now
+        if breaker.isOpen(now: clock.now()) { state.returnWaiting() }
+        open(context, now: now)
+        for id in state.takeUnclosed() {
+            session.reset(id, .cancel)
+            state.closed(id, now: now)
+        }
+        flush(context)
+        guard !isOver else { return }
+        deliver(now: now)
+        schedulePauseEnd(context, now: now)
+        if state.retirement != nil, state.isEmpty { end(context, reason: "ConnectionLost") }
+    }
+
+    /// Opens streams while the peer allows that and the channel is writable.
+    private func open(_ context: ChannelHandlerContext, now: NIODeadline) {
+        guard state.hasWaiting else { return }
+        let wall = time()
+        while !isOver, context.channel.isWritable {
+            while session.outputSize < Self.flushSize {
+                guard session.canOpen, let (id, request) = state.open(now: now, wall: wall) else { return }
+                do {
+                    try session.open(id, headers: request.headers, body: request.body)
+                } catch {
+                    logger.error("a push cannot be written", metadata: ["error": "\(error)"])
+                    return end(context, reason: "ConnectionLost", code: error.code)
+                }
+            }
+            flush(context)
+        }
+    }
+
+    private func flush(_ context: ChannelHandlerContext) {
+        guard let bytes = session.takeOutput() else { return }
+        context.writeAndFlush(wrapOutboundOut(bytes), promise: nil)
+        session.noteSent(bytes, peerIsReading: context.channel.isWritable)
+    }
+
+    private func schedulePauseEnd(_ context: ChannelHandlerContext, now: NIODeadline) {
+        guard let end = state.pausedUntil, end > now, endOfPause == nil else { return }
+        endOfPause = context.eventLoop.assumeIsolated().scheduleTask(in: end - now) {
+            self.endOfPause = nil
+            self.act(context)
+        }
+    }
+
+    private func tick() {
+        guard let context, !isOver else { return }
+        switch state.tick(now: context.eventLoop.now) {
+        case .ping:
+            session.ping()
+        case .close(let reason):
+            if reason == "ConnectionLost" { logger.warning("gateway does not respond, closing the connection") }
+            return end(context, reason: reason)
+        case nil:
+            break
+        }
+        act(context)
+        guard !isOver else { return }
+        context.eventLoop.assumeIsolated().scheduleTask(in: state.limits.tick) { self.tick() }
+    }
+
+    /// Closes; what has no verdict yet gets it now and not when the peer has agreed to the close.
+    private func end(_ context: ChannelHandlerContext, reason: String, code: HTTP2Code = .noError) {
+        guard !isOver else { return }
+        isOver = true
+        endOfPause?.cancel()
+        if isSecure, !state.hasSettings, !isRetired, code == .noError {
+            logger.warning("gateway closed just after the handshake; does it accept the certificate?")
+        }
+        state.end(reason: reason)
+        deliver(now: context.eventLoop.now)
+        if context.channel.isActive {
+            session.goAway(code)
+            flush(context)
+        }
+        context.close(promise: nil)
+    }
+
+    // MARK: To the pool
+
+    /// Hands over the outcomes, and what the connection can take from now on.
+    private func deliver(now: NIODeadline) {
+        let hasBreakerChanged = state.hasOutcomes && recordHealth(state.takeHealth())
+        let outcomes = state.takeOutcomes()
+        // First, so that who has seen a verdict does not get a slot that its end has made void.
+        let isOfInterest = capacity.publish(
+            settled: outcomes.count, limit: isOver ? 0 : state.pushLimit(at: now),
+            canBeSaturated: !isOver && state.isSaturated,
+            isFirstAnswerLate: !isOver && state.isFirstAnswerLate(at: now))
+        verdicts.put(Verdict.combining(outcomes, on: epoch))
+        if isOfInterest || hasBreakerChanged { listeners.changed() }
+        if let reason = state.retirement, !isRetired { retired(reason) }
+    }
+
+    /// - Returns: whether the circuit breaker has opened or closed.
+    private func recordHealth(_ health: HTTP2ConnectionState.Health) -> Bool {
+        let change = breaker.record(
+            successes: health.successes, failures: health.failures, now: clock.now(), random: .random(in: 0...1))
+        guard case .opened(let delay) = change else { return change != nil }
+        logger.warning(
+            "the push service fails, sending pauses", metadata: ["ms": "\(delay.nanoseconds / 1_000_000)"])
+        state.returnWaiting()
+        return true
+    }
+
+    private func retired(_ reason: HTTP2ConnectionState.Retirement) {
+        isRetired = true
+        if case .credentials(let refusal) = reason {
+            logger.error(
+                "gateway does not accept the credentials; what waits is sent once it does",
+                metadata: ["reason": "\(refusal.reason)", "advice": "\(OutcomeMapping.advice(refusal.known))"])
+            listeners.credentialsRefused(refusal)
+        } else {
+            logger.debug("connection takes no more", metadata: ["reason": "\(reason)"])
+        }
+        retirement.succeed()
     }
 }

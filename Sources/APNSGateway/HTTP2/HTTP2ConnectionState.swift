@@ -237,7 +237,7 @@ struct HTTP2ConnectionState: Sendable {
         retire(.drained)
     }
 
-    /// The connection is over: what is on streams was written, and its fate is unknown.
+    /// The connection is over: what is on streams was written, and its outcome is unknown.
     mutating func end(reason: String) {
         for stream in streams.values where !stream.isSettled {
             outcomes.append((stream.identifier, stream.outcomeWithoutEnd(reason: reason)))
@@ -325,7 +325,7 @@ struct HTTP2ConnectionState: Sendable {
         let refusal = ProviderRefusal(status: stream.status, body: stream.body)
         settle(id, mapping.outcome(of: refusal, type: stream.type, writtenAt: stream.writtenAt))
         if refusal.status != 403 { isProved = true }
-        switch refusal.remedy {
+        switch refusal.action {
         case .giveUp:
             health.successes += 1
             if achieved == .nothing { achieved = .refusal }
@@ -336,7 +336,7 @@ struct HTTP2ConnectionState: Sendable {
             health.failures += 1
             achieved = .progress
         case .reconnect: retire(.goAway(refusal.reason))
-        case .mendCredentials:
+        case .waitForCredentials:
             credentialRefusals += 1
             // Where pushes are accepted, the credentials may be wrong for a single one only.
             let mayBeThePush = hasAccepted && credentialRefusals < HTTP2Limits.credentialRefusals

@@ -79,7 +79,7 @@ struct OutcomeMapping: Sendable {
     ///   - type: the push's.
     ///   - writtenAt: when the push was written: the time of a refusal without one.
     func outcome(of refusal: ProviderRefusal, type: String, writtenAt: Timestamp) -> Outcome {
-        switch refusal.remedy {
+        switch refusal.action {
         case .giveUp: .rejected(reason: refusal.reason, hint: hint(refusal, type: type))
         case .deactivate:
             // Not later than the push: a device that registered after it is not concerned.
@@ -88,7 +88,7 @@ struct OutcomeMapping: Sendable {
                 reason: refusal.reason)
         case .retryDevice, .retryService: .retry(reason: refusal.reason)
         case .reconnect: .sentBack(reason: refusal.reason)
-        case .mendCredentials: .notAuthorized(reason: refusal.reason)
+        case .waitForCredentials: .notAuthorized(reason: refusal.reason)
         }
     }
 

@@ -21,7 +21,7 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
 
     /// - Parameters:
     ///   - target: nil while there are no credentials.
-    ///   - time: the clock on the wall, for pushes.
+    ///   - time: the wall clock, for pushes.
     ///   - clock: for delays.
     init(
         target: Target?, size: PoolSize, breaker: CircuitBreaker? = nil, epochs: ConnectionEpochs,

@@ -59,7 +59,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         var generation = 0
     }
 
-    private struct Member {
+    private struct Entry {
         let connection: Connection
         let isPermanent: Bool
         /// There are so many that its successor waits until it is closed.
@@ -87,7 +87,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
     /// The permanent ones come first.
     private var connectors: [Connector]
     /// Open connections, the permanent ones first.
-    private var members: [Member] = []
+    private var entries: [Entry] = []
     private var waiting: [Waiting] = []
     /// Connections in addition to the permanent ones that no connector has begun to open yet.
     private var wanted = 0
@@ -103,10 +103,10 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
     }
 
     /// Connections that are open, those that only wait for their last answers included.
-    var openConnections: Int { members.count }
+    var openConnections: Int { entries.count }
 
     func connection(_ epoch: ConnectionEpoch) -> Connection? {
-        members.first { $0.connection.epoch == epoch }?.connection
+        entries.first { $0.connection.epoch == epoch }?.connection
     }
 
     // MARK: Connections
@@ -117,11 +117,11 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         _ connection: Connection, _ attempt: ConnectionAttempt<Target>, now: NIODeadline
     ) -> [Action] {
         let isCurrent = !isStopping && attempt.generation == generation
-        let member = Member(
+        let entry = Entry(
             connection: connection, isPermanent: attempt.isPermanent,
-            isBeyondLimit: members.count + 1 > size.total + Self.retiredLimit, isDraining: !isCurrent)
-        let index = attempt.isPermanent ? members.firstIndex { !$0.isPermanent } : nil
-        members.insert(member, at: index ?? members.endIndex)
+            isBeyondLimit: entries.count + 1 > size.total + Self.retiredLimit, isDraining: !isCurrent)
+        let index = attempt.isPermanent ? entries.firstIndex { !$0.isPermanent } : nil
+        entries.insert(entry, at: index ?? entries.endIndex)
         return isCurrent ? serveWaiters(now: now) : [.drain(connection)]
     }
 
@@ -132,7 +132,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
 
     /// Whether ``retired(_:result:random:now:)`` is to be reported only when the connection is closed.
     func mustBeClosed(_ connection: Connection) -> Bool {
-        members.contains { $0.connection === connection && $0.isBeyondLimit }
+        entries.contains { $0.connection === connection && $0.isBeyondLimit }
     }
 
     /// The connection of an attempt takes no more pushes.
@@ -147,7 +147,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
     }
 
     mutating func closed(_ connection: Connection, now: NIODeadline) -> [Action] {
-        members.removeAll { $0.connection === connection }
+        entries.removeAll { $0.connection === connection }
         // What is written for it from now on has its verdict at once.
         return serveWaiters(now: now)
     }
@@ -169,19 +169,19 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         generation += 1
         isProved = false
         wanted = 0
-        return (members.map(\.connection), drainMembers() + connect(now: now) + serveWaiters(now: now))
+        return (entries.map(\.connection), drainEntries() + connect(now: now) + serveWaiters(now: now))
     }
 
     /// Opens nothing and gives out no slots any more.
     /// - Returns: the open connections, and what else follows.
     mutating func stop(now: NIODeadline) -> ([Connection], [Action]) {
         isStopping = true
-        return (members.map(\.connection), drainMembers() + serveWaiters(now: now))
+        return (entries.map(\.connection), drainEntries() + serveWaiters(now: now))
     }
 
-    private mutating func drainMembers() -> [Action] {
-        for index in members.indices { members[index].isDraining = true }
-        return members.map { .drain($0.connection) }
+    private mutating func drainEntries() -> [Action] {
+        for index in entries.indices { entries[index].isDraining = true }
+        return entries.map { .drain($0.connection) }
     }
 
     private mutating func backOff(
@@ -260,12 +260,12 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
             }
             if case .all = permission { actions += grow(fresh: waiting.fresh, now: now) }
             if waiting.fresh, !waiting.hasReplaced,
-                let index = members.lastIndex(where: { !$0.isDraining && $0.connection.isReplaceable })
+                let index = entries.lastIndex(where: { !$0.isDraining && $0.connection.isReplaceable })
             {
                 // Its successor will be fresh. What is in flight on it gets its verdict first.
                 waiting.hasReplaced = true
-                members[index].isDraining = true
-                actions.append(.drain(members[index].connection))
+                entries[index].isDraining = true
+                actions.append(.drain(entries[index].connection))
             }
             unserved.append(waiting)
         }
@@ -282,8 +282,8 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         case .one: isProbe = true
         case .all: isProbe = false
         }
-        for member in members where !member.isDraining {
-            guard let slot = member.connection.slot, slot.isFresh || !(fresh || isProbe) else { continue }
+        for entry in entries where !entry.isDraining {
+            guard let slot = entry.connection.slot, slot.isFresh || !(fresh || isProbe) else { continue }
             return isProbe ? slot.narrowed : slot
         }
         return nil
@@ -293,17 +293,17 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
     /// are due.
     private mutating func grow(fresh: Bool, now: NIODeadline) -> [Action] {
         let isBlocked =
-            members.contains { $0.connection.isBlocked }
-            && members.allSatisfy { $0.connection.isBlocked || $0.connection.isSaturated }
+            entries.contains { $0.connection.isBlocked }
+            && entries.allSatisfy { $0.connection.isBlocked || $0.connection.isSaturated }
         let limit: Int
         if fresh || isBlocked {
             limit = size.additional + size.spare
-        } else if members.allSatisfy({ $0.connection.isSaturated }) {
+        } else if entries.allSatisfy({ $0.connection.isSaturated }) {
             limit = size.additional
         } else {
             return []
         }
-        guard wanted == 0, !members.isEmpty, members.count(where: { !$0.isPermanent }) < limit,
+        guard wanted == 0, !entries.isEmpty, entries.count(where: { !$0.isPermanent }) < limit,
             now - lastGrowth > size.growthInterval
         else { return [] }
         wanted = 1

@@ -35,7 +35,7 @@ final class ClientHandshake: ChannelInboundHandler {
 
     func handlerAdded(context: ChannelHandlerContext) {
         timer = context.eventLoop.assumeIsolated().scheduleTask(in: timeout) {
-            self.logger.debug("TLS did not come up in time")
+            self.logger.debug("TLS handshake not completed in time")
             context.closeWithoutTLS()
         }
     }
@@ -61,7 +61,7 @@ final class ClientHandshake: ChannelInboundHandler {
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
         if !isDone {
             logger.warning(
-                "TLS did not come up; does the client trust ca.pem, and send a certificate of this sandbox?",
+                "TLS handshake failed; does the client trust ca.pem, and send a certificate of this sandbox?",
                 metadata: ["error": "\(error)"])
         }
         context.fireErrorCaught(error)

@@ -70,7 +70,7 @@ struct Fault: Sendable, Hashable {
     /// Of `times`, those that were hit.
     fileprivate(set) var hit = 0
     /// Since the last hit, those that ``every`` let pass.
-    fileprivate var spared = 0
+    fileprivate var skipped = 0
 
     init(_ action: Action, token: [UInt8]? = nil, after: Int = 0, times: Int = 1, every: Int = 1) {
         self.action = action
@@ -339,15 +339,15 @@ struct FaultTable: Sendable {
         where waiting[index].gateway == gateway && (waiting[index].token == nil || waiting[index].token == token) {
             if waiting[index].passed < waiting[index].after {
                 waiting[index].passed += 1
-            } else if waiting[index].spared < waiting[index].every - 1 {
-                waiting[index].spared += 1
+            } else if waiting[index].skipped < waiting[index].every - 1 {
+                waiting[index].skipped += 1
             } else if due == nil {
                 due = index
             }
         }
         guard let due else { return nil }
         waiting[due].hit += 1
-        waiting[due].spared = 0
+        waiting[due].skipped = 0
         let action = waiting[due].action
         if waiting[due].isSpent {
             spent.append(waiting.remove(at: due))

@@ -55,7 +55,7 @@ package enum ProviderReason: String, Sendable, Hashable, CaseIterable {
         }
     }
 
-    package var remedy: ProviderRemedy {
+    package var action: RefusalAction {
         switch self {
         case .tooManyRequests: .retryDevice
         case .internalServerError, .serviceUnavailable: .retryService
@@ -63,7 +63,7 @@ package enum ProviderReason: String, Sendable, Hashable, CaseIterable {
         case .badCertificate, .badCertificateEnvironment, .expiredProviderToken, .invalidProviderToken,
             .missingProviderToken, .unrelatedKeyIDInToken, .badEnvironmentKeyIDInToken, .badEnvironmentKeyInToken,
             .tooManyProviderTokenUpdates:
-            .mendCredentials
+            .waitForCredentials
         case .expiredToken, .unregistered: .deactivate
         // Also what the credentials may not do (Forbidden): it is this push that wants it.
         case .badCollapseID, .badDeviceToken, .badExpirationDate, .badMessageID, .badPriority, .badTopic,
@@ -75,7 +75,7 @@ package enum ProviderReason: String, Sendable, Hashable, CaseIterable {
 }
 
 /// What to do after a refusal (apns-http2.md §4, §5).
-package enum ProviderRemedy: Sendable, Hashable, CaseIterable {
+package enum RefusalAction: Sendable, Hashable, CaseIterable {
     /// The push can never be taken: it has failed with this reason.
     case giveUp
     /// The device does not want pushes any more; so has the push failed.
@@ -88,5 +88,5 @@ package enum ProviderRemedy: Sendable, Hashable, CaseIterable {
     case reconnect
     /// Nothing is wrong with the push: the certificate or provider token does not do. Close this connection, repeat the
     /// push on another that has better ones.
-    case mendCredentials
+    case waitForCredentials
 }

@@ -42,10 +42,10 @@ package struct ProviderRefusal: Error, Sendable, Hashable {
     package var known: ProviderReason? { ProviderReason(rawValue: reason) }
 
     /// What to do: the reason says; of an unknown one, the status.
-    package var remedy: ProviderRemedy {
-        if let known { return known.remedy }
+    package var action: RefusalAction {
+        if let known { return known.action }
         switch status {
-        case 403: return .mendCredentials
+        case 403: return .waitForCredentials
         case 410: return .deactivate
         case 429: return .retryDevice
         case 500...: return .retryService

@@ -93,7 +93,7 @@ import Testing
         for _ in 2...3 {
             let again = Self.lease(queue)
             let suspect = try #require(again.last)
-            #expect(suspect.lane == .trouble && suspect.address == .token(Self.tokens[1]))
+            #expect(suspect.lane == .retry && suspect.address == .token(Self.tokens[1]))
             Self.settle(queue, suspect, .unanswered(reason: "Closed"))
             for push in again.dropLast() { Self.settle(queue, push, .accepted) }
         }

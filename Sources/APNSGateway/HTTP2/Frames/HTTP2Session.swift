@@ -114,9 +114,9 @@ struct HTTP2Session: Sendable {
     /// What is to be sent; nil for nothing.
     mutating func takeOutput() -> ByteBuffer? { writer.take() }
 
-    /// - Parameter isTaken: the peer reads as fast as we write.
-    mutating func noteSent(_ bytes: consuming ByteBuffer, isTaken: Bool) {
+    /// - Parameter peerIsReading: the peer reads as fast as we write.
+    mutating func noteSent(_ bytes: consuming ByteBuffer, peerIsReading: Bool) {
         writer.reuse(bytes)
-        if isTaken { acknowledgements = 0 }
+        if peerIsReading { acknowledgements = 0 }
     }
 }
