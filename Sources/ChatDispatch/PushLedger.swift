@@ -6,6 +6,10 @@ struct PushLedger: Sendable {
     /// Blocks that are remembered after all of their pushes have their verdict, for a gateway that answers after silence was
     /// taken for acceptance: about a million pushes, some hundred kilobytes.
     private static let mostSettledBlocks = 2000
+    /// Of these, so many are kept for each of the newest connections, and for each on which verdicts are due, however many
+    /// another one has.
+    private static let settledBlocksEach = 250
+    private static let newestConnections = 8
     /// Pushes whose outcomes are recorded in one transaction: some milliseconds, for which an answer may have to wait.
     private static let batch = 1000
 
@@ -38,13 +42,16 @@ struct PushLedger: Sendable {
         var hasLost = false
 
         /// Drops the blocks with all verdicts; where silence is taken for acceptance, only the oldest of them.
-        /// - Parameter room: how many of these may stay.
+        /// - Parameters:
+        ///   - capacity: how many of these may stay, of all connections.
+        ///   - isNew: it is one of the newest.
         /// - Returns: whether nothing is left.
-        mutating func forget(beyond room: inout Int) -> Bool {
+        mutating func forget(beyond capacity: inout Int, isNew: Bool) -> Bool {
             let firstOpen = open.first ?? .max
             let settled = (0..<blocks.count).partitioningIndex { blocks[$0].identifiers.upperBound >= firstOpen }
-            let kept = answersEach ? 0 : min(settled, room)
-            room -= kept
+            let own = isNew || open.first != nil ? PushLedger.settledBlocksEach : 0
+            let kept = answersEach ? 0 : min(settled, max(capacity, own))
+            capacity = max(0, capacity - kept)
             if settled > kept { blocks.removeFirst(settled - kept) }
             return blocks.isEmpty
         }
@@ -278,8 +285,9 @@ struct PushLedger: Sendable {
 
     /// Drops what no verdict can be about any more, of the oldest connections first.
     private mutating func forget() {
-        var room = Self.mostSettledBlocks
-        for epoch in order.reversed() where connections[epoch]?.forget(beyond: &room) == true {
+        var capacity = Self.mostSettledBlocks
+        for (age, epoch) in order.reversed().enumerated()
+        where connections[epoch]?.forget(beyond: &capacity, isNew: age < Self.newestConnections) == true {
             connections[epoch] = nil
         }
         if order.count > connections.count { order.removeAll { connections[$0] == nil } }

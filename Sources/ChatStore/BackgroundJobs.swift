@@ -81,6 +81,8 @@ final class BackgroundJobs: Sendable {
                 if step.hasMore { nextStep(of: job) } else { underWay.withLock { _ = $0.remove(job) } }
             }
         } onFailure: { [self] error in
+            // What has failed waits for the next full scan.
+            hasMore.store(false, ordering: .relaxed)
             underWay.withLock { _ = $0.remove(job) }
             database.logger.error(
                 "background work was interrupted and goes on later",
@@ -101,6 +103,8 @@ final class BackgroundJobs: Sendable {
 
     /// Takes up what a crash or a full disk interrupted.
     func resume() async throws(ChatError) {
+        // Before the look: what has no room from now on is found by the next one.
+        hasMore.store(false, ordering: .relaxed)
         let open = try await database.read { db -> [BackgroundJob] in
             let messages: [Int64] = try db.values(
                 "SELECT message_id FROM messages WHERE fanout_after IS NOT NULL ORDER BY message_id LIMIT ?",
@@ -110,7 +114,7 @@ final class BackgroundJobs: Sendable {
                 [Self.most])
             return messages.map(BackgroundJob.message) + notifications.map(BackgroundJob.notification)
         }
-        hasMore.store(open.count >= Self.most, ordering: .relaxed)
+        if open.count >= Self.most { hasMore.store(true, ordering: .relaxed) }
         for job in open { start(job) }
     }
 }

@@ -11,7 +11,7 @@ package struct SQLiteDeviceStore: DeviceStore {
 
     package func register(_ request: RegistrationRequest) async throws(ChatError) -> DeviceRegistration {
         let (token, app, edit) = (request.token.description, request.app, request.edit)
-        let earliest = (database.clock() - DeviceRegistration.cacheLifetime).sqlText
+        let earliest = (database.clock() - DeviceRegistration.freshness).sqlText
         let known = try await database.read { db in try DeviceRow(token, app.text, for: edit, db) }
         if let known, known.isUnchanged(by: edit, since: earliest) { return .unchanged }
         return try await database.writer.perform { db in

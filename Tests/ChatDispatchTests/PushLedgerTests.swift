@@ -180,4 +180,25 @@ struct PushLedgerTests {
             #expect(entries(late) == (answersEach ? [] : [49_992...49_992]))
         }
     }
+
+    @Test("A connection with much to remember leaves the others what they need")
+    func boundedEach() {
+        var ledger = PushLedger(PushLifeCycle())
+        for number in 1...50 {
+            _ = ledger.admit(
+                FakeQueue.rows(Int64(number)...Int64(number)), to: slot(1, first: UInt32(number)), format: format,
+                at: Self.start)
+        }
+        _ = ledger.conclude([verdict(1...50)], at: Self.start)
+        for number in 1...3000 {
+            let row = Int64(1000 + number * 2)
+            _ = ledger.admit(
+                FakeQueue.rows(row...row), to: slot(2, first: UInt32(number)), format: format, at: Self.start)
+            _ = ledger.conclude([verdict(UInt32(number)...UInt32(number), connection: 2)], at: Self.start)
+        }
+        // Silence was taken for acceptance on the first connection, and now its gateway answers.
+        let late = ledger.conclude([verdict(21...50, .notProcessed, late: true)], at: Self.start)
+        #expect(entries(late).map(\.count).reduce(0, +) == 30)
+        #expect(ledger.rememberedBlocks <= 2250)
+    }
 }

@@ -19,7 +19,7 @@ struct DeviceTests {
         #expect(try await store.devices.register(RegistrationRequest(token: token, app: .default)) == .created)
         #expect(try await store.devices.register(RegistrationRequest(token: token, app: AppName("other"))) == .created)
         let registered = try fixture.query("SELECT time_registered FROM devices")
-        fixture.advance(DeviceRegistration.cacheLifetime - .milliseconds(1))
+        fixture.advance(DeviceRegistration.freshness - .milliseconds(1))
         let before = try await store.pragma("data_version")
         #expect(try await store.devices.register(RegistrationRequest(token: token, app: .default)) == .unchanged)
         #expect(try await store.pragma("data_version") == before)

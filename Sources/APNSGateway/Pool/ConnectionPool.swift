@@ -63,7 +63,7 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
         do {
             connection = try await open(attempt, epoch, logger)
         } catch {
-            if !(error is CancellationError) {
+            if !(error is CancellationError), !Task.isCancelled {
                 logger.warning("could not connect", metadata: ["error": "\(ConnectionFailure.text(error))"])
             }
             return update { $0.failed(attempt, random: .random(in: 0...1), now: $1) }

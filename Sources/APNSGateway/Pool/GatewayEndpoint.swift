@@ -265,7 +265,7 @@ private final class ProbeHandler: ChannelInboundHandler {
     private func flush(_ context: ChannelHandlerContext) {
         guard let bytes = session?.takeOutput() else { return }
         context.writeAndFlush(wrapOutboundOut(bytes), promise: nil)
-        session?.noteSent(bytes, isTaken: context.channel.isWritable)
+        session?.noteSent(bytes, peerIsReading: context.channel.isWritable)
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {

@@ -164,8 +164,8 @@ struct HTTP2ConnectionStateTests {
         var state = try state(waiting: 8)
         _ = open(&state)
         answer(&state, 1)
-        for (stream, isTaken) in [(3, false), (5, false), (7, true), (9, false), (11, false)] {
-            if isTaken {
+        for (stream, peerIsReading) in [(3, false), (5, false), (7, true), (9, false), (11, false)] {
+            if peerIsReading {
                 answer(&state, stream)
             } else {
                 refuse(&state, stream, ProviderRefusal(.invalidProviderToken))

@@ -81,21 +81,21 @@ struct HTTP2SessionTests {
             let count = second == 0 ? 107 : 100
             let bytes = ServerFrames.joined(.init(repeating: frame, count: count))
             try give(bytes, to: &session, after: .seconds(Int64(30 * second)))
-            session.noteSent(session.takeOutput() ?? ByteBuffer(), isTaken: true)
+            session.noteSent(session.takeOutput() ?? ByteBuffer(), peerIsReading: true)
         }
         let failure = #expect(throws: HTTP2Failure.self) { try give(frame, to: &session, after: .seconds(290)) }
         #expect(failure?.code == .enhanceYourCalm)
     }
 
     @Test("A peer that demands acknowledgements and does not read them is refused", arguments: [true, false])
-    func acknowledgements(isTaken: Bool) throws {
+    func acknowledgements(peerIsReading: Bool) throws {
         var session = try opened { $0.acknowledgements = 10 }
-        session.noteSent(ByteBuffer(), isTaken: true)
+        session.noteSent(ByteBuffer(), peerIsReading: true)
         let ping = ServerFrames.frame(.ping, on: 0, ServerFrames.bytes(1, 8))
         for _ in 0..<10 { try give(ping, to: &session) }
         let answers = session.takeOutput()
-        session.noteSent(try #require(answers), isTaken: isTaken)
-        if isTaken {
+        session.noteSent(try #require(answers), peerIsReading: peerIsReading)
+        if peerIsReading {
             try give(ping, to: &session)
         } else {
             #expect(throws: HTTP2Failure.self) { try give(ping, to: &session) }
