@@ -128,6 +128,41 @@ final class ReservedPort: Sendable {
     deinit {
         close(descriptor)
     }
+
+    /// Whether anybody listens there, by the system's list: asking by a connection would leave a trace.
+    var isListening: Bool {
+        get throws {
+            // Address, port and state (RFC 9293's LISTEN is 0A) in hexadecimal.
+            let port = ":" + String(format: "%04X", number)
+            return try String(contentsOfFile: "/proc/net/tcp", encoding: .utf8).split(separator: "\n").contains {
+                line in
+                let words = line.split(separator: " ")
+                return words.count > 3 && words[1].hasSuffix(port) && words[3] == "0A"
+            }
+        }
+    }
+}
+
+/// The ports of a sandbox.
+struct SandboxPorts: Sendable {
+    let binary: ReservedPort
+    let feedback: ReservedPort
+    let http2: ReservedPort
+    let control: ReservedPort
+
+    init() throws {
+        (binary, feedback, http2, control) = try (ReservedPort(), ReservedPort(), ReservedPort(), ReservedPort())
+    }
+
+    var all: [ReservedPort] { [binary, feedback, http2, control] }
+
+    /// Flags of the commands that start a sandbox.
+    var flags: [String] {
+        [
+            "--binary-port", "\(binary.number)", "--feedback-port", "\(feedback.number)", "--http2-port",
+            "\(http2.number)", "--control-port", "\(control.number)",
+        ]
+    }
 }
 
 struct TimedOut: Error, CustomStringConvertible {

@@ -10,7 +10,7 @@ extension EndToEnd {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
             let relay = try await RelayProcess.start(
-                folder, configuration: try await sandbox.relayConfiguration(), port: 0, ["--set", "admin.token=fuzz"])
+                folder, configuration: try await sandbox.relayConfiguration(), ["--set", "admin.token=fuzz"])
             // Something to find: three devices with a user, tags and history, and a notification that waits.
             for number in 1...3 {
                 let (status, answer) = try await relay.admin(

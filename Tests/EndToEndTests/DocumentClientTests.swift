@@ -12,7 +12,7 @@ extension EndToEnd {
             let sandbox = try await SandboxProcess.start(folder)
             let configuration = try await sandbox.relayConfiguration(gateway: gateway, "    payload_limit: 4096\n")
             let relay = try await RelayProcess.start(
-                folder, configuration: configuration, port: 0, ["--set", "apps.default.feedback_interval=1s"])
+                folder, configuration: configuration, ["--set", "apps.default.feedback_interval=1s"])
             let played = try await ClientProgram.run(
                 [
                     "python3", ClientProgram.sources.appending(path: "document_clients.py").path,

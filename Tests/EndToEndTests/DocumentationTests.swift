@@ -55,15 +55,10 @@ extension EndToEnd {
         @Test("The sandbox's examples work as printed")
         func sandbox() async throws {
             let folder = try Folder()
-            let process = try Running(
-                ["sandbox", "--binary-port", "0", "--feedback-port", "0", "--control-port", "0", "--http2-port", "0"],
-                in: folder,
-                name: "sandbox")
-            let ports = try await Ports(
-                control: process.field("control", of: "Sandbox started"),
-                binary: process.field("binary", of: "Sandbox started"),
-                feedback: process.field("feedback", of: "Sandbox started"),
-                http2: process.field("http2", of: "Sandbox started"))
+            let sandbox = try SandboxPorts()
+            let process = try Running(["sandbox"] + sandbox.flags, in: folder, name: "sandbox")
+            try await process.listens(on: sandbox.all)
+            let ports = Ports(sandbox: sandbox)
             try await run(try Page("docs/sandbox.md").blocks(of: "sandbox"), in: folder, ports)
         }
 
@@ -104,16 +99,10 @@ extension EndToEnd {
 
         /// Relay and sandbox, on ports of the system's choice.
         private func dev(in folder: Folder) async throws -> (Running, Ports) {
-            let process = try Running(
-                [
-                    "dev", "--port", "0", "--binary-port", "0", "--feedback-port", "0", "--http2-port", "0",
-                    "--control-port", "0",
-                ], in: folder, name: "dev")
-            let ports = try await Ports(
-                relay: process.field("port", of: "listening"), control: process.field("control", of: "Sandbox started"),
-                binary: process.field("binary", of: "Sandbox started"),
-                feedback: process.field("feedback", of: "Sandbox started"),
-                http2: process.field("http2", of: "Sandbox started"))
+            let (relay, sandbox) = try (ReservedPort(), SandboxPorts())
+            let process = try Running(["dev", "--port", "\(relay.number)"] + sandbox.flags, in: folder, name: "dev")
+            try await process.listens(on: [relay] + sandbox.all)
+            let ports = Ports(relay: relay, sandbox: sandbox)
             return (process, ports)
         }
 
@@ -155,18 +144,23 @@ extension EndToEnd {
 
 /// Where the parts listen, instead of on the ports that the pages name.
 private struct Ports {
-    let relay: String
+    private let relayPort: ReservedPort?
+    private let sandbox: SandboxPorts
     private let replacements: [(String, String)]
 
-    /// Takes addresses or ports, as the log has them.
-    init(relay: String = "44447", control: String, binary: String, feedback: String, http2: String = "2197") {
-        func port(_ text: String) -> String { String(text.split(separator: ":").last ?? "") }
-        self.relay = port(relay)
-        let ports = [("44447", relay), ("2198", control), ("2195", binary), ("2196", feedback), ("2197", http2)]
+    init(relay: ReservedPort? = nil, sandbox: SandboxPorts) {
+        relayPort = relay
+        self.sandbox = sandbox
+        let ports = [
+            ("44447", relay), ("2198", sandbox.control), ("2195", sandbox.binary), ("2196", sandbox.feedback),
+            ("2197", sandbox.http2),
+        ]
         replacements = ports.flatMap { named, bound in
-            ["127.0.0.1:", "127.0.0.1 --port "].map { ($0 + named, $0 + port(bound)) }
+            ["127.0.0.1:", "127.0.0.1 --port "].map { ($0 + named, $0 + (bound.map { "\($0.number)" } ?? named)) }
         }
     }
+
+    var relay: String { relayPort.map { "\($0.number)" } ?? "" }
 
     func inserted(into text: String) -> String {
         replacements.reduce(text) { $0.replacing($1.0, with: $1.1) }

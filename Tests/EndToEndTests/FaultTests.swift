@@ -82,12 +82,8 @@ extension Stress {
         func down(gateway: String) async throws {
             let folder = try Folder()
             // The credentials are made, and the gateway listens nowhere.
-            let ports = try (binary: ReservedPort(), feedback: ReservedPort(), http2: ReservedPort())
-            func startSandbox() async throws -> SandboxProcess {
-                try await SandboxProcess.start(
-                    folder, binary: ports.binary.number, feedback: ports.feedback.number, http2: ports.http2.number)
-            }
-            let first = try await startSandbox()
+            let ports = try SandboxPorts()
+            let first = try await SandboxProcess.start(folder, ports: ports)
             let configuration = try await first.relayConfiguration(gateway: gateway)
             first.process.kill(SIGTERM)
             try await first.process.ended()
@@ -114,7 +110,7 @@ extension Stress {
             }
             let queued = try relay.process.residentMegabytes()
 
-            let sandbox = try await startSandbox()
+            let sandbox = try await SandboxProcess.start(folder, ports: ports)
             try await relay.drained(within: .seconds(150))
             let after = try relay.process.residentMegabytes()
             print(

@@ -71,13 +71,14 @@ extension Stress {
             let waiting = try await launch(sandbox, database: relay.database)
             // It waits for room and says so; or it starts, where the write-ahead log still has room of its own.
             try await eventually("the relay waits or listens") {
-                waiting.log().contains {
+                waiting.process.log().contains {
                     $0.message == "listening" || $0.message == "the database cannot be opened now, trying again"
                 }
             }
             try disk.empty()
             // By itself, as soon as it can.
-            relay = try await listening(waiting, database: relay.database)
+            relay = waiting
+            try await relay.listens()
             #expect(try await posts.send(to: relay) == 200)
             try await relay.drained()
             try await expectDelivered(posts, sandbox: sandbox, relay: relay, mayRepeat: true)
@@ -92,11 +93,11 @@ extension Stress {
             try await first.process.ended()
             let other = try await OtherProcess(database: first.database)
             let waiting = try await launch(sandbox, database: first.database)
-            let error = try await waiting.field("error", of: "the database cannot be opened now, trying again")
+            let error = try await waiting.process.field("error", of: "the database cannot be opened now, trying again")
             #expect(error.contains("SQLite error 5"))
             try other.release()
-            let relay = try await listening(waiting, database: first.database)
-            try await join(relay)
+            try await waiting.listens()
+            try await join(waiting)
         }
 
         @Test(
@@ -141,21 +142,16 @@ extension Stress {
         private func startRelay(
             _ sandbox: SandboxProcess, database: String, _ more: [String] = []
         ) async throws -> RelayProcess {
-            try await listening(launch(sandbox, database: database, more), database: database)
+            let relay = try await launch(sandbox, database: database, more)
+            try await relay.listens()
+            return relay
         }
 
-        private func launch(_ sandbox: SandboxProcess, database: String, _ more: [String] = []) async throws -> Running
-        {
-            try Running(
-                [
-                    "serve", "--config", try await sandbox.relayConfiguration().path, "--port", "0", "--database",
-                    database,
-                ] + more, in: sandbox.folder, name: "relay")
-        }
-
-        private func listening(_ process: Running, database: String) async throws -> RelayProcess {
-            RelayProcess(
-                process: process, port: Int(try await process.field("port", of: "listening")) ?? 0, database: database)
+        private func launch(
+            _ sandbox: SandboxProcess, database: String, _ more: [String] = []
+        ) async throws -> RelayProcess {
+            try RelayProcess.launch(
+                sandbox.folder, configuration: try await sandbox.relayConfiguration(), database: database, more)
         }
 
         private func join(_ relay: RelayProcess) async throws {

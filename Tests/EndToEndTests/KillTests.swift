@@ -18,7 +18,7 @@ extension Stress {
             let configuration = try await sandbox.relayConfiguration(gateway: gateway)
             // The clients call the same address again after each kill.
             let port = try ReservedPort()
-            let first = try await RelayProcess.start(folder, configuration: configuration, port: port.number)
+            let first = try await RelayProcess.start(folder, configuration: configuration, port: port)
             var relay = first
             // Four rooms: two who write, one who only listens.
             for number in 0..<12 {
@@ -59,7 +59,7 @@ extension Stress {
                     relay.process.kill(SIGKILL)
                     try await relay.process.ended()
                     for push in try await relay.inFlight(at: sandbox) { inFlight[push, default: 0] += 1 }
-                    relay = try await RelayProcess.start(folder, configuration: configuration, port: port.number)
+                    relay = try await RelayProcess.start(folder, configuration: configuration, port: port)
                 }
                 try await Task.sleep(for: .milliseconds(300))
                 accepted.end()

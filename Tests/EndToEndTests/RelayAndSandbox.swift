@@ -35,29 +35,24 @@ struct SandboxProcess: Sendable {
 
     let process: Running
     let folder: Folder
-    let binary: Int
-    let feedback: Int
-    let http2: Int
-    let control: Int
+    private let ports: SandboxPorts
 
+    /// - Parameter ports: those it had, when it is started again.
     static func start(
-        _ folder: Folder, binary: Int = 0, feedback: Int = 0, http2: Int = 0, _ more: [String] = []
+        _ folder: Folder, ports: SandboxPorts? = nil, _ more: [String] = []
     ) async throws -> SandboxProcess {
+        let ports = try ports ?? SandboxPorts()
         let process = try Running(
-            [
-                "sandbox", "--directory", folder.file("sandbox").path, "--binary-port", "\(binary)",
-                "--feedback-port", "\(feedback)", "--http2-port", "\(http2)", "--control-port", "0", "--inbox-limit",
-                "1000000",
-            ] + more, in: folder, name: "sandbox")
-        func port(_ name: String) async throws -> Int {
-            let address = try await process.field(name, of: "Sandbox started")
-            return Int(address.split(separator: ":").last ?? "") ?? 0
-        }
-        return SandboxProcess(
-            process: process, folder: folder, binary: try await port("binary"),
-            feedback: try await port("feedback"), http2: try await port("http2"), control: try await port("control"))
+            ["sandbox", "--directory", folder.file("sandbox").path, "--inbox-limit", "1000000"] + ports.flags + more,
+            in: folder, name: "sandbox")
+        try await process.listens(on: ports.all)
+        return SandboxProcess(process: process, folder: folder, ports: ports)
     }
 
+    var binary: Int { ports.binary.number }
+    var feedback: Int { ports.feedback.number }
+    var http2: Int { ports.http2.number }
+    var control: Int { ports.control.number }
     var base: String { "http://127.0.0.1:\(control)" }
 
     func notifications() async throws -> [Notification] {
@@ -148,10 +143,8 @@ struct SandboxProcess: Sendable {
         let printed = try await tool(
             Running.executable.path,
             [
-                "sandbox", "--print-config", "--directory", folder.file("sandbox").path, "--binary-port", "\(binary)",
-                "--feedback-port", "\(feedback)", "--http2-port", "\(http2)", "--control-port", "\(control)",
-                "--gateway", gateway,
-            ])
+                "sandbox", "--print-config", "--directory", folder.file("sandbox").path, "--gateway", gateway,
+            ] + ports.flags)
         let file = folder.file("relay.yaml")
         try (printed + more).write(to: file, atomically: true, encoding: .utf8)
         return file
@@ -161,20 +154,33 @@ struct SandboxProcess: Sendable {
 /// A relay of the built executable.
 struct RelayProcess: Sendable {
     let process: Running
-    let port: Int
     let database: String
+    private let reserved: ReservedPort
+    var port: Int { reserved.number }
 
-    /// - Parameter port: 0 for any; after a kill, the one it had.
-    static func start(_ folder: Folder, configuration: URL, port: Int = 0, _ more: [String] = []) async throws
-        -> RelayProcess
-    {
-        let database = folder.file("pushchat.db").path
-        let process = try Running(
-            ["serve", "--config", configuration.path, "--port", "\(port)", "--database", database] + more, in: folder,
-            name: "relay")
-        let bound = Int(try await process.field("port", of: "listening")) ?? 0
-        return RelayProcess(process: process, port: bound, database: database)
+    /// Returns when it listens.
+    /// - Parameter port: the one it had, when it is started again.
+    static func start(
+        _ folder: Folder, configuration: URL, port: ReservedPort? = nil, _ more: [String] = []
+    ) async throws -> RelayProcess {
+        let relay = try launch(
+            folder, configuration: configuration, database: folder.file("pushchat.db").path, port: port, more)
+        try await relay.listens()
+        return relay
     }
+
+    /// Returns at once.
+    static func launch(
+        _ folder: Folder, configuration: URL, database: String, port: ReservedPort? = nil, _ more: [String] = []
+    ) throws -> RelayProcess {
+        let port = try port ?? ReservedPort()
+        let process = try Running(
+            ["serve", "--config", configuration.path, "--port", "\(port.number)", "--database", database] + more,
+            in: folder, name: "relay")
+        return RelayProcess(process: process, database: database, reserved: port)
+    }
+
+    func listens() async throws { try await process.listens(on: [reserved]) }
 
     var api: String { "http://127.0.0.1:\(port)/api.php" }
 

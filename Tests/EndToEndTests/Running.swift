@@ -49,14 +49,21 @@ final class Running: Sendable {
         }
     }
 
-    /// A field of the first log line with a message; waits for it, and fails early when the process ends.
-    func field(_ field: String, of message: String, within limit: Duration = .seconds(60)) async throws -> String {
-        var found: String?
-        try await eventually("\(message) is logged", within: limit) {
-            found = log().first { $0.message == message }?.fields[field]
-            if found == nil, !isRunning {
-                throw Child.Failure(description: "ended before \"\(message)\": \(log().map(\.message))")
+    /// Waits until it listens on ports; fails early when it ends.
+    func listens(on ports: [ReservedPort]) async throws {
+        try await eventually("it listens") {
+            guard isRunning else {
+                throw Child.Failure(description: "ended before it listened: \(log().map(\.message))")
             }
+            return try ports.allSatisfy { try $0.isListening }
+        }
+    }
+
+    /// A field of the first log line with a message; waits for it.
+    func field(_ field: String, of message: String) async throws -> String {
+        var found: String?
+        try await eventually("\(message) is logged") {
+            found = log().first { $0.message == message }?.fields[field]
             return found != nil
         }
         return found ?? ""

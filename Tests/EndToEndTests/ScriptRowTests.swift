@@ -31,7 +31,9 @@ extension Waiting {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
             let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
-            _ = try await relay.process.field("gateway", of: "connected")
+            try await eventually("the relay is connected") {
+                try await sandbox.stats().http2.connections.open > 0
+            }
             // A shell that does not wait for the lock may meet the relay while it writes (docs/database.md).
             try await tool(
                 "sqlite3",
