@@ -249,9 +249,11 @@ let package = Package(
 // `make fuzz` builds this of the tests only. The parsers' targets tell libFuzzer which code an input reaches.
 if let fuzzer = Context.environment["FUZZ_RUNTIME"] {
     let parsers: Set = ["APNSGateway", "APNSWire", "ChatDomain", "ChatHTTP", "ChatSession", "pushchat"]
+    let runtime: [LinkerSetting] = [.unsafeFlags([fuzzer, "-lstdc++"])]
     package.targets.removeAll { $0.isTest }
     for target in package.targets where parsers.contains(target.name) {
         target.swiftSettings = strict + [.unsafeFlags(["-sanitize=fuzzer"])]
+        if target.name == "pushchat" { target.linkerSettings = runtime }
     }
     package.targets.append(
         .testTarget(
@@ -259,5 +261,5 @@ if let fuzzer = Context.environment["FUZZ_RUNTIME"] {
             dependencies: parsers.sorted().map { .byName(name: $0) } + [
                 .product(name: "Crypto", package: "swift-crypto"), .product(name: "NIOCore", package: "swift-nio"),
             ],
-            exclude: ["run"], swiftSettings: strict, linkerSettings: [.unsafeFlags([fuzzer, "-lstdc++"])]))
+            exclude: ["run"], swiftSettings: strict, linkerSettings: runtime))
 }
