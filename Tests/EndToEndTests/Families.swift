@@ -20,4 +20,9 @@ enum Stress {
     static func scaled(_ count: Int) -> Int {
         ProcessInfo.processInfo.environment["STRESS"] == "full" ? count : count / 5
     }
+
+    /// Where faults happen. `STRESS_SEED` repeats a run whose seed was printed.
+    static var seed: UInt64 {
+        ProcessInfo.processInfo.environment["STRESS_SEED"].flatMap { UInt64($0) } ?? .random(in: 0...UInt64.max)
+    }
 }

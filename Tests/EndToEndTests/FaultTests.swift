@@ -13,7 +13,7 @@ extension Stress {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
             let configuration = try await sandbox.relayConfiguration(gateway: "binary")
-            let seed = UInt64.random(in: 0...UInt64.max)
+            let seed = Stress.seed
             print("fault test: seed \(seed)")
             var random = Seeded(state: seed)
 

@@ -21,7 +21,7 @@ extension Stress {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder, ["--stream-limit", "100"])
             let configuration = try await sandbox.relayConfiguration()
-            let seed = UInt64.random(in: 0...UInt64.max)
+            let seed = Stress.seed
             print("HTTP/2 fault test: seed \(seed)")
             var random = Seeded(state: seed)
             func fault(_ fields: [String: any Sendable]) async throws {
@@ -51,7 +51,10 @@ extension Stress {
                     try await fault(["action": "status", "reason": reason, "after": place()])
                 }
             }
-            try await fault(["action": "status", "reason": "ServiceUnavailable", "after": place(), "times": 50])
+            // Not more in a row: the circuit breaker tries one push after another, with pauses of up to 30 s.
+            try await fault([
+                "action": "status", "reason": "ServiceUnavailable", "after": place(), "times": Stress.scaled(40),
+            ])
             try await fault(["action": "status", "reason": "TooManyProviderTokenUpdates", "after": place()])
             try await fault(["action": "status", "reason": "InvalidProviderToken", "after": place()])
             try await fault([

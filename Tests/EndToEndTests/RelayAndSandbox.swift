@@ -270,10 +270,18 @@ struct RelayProcess: Sendable {
         return taken.intersection(open.map { $0[0] as String })
     }
 
-    /// Waits until every entry has come to an end.
+    /// Waits until every entry has come to an end; says what is left and what was logged last when that takes too long.
     func drained(within limit: Duration = .seconds(60)) async throws {
-        try await eventually("the queue is empty", within: limit, every: .milliseconds(100)) {
-            try count("SELECT count(*) FROM push_queue WHERE state = 'pending'") == 0
+        do {
+            try await eventually("the queue is empty", within: limit, every: .milliseconds(100)) {
+                try count("SELECT count(*) FROM push_queue WHERE state = 'pending'") == 0
+            }
+        } catch let error as TimedOut {
+            for row in try query("SELECT * FROM push_queue WHERE state = 'pending' LIMIT 5") { print(row) }
+            for line in process.log().suffix(30) {
+                print(line.fields.sorted { $0.key < $1.key }.map { "\($0.key)=\($0.value)" })
+            }
+            throw error
         }
     }
 }
