@@ -123,12 +123,12 @@ extension Stress {
                 try await group.waitForAll()
             }
             // One in twenty is answered 429, one in twenty 503, once each, in pieces all over the queue.
-            for piece in 0..<25 {
-                for (offset, reason) in [(0, "TooManyRequests"), (count / 50, "ServiceUnavailable")] {
+            for piece in 0..<50 {
+                for (offset, reason) in [(0, "TooManyRequests"), (count / 100, "ServiceUnavailable")] {
                     try await sandbox.fault(
                         [
-                            "action": "status", "reason": reason, "after": piece * (count / 25) + offset,
-                            "times": count / 500,
+                            "action": "status", "reason": reason, "after": piece * (count / 50) + offset,
+                            "times": count / 1000,
                         ],
                         protocol: "http2")
                 }
