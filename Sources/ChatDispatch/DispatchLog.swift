@@ -48,19 +48,19 @@ struct DispatchLog: Sendable {
         logger.info("not processed, repeating", metadata: ["count": "\(count)"])
     }
 
-    func settled(_ settlements: [(settlement: Settlement, verdict: Verdict)], _ settled: [SettledPushes]) {
-        for ((settlement, verdict), changed) in zip(settlements, settled) where changed.count > 0 {
-            var metadata: Logger.Metadata = ["connection": "\(verdict.connection)"]
+    func settled(_ settlements: [(settlement: Settlement, report: DeliveryReport)], _ settled: [SettledPushes]) {
+        for ((settlement, report), changed) in zip(settlements, settled) where changed.count > 0 {
+            var metadata: Logger.Metadata = ["connection": "\(report.connection)"]
             if settlement.count == 1 { metadata["entry"] = "\(settlement.entries.lowerBound)" }
             if let address = changed.address { metadata["token"] = "\(text(address))" }
             if changed.count > 1 { metadata["count"] = "\(changed.count)" }
             if let reason = settlement.transition.reason { metadata["reason"] = "\(reason)" }
             let isOver = settlement.transition.state == .failed
-            switch verdict.outcome {
+            switch report.outcome {
             case .accepted:
                 logger.info("accepted by the gateway", metadata: metadata)
             case .rejected, .badAddress:
-                if case .rejected(_, let hint?) = verdict.outcome { metadata["hint"] = "\(hint)" }
+                if case .rejected(_, let hint?) = report.outcome { metadata["hint"] = "\(hint)" }
                 logger.warning("refused by the gateway", metadata: metadata)
             case .unregistered(let since, _):
                 metadata["since"] = "\(since.rfc3339)"

@@ -6,23 +6,23 @@ import Synchronization
 /// Drains one app's part of the queue into its gateway and records what comes back. Never ends by itself.
 ///
 /// Woken by the commit that brings pushes. What cannot be done now (the disk is full, the gateway is down) is tried
-/// again until it can; the queue's rows say where everything stands. What is decided, ``PushLedger`` decides.
+/// again until it can; the queue's rows say where everything stands. What is decided, ``InFlightPushes`` decides.
 package struct Dispatcher: Service {
     private let app: AppName
     private let queue: any PushQueue
     private let gateway: any PushGateway
     private let clock: TimeSource
     private let log: DispatchLog
-    private let ledger: Ledger
+    private let inFlight: Shared
 
     /// What the tasks of a dispatcher share.
-    private final class Ledger: Sendable {
-        let value: Mutex<PushLedger>
+    private final class Shared: Sendable {
+        let value: Mutex<InFlightPushes>
         /// Outcomes cannot be written down now: what is sent meanwhile would be sent again after a crash.
         let cannotRecord = Atomic(false)
 
-        init(_ ledger: PushLedger) {
-            value = Mutex(ledger)
+        init(_ inFlight: InFlightPushes) {
+            value = Mutex(inFlight)
         }
     }
 
@@ -39,7 +39,7 @@ package struct Dispatcher: Service {
         self.gateway = gateway
         self.clock = clock
         self.log = DispatchLog(app: app, logger: logger, showsTokens: showsTokens)
-        ledger = Ledger(PushLedger(lifeCycle, startsInDoubt: startsInDoubt))
+        inFlight = Shared(InFlightPushes(lifeCycle, startsInDoubt: startsInDoubt))
     }
 
     package func run() async throws {
@@ -58,7 +58,7 @@ package struct Dispatcher: Service {
                             await gateway.drain()
                         }
                     }
-                    // Not before the last lease was handed over: its verdict is waited for.
+                    // Not before the last lease was handed over: its outcome is waited for.
                     await gateway.finish()
                 }
             }
@@ -86,16 +86,16 @@ package struct Dispatcher: Service {
         var backoff = Backoff()
         while true {
             guard await canRecord() else { return false }
-            guard let slot = await gateway.slot(fresh: ledger.value.withLock { $0.needsFreshConnection }) else {
+            guard let slot = await gateway.slot(fresh: inFlight.value.withLock { $0.needsFreshConnection }) else {
                 return false
             }
-            let (lanes, limit, isTurn) = ledger.value.withLock { ($0.lanes, $0.limit(for: slot), $0.isTurn) }
+            let (lanes, limit, isTurn) = inFlight.value.withLock { ($0.lanes, $0.limit(for: slot), $0.isTurn) }
             do throws(ChatError) {
                 let leased = try await queue.lease(app: app, lanes: lanes, limit: limit)
                 backoff.reset()
                 if leased.pushes.isEmpty {
                     guard isTurn else { return true }
-                    ledger.value.withLock { $0.turnIsEmpty() }
+                    inFlight.value.withLock { $0.turnIsEmpty() }
                     continue
                 }
                 await handOver(leased, to: slot)
@@ -109,7 +109,7 @@ package struct Dispatcher: Service {
     /// Waits while outcomes cannot be written down.
     /// - Returns: false when the dispatcher is being stopped.
     private func canRecord() async -> Bool {
-        while ledger.cannotRecord.load(ordering: .relaxed) {
+        while inFlight.cannotRecord.load(ordering: .relaxed) {
             if Task.isCancelled || Task.isShuttingDownGracefully { return false }
             try? await Task.sleep(for: Backoff().first)
         }
@@ -117,8 +117,8 @@ package struct Dispatcher: Service {
     }
 
     private func handOver(_ leased: LeasedPushes, to slot: ConnectionSlot) async {
-        let admission = ledger.value.withLock { ledger in
-            ledger.admit(leased, to: slot, format: gateway.format, at: clock())
+        let admission = inFlight.value.withLock { inFlight in
+            inFlight.admit(leased, to: slot, format: gateway.format, at: clock())
         }
         for (lane, entries) in admission.givenBack { queue.giveBack(entries.ranges, lane: lane, app: app) }
         if !admission.lease.pushes.isEmpty {
@@ -145,8 +145,8 @@ package struct Dispatcher: Service {
     // MARK: - Gateway to queue
 
     private func record() async {
-        while let verdicts = await gateway.verdicts() {
-            let conclusion = ledger.value.withLock { $0.conclude(verdicts, at: clock()) }
+        while let reports = await gateway.reports() {
+            let conclusion = inFlight.value.withLock { $0.conclude(reports, at: clock()) }
             for (lane, entries) in conclusion.givenBack {
                 log.givenBack(entries.count)
                 queue.giveBack(entries.ranges, lane: lane, app: app)
@@ -165,10 +165,10 @@ package struct Dispatcher: Service {
         while true {
             do throws(ChatError) {
                 let settled = try await queue.settle(settlements, app: app)
-                ledger.cannotRecord.store(false, ordering: .relaxed)
+                inFlight.cannotRecord.store(false, ordering: .relaxed)
                 return settled
             } catch {
-                ledger.cannotRecord.store(true, ordering: .relaxed)
+                inFlight.cannotRecord.store(true, ordering: .relaxed)
                 log.failed("outcomes could not be recorded", error, isFirst: backoff.isFresh)
                 guard await backoff.pause() else { return nil }
             }

@@ -26,7 +26,7 @@ package enum Address: Sendable, Hashable, CustomStringConvertible {
 package struct Push: Sendable, Hashable {
     /// The row of `push_queue`.
     package let entry: Int64
-    /// The push's number on its connection, from 1; with the connection's epoch it names the push in a verdict.
+    /// The push's number on its connection, from 1; with the connection's id it names the push in a report.
     package let identifier: UInt32
     package let address: Address
     /// UTF-8, checked, within the gateway's limit.
@@ -106,16 +106,16 @@ package enum Outcome: Sendable, Hashable {
 }
 
 /// What became of some of the pushes of one connection.
-package struct Verdict: Sendable, Hashable {
-    package let connection: ConnectionEpoch
-    /// Ranges may overlap: the first verdict on a push stands.
+package struct DeliveryReport: Sendable, Hashable {
+    package let connection: ConnectionID
+    /// Ranges may overlap: the first report on a push stands.
     package let identifiers: ClosedRange<UInt32>
     package let outcome: Outcome
     /// The gateway answered after silence had been taken for acceptance: pushes that are `sent` change too.
     package let overrulesSilence: Bool
 
     package init(
-        connection: ConnectionEpoch, identifiers: ClosedRange<UInt32>, outcome: Outcome, overrulesSilence: Bool = false
+        connection: ConnectionID, identifiers: ClosedRange<UInt32>, outcome: Outcome, overrulesSilence: Bool = false
     ) {
         self.connection = connection
         self.identifiers = identifiers
@@ -125,7 +125,7 @@ package struct Verdict: Sendable, Hashable {
 }
 
 /// Numbers the gateway connections of a process.
-package struct ConnectionEpoch: Sendable, Hashable, CustomStringConvertible {
+package struct ConnectionID: Sendable, Hashable, CustomStringConvertible {
     package let number: Int64
 
     package init(_ number: Int64) {

@@ -9,24 +9,24 @@ package protocol PushGateway: Sendable {
     /// Waits until a connection can take pushes. With `fresh`, until one can on which nothing was written yet.
     /// Nil when the gateway is being stopped.
     func slot(fresh: Bool) async -> ConnectionSlot?
-    /// Writes what was leased for a slot. Each push gets exactly one verdict, even if the connection is gone by now.
+    /// Writes what was leased for a slot. Each push gets exactly one outcome, even if the connection is gone by now.
     func write(_ lease: Lease)
-    /// Verdicts that came since the last call; waits while there are none, nil once ``finish()`` was called.
-    func verdicts() async -> [Verdict]?
+    /// Reports that came since the last call; waits while there are none, nil once ``finish()`` was called.
+    func reports() async -> [DeliveryReport]?
     /// Gives out no slots any more, asks the gateway about what is in doubt, and closes. Bounded in time. What is written
-    /// after that for an earlier slot still gets its verdict.
+    /// after that for an earlier slot still gets its outcome.
     func drain() async
-    /// Nothing will be written any more: the verdicts end with those that are there.
+    /// Nothing will be written any more: the reports end with those that are there.
     func finish() async
 }
 
 /// Room on a connection, for which pushes may be leased.
 package struct ConnectionSlot: Sendable, Hashable {
-    package let connection: ConnectionEpoch
+    package let connection: ConnectionID
     /// The identifier that the first leased push gets; the others follow without a gap.
     package let firstIdentifier: UInt32
     /// How many pushes at the most.
-    package let room: Int
+    package let capacity: Int
     /// Nothing on the connection is in doubt, so that what happens to it next is the doing of what is written next.
     package let isFresh: Bool
     /// Each push is answered for itself. Otherwise silence means acceptance, and a lost connection leaves in doubt
@@ -34,11 +34,11 @@ package struct ConnectionSlot: Sendable, Hashable {
     package let answersEach: Bool
 
     package init(
-        connection: ConnectionEpoch, firstIdentifier: UInt32, room: Int, isFresh: Bool, answersEach: Bool = false
+        connection: ConnectionID, firstIdentifier: UInt32, capacity: Int, isFresh: Bool, answersEach: Bool = false
     ) {
         self.connection = connection
         self.firstIdentifier = firstIdentifier
-        self.room = room
+        self.capacity = capacity
         self.isFresh = isFresh
         self.answersEach = answersEach
     }
@@ -49,7 +49,7 @@ package struct Lease: Sendable, Hashable {
     package let slot: ConnectionSlot
     /// With identifiers from the slot's first on.
     package let pushes: [Push]
-    /// To be written alone on their connection, and proved before anything else is written on it: one of them may make
+    /// To be written alone on their connection, and confirmed before anything else is written on it: one of them may make
     /// the gateway close, or so much may be what the gateway loses.
     package let isProbe: Bool
 

@@ -116,7 +116,7 @@ package struct PushLifeCycle: Sendable, Hashable {
     /// What differs between a relay and a single command.
     package struct Policy: Sendable, Hashable {
         package var retry: RetryPolicy
-        /// Losses without an answer after which a push has failed even if nothing proves that it is the push's doing; nil:
+        /// Losses without an answer after which a push has failed even if nothing shows that it is the push's doing; nil:
         /// never. A relay waits for a gateway for days; a command has an end.
         package var unansweredLimit: Int?
         /// Whether somebody may mend the credentials while the push waits.
@@ -221,7 +221,7 @@ package struct PushLifeCycle: Sendable, Hashable {
         }
     }
 
-    /// The push waits for what happened to it so often, and fails once it is proved that it is the push and not the gateway:
+    /// The push waits for what happened to it so often, and fails once it is certain that it is the push and not the gateway:
     /// that it happened `limit` times, and since the attempt before this one another push of the app was taken. In an
     /// outage nothing is taken, and nothing fails.
     ///
@@ -246,7 +246,7 @@ package struct PushLifeCycle: Sendable, Hashable {
     /// Refused streams and GOAWAY are normal: three repeats do not wait.
     private static let sentBackImmediate = 3
     private static let sentBackLimit = 30
-    /// How far back another push that was taken still proves that the gateway works.
+    /// How far back another push that was taken still shows that the gateway works.
     package static let acceptanceWindow = Duration.seconds(3600)
     /// Refusals of an address since it was registered, after which the device is deactivated: each costs the app its
     /// connection, and anyone can join with an invalid token.
@@ -255,7 +255,7 @@ package struct PushLifeCycle: Sendable, Hashable {
     /// by a clock that has been set back since, and is due.
     package static let longestWait = Duration.seconds(3600)
 
-    // MARK: - Who is proved alone
+    // MARK: - Which pushes are probed alone
 
     /// How many pushes go together, and whether their connection carries nothing else until the gateway was asked about
     /// them.
@@ -264,18 +264,18 @@ package struct PushLifeCycle: Sendable, Hashable {
         package let isProbe: Bool
     }
 
-    /// Losses without an answer from which on a push is proved instead of simply repeated: losing one connection is normal.
+    /// Losses without an answer from which on a push is probed instead of simply repeated: losing one connection is normal.
     package static let probeThreshold = 2
-    /// Losses from which on a push is proved alone.
+    /// Losses from which on a push is probed alone.
     package static let aloneFrom = 6
-    /// Pushes that are proved together, by the number of losses from ``probeThreshold`` on. Divided by four each time, so that
+    /// Pushes that are probed together, by the number of losses from ``probeThreshold`` on. Divided by four each time, so that
     /// one push among a thousand that makes the gateway close is isolated after six losses, two of them ordinary, and the others are sent.
     private static let probeSizes = [256, 64, 16, 4, 1]
 
     /// One of a group of suspected pushes may be what makes the gateway close: they go on a fresh connection and are asked
     /// about at once, in groups that shrink with each loss, so that this one is isolated and the others are sent.
     ///
-    /// A command, which has an end, proves each push alone from its first loss on.
+    /// A command, which has an end, probes each push alone from its first loss on.
     package func group(_ history: PushHistory) -> Group {
         if policy.unansweredLimit != nil, history.unanswered > 0 { return Group(size: 1, isProbe: true) }
         guard history.unanswered >= Self.probeThreshold else { return Group(size: .max, isProbe: false) }
@@ -284,13 +284,13 @@ package struct PushLifeCycle: Sendable, Hashable {
     }
 }
 
-/// How many pushes are written before the gateway is asked for proof, at a gateway that loses what it was given.
+/// How many pushes are written before the gateway is asked to confirm them, at a gateway that loses what it was given.
 ///
 /// After a loss without an answer the outcome of what was written is unknown. Behind a gateway that closes every so often
-/// (a load balancer, say) that would be true for ever. So less is written before proof is asked for,
+/// (a load balancer, say) that would be true for ever. So less is written before confirmation is asked for,
 /// half of what was lost, and step by step more while that works. A relay that starts begins like that, too: an earlier
 /// process may have died with pushes whose outcome is unknown.
-package struct ProofWindow: Sendable, Hashable {
+package struct ProbeWindow: Sendable, Hashable {
     /// The first window after a start.
     package static let afterStart = 256
     /// From a window of this size on nothing is asked for any more: it is what one lease takes.
@@ -299,15 +299,15 @@ package struct ProofWindow: Sendable, Hashable {
     package static let smallestLoss = 32
     /// The window is never smaller: with less there would be hardly any progress.
     private static let smallest = 16
-    /// Groups that were proved since the last loss, after which the window may grow beyond what was lost: at a gateway that
+    /// Groups that were confirmed since the last loss, after which the window may grow beyond what was lost: at a gateway that
     /// closes for a reason of its own each such try costs one loss.
-    private static let provesBeforeRetry = 64
+    private static let confirmationsBeforeRetry = 64
 
-    /// Pushes that may be written before proof; nil: no limit.
+    /// Pushes that may be written before confirmation; nil: no limit.
     package private(set) var limit: Int?
     /// What was lost last; the window stays below it for a while.
     private var ceiling = Int.max
-    private var proved = 0
+    private var confirmed = 0
 
     package init(limit: Int? = nil) {
         self.limit = limit
@@ -318,22 +318,22 @@ package struct ProofWindow: Sendable, Hashable {
         guard count >= Self.smallestLoss || (count > 0 && limit != nil && ceiling < .max) else { return }
         ceiling = max(Self.smallestLoss, min(count, limit ?? count))
         limit = max(Self.smallest, ceiling / 2)
-        proved = 0
+        confirmed = 0
     }
 
     /// A group that was asked about was answered.
     /// - Parameter isAll: nothing else was due.
-    package mutating func proved(_ count: Int, isAll: Bool) {
+    package mutating func confirmed(_ count: Int, isAll: Bool) {
         guard let limit, count > 0 else { return }
         guard ceiling < .max else {
             // Nothing was lost so far, or not for long.
             self.limit = isAll || limit * 2 >= Self.open ? nil : limit * 2
             return
         }
-        proved += 1
-        if proved >= Self.provesBeforeRetry {
+        confirmed += 1
+        if confirmed >= Self.confirmationsBeforeRetry {
             ceiling = .max
-            proved = 0
+            confirmed = 0
         } else if count >= limit {
             self.limit = max(limit, min(limit + max(1, limit / 4), ceiling - max(1, ceiling / 8)))
         }

@@ -55,7 +55,7 @@ package protocol RelayFigures: Sendable {
     /// One for each app that has something in the queue.
     func queueDepths() async throws(ChatError) -> [QueueDepth]
     func totals() async throws(ChatError) -> StoreTotals
-    /// Counted in memory as verdicts come in.
+    /// Counted in memory as reports come in.
     func outcomes() -> [OutcomeCount]
 }
 
@@ -68,7 +68,7 @@ package struct AppStatus: Sendable, Hashable {
     package let address: String?
     /// The bundle id, as far as it is known.
     package let topic: String?
-    /// Connections that are open and proved.
+    /// Connections that are open and confirmed.
     package let connections: Int
     package let certificateExpiresAt: Timestamp?
 

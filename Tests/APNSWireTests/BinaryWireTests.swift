@@ -131,9 +131,9 @@ struct BinaryWireTests {
         var parser = BinaryNotificationParser()
         var bytes = ByteBuffer(bytes: Golden.bytes(hex))
         parser.append(&bytes)
-        let verdict = #expect(throws: BinaryNotificationParser.Malformed.self) { try parser.next() }
-        #expect(verdict?.status == status)
-        #expect(verdict?.identifier == identifier)
+        let report = #expect(throws: BinaryNotificationParser.Malformed.self) { try parser.next() }
+        #expect(report?.status == status)
+        #expect(report?.identifier == identifier)
         // What follows a bad notification is discarded.
         var more = ByteBuffer(bytes: Golden.framed)
         parser.append(&more)
@@ -146,9 +146,9 @@ struct BinaryWireTests {
         var parser = BinaryNotificationParser(limits: .init(payload: 58))
         var bytes = ByteBuffer(bytes: Golden.framed)
         parser.append(&bytes)
-        let verdict = #expect(throws: BinaryNotificationParser.Malformed.self) { try parser.next() }
-        #expect(verdict?.status == .invalidPayloadSize)
-        #expect(verdict?.identifier == 1)
+        let report = #expect(throws: BinaryNotificationParser.Malformed.self) { try parser.next() }
+        #expect(report?.status == .invalidPayloadSize)
+        #expect(report?.identifier == 1)
     }
 
     @Test(

@@ -11,10 +11,10 @@ struct DispatcherTests {
     private let gateway = FakeGateway()
     private let silent = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
 
-    private func verdict(
+    private func report(
         _ identifiers: ClosedRange<UInt32>, _ outcome: Outcome = .accepted, connection: Int64 = 1
-    ) -> Verdict {
-        Verdict(connection: ConnectionEpoch(connection), identifiers: identifiers, outcome: outcome)
+    ) -> DeliveryReport {
+        DeliveryReport(connection: ConnectionID(connection), identifiers: identifiers, outcome: outcome)
     }
 
     /// Runs a dispatcher while `body` looks on.
@@ -42,7 +42,7 @@ struct DispatcherTests {
         #expect(gateway.written.flatMap(\.pushes).map(\.identifier) == [5, 6, 7, 8])
     }
 
-    @Test("What is being leased while the gateway drains still gets its verdict, and goes back")
+    @Test("What is being leased while the gateway drains still gets its report, and goes back")
     func lateLease() async throws {
         let (gate, opening) = AsyncStream.makeStream(of: Void.self)
         queue.state.withLock { $0.gate = gate }
@@ -101,7 +101,7 @@ struct DispatcherTests {
         queue.tell(.success(FakeQueue.rows(10...11)))
         try await running {
             await eventually("written") { gateway.written.count == 1 }
-            gateway.answer([verdict(5...6)])
+            gateway.answer([report(5...6)])
             await eventually("recorded") { queue.state.withLock { !$0.settled.isEmpty } }
         }
         let settled = queue.state.withLock { $0.settled }
@@ -114,7 +114,7 @@ struct DispatcherTests {
         try await running {
             await eventually("written") { gateway.written.count == 1 }
             queue.state.withLock { $0.settleFailures = 3 }
-            gateway.answer([verdict(5...5)])
+            gateway.answer([report(5...5)])
             await eventually("the first attempt failed") { queue.state.withLock { $0.settleFailures } < 3 }
             queue.tell(.success(FakeQueue.rows(2...2)))
             queue.signal()
@@ -132,7 +132,7 @@ struct DispatcherTests {
         queue.tell(.success(LeasedPushes((0..<800).map { FakeQueue.row(5000 + $0 * 2) })))
         try await running {
             await eventually("written") { gateway.written.count == 2 }
-            gateway.answer([verdict(5...1604)])
+            gateway.answer([report(5...1604)])
             await eventually("recorded") { queue.state.withLock { $0.settled.count } == 2 }
         }
         #expect(queue.state.withLock { $0.settled.map(\.count) } == [1000, 600])

@@ -94,7 +94,7 @@ struct FakeFormat: PushFormat {
     }
 }
 
-/// A gateway with slots and verdicts by order.
+/// A gateway with slots and reports by order.
 final class FakeGateway: PushGateway {
     private struct State {
         var nextIdentifier: UInt32 = 5
@@ -106,14 +106,14 @@ final class FakeGateway: PushGateway {
     let format: any PushFormat = FakeFormat()
     let openConnections = 1
     private let state = Mutex(State())
-    private let answers = AsyncStream.makeStream(of: [Verdict].self)
+    private let answers = AsyncStream.makeStream(of: [DeliveryReport].self)
 
     var written: [Lease] { state.withLock { $0.written } }
     var freshAsked: Int { state.withLock { $0.freshAsked } }
     var isDrained: Bool { state.withLock { $0.isDrained } }
 
-    func answer(_ verdicts: [Verdict]) {
-        answers.continuation.yield(verdicts)
+    func answer(_ reports: [DeliveryReport]) {
+        answers.continuation.yield(reports)
     }
 
     func run() async {
@@ -125,8 +125,8 @@ final class FakeGateway: PushGateway {
             if fresh { state.freshAsked += 1 }
             guard !state.isDrained else { return nil }
             return ConnectionSlot(
-                connection: ConnectionEpoch(fresh ? 2 : 1), firstIdentifier: fresh ? 1 : state.nextIdentifier,
-                room: 1000, isFresh: fresh)
+                connection: ConnectionID(fresh ? 2 : 1), firstIdentifier: fresh ? 1 : state.nextIdentifier,
+                capacity: 1000, isFresh: fresh)
         }
     }
 
@@ -138,14 +138,14 @@ final class FakeGateway: PushGateway {
         }
         guard isLate, let first = lease.pushes.first, let last = lease.pushes.last else { return }
         answer([
-            Verdict(
+            DeliveryReport(
                 connection: lease.slot.connection, identifiers: first.identifier...last.identifier,
                 outcome: .notProcessed)
         ])
     }
 
-    func verdicts() async -> [Verdict]? {
-        for await verdicts in answers.stream { return verdicts }
+    func reports() async -> [DeliveryReport]? {
+        for await reports in answers.stream { return reports }
         return nil
     }
 

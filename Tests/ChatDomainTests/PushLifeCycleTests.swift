@@ -407,10 +407,10 @@ struct PushLifeCycleTests {
 }
 
 @Suite("How much is written before the gateway is asked for proof")
-struct ProofWindowTests {
+struct ProbeWindowTests {
     /// After one loss of so many.
-    private static func window(lost: Int) -> ProofWindow {
-        var window = ProofWindow()
+    private static func window(lost: Int) -> ProbeWindow {
+        var window = ProbeWindow()
         window.lost(lost)
         return window
     }
@@ -418,16 +418,16 @@ struct ProofWindowTests {
     /// A whole window was proved, and more was due.
     /// - Returns: the next window; the greatest number for one without a limit.
     @discardableResult
-    private static func prove(_ window: inout ProofWindow) throws -> Int {
-        window.proved(try #require(window.limit), isAll: false)
+    private static func prove(_ window: inout ProbeWindow) throws -> Int {
+        window.confirmed(try #require(window.limit), isAll: false)
         return window.limit ?? .max
     }
 
     @Test("At a gateway that loses nothing there is no limit")
     func open() {
-        var window = ProofWindow()
+        var window = ProbeWindow()
         #expect(window.limit == nil)
-        window.proved(1000, isAll: true)
+        window.confirmed(1000, isAll: true)
         window.lost(0)
         #expect(window.limit == nil)
     }
@@ -449,9 +449,9 @@ struct ProofWindowTests {
     func smallLoss(count: Int) {
         var window = Self.window(lost: count)
         #expect(window.limit == nil)
-        window = ProofWindow(limit: ProofWindow.afterStart)
+        window = ProbeWindow(limit: ProbeWindow.afterStart)
         window.lost(count)
-        #expect(window.limit == ProofWindow.afterStart)
+        #expect(window.limit == ProbeWindow.afterStart)
     }
 
     @Test("A loss of less than the window leaves half of that")
@@ -519,21 +519,21 @@ struct ProofWindowTests {
     func smallGroup() throws {
         var window = Self.window(lost: 1000)
         for count in [1, 2, 100, 499] {
-            window.proved(count, isAll: true)
-            window.proved(count, isAll: false)
+            window.confirmed(count, isAll: true)
+            window.confirmed(count, isAll: false)
             #expect(window.limit == 500)
         }
-        window.proved(0, isAll: true)
+        window.confirmed(0, isAll: true)
         #expect(window.limit == 500)
-        window.proved(500, isAll: true)
+        window.confirmed(500, isAll: true)
         let limit = try #require(window.limit)
         #expect(limit > 500)
     }
 
     @Test("After a start it doubles until it is open")
     func start() throws {
-        #expect(ProofWindow.afterStart == 256)
-        var window = ProofWindow(limit: ProofWindow.afterStart)
+        #expect(ProbeWindow.afterStart == 256)
+        var window = ProbeWindow(limit: ProbeWindow.afterStart)
         #expect(window.limit == 256)
         #expect(try Self.prove(&window) == 512)
         try Self.prove(&window)
@@ -542,19 +542,19 @@ struct ProofWindowTests {
 
     @Test("After a start it opens at once when nothing else was due")
     func quietStart() {
-        var window = ProofWindow(limit: ProofWindow.afterStart)
-        window.proved(0, isAll: true)
+        var window = ProbeWindow(limit: ProbeWindow.afterStart)
+        window.confirmed(0, isAll: true)
         #expect(window.limit == 256)
-        window.proved(3, isAll: true)
+        window.confirmed(3, isAll: true)
         #expect(window.limit == nil)
     }
 
     @Test("A loss after a start leaves half of it")
     func lossAfterStart() throws {
-        var window = ProofWindow(limit: ProofWindow.afterStart)
+        var window = ProbeWindow(limit: ProbeWindow.afterStart)
         window.lost(256)
         #expect(window.limit == 128)
-        window.proved(100, isAll: true)
+        window.confirmed(100, isAll: true)
         #expect(window.limit == 128)
         #expect(try Self.prove(&window) == 160)
     }

@@ -122,7 +122,7 @@ struct DeviceRegistryTests {
         #expect(try await bench.store.rooms.post(StoreFixture.post(1, "ho")).queued == 0)
         // What was under way when its device went, and comes back, goes no further.
         _ = try await bench.queue.settle([
-            Verdict(connection: ConnectionEpoch(1), identifiers: 1...1, outcome: .notProcessed)
+            DeliveryReport(connection: ConnectionID(1), identifiers: 1...1, outcome: .notProcessed)
         ])
         let lease = try await bench.queue.lease(StoreFixture.slot(2))
         #expect(lease.pushes.isEmpty && lease.reasons == ["Unregistered"])

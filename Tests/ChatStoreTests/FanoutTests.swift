@@ -162,8 +162,8 @@ struct FanoutTests {
         #expect(try await bench.store.notifications.cancel(id).state == .cancelled)
         // What was handed out and comes back is not sent again.
         _ = try await bench.queue.settle([
-            Verdict(connection: ConnectionEpoch(1), identifiers: 1...60, outcome: .notProcessed),
-            Verdict(connection: ConnectionEpoch(1), identifiers: 61...100, outcome: .accepted),
+            DeliveryReport(connection: ConnectionID(1), identifiers: 1...60, outcome: .notProcessed),
+            DeliveryReport(connection: ConnectionID(1), identifiers: 61...100, outcome: .accepted),
         ])
         let lease = try await bench.queue.lease(StoreFixture.slot(3))
         #expect(lease.pushes.isEmpty)
@@ -197,7 +197,7 @@ struct FanoutTests {
         let id = try await bench.send(.all).id
         _ = try await bench.queue.lease(StoreFixture.slot())
         _ = try await bench.queue.settle([
-            Verdict(connection: ConnectionEpoch(1), identifiers: 1...2, outcome: .accepted)
+            DeliveryReport(connection: ConnectionID(1), identifiers: 1...2, outcome: .accepted)
         ])
         let status = try await bench.store.notifications.cancel(id)
         #expect(status.state == .done)

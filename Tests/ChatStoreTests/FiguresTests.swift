@@ -62,8 +62,8 @@ struct FiguresTests {
         #expect(outcomes.first { $0.reason == OutcomeCounter.other }?.total == 36)
     }
 
-    @Test("Verdicts and refusals are tallied: ranges, single ones, repeats that ended")
-    func verdicts() async throws {
+    @Test("Reports and refusals are tallied: ranges, single ones, repeats that ended")
+    func reports() async throws {
         let bench = try QueueBench()
         try bench.insert(6)
         _ = try bench.fixture.query("INSERT INTO push_queue (device_token, payload) VALUES ('no token', '{}')")

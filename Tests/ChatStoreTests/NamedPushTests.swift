@@ -14,7 +14,7 @@ struct NamedPushTests {
 
     private static func slot(_ connection: Int64 = 1) -> ConnectionSlot {
         ConnectionSlot(
-            connection: ConnectionEpoch(connection), firstIdentifier: 1, room: 100, isFresh: true, answersEach: true)
+            connection: ConnectionID(connection), firstIdentifier: 1, capacity: 100, isFresh: true, answersEach: true)
     }
 
     private func insert(_ columns: String, _ values: String, payload: String = #"{"aps":{"alert":"x"}}"#) throws {
@@ -148,7 +148,7 @@ struct TroubleTests {
     private func lease(_ connection: Int64, room: Int = 100, fresh: Bool = true) async throws -> QueueBench.Result {
         try await bench.lease(
             ConnectionSlot(
-                connection: ConnectionEpoch(connection), firstIdentifier: 1, room: room, isFresh: fresh,
+                connection: ConnectionID(connection), firstIdentifier: 1, capacity: room, isFresh: fresh,
                 answersEach: true), .http2)
     }
 

@@ -122,8 +122,8 @@ struct NotificationTests {
         _ = try await bench.queue.lease(StoreFixture.slot())
         func settle(_ identifiers: ClosedRange<UInt32>, _ outcome: Outcome, late: Bool = false) async throws {
             _ = try await bench.queue.settle([
-                Verdict(
-                    connection: ConnectionEpoch(1), identifiers: identifiers, outcome: outcome, overrulesSilence: late)
+                DeliveryReport(
+                    connection: ConnectionID(1), identifiers: identifiers, outcome: outcome, overrulesSilence: late)
             ])
         }
         try await settle(1...2, .accepted)
@@ -331,7 +331,7 @@ struct NotificationTests {
         #expect(try await sweep() == 0)
         _ = try await bench.queue.lease(StoreFixture.slot())
         _ = try await bench.queue.settle([
-            Verdict(connection: ConnectionEpoch(1), identifiers: 1...1, outcome: .accepted)
+            DeliveryReport(connection: ConnectionID(1), identifiers: 1...1, outcome: .accepted)
         ])
         bench.fixture.advance(.seconds(2 * day))
         #expect(try await sweep() == 1)

@@ -10,7 +10,7 @@ import Synchronization
 final class QueueBench: Sendable {
     let fixture: StoreFixture
     let store: SQLiteStores
-    private let ledger: Mutex<PushLedger>
+    private let inFlight: Mutex<InFlightPushes>
 
     /// What a lease came to.
     struct Result {
@@ -26,7 +26,7 @@ final class QueueBench: Sendable {
     init(_ fixture: StoreFixture? = nil, _ store: SQLiteStores? = nil) throws {
         self.fixture = try fixture ?? StoreFixture()
         self.store = try store ?? self.fixture.open()
-        ledger = Mutex(PushLedger(PushLifeCycle(.init(retry: RetryPolicy(attempts: 10)))))
+        inFlight = Mutex(InFlightPushes(PushLifeCycle(.init(retry: RetryPolicy(attempts: 10)))))
     }
 
     func insert(_ count: Int, payload: String = #"{"aps":{}}"#) throws {
@@ -53,28 +53,28 @@ final class QueueBench: Sendable {
         let format = APNSFormat(kind, payloadLimit: kind == .binary ? 2048 : 4096)
         let now = fixture.time.withLock { $0 }
         while true {
-            let (lanes, limit, isTurn) = ledger.withLock { ($0.lanes, $0.limit(for: slot), $0.isTurn) }
+            let (lanes, limit, isTurn) = inFlight.withLock { ($0.lanes, $0.limit(for: slot), $0.isTurn) }
             let leased = try await store.queue.lease(app: .default, lanes: lanes, limit: limit)
             if leased.pushes.isEmpty {
                 guard isTurn else { return Result() }
-                ledger.withLock { $0.turnIsEmpty() }
+                inFlight.withLock { $0.turnIsEmpty() }
                 continue
             }
-            let admission = ledger.withLock { $0.admit(leased, to: slot, format: format, at: now) }
+            let admission = inFlight.withLock { $0.admit(leased, to: slot, format: format, at: now) }
             for (lane, entries) in admission.givenBack {
                 store.queue.giveBack(entries.ranges, lane: lane, app: .default)
             }
             _ = try await store.queue.settle(admission.settlements, app: .default)
             return Result(
                 pushes: admission.lease.pushes, isProbe: admission.lease.isProbe,
-                needsFreshConnection: ledger.withLock { $0.needsFreshConnection }, refused: admission.settlements)
+                needsFreshConnection: inFlight.withLock { $0.needsFreshConnection }, refused: admission.settlements)
         }
     }
 
     @discardableResult
-    func settle(_ verdicts: [Verdict]) async throws -> [SettledPushes] {
+    func settle(_ reports: [DeliveryReport]) async throws -> [SettledPushes] {
         let now = fixture.time.withLock { $0 }
-        let conclusion = ledger.withLock { $0.conclude(verdicts, at: now) }
+        let conclusion = inFlight.withLock { $0.conclude(reports, at: now) }
         for (lane, entries) in conclusion.givenBack { store.queue.giveBack(entries.ranges, lane: lane, app: .default) }
         return try await store.queue.settle(conclusion.batches.joined().map(\.settlement), app: .default)
     }
@@ -84,8 +84,8 @@ final class QueueBench: Sendable {
         _ identifiers: ClosedRange<UInt32>, _ outcome: Outcome, connection: Int64 = 1, late: Bool = false
     ) async throws -> [SettledPushes] {
         try await settle([
-            Verdict(
-                connection: ConnectionEpoch(connection), identifiers: identifiers, outcome: outcome,
+            DeliveryReport(
+                connection: ConnectionID(connection), identifiers: identifiers, outcome: outcome,
                 overrulesSilence: late)
         ])
     }

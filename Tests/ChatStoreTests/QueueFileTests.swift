@@ -117,7 +117,8 @@ struct QueueFileTests {
         _ = try await bench.store.notifications.send(request)
         _ = try await bench.queue.lease(StoreFixture.slot())
         _ = try await bench.queue.settle([
-            Verdict(connection: ConnectionEpoch(1), identifiers: 1...1, outcome: .retry(reason: "InternalServerError"))
+            DeliveryReport(
+                connection: ConnectionID(1), identifiers: 1...1, outcome: .retry(reason: "InternalServerError"))
         ])
         request.notBefore = bench.now + .seconds(500)
         _ = try await bench.store.notifications.send(request)

@@ -122,12 +122,12 @@ struct QueuePropertyTests {
         else { return }
         let count = Int.random(in: 1...pushes.count, using: &model.random)
         let isLost = model.chance(15)
-        var verdicts: [Verdict] = []
+        var reports: [DeliveryReport] = []
         for push in pushes.prefix(count) {
             let identifiers = push.identifier...push.identifier
             func add(_ outcome: Outcome) {
-                verdicts.append(
-                    Verdict(connection: ConnectionEpoch(connection), identifiers: identifiers, outcome: outcome))
+                reports.append(
+                    DeliveryReport(connection: ConnectionID(connection), identifiers: identifiers, outcome: outcome))
             }
             if isLost {
                 // The gateway took some of them.
@@ -149,17 +149,17 @@ struct QueuePropertyTests {
             }
         }
         model.inFlight[connection] = count == pushes.count ? nil : Array(pushes.dropFirst(count))
-        // Neighbours with one outcome share a verdict, as gateways say it.
-        var merged: [Verdict] = []
-        for verdict in verdicts {
-            if let last = merged.last, last.outcome == verdict.outcome,
-                last.identifiers.upperBound + 1 == verdict.identifiers.lowerBound
+        // Neighbours with one outcome share an outcome, as gateways say it.
+        var merged: [DeliveryReport] = []
+        for report in reports {
+            if let last = merged.last, last.outcome == report.outcome,
+                last.identifiers.upperBound + 1 == report.identifiers.lowerBound
             {
-                merged[merged.count - 1] = Verdict(
+                merged[merged.count - 1] = DeliveryReport(
                     connection: last.connection,
-                    identifiers: last.identifiers.lowerBound...verdict.identifiers.upperBound, outcome: last.outcome)
+                    identifiers: last.identifiers.lowerBound...report.identifiers.upperBound, outcome: last.outcome)
             } else {
-                merged.append(verdict)
+                merged.append(report)
             }
         }
         try await model.bench.settle(merged)
@@ -216,8 +216,8 @@ struct QueuePropertyTests {
                         } else {
                             model.fates[push.entry]?.accepted += 1
                         }
-                        return Verdict(
-                            connection: ConnectionEpoch(connection), identifiers: push.identifier...push.identifier,
+                        return DeliveryReport(
+                            connection: ConnectionID(connection), identifiers: push.identifier...push.identifier,
                             outcome: isRefused ? .rejected(reason: "BadTopic") : .accepted)
                     })
             }

@@ -33,9 +33,9 @@ struct QueueTests {
         try bench.insert(5)
         _ = try await bench.lease(StoreFixture.slot())
         let settled = try await bench.settle([
-            Verdict(connection: ConnectionEpoch(1), identifiers: 1...2, outcome: .accepted),
-            Verdict(connection: ConnectionEpoch(1), identifiers: 3...3, outcome: .rejected(reason: "InvalidToken")),
-            Verdict(connection: ConnectionEpoch(1), identifiers: 4...5, outcome: .notProcessed),
+            DeliveryReport(connection: ConnectionID(1), identifiers: 1...2, outcome: .accepted),
+            DeliveryReport(connection: ConnectionID(1), identifiers: 3...3, outcome: .rejected(reason: "InvalidToken")),
+            DeliveryReport(connection: ConnectionID(1), identifiers: 4...5, outcome: .notProcessed),
         ])
         #expect(settled.map(\.count) == [2, 1])
         #expect(try settled[1].address == StoreFixture.token(3).description)
@@ -45,7 +45,7 @@ struct QueueTests {
         #expect(try await bench.lease(StoreFixture.slot(2)).pushes.map(\.entry) == [4, 5])
     }
 
-    @Test("The first verdict stands, except when the gateway overrules silence")
+    @Test("The first report stands, except when the gateway overrules silence")
     func overruling() async throws {
         try bench.insert(3)
         _ = try await bench.lease(StoreFixture.slot())

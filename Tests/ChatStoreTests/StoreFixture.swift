@@ -80,6 +80,7 @@ final class StoreFixture: Sendable {
     static func slot(_ connection: Int64 = 1, first: UInt32 = 1, room: Int = 1000, fresh: Bool? = nil) -> ConnectionSlot
     {
         ConnectionSlot(
-            connection: ConnectionEpoch(connection), firstIdentifier: first, room: room, isFresh: fresh ?? (first == 1))
+            connection: ConnectionID(connection), firstIdentifier: first, capacity: room, isFresh: fresh ?? (first == 1)
+        )
     }
 }

@@ -51,7 +51,7 @@ struct WriterTests {
         put("step", .background)
         put("lease", .upkeep)
         put("first", .answer)
-        put("verdict", .upkeep)
+        put("report", .upkeep)
         put("second", .answer)
         held.signal()
         var count = 0
@@ -62,7 +62,7 @@ struct WriterTests {
         #expect(
             order.withLock { $0 } == [
                 "first after 0", "second after 1", "first is told", "second is told",
-                "lease after 2", "verdict after 3", "lease is told", "verdict is told",
+                "lease after 2", "report after 3", "lease is told", "report is told",
                 "step after 4", "step is told",
             ])
     }

@@ -6,7 +6,7 @@ import Synchronization
 
 /// One open connection to the binary gateway, as the pool sees it; what happens on it happens in its handler.
 final class BinaryConnection: ChannelConnection {
-    let epoch: ConnectionEpoch
+    let id: ConnectionID
     let channel: any Channel
     let handler: NIOLoopBound<BinaryConnectionHandler>
     private let availability: Availability
@@ -25,8 +25,8 @@ final class BinaryConnection: ChannelConnection {
     }
 
     /// To be called on the channel's event loop.
-    init(epoch: ConnectionEpoch, channel: any Channel, handler: BinaryConnectionHandler, command: BinaryCommand) {
-        self.epoch = epoch
+    init(id: ConnectionID, channel: any Channel, handler: BinaryConnectionHandler, command: BinaryCommand) {
+        self.id = id
         self.channel = channel
         self.handler = NIOLoopBound(handler, eventLoop: channel.eventLoop)
         self.availability = handler.availability
@@ -37,10 +37,10 @@ final class BinaryConnection: ChannelConnection {
         guard availability.takesPushes, channel.isActive, channel.isWritable else { return nil }
         let next = nextIdentifier.load(ordering: .acquiring)
         return ConnectionSlot(
-            connection: epoch, firstIdentifier: next, room: BinaryGateway.leaseLimit, isFresh: next == 1)
+            connection: id, firstIdentifier: next, capacity: BinaryGateway.leaseLimit, isFresh: next == 1)
     }
 
-    /// Not while it proves a suspected push.
+    /// Not while it probes a suspected push.
     var isReplaceable: Bool { availability.takesPushes && nextIdentifier.load(ordering: .acquiring) > 1 }
 
     /// All connections of a binary gateway are permanent.
@@ -86,9 +86,9 @@ final class BinaryConnectionHandler: ConnectionHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
 
-    /// How long the gateway has to answer a sentinel before the connection is closed without its proof.
+    /// How long the gateway has to answer a sentinel before the connection is closed without it.
     private static let answerLimit = TimeAmount.seconds(3)
-    /// What is added to the settle time where silence has to prove acceptance instead.
+    /// What is added to the settle time where silence has to mean acceptance instead.
     private static let silenceMargin = TimeAmount.seconds(2)
 
     let availability = BinaryConnection.Availability()
@@ -96,7 +96,7 @@ final class BinaryConnectionHandler: ConnectionHandler {
     private var isEnding = false
     private var state: BinaryConnectionState
     private let sentinels: SentinelHistory
-    private let verdicts: VerdictBuffer
+    private let reports: ReportBuffer
     /// Called when the connection may take pushes again, or never will.
     private let changed: @Sendable () -> Void
     private let logger: Logger
@@ -109,12 +109,12 @@ final class BinaryConnectionHandler: ConnectionHandler {
     private var closesWhenSettled = false
 
     init(
-        state: BinaryConnectionState, sentinels: SentinelHistory, verdicts: VerdictBuffer, logger: Logger,
+        state: BinaryConnectionState, sentinels: SentinelHistory, reports: ReportBuffer, logger: Logger,
         changed: @escaping @Sendable () -> Void
     ) {
         self.state = state
         self.sentinels = sentinels
-        self.verdicts = verdicts
+        self.reports = reports
         self.logger = logger
         self.changed = changed
         self.tickInterval = max(
@@ -133,7 +133,9 @@ final class BinaryConnectionHandler: ConnectionHandler {
 
     func write(_ frames: ByteBuffer, identifiers: ClosedRange<UInt32>, isProbe: Bool) {
         guard let context, context.channel.isActive, state.takesPushes, !isEnding else {
-            verdicts.put([Verdict(connection: state.epoch, identifiers: identifiers, outcome: .notProcessed)])
+            reports.put([
+                DeliveryReport(connection: state.connectionID, identifiers: identifiers, outcome: .notProcessed)
+            ])
             return
         }
         let last = identifiers.upperBound
@@ -141,7 +143,7 @@ final class BinaryConnectionHandler: ConnectionHandler {
         let written = context.eventLoop.makePromise(of: Void.self)
         context.writeAndFlush(wrapOutboundOut(frames), promise: written)
         written.futureResult.assumeIsolated().whenSuccess { self.wrote(through: last) }
-        // A connection whose identifiers run out ends as a probe does: what it carried is proved, then comes another.
+        // A connection whose identifiers run out ends as a probe does: what it carried is confirmed, then comes another.
         if isProbe || !state.takesPushes { sendSentinel(context) }
         scheduleTick(context)
     }
@@ -179,11 +181,11 @@ final class BinaryConnectionHandler: ConnectionHandler {
         }
     }
 
-    /// Closes; what has no verdict yet gets it now and not when the peer has agreed to the close.
+    /// Closes; what has no outcome yet gets it now and not when the peer has agreed to the close.
     private func end(_ context: ChannelHandlerContext, reason: String) {
         isEnding = true
         availability.end()
-        verdicts.put(state.closed(reason: reason))
+        reports.put(state.closed(reason: reason))
         changed()
         context.close(promise: nil)
     }
@@ -206,8 +208,8 @@ final class BinaryConnectionHandler: ConnectionHandler {
         guard let context, context.channel.isActive, !state.isFinished else { return }
         TCPProgress.read(context.channel).assumeIsolated().whenSuccess { progress in
             switch self.state.tick(progress: progress, now: context.eventLoop.now) {
-            case .settle(let verdict):
-                self.verdicts.put([verdict])
+            case .settle(let report):
+                self.reports.put([report])
             case .close:
                 self.logger.warning("gateway reads nothing any more, closing the connection")
                 self.end(context, reason: "Stalled")
@@ -231,7 +233,7 @@ final class BinaryConnectionHandler: ConnectionHandler {
             logger.info(
                 "received an error answer, the gateway closes",
                 metadata: ["reason": "\(response.status.name)", "identifier": "\(response.identifier)"])
-            verdicts.put(state.answered(response))
+            reports.put(state.answered(response))
             end(context, reason: closeReason)
         } catch {
             logger.error("gateway sent bytes that are no answer of the binary protocol; is it another service?")
@@ -267,8 +269,8 @@ final class BinaryConnectionHandler: ConnectionHandler {
 
 /// Whether a gateway answers the deliberately bad notification as Apple's did.
 ///
-/// With one that closes or stays silent instead, a sentinel never proves anything, and what is in doubt would be repeated for
-/// ever; there silence has to prove acceptance.
+/// With one that closes or stays silent instead, a sentinel never confirms anything, and what is in doubt would be repeated for
+/// ever; there silence has to mean acceptance.
 final class SentinelHistory: Sendable {
     /// Failures in a row after which none is sent for a while, if none has ever worked. More than it takes until so little is
     /// written before the sentinel that a gateway that closes now and then reads up to it.

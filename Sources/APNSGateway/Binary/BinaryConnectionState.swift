@@ -18,10 +18,10 @@ struct BinaryConnectionState: Sendable {
     /// Identifiers after which a connection is replaced, long before they run out.
     private static let lastIdentifier: UInt32 = 1 << 31
 
-    let epoch: ConnectionEpoch
+    let connectionID: ConnectionID
     /// The highest identifier of a push that was given to this connection.
     private var written: UInt32 = 0
-    /// Everything up to here has its verdict.
+    /// Everything up to here has its outcome.
     private(set) var settled: UInt32 = 0
     /// The bad notification that was sent on purpose; nothing is written after it.
     private(set) var sentinel: UInt32?
@@ -45,8 +45,8 @@ struct BinaryConnectionState: Sendable {
     private var movingSince: NIODeadline
     private var lastMoved: NIODeadline
 
-    init(epoch: ConnectionEpoch, settleTime: TimeAmount, stallLimit: TimeAmount, now: NIODeadline) {
-        self.epoch = epoch
+    init(connectionID: ConnectionID, settleTime: TimeAmount, stallLimit: TimeAmount, now: NIODeadline) {
+        self.connectionID = connectionID
         self.settleTime = settleTime
         self.stallLimit = stallLimit
         self.movingSince = now
@@ -84,7 +84,7 @@ struct BinaryConnectionState: Sendable {
     }
 
     enum TickAction: Sendable, Hashable {
-        case settle(Verdict)
+        case settle(DeliveryReport)
         /// The peer has read nothing for the stall limit.
         case close
     }
@@ -109,7 +109,7 @@ struct BinaryConnectionState: Sendable {
             guard marks[index].bytes <= progress.acknowledged else { break }
             marks[index].acknowledgedAt = now
         }
-        // After a sentinel the gateway has to answer: silence proves nothing any more.
+        // After a sentinel the gateway has to answer: silence means nothing any more.
         guard sentinel == nil, now - lastMoved < Self.standstill else { return nil }
         var through: UInt32?
         var done = 0
@@ -126,66 +126,66 @@ struct BinaryConnectionState: Sendable {
             settled = through
             result = .progress
         }
-        return .settle(verdict((settled + 1)...through, .accepted))
+        return .settle(report((settled + 1)...through, .accepted))
     }
 
     /// A pause in the peer's acknowledgements that is more than the network's own delay.
     private static let standstill = TimeAmount.milliseconds(500)
 
-    /// The gateway's only message: it ends the connection. Every push that is not settled gets its verdict.
+    /// The gateway's only message: it ends the connection. Every push that is not settled gets its outcome.
     ///
-    /// For every status the pushes before the named one were processed and those after it discarded; only the verdict
+    /// For every status the pushes before the named one were processed and those after it discarded; only the outcome
     /// on the named one differs: refused, or with Shutdown the last that succeeded.
-    mutating func answered(_ response: BinaryErrorResponse) -> [Verdict] {
+    mutating func answered(_ response: BinaryErrorResponse) -> [DeliveryReport] {
         guard !isFinished else { return [] }
         isFinished = true
         isAnswered = true
-        let verdicts = verdicts(on: response)
+        let reports = reports(on: response)
         // After a connection that achieved nothing the next must not come at once.
-        if isSentinelAnswered || verdicts.contains(where: \.isProgress) {
+        if isSentinelAnswered || reports.contains(where: \.isProgress) {
             result = .progress
-        } else if result == .nothing, verdicts.contains(where: \.isRefusal) {
+        } else if result == .nothing, reports.contains(where: \.isRefusal) {
             result = .refusal
         }
         settled = written
         marks = []
-        return verdicts
+        return reports
     }
 
-    private mutating func verdicts(on response: BinaryErrorResponse) -> [Verdict] {
+    private mutating func reports(on response: BinaryErrorResponse) -> [DeliveryReport] {
         let named = response.identifier
         if let sentinel, named == sentinel || (named == 0 && response.status == .missingDeviceToken) {
             // The second form: Apple's gateway answered a token without bytes with identifier 0 (§7), and no push of ours
             // lacks a token.
             isSentinelAnswered = true
-            return isSettled ? [] : [verdict((settled + 1)...written, .accepted)]
+            return isSettled ? [] : [report((settled + 1)...written, .accepted)]
         }
         let isLastGood = response.status == .shutdown || response.status == .noErrors
         guard named > 0, named <= written else {
             // It does not name a push of ours; or it shuts down, and has processed none.
             guard !isSettled else { return [] }
             return [
-                verdict(
+                report(
                     (settled + 1)...written, isLastGood ? .notProcessed : .unanswered(reason: response.status.name))
             ]
         }
-        var verdicts: [Verdict] = []
-        if named > settled + 1 { verdicts.append(verdict((settled + 1)...(named - 1), .accepted)) }
+        var reports: [DeliveryReport] = []
+        if named > settled + 1 { reports.append(report((settled + 1)...(named - 1), .accepted)) }
         let late = named <= settled
         let outcome = isLastGood ? Outcome.accepted : Self.outcome(of: response.status)
-        verdicts.append(verdict(named...named, outcome, overrulesSilence: late && !isLastGood))
+        reports.append(report(named...named, outcome, overrulesSilence: late && !isLastGood))
         if named < written {
-            verdicts.append(verdict((named + 1)...written, .notProcessed, overrulesSilence: named + 1 <= settled))
+            reports.append(report((named + 1)...written, .notProcessed, overrulesSilence: named + 1 <= settled))
         }
-        return verdicts
+        return reports
     }
 
     /// The connection is gone without an answer about the rest.
-    mutating func closed(reason: String) -> [Verdict] {
+    mutating func closed(reason: String) -> [DeliveryReport] {
         isFinished = true
         guard !isSettled else { return [] }
         defer { settled = written }
-        return [verdict((settled + 1)...written, .unanswered(reason: reason))]
+        return [report((settled + 1)...written, .unanswered(reason: reason))]
     }
 
     /// The outcome of the push that an error answer names.
@@ -199,14 +199,15 @@ struct BinaryConnectionState: Sendable {
         }
     }
 
-    private func verdict(
+    private func report(
         _ identifiers: ClosedRange<UInt32>, _ outcome: Outcome, overrulesSilence: Bool = false
-    ) -> Verdict {
-        Verdict(connection: epoch, identifiers: identifiers, outcome: outcome, overrulesSilence: overrulesSilence)
+    ) -> DeliveryReport {
+        DeliveryReport(
+            connection: connectionID, identifiers: identifiers, outcome: outcome, overrulesSilence: overrulesSilence)
     }
 }
 
-extension Verdict {
+extension DeliveryReport {
     /// Whether a push was accepted, or the gateway asks for it again.
     fileprivate var isProgress: Bool {
         switch outcome {

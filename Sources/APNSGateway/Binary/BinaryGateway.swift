@@ -47,12 +47,13 @@ package final class BinaryGateway: PushGateway {
     /// - Parameter endpoint: nil while the app has no credentials; everything waits in the queue then.
     package init(
         endpoint: GatewayEndpoint?, format: APNSFormat = APNSFormat(.binary, payloadLimit: 2048), options: Options,
-        epochs: ConnectionEpochs, clock time: @escaping TimeSource = Timestamp.now, logger: Logger
+        connectionIDs: ConnectionIDs, clock time: @escaping TimeSource = Timestamp.now, logger: Logger
     ) {
         self.format = format
         self.options = options
         self.pool = ConnectionPool(
-            target: endpoint.map(Target.init), size: PoolSize(permanent: options.connections), epochs: epochs,
+            target: endpoint.map(Target.init), size: PoolSize(permanent: options.connections),
+            connectionIDs: connectionIDs,
             time: time, clock: options.clock, logger: logger)
     }
 
@@ -67,27 +68,27 @@ package final class BinaryGateway: PushGateway {
     package var openConnections: Int { pool.openConnections }
     package func slot(fresh: Bool) async -> ConnectionSlot? { await pool.slot(fresh: fresh) }
     package func write(_ lease: Lease) { pool.write(lease) }
-    package func verdicts() async -> [Verdict]? { await pool.verdicts.take() }
+    package func reports() async -> [DeliveryReport]? { await pool.reports.take() }
     package func drain() async { await pool.drain() }
     package func finish() async { await pool.finish() }
 
     private func open(
-        _ attempt: ConnectionAttempt<Target>, _ epoch: ConnectionEpoch, _ logger: Logger
+        _ attempt: ConnectionAttempt<Target>, _ connectionID: ConnectionID, _ logger: Logger
     ) async throws -> BinaryConnection {
         let changed: @Sendable () -> Void = { [weak pool] in pool?.changed() }
         let (channel, connection) = try await attempt.target.endpoint.connect(
             on: MultiThreadedEventLoopGroup.singleton
-        ) { [options, verdicts = pool.verdicts] channel in
+        ) { [options, reports = pool.reports] channel in
             let state = BinaryConnectionState(
-                epoch: epoch, settleTime: TimeAmount(options.settleTime), stallLimit: Self.stallLimit,
+                connectionID: connectionID, settleTime: TimeAmount(options.settleTime), stallLimit: Self.stallLimit,
                 now: channel.eventLoop.now)
             let handler = BinaryConnectionHandler(
-                state: state, sentinels: attempt.target.sentinels, verdicts: verdicts, logger: logger,
+                state: state, sentinels: attempt.target.sentinels, reports: reports, logger: logger,
                 changed: changed)
             try channel.pipeline.syncOperations.addHandler(handler)
-            return BinaryConnection(epoch: epoch, channel: channel, handler: handler, command: options.command)
+            return BinaryConnection(id: connectionID, channel: channel, handler: handler, command: options.command)
         }
-        if !attempt.isProved { try? await options.clock.sleep(options.clock.now() + Self.postHandshakeDelay) }
+        if !attempt.isConfirmed { try? await options.clock.sleep(options.clock.now() + Self.postHandshakeDelay) }
         guard channel.isActive else {
             throw GatewayUnreachable("gateway \(GatewayUnreachable.closedEarly)")
         }

@@ -7,7 +7,7 @@ import Synchronization
 
 /// One open connection to Apple's HTTP/2 API, as the pool sees it; what happens on it happens in its handler.
 final class HTTP2Connection: ChannelConnection {
-    let epoch: ConnectionEpoch
+    let id: ConnectionID
     let channel: any Channel
     let handler: NIOLoopBound<HTTP2ConnectionHandler>
     private let capacity: HTTP2Capacity
@@ -17,10 +17,10 @@ final class HTTP2Connection: ChannelConnection {
 
     /// To be called on the channel's event loop.
     init(
-        epoch: ConnectionEpoch, channel: any Channel, handler: HTTP2ConnectionHandler,
+        id: ConnectionID, channel: any Channel, handler: HTTP2ConnectionHandler,
         template: HTTP2RequestTemplate, breaker: CircuitBreaker
     ) {
-        self.epoch = epoch
+        self.id = id
         self.channel = channel
         self.handler = NIOLoopBound(handler, eventLoop: channel.eventLoop)
         self.capacity = handler.capacity
@@ -29,7 +29,7 @@ final class HTTP2Connection: ChannelConnection {
         self.breaker = breaker
     }
 
-    var slot: ConnectionSlot? { channel.isActive ? capacity.slot(on: epoch) : nil }
+    var slot: ConnectionSlot? { channel.isActive ? capacity.slot(on: id) : nil }
 
     /// It is fresh again as soon as everything is answered.
     var isReplaceable: Bool { false }
@@ -59,35 +59,36 @@ final class HTTP2Capacity: Sendable {
     private struct State {
         /// Pushes that were leased for the connection.
         var leased: UInt32 = 0
-        /// Those of them that have their verdict.
+        /// Those of them that have their outcome.
         var settled: UInt32 = 0
         var limit = 0
         var canBeSaturated = false
         /// The answer to the first push is late.
         var isFirstAnswerLate = false
-        /// What was leased last has to be proved alone.
+        /// What was leased last has to be probed alone.
         var isProbing = false
 
         var outstanding: Int { Int(leased) - Int(settled) }
 
         /// What may be leased now; nil while that would be too little for a transaction of its own.
-        var room: Int? {
+        var free: Int? {
             guard !isProbing else { return nil }
-            let room = min(limit - outstanding, leaseLimit)
-            return room >= max(1, min(limit, leaseLimit) / 4) ? room : nil
+            let free = min(limit - outstanding, leaseLimit)
+            return free >= max(1, min(limit, leaseLimit) / 4) ? free : nil
         }
     }
 
     private let state = Mutex(State())
 
-    func slot(on epoch: ConnectionEpoch) -> ConnectionSlot? {
-        let (leased, outstanding, room) = state.withLock { ($0.leased, $0.outstanding, $0.room) }
-        guard let room else { return nil }
+    func slot(on connectionID: ConnectionID) -> ConnectionSlot? {
+        let (leased, outstanding, free) = state.withLock { ($0.leased, $0.outstanding, $0.free) }
+        guard let free else { return nil }
         return ConnectionSlot(
-            connection: epoch, firstIdentifier: leased + 1, room: room, isFresh: outstanding <= 0, answersEach: true)
+            connection: connectionID, firstIdentifier: leased + 1, capacity: free, isFresh: outstanding <= 0,
+            answersEach: true)
     }
 
-    var isSaturated: Bool { state.withLock { $0.canBeSaturated && !$0.isProbing && $0.room == nil } }
+    var isSaturated: Bool { state.withLock { $0.canBeSaturated && !$0.isProbing && $0.free == nil } }
     var isBlocked: Bool { state.withLock { $0.isProbing || $0.isFirstAnswerLate } }
 
     func noteLeased(through identifier: UInt32, isProbe: Bool) {
@@ -98,9 +99,9 @@ final class HTTP2Capacity: Sendable {
     }
 
     /// - Parameters:
-    ///   - settled: how many more pushes have their verdict.
+    ///   - settled: how many more pushes have their outcome.
     ///   - limit: how many may be here at once.
-    /// - Returns: whether the waiters are to be served: there is room, or another connection would help.
+    /// - Returns: whether the waiters are to be served: there is capacity, or another connection would help.
     func publish(settled: Int, limit: Int, canBeSaturated: Bool, isFirstAnswerLate: Bool) -> Bool {
         state.withLock { state in
             state.settled += UInt32(settled)
@@ -109,7 +110,7 @@ final class HTTP2Capacity: Sendable {
             state.canBeSaturated = canBeSaturated
             state.isFirstAnswerLate = isFirstAnswerLate
             if state.outstanding <= 0 { state.isProbing = false }
-            return state.room != nil || isNews
+            return state.free != nil || isNews
         }
     }
 }
@@ -135,9 +136,9 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
     let capacity = HTTP2Capacity()
     /// Succeeds when no more pushes are taken.
     let retirement: EventLoopPromise<Void>
-    private let epoch: ConnectionEpoch
+    private let connectionID: ConnectionID
     private var state: HTTP2ConnectionState
-    private let verdicts: VerdictBuffer
+    private let reports: ReportBuffer
     private let breaker: CircuitBreaker
     private let time: TimeSource
     /// The pool's, by which the circuit breaker is paced; deadlines of the connection are its event loop's.
@@ -154,14 +155,14 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
     private var endOfPause: Scheduled<Void>?
 
     init(
-        epoch: ConnectionEpoch, state: HTTP2ConnectionState, retirement: EventLoopPromise<Void>,
-        verdicts: VerdictBuffer, breaker: CircuitBreaker, time: @escaping TimeSource,
+        connectionID: ConnectionID, state: HTTP2ConnectionState, retirement: EventLoopPromise<Void>,
+        reports: ReportBuffer, breaker: CircuitBreaker, time: @escaping TimeSource,
         clock: MonotonicClock, listeners: Listeners, logger: Logger
     ) {
-        self.epoch = epoch
+        self.connectionID = connectionID
         self.state = state
         self.retirement = retirement
-        self.verdicts = verdicts
+        self.reports = reports
         self.breaker = breaker
         self.time = time
         self.clock = clock
@@ -344,7 +345,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
         context.eventLoop.assumeIsolated().scheduleTask(in: state.limits.tick) { self.tick() }
     }
 
-    /// Closes; what has no verdict yet gets it now and not when the peer has agreed to the close.
+    /// Closes; what has no outcome yet gets it now and not when the peer has agreed to the close.
     private func end(_ context: ChannelHandlerContext, reason: String, code: HTTP2Code = .noError) {
         guard !isOver else { return }
         isOver = true
@@ -367,12 +368,12 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
     private func deliver(now: NIODeadline) {
         let hasBreakerChanged = state.hasOutcomes && recordHealth(state.takeHealth())
         let outcomes = state.takeOutcomes()
-        // First, so that who has seen a verdict does not get a slot that its end has made void.
+        // First, so that who has seen an outcome does not get a slot that its end has made void.
         let isOfInterest = capacity.publish(
             settled: outcomes.count, limit: isOver ? 0 : state.pushLimit(at: now),
             canBeSaturated: !isOver && state.isSaturated,
             isFirstAnswerLate: !isOver && state.isFirstAnswerLate(at: now))
-        verdicts.put(Verdict.combining(outcomes, on: epoch))
+        reports.put(DeliveryReport.combining(outcomes, on: connectionID))
         if isOfInterest || hasBreakerChanged { listeners.changed() }
         if let reason = state.retirement, !isRetired { retired(reason) }
     }

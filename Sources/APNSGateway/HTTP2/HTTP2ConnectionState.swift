@@ -25,7 +25,7 @@ struct HTTP2Limits: Sendable {
     /// replaced.
     static let credentialRefusals = 3
     /// Streams that are open at once until the peer has accepted the credentials.
-    var unprovedStreams = 1
+    var unconfirmedStreams = 1
     /// Streams after which a connection is replaced, long before their numbers run out at 2^30.
     var streams: UInt32 = 1 << 28
 
@@ -119,7 +119,7 @@ struct HTTP2ConnectionState: Sendable {
     private var pauses: Backoff
     private(set) var pausedUntil: NIODeadline?
     /// The peer has accepted our credentials.
-    private var isProved: Bool
+    private var isConfirmed: Bool
     /// It has accepted a push with them.
     private var hasAccepted = false
     /// Answers in a row that say that it does not.
@@ -147,12 +147,12 @@ struct HTTP2ConnectionState: Sendable {
     private var marks: [Mark] = []
 
     init(
-        limits: HTTP2Limits, mapping: OutcomeMapping, isProved: Bool = false, tokenEnd: NIODeadline? = nil,
+        limits: HTTP2Limits, mapping: OutcomeMapping, isConfirmed: Bool = false, tokenEnd: NIODeadline? = nil,
         idleLimit: TimeAmount? = nil, now: NIODeadline
     ) {
         self.limits = limits
         self.mapping = mapping
-        self.isProved = isProved
+        self.isConfirmed = isConfirmed
         self.tokenEnd = tokenEnd
         self.idleLimit = idleLimit
         pauses = Backoff(first: Duration(limits.firstPause), longest: Duration(limits.longestPause))
@@ -173,14 +173,14 @@ struct HTTP2ConnectionState: Sendable {
     var streamLimit: Int {
         guard let peerLimit else { return 0 }
         let limit = min(peerLimit, assumedLimit ?? .max, HTTP2Limits.openStreams)
-        return isProved ? limit : min(limits.unprovedStreams, limit)
+        return isConfirmed ? limit : min(limits.unconfirmedStreams, limit)
     }
 
     /// Pushes that may be here at once, on streams and waiting for one: twice as many as fit, so that the next are there when
     /// answers come.
     func pushLimit(at now: NIODeadline) -> Int {
         guard retirement == nil, now >= pausedUntil ?? now else { return 0 }
-        return isProved ? 2 * streamLimit : streamLimit
+        return isConfirmed ? 2 * streamLimit : streamLimit
     }
 
     /// What the connection achieved. Where the credentials were never accepted the next connection meets the same, unless
@@ -190,11 +190,11 @@ struct HTTP2ConnectionState: Sendable {
     }
 
     /// Nothing but the peer's limit can hold pushes up.
-    var isSaturated: Bool { retirement == nil && isProved && peerLimit != nil && pausedUntil == nil }
+    var isSaturated: Bool { retirement == nil && isConfirmed && peerLimit != nil && pausedUntil == nil }
 
     /// The answer to its first push is late; that may be the push's fault.
     func isFirstAnswerLate(at now: NIODeadline) -> Bool {
-        retirement == nil && !isProved && !streams.isEmpty && now - busySince >= limits.firstAnswer
+        retirement == nil && !isConfirmed && !streams.isEmpty && now - busySince >= limits.firstAnswer
     }
 
     // MARK: What we do
@@ -324,7 +324,7 @@ struct HTTP2ConnectionState: Sendable {
         guard stream.status > 0 else { return settle(id, .unanswered(reason: "MalformedAnswer")) }
         let refusal = ProviderRefusal(status: stream.status, body: stream.body)
         settle(id, mapping.outcome(of: refusal, type: stream.type, writtenAt: stream.writtenAt))
-        if refusal.status != 403 { isProved = true }
+        if refusal.status != 403 { isConfirmed = true }
         switch refusal.action {
         case .giveUp:
             health.successes += 1
@@ -348,7 +348,7 @@ struct HTTP2ConnectionState: Sendable {
 
     private mutating func accepted() {
         health.successes += 1
-        isProved = true
+        isConfirmed = true
         hasAccepted = true
         credentialRefusals = 0
         streamRefusals = 0

@@ -70,7 +70,7 @@ package final class HTTP2Gateway: PushGateway {
     /// - Parameter target: nil while the app has no credentials; everything waits in the queue then.
     package init(
         target: Target?, format: APNSFormat = APNSFormat(.http2, payloadLimit: PushType.alert.payloadLimit),
-        options: Options, epochs: ConnectionEpochs, clock time: @escaping TimeSource = Timestamp.now, logger: Logger
+        options: Options, connectionIDs: ConnectionIDs, clock time: @escaping TimeSource = Timestamp.now, logger: Logger
     ) {
         self.format = format
         self.options = options
@@ -80,7 +80,7 @@ package final class HTTP2Gateway: PushGateway {
             size: PoolSize(
                 permanent: 1, additional: max(0, options.connections - 1), spare: 1,
                 growthInterval: options.growthInterval),
-            breaker: breaker, epochs: epochs, time: time, clock: options.clock, logger: logger)
+            breaker: breaker, connectionIDs: connectionIDs, time: time, clock: options.clock, logger: logger)
     }
 
     package func run() async { await pool.run(open: open) }
@@ -92,12 +92,12 @@ package final class HTTP2Gateway: PushGateway {
     package var openConnections: Int { pool.openConnections }
     package func slot(fresh: Bool) async -> ConnectionSlot? { await pool.slot(fresh: fresh) }
     package func write(_ lease: Lease) { pool.write(lease) }
-    package func verdicts() async -> [Verdict]? { await pool.verdicts.take() }
+    package func reports() async -> [DeliveryReport]? { await pool.reports.take() }
     package func drain() async { await pool.drain() }
     package func finish() async { await pool.finish() }
 
     private func open(
-        _ attempt: ConnectionAttempt<Target>, _ epoch: ConnectionEpoch, _ logger: Logger
+        _ attempt: ConnectionAttempt<Target>, _ connectionID: ConnectionID, _ logger: Logger
     ) async throws -> HTTP2Connection {
         let target = attempt.target
         let token = try await target.token()
@@ -109,17 +109,17 @@ package final class HTTP2Gateway: PushGateway {
         let listeners = HTTP2ConnectionHandler.Listeners(
             changed: { [weak pool] in pool?.changed() }, credentialsRefused: { target.note($0, token: token) })
         let (_, connection) = try await target.endpoint.connect(on: MultiThreadedEventLoopGroup.singleton) {
-            [limits, time, breaker, clock = options.clock, verdicts = pool.verdicts] channel in
+            [limits, time, breaker, clock = options.clock, reports = pool.reports] channel in
             let now = channel.eventLoop.now
             let state = HTTP2ConnectionState(
                 limits: limits, mapping: OutcomeMapping(host: target.endpoint.host, bundleID: target.bundleID),
                 tokenEnd: token.map { now + TimeAmount($0.lifeLeft(at: time())) }, idleLimit: idleLimit, now: now)
             let handler = HTTP2ConnectionHandler(
-                epoch: epoch, state: state, retirement: channel.eventLoop.makePromise(), verdicts: verdicts,
+                connectionID: connectionID, state: state, retirement: channel.eventLoop.makePromise(), reports: reports,
                 breaker: breaker, time: time, clock: clock, listeners: listeners, logger: logger)
             try channel.pipeline.syncOperations.addHandler(handler)
             return HTTP2Connection(
-                epoch: epoch, channel: channel, handler: handler, template: template, breaker: breaker)
+                id: connectionID, channel: channel, handler: handler, template: template, breaker: breaker)
         }
         return connection
     }

@@ -4,13 +4,13 @@ import NIOCore
 import NIOPosix
 import Synchronization
 
-/// An app's connections to a gateway: performs what ``ConnectionPoolState`` decides, and collects the verdicts.
+/// An app's connections to a gateway: performs what ``ConnectionPoolState`` decides, and collects the reports.
 final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Sendable {
-    typealias Open = @Sendable (ConnectionAttempt<Target>, ConnectionEpoch, Logger) async throws -> Connection
+    typealias Open = @Sendable (ConnectionAttempt<Target>, ConnectionID, Logger) async throws -> Connection
     private typealias State = ConnectionPoolState<Target, Connection, CheckedContinuation<ConnectionSlot?, Never>>
 
-    let verdicts = VerdictBuffer()
-    private let epochs: ConnectionEpochs
+    let reports = ReportBuffer()
+    private let connectionIDs: ConnectionIDs
     private let time: TimeSource
     private let clock: MonotonicClock
     private let logger: Logger
@@ -24,10 +24,10 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
     ///   - time: the wall clock, for pushes.
     ///   - clock: for delays.
     init(
-        target: Target?, size: PoolSize, breaker: CircuitBreaker? = nil, epochs: ConnectionEpochs,
+        target: Target?, size: PoolSize, breaker: CircuitBreaker? = nil, connectionIDs: ConnectionIDs,
         time: @escaping TimeSource, clock: MonotonicClock, logger: Logger
     ) {
-        self.epochs = epochs
+        self.connectionIDs = connectionIDs
         self.time = time
         self.clock = clock
         self.logger = logger
@@ -54,14 +54,14 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
 
     /// One connection, from the attempt to open it until it is closed.
     private func serve(_ attempt: ConnectionAttempt<Target>, open: Open) async {
-        let epoch = epochs.next()
+        let connectionID = connectionIDs.next()
         var logger = logger
-        logger[metadataKey: "connection"] = "\(epoch)"
+        logger[metadataKey: "connection"] = "\(connectionID)"
         logger[metadataKey: "gateway"] = "\(attempt.target.endpoint.host):\(attempt.target.endpoint.port)"
         logger.info("connecting")
         let connection: Connection
         do {
-            connection = try await open(attempt, epoch, logger)
+            connection = try await open(attempt, connectionID, logger)
         } catch {
             if !(error is CancellationError), !Task.isCancelled {
                 logger.warning("could not connect", metadata: ["error": "\(ConnectionFailure.text(error))"])
@@ -123,13 +123,13 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
 
     func write(_ lease: Lease) {
         guard let first = lease.pushes.first, let last = lease.pushes.last else { return }
-        let epoch = lease.slot.connection
-        if let connection = state.withLock({ $0.connection(epoch) }) {
+        let connectionID = lease.slot.connection
+        if let connection = state.withLock({ $0.connection(connectionID) }) {
             connection.write(lease, now: time())
         } else {
-            verdicts.put([
-                Verdict(
-                    connection: epoch, identifiers: first.identifier...last.identifier, outcome: .notProcessed)
+            reports.put([
+                DeliveryReport(
+                    connection: connectionID, identifiers: first.identifier...last.identifier, outcome: .notProcessed)
             ])
         }
     }
@@ -151,28 +151,28 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
         for connection in open { await connection.closed() }
     }
 
-    /// Ends the verdicts, once what was handed to a connection has arrived there: one that is closed has put its verdict then.
+    /// Ends the reports, once what was handed to a connection has arrived there: one that is closed has reported it then.
     func finish() async {
         for loop in MultiThreadedEventLoopGroup.singleton.makeIterator() { try? await loop.submit {}.get() }
-        verdicts.close()
+        reports.close()
     }
 }
 
-/// Collects verdicts from the connections until they are recorded: everything that came is handed over at once.
+/// Collects reports from the connections until they are recorded: everything that came is handed over at once.
 ///
-/// Bounded by what is in flight: a push has one verdict, and ranges share one.
-final class VerdictBuffer: Sendable {
+/// Bounded by what is in flight: a push is in one report, and ranges share one.
+final class ReportBuffer: Sendable {
     private struct State {
-        var verdicts: [Verdict] = []
+        var reports: [DeliveryReport] = []
         var reader: CheckedContinuation<Void, Never>?
         var isClosed = false
     }
 
     private let state = Mutex(State())
 
-    func put(_ verdicts: [Verdict]) {
-        guard !verdicts.isEmpty else { return }
-        wakeReader { $0.verdicts += verdicts }
+    func put(_ reports: [DeliveryReport]) {
+        guard !reports.isEmpty else { return }
+        wakeReader { $0.reports += reports }
     }
 
     /// No more will come; what is there can still be taken.
@@ -190,17 +190,17 @@ final class VerdictBuffer: Sendable {
     }
 
     /// Everything that came; waits for the first, nil when closed and empty. One reader at a time.
-    func take() async -> [Verdict]? {
+    func take() async -> [DeliveryReport]? {
         while true {
-            let (verdicts, isClosed) = state.withLock { state in
-                defer { state.verdicts = [] }
-                return (state.verdicts, state.isClosed)
+            let (reports, isClosed) = state.withLock { state in
+                defer { state.reports = [] }
+                return (state.reports, state.isClosed)
             }
-            if !verdicts.isEmpty { return verdicts }
+            if !reports.isEmpty { return reports }
             if isClosed { return nil }
             await withCheckedContinuation { continuation in
                 let isReady = state.withLock { state in
-                    guard state.verdicts.isEmpty, !state.isClosed else { return true }
+                    guard state.reports.isEmpty, !state.isClosed else { return true }
                     state.reader = continuation
                     return false
                 }
@@ -210,17 +210,20 @@ final class VerdictBuffer: Sendable {
     }
 }
 
-extension Verdict {
-    /// Few verdicts for many outcomes, because each costs a row's update: neighbours with the same outcome share one, unless
+extension DeliveryReport {
+    /// Few reports for many outcomes, because each costs a row's update: neighbours with the same outcome share one, unless
     /// it concerns a single push.
-    static func combining(_ outcomes: [(identifier: UInt32, outcome: Outcome)], on epoch: ConnectionEpoch) -> [Verdict]
+    static func combining(_ outcomes: [(identifier: UInt32, outcome: Outcome)], on connectionID: ConnectionID)
+        -> [DeliveryReport]
     {
-        var verdicts: [Verdict] = []
+        var reports: [DeliveryReport] = []
         var first: UInt32 = 0
         var last: UInt32 = 0
         var current: Outcome?
         func close() {
-            if let current { verdicts.append(Verdict(connection: epoch, identifiers: first...last, outcome: current)) }
+            if let current {
+                reports.append(DeliveryReport(connection: connectionID, identifiers: first...last, outcome: current))
+            }
         }
         for (identifier, outcome) in outcomes.sorted(by: { $0.identifier < $1.identifier }) {
             if outcome.isShared, identifier == last + 1, current == outcome {
@@ -231,7 +234,7 @@ extension Verdict {
             }
         }
         close()
-        return verdicts
+        return reports
     }
 }
 

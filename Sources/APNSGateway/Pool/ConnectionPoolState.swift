@@ -20,7 +20,7 @@ struct ConnectionAttempt<Target: Sendable>: Sendable {
     let target: Target
     let isPermanent: Bool
     /// A connection with the same target has achieved something before.
-    let isProved: Bool
+    let isConfirmed: Bool
     fileprivate let connector: Int
     fileprivate let generation: Int
     fileprivate let startedAt: NIODeadline
@@ -83,7 +83,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
     private var generation = 0
     private var isStopping = false
     /// A connection with the present target has achieved something.
-    private var isProved = false
+    private var isConfirmed = false
     /// The permanent ones come first.
     private var connectors: [Connector]
     /// Open connections, the permanent ones first.
@@ -105,8 +105,8 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
     /// Connections that are open, those that only wait for their last answers included.
     var openConnections: Int { entries.count }
 
-    func connection(_ epoch: ConnectionEpoch) -> Connection? {
-        entries.first { $0.connection.epoch == epoch }?.connection
+    func connection(_ connectionID: ConnectionID) -> Connection? {
+        entries.first { $0.connection.id == connectionID }?.connection
     }
 
     // MARK: Connections
@@ -139,7 +139,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
     mutating func retired(
         _ attempt: ConnectionAttempt<Target>, result: ConnectionResult, random: Double, now: NIODeadline
     ) -> [Action] {
-        if result != .nothing, attempt.generation == generation { isProved = true }
+        if result != .nothing, attempt.generation == generation { isConfirmed = true }
         let hasLived = now - attempt.startedAt > Self.longLife
         return backOff(
             attempt.connector, after: result == .nothing && hasLived ? .progress : result,
@@ -148,7 +148,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
 
     mutating func closed(_ connection: Connection, now: NIODeadline) -> [Action] {
         entries.removeAll { $0.connection === connection }
-        // What is written for it from now on has its verdict at once.
+        // What is written for it from now on has its outcome at once.
         return serveWaiters(now: now)
     }
 
@@ -167,7 +167,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
     mutating func reconfigure(target: Target?, now: NIODeadline) -> ([Connection], [Action]) {
         self.target = target
         generation += 1
-        isProved = false
+        isConfirmed = false
         wanted = 0
         return (entries.map(\.connection), drainEntries() + connect(now: now) + serveWaiters(now: now))
     }
@@ -216,7 +216,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
             actions.append(
                 .connect(
                     ConnectionAttempt(
-                        target: target, isPermanent: isPermanent, isProved: isProved, connector: index,
+                        target: target, isPermanent: isPermanent, isConfirmed: isConfirmed, connector: index,
                         generation: generation, startedAt: now)))
         }
         return actions
@@ -262,7 +262,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
             if waiting.fresh, !waiting.hasReplaced,
                 let index = entries.lastIndex(where: { !$0.isDraining && $0.connection.isReplaceable })
             {
-                // Its successor will be fresh. What is in flight on it gets its verdict first.
+                // Its successor will be fresh. What is in flight on it gets its outcome first.
                 waiting.hasReplaced = true
                 entries[index].isDraining = true
                 actions.append(.drain(entries[index].connection))
@@ -316,7 +316,7 @@ extension ConnectionSlot {
     /// For one push.
     fileprivate var narrowed: ConnectionSlot {
         ConnectionSlot(
-            connection: connection, firstIdentifier: firstIdentifier, room: min(room, 1), isFresh: isFresh,
+            connection: connection, firstIdentifier: firstIdentifier, capacity: min(capacity, 1), isFresh: isFresh,
             answersEach: answersEach)
     }
 }

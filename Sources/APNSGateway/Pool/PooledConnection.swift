@@ -5,15 +5,15 @@ import NIOSSL
 import Synchronization
 
 /// Numbers the connections of a process, over all apps.
-package final class ConnectionEpochs: Sendable {
+package final class ConnectionIDs: Sendable {
     private let last: Atomic<Int64>
 
-    package init(after last: ConnectionEpoch = ConnectionEpoch(0)) {
+    package init(after last: ConnectionID = ConnectionID(0)) {
         self.last = Atomic(last.number)
     }
 
-    func next() -> ConnectionEpoch {
-        ConnectionEpoch(last.add(1, ordering: .relaxed).newValue)
+    func next() -> ConnectionID {
+        ConnectionID(last.add(1, ordering: .relaxed).newValue)
     }
 }
 
@@ -32,14 +32,14 @@ enum ConnectionResult: Sendable {
 
 /// One open connection, as its pool sees it. The properties are cheap and may be read on any thread.
 protocol PooledConnection: AnyObject, Sendable {
-    var epoch: ConnectionEpoch { get }
+    var id: ConnectionID { get }
     /// The slot that it offers, if it can take pushes now.
     var slot: ConnectionSlot? { get }
     /// Whether closing it gives a fresh connection sooner than waiting for it.
     var isReplaceable: Bool { get }
     /// It is busy up to its peer's limit: another beside it would help.
     var isSaturated: Bool { get }
-    /// It proves a suspected push, or waits for its first answer: other pushes need not wait for that.
+    /// It probes a suspected push, or waits for its first answer: other pushes need not wait for that.
     var isBlocked: Bool { get }
 
     func write(_ lease: Lease, now: Timestamp)

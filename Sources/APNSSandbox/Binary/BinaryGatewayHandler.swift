@@ -5,7 +5,7 @@ import NIOCore
 import NIOSSL
 
 /// What a connection has to do after a notification of the binary protocol.
-enum BinaryVerdict: Sendable, Hashable {
+enum BinaryDecision: Sendable, Hashable {
     /// Go on with the next. Success has no bytes.
     case next
     /// Go on with the next, but only after so many milliseconds; nil: never. Nothing is read until then.
@@ -18,7 +18,7 @@ enum BinaryVerdict: Sendable, Hashable {
     case reset
 }
 
-/// Whose notification is judged.
+/// Whose notification is decided.
 struct BinaryPeer: Sendable, Hashable {
     /// The connection's number, from 1.
     var connection: Int
@@ -26,7 +26,7 @@ struct BinaryPeer: Sendable, Hashable {
     var topic: String?
 }
 
-/// Plays the legacy gateway on one connection: reads, asks the shared state for verdicts, and writes nothing but the one
+/// Plays the legacy gateway on one connection: reads, asks the shared state for decisions, and writes nothing but the one
 /// error packet.
 ///
 /// After that packet it goes on reading for a while and discards what it reads (apns-binary.md §8). To close with
@@ -134,13 +134,13 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
         }
     }
 
-    // MARK: Verdicts
+    // MARK: Decisions
 
-    /// Judges all that is there, and does what the verdict says.
+    /// Decides on all that is there, and does what the decision says.
     private func advance(context: ChannelHandlerContext) {
         session.parse()
-        let verdict = state.judge(logger) { state, now in session.judge(in: &state, at: now) }
-        switch verdict {
+        let decision = state.decide(logger) { state, now in session.decide(in: &state, at: now) }
+        switch decision {
         case .next:
             break
         case .pause(nil):
@@ -212,13 +212,13 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
     }
 }
 
-/// One connection of the binary protocol as a value: what was read and not yet judged, and whether its end is decided.
+/// One connection of the binary protocol as a value: what was read and not yet decided, and whether its end is decided.
 ///
-/// Bytes are parsed outside the shared state's lock and judged inside it, a whole read at a time.
+/// Bytes are parsed outside the shared state's lock and decided inside it, a whole read at a time.
 private struct BinarySession {
     var peer: BinaryPeer
     private var parser: BinaryNotificationParser
-    /// Parsed and not judged yet; judged ones are before ``next``.
+    /// Parsed and not decided yet; decided ones are before ``next``.
     private var batch: [BinaryNotification] = []
     private var next = 0
     private var malformed: BinaryNotificationParser.Malformed?
@@ -244,27 +244,27 @@ private struct BinarySession {
         }
     }
 
-    /// Judges what was parsed, up to the first verdict other than ``BinaryVerdict/next``.
-    mutating func judge(in state: inout SandboxState, at now: Date) -> BinaryVerdict {
+    /// Decides on what was parsed, up to the first decision other than ``BinaryDecision/next``.
+    mutating func decide(in state: inout SandboxState, at now: Date) -> BinaryDecision {
         while next < batch.count {
-            let verdict = state.judge(batch[next], from: peer, at: now, faults: !isPostponed)
+            let decision = state.decide(batch[next], from: peer, at: now, faults: !isPostponed)
             isPostponed = false
-            switch verdict {
+            switch decision {
             case .next:
                 next += 1
             case .postpone:
                 isPostponed = true
-                return verdict
+                return decision
             case .pause, .end, .reset:
                 next += 1
-                return verdict
+                return decision
             }
         }
         // Emptied at once: its payloads share the parser's storage, which could not be reused otherwise.
         batch.removeAll(keepingCapacity: true)
         next = 0
         guard let malformed else { return .next }
-        return state.judge(malformed, from: peer, at: now)
+        return state.decide(malformed, from: peer, at: now)
     }
 
     /// Forgets what is there, after the end was decided.

@@ -48,7 +48,7 @@ struct RandomIDs: Sendable {
 }
 
 /// What a connection has to do after a request.
-struct SandboxVerdict: Sendable {
+struct SandboxDecision: Sendable {
     /// What is written; nil: nothing, and unless ``effect`` ends it the stream stays open.
     var answer: SandboxAnswer?
     var effect: Effect?

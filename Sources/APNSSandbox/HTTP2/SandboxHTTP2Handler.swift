@@ -4,7 +4,7 @@ import NIOCore
 import NIOHPACK
 import NIOHTTP2
 
-/// Plays the HTTP/2 provider API on one connection: collects requests, asks the shared state for verdicts, and writes the
+/// Plays the HTTP/2 provider API on one connection: collects requests, asks the shared state for decisions, and writes the
 /// answers.
 ///
 /// All streams share this one handler: a channel for each would cost several times the rest. Answers are written as the
@@ -29,7 +29,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
 
     /// An open stream.
     private struct Stream {
-        /// What has come of the request; nil once it was judged.
+        /// What has come of the request; nil once it was decided.
         var request: SandboxRequest?
         /// A fault has dropped it: it will never be answered.
         var isSilent = false
@@ -202,44 +202,44 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
     private func complete(_ stream: HTTP2StreamID, _ context: ChannelHandlerContext) {
         guard let request = streams[stream]?.request else { return }
         streams[stream]?.request = nil
-        judge(request, on: stream, context)
+        decide(request, on: stream, context)
     }
 
-    private func judge(
+    private func decide(
         _ request: SandboxRequest, on stream: HTTP2StreamID, faults: Bool = true, _ context: ChannelHandlerContext
     ) {
-        let verdict = state.judge(logger) { state, now in
-            state.judge(
+        let decision = state.decide(logger) { state, now in
+            state.decide(
                 request, stream: Int(stream), openStreams: mostStreams, on: &connection, at: now, faults: faults)
         }
-        warn(verdict)
-        announce(limit.judged(isAuthenticated: verdict.isAuthenticated, outcome: verdict.outcome), context)
-        perform(verdict, request, on: stream, context)
+        warn(decision)
+        announce(limit.decided(isAuthenticated: decision.isAuthenticated, outcome: decision.outcome), context)
+        perform(decision, request, on: stream, context)
     }
 
     private func perform(
-        _ verdict: SandboxVerdict, _ request: SandboxRequest, on stream: HTTP2StreamID,
+        _ decision: SandboxDecision, _ request: SandboxRequest, on stream: HTTP2StreamID,
         _ context: ChannelHandlerContext
     ) {
-        switch verdict.effect {
+        switch decision.effect {
         case nil:
-            if verdict.answer == nil, streams[stream] != nil {
+            if decision.answer == nil, streams[stream] != nil {
                 streams[stream]?.isSilent = true
                 silentStreams += 1
             }
-            answer(verdict, on: stream, context)
+            answer(decision, on: stream, context)
         case .late(let milliseconds):
-            after(milliseconds, context) { [self] in answer(verdict, on: stream, context) }
+            after(milliseconds, context) { [self] in answer(decision, on: stream, context) }
         case .postpone(let milliseconds):
             after(milliseconds, context) { [self] in
-                if streams[stream] != nil { judge(request, on: stream, faults: false, context) }
+                if streams[stream] != nil { decide(request, on: stream, faults: false, context) }
             }
         case .pause(let milliseconds):
             pause(milliseconds: milliseconds, context)
-            answer(verdict, on: stream, context)
+            answer(decision, on: stream, context)
         case .limitStreams(let count, let milliseconds):
             announce(limit.set(byFault: count), context)
-            answer(verdict, on: stream, context)
+            answer(decision, on: stream, context)
             if let milliseconds {
                 after(milliseconds, context) { [self] in announce(limit.set(byFault: nil), context) }
             }
@@ -248,7 +248,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
         case .goAway(let reason, let last, let code):
             let before = max(0, Int(stream) - 2)
             goAway(reason: reason, last: HTTP2StreamID(last ?? before), code: code, context)
-            answer(verdict, on: stream, context)
+            answer(decision, on: stream, context)
         case .close:
             end(context) { context.close(promise: nil) }
         case .reset:
@@ -264,9 +264,9 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
         context.write(wrapOutboundOut(HTTP2Frame(streamID: stream, payload: payload)), promise: nil)
     }
 
-    private func answer(_ verdict: SandboxVerdict, on stream: HTTP2StreamID, _ context: ChannelHandlerContext) {
+    private func answer(_ decision: SandboxDecision, on stream: HTTP2StreamID, _ context: ChannelHandlerContext) {
         // The client may have reset the stream meanwhile.
-        guard let answer = verdict.answer, streams[stream] != nil else { return }
+        guard let answer = decision.answer, streams[stream] != nil else { return }
         var headers = HPACKHeaders()
         headers.reserveCapacity(4)
         headers.add(name: ":status", value: String(answer.status))
@@ -294,7 +294,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
         lastStream = last
         writes.writeGoAway(
             lastStream: Int(last), code: code, text: reason.map { ProviderRefusal.body(reason: $0) } ?? "")
-        // What lies above is neither answered nor judged any more.
+        // What lies above is neither answered nor decided any more.
         for stream in streams.keys where stream > last { forget(stream) }
         guard phase == .open else { return }
         phase = .draining
@@ -396,14 +396,14 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
 
     // MARK: The log
 
-    private func warn(_ verdict: SandboxVerdict) {
+    private func warn(_ decision: SandboxDecision) {
         let deviations = connection.authentication.takeDeviations()
         if !deviations.isEmpty {
             logger.warning(
                 "The provider token leaves the standard's form; accepted, but not with --strict",
                 metadata: ["deviations": "\(deviations.map(\.rawValue).joined(separator: "; "))"])
         }
-        guard let token = verdict.refusedToken, !hasWarned else { return }
+        guard let token = decision.refusedToken, !hasWarned else { return }
         hasWarned = true
         logger.warning("Provider token refused", metadata: ["reason": "\(token.reason)", "why": "\(token.why)"])
     }

@@ -2,7 +2,7 @@ import APNSWire
 import NIOCore
 import NIOHPACK
 
-/// A request as it came, not judged yet.
+/// A request as it came, not decided yet.
 struct SandboxRequest: Sendable {
     /// Bytes of a body that are kept: one more than any payload may have.
     private static let bodyLimit = PushType.voip.payloadLimit + 1

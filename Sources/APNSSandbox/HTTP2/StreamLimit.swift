@@ -39,9 +39,9 @@ struct StreamLimit: Sendable, Hashable {
         return change()
     }
 
-    /// A notification was judged.
+    /// A notification was decided.
     /// - Returns: a limit to announce.
-    mutating func judged(isAuthenticated: Bool, outcome: SandboxVerdict.Outcome) -> Int? {
+    mutating func decided(isAuthenticated: Bool, outcome: SandboxDecision.Outcome) -> Int? {
         if isAuthenticated { self.isAuthenticated = true }
         switch outcome {
         case .accepted: isLowered = false

@@ -6,7 +6,7 @@ import Synchronization
 
 /// All that the sandbox knows, as a value: inbox, devices, feedback, faults and counts, and the rules between them.
 ///
-/// Both protocols ask it for a verdict on each notification; faults come before the sandbox's own rules.
+/// Both protocols ask it for a decision on each notification; faults come before the sandbox's own rules.
 struct SandboxState: Sendable {
     private let configuration: SandboxConfiguration
     var inbox: Inbox
@@ -106,23 +106,23 @@ struct SandboxState: Sendable {
 
     // MARK: The binary protocol
 
-    /// Judges a whole notification, records it and says how its connection goes on.
+    /// Decides on a whole notification, records it and says how its connection goes on.
     /// - Parameter applies: false when a fault has been applied to it already.
-    mutating func judge(
+    mutating func decide(
         _ notification: BinaryNotification, from peer: BinaryPeer, at now: Date, faults applies: Bool = true
-    ) -> BinaryVerdict {
+    ) -> BinaryDecision {
         if applies, case .binary(let fault)? = faults.trigger(token: notification.token, over: .binary) {
             return apply(fault, to: notification, from: peer, at: now)
         }
         return process(notification, from: peer, at: now, then: .next)
     }
 
-    /// Judges something that could not be read as a notification: always the end of its connection.
+    /// Decides on something that could not be read as a notification: always the end of its connection.
     ///
     /// What breaks the format itself is answered as configured; a bad size or a missing field has its own status.
-    mutating func judge(
+    mutating func decide(
         _ malformed: BinaryNotificationParser.Malformed, from peer: BinaryPeer, at now: Date
-    ) -> BinaryVerdict {
+    ) -> BinaryDecision {
         var status = malformed.status
         var isSilent = malformed.command == .simple
         if status == .protocolError {
@@ -146,7 +146,7 @@ struct SandboxState: Sendable {
 
     private mutating func apply(
         _ fault: Fault.Binary, to notification: BinaryNotification, from peer: BinaryPeer, at now: Date
-    ) -> BinaryVerdict {
+    ) -> BinaryDecision {
         switch fault {
         case .status(let status, let delay, let identifier):
             record(notification, from: peer, at: now, status == .shutdown ? .accepted : .refused(status))
@@ -170,8 +170,8 @@ struct SandboxState: Sendable {
     /// Applies the rules.
     /// - Returns: `next`, unless the notification is refused.
     private mutating func process(
-        _ notification: BinaryNotification, from peer: BinaryPeer, at now: Date, then next: BinaryVerdict
-    ) -> BinaryVerdict {
+        _ notification: BinaryNotification, from peer: BinaryPeer, at now: Date, then next: BinaryDecision
+    ) -> BinaryDecision {
         guard let status = refusal(of: notification, from: peer, at: now) else {
             record(notification, from: peer, at: now, .accepted)
             return next
@@ -219,16 +219,16 @@ struct SandboxState: Sendable {
 
     // MARK: HTTP/2
 
-    /// Judges a whole request, records it and says how its connection goes on.
+    /// Decides on a whole request, records it and says how its connection goes on.
     /// - Parameters:
     ///   - openStreams: the most that the connection has had at the same time so far.
     ///   - applies: false when a fault has been applied to it already.
-    mutating func judge(
+    mutating func decide(
         _ request: SandboxRequest, stream: Int, openStreams: Int = 0, on connection: inout SandboxConnection,
         at now: Date, faults applies: Bool = true
-    ) -> SandboxVerdict {
+    ) -> SandboxDecision {
         counts.http2.mostStreams = max(counts.http2.mostStreams, openStreams)
-        var notification = Judged(
+        var notification = Received(
             request: request, stream: stream, id: SandboxRules.answerID(request) ?? connection.newID(), receivedAt: now)
         if connection.isStopping {
             return refuse(notification, ProviderRefusal(.shutdown), on: connection)
@@ -240,7 +240,7 @@ struct SandboxState: Sendable {
     }
 
     /// A request on its way through the rules, and what they found out about it.
-    private struct Judged {
+    private struct Received {
         let request: SandboxRequest
         let stream: Int
         let id: String
@@ -252,8 +252,8 @@ struct SandboxState: Sendable {
     }
 
     private mutating func apply(
-        _ fault: Fault.HTTP2, to notification: inout Judged, on connection: inout SandboxConnection
-    ) -> SandboxVerdict {
+        _ fault: Fault.HTTP2, to notification: inout Received, on connection: inout SandboxConnection
+    ) -> SandboxDecision {
         switch fault {
         case .refuse(var refusal, let delay):
             if refusal.status == 410, refusal.timestamp == nil {
@@ -264,27 +264,27 @@ struct SandboxState: Sendable {
             return refuse(notification, refusal, on: connection, effect: delay > 0 ? .late(milliseconds: delay) : nil)
         case .status(let status, let delay):
             // In the inbox it has the reason that a client makes of a missing body.
-            var verdict = refuse(
+            var decision = refuse(
                 notification, ProviderRefusal(status: status, body: []), on: connection,
                 effect: delay > 0 ? .late(milliseconds: delay) : nil)
-            verdict.answer?.body = nil
-            return verdict
+            decision.answer?.body = nil
+            return decision
         case .close:
             return record(notification, .closed, on: connection, effect: .close)
         case .closeAccepted:
-            var verdict = process(&notification, on: &connection, effect: .close)
-            verdict.answer = nil
-            return verdict
+            var decision = process(&notification, on: &connection, effect: .close)
+            decision.answer = nil
+            return decision
         case .reset:
             return record(notification, .reset, on: connection, effect: .reset)
         case .stopReading(let milliseconds):
             return process(&notification, on: &connection, effect: .pause(milliseconds: milliseconds))
         case .delay(let milliseconds):
-            return SandboxVerdict(effect: .postpone(milliseconds: milliseconds))
+            return SandboxDecision(effect: .postpone(milliseconds: milliseconds))
         case .drop:
             return record(notification, .dropped, on: connection)
         case .goAway(let reason, let lastStream, let code):
-            let effect = SandboxVerdict.Effect.goAway(reason: reason, lastStream: lastStream, code: code)
+            let effect = SandboxDecision.Effect.goAway(reason: reason, lastStream: lastStream, code: code)
             guard let lastStream, lastStream >= notification.stream else {
                 return record(notification, .unprocessed, on: connection, effect: effect)
             }
@@ -304,22 +304,22 @@ struct SandboxState: Sendable {
 
     /// Applies the rules.
     private mutating func process(
-        _ notification: inout Judged, on connection: inout SandboxConnection, effect: SandboxVerdict.Effect? = nil
-    ) -> SandboxVerdict {
+        _ notification: inout Received, on connection: inout SandboxConnection, effect: SandboxDecision.Effect? = nil
+    ) -> SandboxDecision {
         do throws(ProviderRefusal) {
             try check(&notification, on: &connection)
         } catch {
             return refuse(notification, error, on: connection, effect: effect)
         }
-        var verdict = record(notification, .accepted, on: connection, effect: effect)
-        verdict.answer = SandboxAnswer(id: notification.id)
-        verdict.isAuthenticated = true
-        verdict.outcome = .accepted
-        return verdict
+        var decision = record(notification, .accepted, on: connection, effect: effect)
+        decision.answer = SandboxAnswer(id: notification.id)
+        decision.isAuthenticated = true
+        decision.outcome = .accepted
+        return decision
     }
 
     private mutating func check(
-        _ notification: inout Judged, on connection: inout SandboxConnection
+        _ notification: inout Received, on connection: inout SandboxConnection
     ) throws(ProviderRefusal) {
         let rules = SandboxRules(
             request: notification.request, certificate: connection.certificate, configuration: configuration,
@@ -350,23 +350,23 @@ struct SandboxState: Sendable {
     }
 
     private mutating func refuse(
-        _ notification: Judged, _ refusal: ProviderRefusal, on connection: SandboxConnection,
-        effect: SandboxVerdict.Effect? = nil
-    ) -> SandboxVerdict {
-        var verdict = record(notification, .rejected(refusal), on: connection, effect: effect)
-        verdict.answer = SandboxAnswer(id: notification.id, status: refusal.status, body: refusal.body)
-        verdict.isAuthenticated = notification.authentication != nil
-        verdict.outcome =
+        _ notification: Received, _ refusal: ProviderRefusal, on connection: SandboxConnection,
+        effect: SandboxDecision.Effect? = nil
+    ) -> SandboxDecision {
+        var decision = record(notification, .rejected(refusal), on: connection, effect: effect)
+        decision.answer = SandboxAnswer(id: notification.id, status: refusal.status, body: refusal.body)
+        decision.isAuthenticated = notification.authentication != nil
+        decision.outcome =
             (400..<500).contains(refusal.status) && ![410, 429].contains(refusal.status) ? .refused : .neutral
-        verdict.refusedToken = notification.why.map { (refusal.reason, $0) }
-        return verdict
+        decision.refusedToken = notification.why.map { (refusal.reason, $0) }
+        return decision
     }
 
-    /// - Returns: a verdict that answers nothing.
+    /// - Returns: a decision that answers nothing.
     private mutating func record(
-        _ notification: Judged, _ answer: InboxEntry.Answer, on connection: SandboxConnection,
-        effect: SandboxVerdict.Effect? = nil
-    ) -> SandboxVerdict {
+        _ notification: Received, _ answer: InboxEntry.Answer, on connection: SandboxConnection,
+        effect: SandboxDecision.Effect? = nil
+    ) -> SandboxDecision {
         counts.http2.answers.count(answer)
         let request = notification.request
         inbox.append { id in
@@ -379,7 +379,7 @@ struct SandboxState: Sendable {
                     stream: notification.stream, apnsID: notification.id, pushType: request.pushType,
                     headers: request.headers, authentication: notification.authentication))
         }
-        return SandboxVerdict(effect: effect)
+        return SandboxDecision(effect: effect)
     }
 }
 
@@ -402,13 +402,13 @@ final class SharedState: Sendable {
     }
 
     /// The same, with each notification that was recorded in the log at debug.
-    func judge<Verdict: Sendable>(_ logger: Logger, _ body: (inout SandboxState, Date) -> Verdict) -> Verdict {
+    func decide<Decision: Sendable>(_ logger: Logger, _ body: (inout SandboxState, Date) -> Decision) -> Decision {
         let now = self.now()
         let isLogged = logger.logLevel <= .debug
-        let (verdict, entries) = withLock { state in
+        let (decision, entries) = withLock { state in
             let before = state.inbox.lastID
-            let verdict = body(&state, now)
-            return (verdict, isLogged ? state.inbox.page(since: before).entries : [])
+            let decision = body(&state, now)
+            return (decision, isLogged ? state.inbox.page(since: before).entries : [])
         }
         for entry in entries {
             var metadata: Logger.Metadata = [
@@ -421,7 +421,7 @@ final class SharedState: Sendable {
             }
             logger.debug("Notification", metadata: metadata)
         }
-        return verdict
+        return decision
     }
 }
 

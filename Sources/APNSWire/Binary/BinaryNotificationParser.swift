@@ -20,7 +20,7 @@ package struct BinaryNotificationParser: Sendable {
         }
     }
 
-    /// A notification that the gateway must refuse, and the verdict.
+    /// A notification that the gateway must refuse, and the outcome.
     package struct Malformed: Error, Sendable, Hashable {
         package var status: BinaryStatus
         /// Nil when the format has no identifier, or it was not read before the failure.
@@ -52,7 +52,7 @@ package struct BinaryNotificationParser: Sendable {
     }
 
     /// The next whole notification, or nil while its last byte has not come.
-    /// - Throws: the verdict on a bad notification, and the same verdict on each later call.
+    /// - Throws: the outcome on a bad notification, and the same outcome on each later call.
     package mutating func next() throws(Malformed) -> BinaryNotification? {
         if let failure { throw failure }
         do throws(Malformed) {

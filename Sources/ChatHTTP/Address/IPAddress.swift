@@ -1,3 +1,4 @@
+import ChatDomain
 import Foundation
 import NIOCore
 
@@ -97,7 +98,7 @@ package struct AddressRange: Sendable, Hashable {
 extension FixedWidthInteger {
     /// A whole number in decimal ASCII digits; nil for anything else, also for a sign.
     init?(digits: some StringProtocol) {
-        guard digits.utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }) else { return nil }
+        guard digits.utf8.allSatisfy(\.isASCIIDigit) else { return nil }
         self.init(digits, radix: 10)
     }
 }

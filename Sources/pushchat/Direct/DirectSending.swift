@@ -26,10 +26,11 @@ struct DirectSending {
         }
         let deadline = clock.now.advanced(by: timeLimit)
         let queue = DirectQueue(content, composed, to: tokens)
-        let (epochs, keys) = (ConnectionEpochs(), MemoryTokenStore())
+        let (connectionIDs, keys) = (ConnectionIDs(), MemoryTokenStore())
         // What a gateway that closes did not accept, the next one gets.
         while queue.hasWaiting, clock.now < deadline {
-            let gateway = app.gatewayKind.gateway(credentials, tokens: keys, epochs: epochs, logger: Self.warnings)
+            let gateway = app.gatewayKind.gateway(
+                credentials, tokens: keys, connectionIDs: connectionIDs, logger: Self.warnings)
             let silent = Logger(label: "direct") { _ in SwiftLogNoOpLogHandler() }
             let dispatcher = Dispatcher(
                 app: app.name, queue: queue, gateway: gateway, lifeCycle: DirectQueue.lifeCycle, logger: silent)

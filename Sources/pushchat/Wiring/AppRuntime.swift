@@ -15,7 +15,8 @@ final class AppRuntime: Sendable {
     private let logger: Logger
 
     init(
-        _ app: AppConfiguration, credentials: AppCredentials, stores: Stores, epochs: ConnectionEpochs, logger: Logger
+        _ app: AppConfiguration, credentials: AppCredentials, stores: Stores, connectionIDs: ConnectionIDs,
+        logger: Logger
     ) {
         name = app.name
         self.stores = stores
@@ -24,7 +25,7 @@ final class AppRuntime: Sendable {
         logger[metadataKey: "app"] = "\(app.name)"
         self.logger = logger
         gateway = app.gatewayKind.gateway(
-            credentials, tokens: stores.providerTokens, epochs: epochs, logger: logger)
+            credentials, tokens: stores.providerTokens, connectionIDs: connectionIDs, logger: logger)
         if app.isRetired, credentials.push != nil { logger.warning("\(AppConfiguration.retirement)") }
         if credentials.push == nil { logger.warning("\(AppConfiguration.noCredentials)") }
     }

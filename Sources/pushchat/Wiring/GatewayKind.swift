@@ -11,7 +11,7 @@ protocol GatewayKind: Sendable {
     /// - Parameter sound: of chat messages.
     func format(sound: String?) -> any PushFormat
     func gateway(
-        _ credentials: AppCredentials, tokens: any ProviderTokenStore, epochs: ConnectionEpochs, logger: Logger
+        _ credentials: AppCredentials, tokens: any ProviderTokenStore, connectionIDs: ConnectionIDs, logger: Logger
     ) -> any ConfiguredGateway
 }
 
@@ -61,14 +61,14 @@ private struct BinaryKind: GatewayKind {
     }
 
     func gateway(
-        _ credentials: AppCredentials, tokens: any ProviderTokenStore, epochs: ConnectionEpochs, logger: Logger
+        _ credentials: AppCredentials, tokens: any ProviderTokenStore, connectionIDs: ConnectionIDs, logger: Logger
     ) -> any ConfiguredGateway {
         BinaryGateway(
             endpoint: credentials.push, format: APNSFormat(.binary, payloadLimit: app.payloadLimit),
             options: .init(
                 connections: app.connections, command: BinaryCommand(rawValue: UInt8(app.command)) ?? .framed,
                 settleTime: app.settleTime),
-            epochs: epochs, logger: logger)
+            connectionIDs: connectionIDs, logger: logger)
     }
 }
 
@@ -104,12 +104,12 @@ private struct HTTP2Kind: GatewayKind {
     }
 
     func gateway(
-        _ credentials: AppCredentials, tokens: any ProviderTokenStore, epochs: ConnectionEpochs, logger: Logger
+        _ credentials: AppCredentials, tokens: any ProviderTokenStore, connectionIDs: ConnectionIDs, logger: Logger
     ) -> any ConfiguredGateway {
         HTTP2Gateway(
             target: HTTP2Gateway.Target(app, credentials, tokens),
             format: APNSFormat(.http2, payloadLimit: app.payloadLimit),
-            options: .init(connections: app.connections, answerLimit: app.answerTimeout), epochs: epochs,
+            options: .init(connections: app.connections, answerLimit: app.answerTimeout), connectionIDs: connectionIDs,
             logger: logger)
     }
 }

@@ -58,10 +58,11 @@ struct RelayProcess: Sendable {
                 metadata: ["apps": "\(unknownApps.map(\.text).joined(separator: " "))"])
         }
 
-        let epochs = ConnectionEpochs()
+        let connectionIDs = ConnectionIDs()
         let apps = try configuration.apps.map { app in
             AppRuntime(
-                app, credentials: try app.gatewayKind.credentials(), stores: stores, epochs: epochs, logger: logger)
+                app, credentials: try app.gatewayKind.credentials(), stores: stores, connectionIDs: connectionIDs,
+                logger: logger)
         }
         live.replace(
             configuration, topics: Self.topics(apps), sessions: try await TokenVerifier.configured(configuration))

@@ -9,7 +9,7 @@ import Testing
 
 @Suite("A binary connection's handler")
 struct BinaryConnectionHandlerTests {
-    private let buffer = VerdictBuffer()
+    private let buffer = ReportBuffer()
 
     private func connection(
         _ sentinels: SentinelHistory = SentinelHistory()
@@ -17,8 +17,8 @@ struct BinaryConnectionHandlerTests {
         let loop = EmbeddedEventLoop()
         let handler = BinaryConnectionHandler(
             state: BinaryConnectionState(
-                epoch: ConnectionEpoch(1), settleTime: .seconds(5), stallLimit: .seconds(15), now: loop.now),
-            sentinels: sentinels, verdicts: buffer, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
+                connectionID: ConnectionID(1), settleTime: .seconds(5), stallLimit: .seconds(15), now: loop.now),
+            sentinels: sentinels, reports: buffer, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
             changed: {})
         let channel = EmbeddedChannel(handler: handler, loop: loop)
         try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
@@ -30,7 +30,7 @@ struct BinaryConnectionHandlerTests {
     }
 
     /// What there is, without waiting for more.
-    private func verdicts() async -> [Outcome] {
+    private func reports() async -> [Outcome] {
         buffer.close()
         return await buffer.take()?.map(\.outcome) ?? []
     }
@@ -68,7 +68,7 @@ struct BinaryConnectionHandlerTests {
         for _ in 0..<60 { channel.embeddedEventLoop.advanceTime(by: .milliseconds(100)) }
         #expect(!channel.isActive)
         #expect(
-            await verdicts() == Array(
+            await reports() == Array(
                 repeating: .unanswered(reason: "ConnectionClosed"), count: SentinelHistory.failureLimit) + [.accepted])
     }
 
@@ -98,7 +98,7 @@ struct BinaryConnectionHandlerTests {
         #expect(channel.isActive)
         for _ in 0..<2 { channel.embeddedEventLoop.advanceTime(by: .milliseconds(100)) }
         #expect(!channel.isActive)
-        #expect(await verdicts() == [.unanswered(reason: "NoAnswer")])
+        #expect(await reports() == [.unanswered(reason: "NoAnswer")])
     }
 
     @Test("What is written for a connection that is over was not processed, and it takes no more pushes")
@@ -108,7 +108,7 @@ struct BinaryConnectionHandlerTests {
         try channel.writeInbound(ByteBuffer(bytes: [8, 10, 0, 0, 0, 2]))
         #expect(!handler.availability.takesPushes)
         write(handler, 3...4)
-        #expect(await verdicts() == [.accepted, .accepted, .notProcessed])
+        #expect(await reports() == [.accepted, .accepted, .notProcessed])
     }
 
     @Test(
@@ -131,7 +131,7 @@ struct BinaryConnectionHandlerTests {
         #expect(channel.isActive)
         try channel.writeInbound(ByteBuffer(bytes: [2]))
         #expect(!channel.isActive)
-        #expect(await verdicts() == [.accepted, .badAddress(reason: "InvalidToken"), .notProcessed])
+        #expect(await reports() == [.accepted, .badAddress(reason: "InvalidToken"), .notProcessed])
     }
 
     @Test("Bytes of another service leave everything in doubt, and end the connection")
@@ -140,6 +140,6 @@ struct BinaryConnectionHandlerTests {
         write(handler, 1...3)
         try channel.writeInbound(ByteBuffer(string: "SSH-2.0-x"))
         #expect(!channel.isActive)
-        #expect(await verdicts() == [.unanswered(reason: "UnexpectedBytes")])
+        #expect(await reports() == [.unanswered(reason: "UnexpectedBytes")])
     }
 }

@@ -13,15 +13,15 @@ struct BinaryConnectionStateTests {
 
     private func state(written: UInt32 = 0) -> BinaryConnectionState {
         var state = BinaryConnectionState(
-            epoch: ConnectionEpoch(7), settleTime: .seconds(5), stallLimit: .seconds(15), now: Self.start)
+            connectionID: ConnectionID(7), settleTime: .seconds(5), stallLimit: .seconds(15), now: Self.start)
         state.willWrite(through: written, now: Self.start)
         return state
     }
 
-    private func verdict(
+    private func report(
         _ identifiers: ClosedRange<UInt32>, _ outcome: Outcome, late: Bool = false
-    ) -> Verdict {
-        Verdict(connection: ConnectionEpoch(7), identifiers: identifiers, outcome: outcome, overrulesSilence: late)
+    ) -> DeliveryReport {
+        DeliveryReport(connection: ConnectionID(7), identifiers: identifiers, outcome: outcome, overrulesSilence: late)
     }
 
     private func answer(_ status: BinaryStatus, _ identifier: UInt32) -> BinaryErrorResponse {
@@ -40,8 +40,8 @@ struct BinaryConnectionStateTests {
             status == .invalidToken ? .badAddress(reason: "InvalidToken") : .rejected(reason: status.name)
         #expect(
             state.answered(answer(status, 4)) == [
-                verdict(1...3, .accepted), verdict(4...4, refusal),
-                verdict(5...10, .notProcessed),
+                report(1...3, .accepted), report(4...4, refusal),
+                report(5...10, .notProcessed),
             ])
         #expect(state.isSettled)
         #expect(!state.takesPushes)
@@ -51,7 +51,7 @@ struct BinaryConnectionStateTests {
     @Test("A failure of the gateway is a reason to repeat", arguments: [BinaryStatus.processingError, .unknown])
     func fault(status: BinaryStatus) {
         var state = state(written: 1)
-        #expect(state.answered(answer(status, 1)) == [verdict(1...1, .retry(reason: status.name))])
+        #expect(state.answered(answer(status, 1)) == [report(1...1, .retry(reason: status.name))])
     }
 
     @Test("Shutdown names the last that succeeded, and the resume point is the same")
@@ -59,10 +59,10 @@ struct BinaryConnectionStateTests {
         var state = state(written: 10)
         #expect(
             state.answered(answer(.shutdown, 4)) == [
-                verdict(1...3, .accepted), verdict(4...4, .accepted), verdict(5...10, .notProcessed),
+                report(1...3, .accepted), report(4...4, .accepted), report(5...10, .notProcessed),
             ])
         var last = self.state(written: 4)
-        #expect(last.answered(answer(.shutdown, 4)) == [verdict(1...3, .accepted), verdict(4...4, .accepted)])
+        #expect(last.answered(answer(.shutdown, 4)) == [report(1...3, .accepted), report(4...4, .accepted)])
     }
 
     @Test("Identifier 0, and one that was never used, leave everything in doubt", arguments: [UInt32(0), 11, .max])
@@ -70,16 +70,16 @@ struct BinaryConnectionStateTests {
         var state = state(written: 10)
         #expect(
             state.answered(answer(.invalidToken, identifier)) == [
-                verdict(1...10, .unanswered(reason: "InvalidToken"))
+                report(1...10, .unanswered(reason: "InvalidToken"))
             ])
         var closing = self.state(written: 10)
-        #expect(closing.answered(answer(.shutdown, 0)) == [verdict(1...10, .notProcessed)])
+        #expect(closing.answered(answer(.shutdown, 0)) == [report(1...10, .notProcessed)])
     }
 
     @Test("A close without an answer leaves what is not settled in doubt")
     func silentClose() {
         var state = state(written: 3)
-        #expect(state.closed(reason: "ConnectionClosed") == [verdict(1...3, .unanswered(reason: "ConnectionClosed"))])
+        #expect(state.closed(reason: "ConnectionClosed") == [report(1...3, .unanswered(reason: "ConnectionClosed"))])
         var idle = self.state()
         #expect(idle.closed(reason: "ConnectionClosed").isEmpty)
         #expect(idle.result == .nothing)
@@ -90,7 +90,7 @@ struct BinaryConnectionStateTests {
         var state = state(written: 3)
         #expect(state.willWriteSentinel() == 4)
         #expect(!state.takesPushes)
-        #expect(state.answered(answer(.missingDeviceToken, 4)) == [verdict(1...3, .accepted)])
+        #expect(state.answered(answer(.missingDeviceToken, 4)) == [report(1...3, .accepted)])
         #expect(state.result == .progress)
     }
 
@@ -98,7 +98,7 @@ struct BinaryConnectionStateTests {
     func anonymousSentinel() {
         var state = state(written: 3)
         _ = state.willWriteSentinel()
-        #expect(state.answered(answer(.missingDeviceToken, 0)) == [verdict(1...3, .accepted)])
+        #expect(state.answered(answer(.missingDeviceToken, 0)) == [report(1...3, .accepted)])
         #expect(state.isSentinelAnswered)
     }
 
@@ -108,7 +108,7 @@ struct BinaryConnectionStateTests {
         _ = state.willWriteSentinel()
         #expect(
             state.answered(answer(.invalidToken, 3)) == [
-                verdict(1...2, .accepted), verdict(3...3, .badAddress(reason: "InvalidToken")),
+                report(1...2, .accepted), report(3...3, .badAddress(reason: "InvalidToken")),
             ])
     }
 
@@ -123,7 +123,7 @@ struct BinaryConnectionStateTests {
         }
         #expect(
             state.tick(progress: TCPProgress(written: 500, acknowledged: 500), now: at(5300))
-                == .settle(verdict(1...2, .accepted)))
+                == .settle(report(1...2, .accepted)))
         #expect(state.isSettled)
         #expect(state.result == .progress)
     }
@@ -138,11 +138,11 @@ struct BinaryConnectionStateTests {
             if time == 2100 { state.didWrite(through: 3, progress: drained, now: at(2000)) }
             #expect(state.tick(progress: drained, now: at(time)) == nil)
         }
-        #expect(state.tick(progress: drained, now: at(5100)) == .settle(verdict(1...2, .accepted)))
+        #expect(state.tick(progress: drained, now: at(5100)) == .settle(report(1...2, .accepted)))
         for time in stride(from: Int64(5300), to: 7100, by: 200) {
             #expect(state.tick(progress: drained, now: at(time)) == nil)
         }
-        #expect(state.tick(progress: drained, now: at(7100)) == .settle(verdict(3...3, .accepted)))
+        #expect(state.tick(progress: drained, now: at(7100)) == .settle(report(3...3, .accepted)))
     }
 
     @Test("A gateway that stops reading stops the time of silence; it begins anew when the gateway reads again")
@@ -161,7 +161,7 @@ struct BinaryConnectionStateTests {
         }
         #expect(
             state.tick(progress: TCPProgress(written: written, acknowledged: written), now: at(15_000))
-                == .settle(verdict(1...2, .accepted)))
+                == .settle(report(1...2, .accepted)))
     }
 
     @Test("The limit counts from the write: a long pause before it is no stall")
@@ -204,8 +204,8 @@ struct BinaryConnectionStateTests {
         #expect(state.settled == 4)
         #expect(
             state.answered(answer(.invalidToken, 2)) == [
-                verdict(2...2, .badAddress(reason: "InvalidToken"), late: true),
-                verdict(3...6, .notProcessed, late: true),
+                report(2...2, .badAddress(reason: "InvalidToken"), late: true),
+                report(3...6, .notProcessed, late: true),
             ])
     }
 }

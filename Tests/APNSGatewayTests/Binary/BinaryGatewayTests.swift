@@ -30,7 +30,8 @@ private final class Pair: Sendable {
         addresses = try await sandbox.start()
         let gateway = BinaryGateway(
             endpoint: try Self.endpoint(addresses.binary, credentials),
-            options: .init(connections: connections, settleTime: settleTime), epochs: ConnectionEpochs(), logger: silent
+            options: .init(connections: connections, settleTime: settleTime), connectionIDs: ConnectionIDs(),
+            logger: silent
         )
         self.gateway = gateway
         task = Task { await gateway.run() }
@@ -73,14 +74,14 @@ private final class Pair: Sendable {
         return Lease(slot: slot, pushes: pushes, isProbe: isProbe)
     }
 
-    /// Verdicts until all of `identifiers` of a connection have one.
-    func verdicts(_ slot: ConnectionSlot, _ count: Int) async -> [Verdict] {
-        var all: [Verdict] = []
+    /// Reports until all of `identifiers` of a connection have one.
+    func reports(_ slot: ConnectionSlot, _ count: Int) async -> [DeliveryReport] {
+        var all: [DeliveryReport] = []
         var seen = 0
-        while seen < count, let verdicts = await gateway.verdicts() {
-            for verdict in verdicts where verdict.connection == slot.connection {
-                all.append(verdict)
-                seen += verdict.identifiers.count
+        while seen < count, let reports = await gateway.reports() {
+            for report in reports where report.connection == slot.connection {
+                all.append(report)
+                seen += report.identifiers.count
             }
         }
         return all
@@ -97,8 +98,8 @@ struct BinaryGatewayTests {
         #expect(slot.isFresh)
         #expect(!slot.answersEach)
         pair.gateway.write(try pair.lease(slot, 3))
-        let verdicts = await pair.verdicts(slot, 3)
-        #expect(verdicts.map(\.outcome) == [.accepted])
+        let reports = await pair.reports(slot, 3)
+        #expect(reports.map(\.outcome) == [.accepted])
         let next = try #require(await pair.gateway.slot(fresh: false))
         #expect(next.connection == slot.connection)
         #expect(next.firstIdentifier == 4)
@@ -110,16 +111,16 @@ struct BinaryGatewayTests {
         let pair = try await Pair()
         let slot = try #require(await pair.gateway.slot(fresh: false))
         pair.gateway.write(try pair.lease(slot, 100))
-        async let verdicts = pair.verdicts(slot, 100)
+        async let reports = pair.reports(slot, 100)
         await pair.gateway.drain()
-        #expect(await verdicts.map(\.outcome) == [.accepted])
+        #expect(await reports.map(\.outcome) == [.accepted])
         #expect(await pair.gateway.slot(fresh: false) == nil)
         // One that was leased before, and comes late.
-        let late = ConnectionSlot(connection: slot.connection, firstIdentifier: 101, room: 3, isFresh: false)
+        let late = ConnectionSlot(connection: slot.connection, firstIdentifier: 101, capacity: 3, isFresh: false)
         pair.gateway.write(try pair.lease(late, 3))
         await pair.gateway.finish()
-        #expect(await pair.verdicts(late, 3).map(\.outcome) == [.notProcessed])
-        #expect(await pair.gateway.verdicts() == nil)
+        #expect(await pair.reports(late, 3).map(\.outcome) == [.notProcessed])
+        #expect(await pair.gateway.reports() == nil)
         await pair.end()
     }
 
@@ -128,9 +129,9 @@ struct BinaryGatewayTests {
         let pair = try await Pair(connections: 2)
         let slot = try #require(await pair.gateway.slot(fresh: false))
         pair.gateway.write(try pair.lease(slot, 50))
-        async let verdicts = pair.verdicts(slot, 50)
+        async let reports = pair.reports(slot, 50)
         await pair.gateway.reconfigure(endpoint: try Pair.endpoint(pair.addresses.binary, pair.credentials))
-        #expect(await verdicts.map(\.outcome) == [.accepted])
+        #expect(await reports.map(\.outcome) == [.accepted])
         let next = try #require(await pair.gateway.slot(fresh: false))
         #expect(next.connection.number > 2)
         await pair.end()
@@ -140,7 +141,7 @@ struct BinaryGatewayTests {
     func lateEndpoint() async throws {
         let pair = try await Pair()
         let gateway = BinaryGateway(
-            endpoint: nil, options: .init(connections: 1), epochs: ConnectionEpochs(),
+            endpoint: nil, options: .init(connections: 1), connectionIDs: ConnectionIDs(),
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         let running = Task { await gateway.run() }
         async let slot = gateway.slot(fresh: false)
@@ -159,7 +160,7 @@ struct BinaryGatewayTests {
         let fresh = try #require(await pair.gateway.slot(fresh: true))
         #expect(fresh.isFresh)
         #expect(fresh.connection != slot.connection)
-        #expect(await pair.verdicts(slot, 5).map(\.outcome) == [.accepted])
+        #expect(await pair.reports(slot, 5).map(\.outcome) == [.accepted])
         await pair.end()
     }
 
@@ -168,7 +169,7 @@ struct BinaryGatewayTests {
         let pair = try await Pair()
         let slot = try #require(await pair.gateway.slot(fresh: true))
         pair.gateway.write(try pair.lease(slot, 4, isProbe: true))
-        #expect(await pair.verdicts(slot, 4).map(\.outcome) == [.accepted])
+        #expect(await pair.reports(slot, 4).map(\.outcome) == [.accepted])
         let next = try #require(await pair.gateway.slot(fresh: false))
         #expect(next.connection != slot.connection)
         await pair.end()
@@ -180,7 +181,7 @@ struct BinaryGatewayTests {
         let slot = try #require(await pair.gateway.slot(fresh: false))
         await pair.gateway.reconfigure(endpoint: nil)
         pair.gateway.write(try pair.lease(slot, 3))
-        #expect(await pair.verdicts(slot, 3).map(\.outcome) == [.notProcessed])
+        #expect(await pair.reports(slot, 3).map(\.outcome) == [.notProcessed])
         await pair.end()
     }
 
@@ -195,7 +196,7 @@ struct BinaryGatewayTests {
         lease = Lease(slot: slot, pushes: [lease.pushes[0], tooLarge, lease.pushes[2]])
         pair.gateway.write(lease)
         #expect(
-            await pair.verdicts(slot, 3).map(\.outcome) == [
+            await pair.reports(slot, 3).map(\.outcome) == [
                 .accepted, .rejected(reason: "InvalidPayloadSize"), .notProcessed,
             ])
         await pair.end()

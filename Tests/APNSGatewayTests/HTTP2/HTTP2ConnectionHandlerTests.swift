@@ -9,7 +9,7 @@ import Testing
 
 @Suite("An HTTP/2 connection's handler")
 struct HTTP2ConnectionHandlerTests {
-    private let buffer = VerdictBuffer()
+    private let buffer = ReportBuffer()
 
     /// - Parameter tokenEnd: after how long the provider token is too old.
     private func connection(
@@ -17,11 +17,11 @@ struct HTTP2ConnectionHandlerTests {
     ) throws -> (EmbeddedChannel, HTTP2ConnectionHandler) {
         let loop = EmbeddedEventLoop()
         let handler = HTTP2ConnectionHandler(
-            epoch: ConnectionEpoch(1),
+            connectionID: ConnectionID(1),
             state: HTTP2ConnectionState(
-                limits: HTTP2Limits(), mapping: OutcomeMapping(host: "host", bundleID: nil), isProved: true,
+                limits: HTTP2Limits(), mapping: OutcomeMapping(host: "host", bundleID: nil), isConfirmed: true,
                 tokenEnd: tokenEnd.map { loop.now + $0 }, now: loop.now),
-            retirement: loop.makePromise(), verdicts: buffer, breaker: CircuitBreaker(), time: Timestamp.now,
+            retirement: loop.makePromise(), reports: buffer, breaker: CircuitBreaker(), time: Timestamp.now,
             clock: MonotonicClock(), listeners: .init(changed: {}, credentialsRefused: { _ in }),
             logger: HTTP2GatewayFixture.silent)
         let channel = EmbeddedChannel(handler: handler, loop: loop)
@@ -41,8 +41,8 @@ struct HTTP2ConnectionHandlerTests {
     private func outcomes() async -> [UInt32: [Outcome]] {
         buffer.close()
         var outcomes: [UInt32: [Outcome]] = [:]
-        for verdict in await buffer.take() ?? [] {
-            for identifier in verdict.identifiers { outcomes[identifier, default: []].append(verdict.outcome) }
+        for report in await buffer.take() ?? [] {
+            for identifier in report.identifiers { outcomes[identifier, default: []].append(report.outcome) }
         }
         return outcomes
     }
@@ -85,17 +85,17 @@ struct HTTP2ConnectionHandlerTests {
         try written(channel).filter { $0.type == .headers }.map(\.stream)
     }
 
-    @Test("5,000 pushes have one verdict each, one range for each time that something was read")
+    @Test("5,000 pushes have one report each, one range for each time that something was read")
     func many() async throws {
         let (channel, handler) = try connection(streams: 1000)
         let template = HTTP2RequestTemplate(host: "host", bundleID: "com.example.app", token: nil)
         var next: UInt32 = 1
         var seen = 0
         while seen < 5_000 {
-            let slot = handler.capacity.slot(on: ConnectionEpoch(1))
+            let slot = handler.capacity.slot(on: ConnectionID(1))
             if let slot, next <= 5_000 {
                 #expect(slot.firstIdentifier == next)
-                let last = min(5_000, next + UInt32(slot.room) - 1)
+                let last = min(5_000, next + UInt32(slot.capacity) - 1)
                 handler.capacity.noteLeased(through: last, isProbe: false)
                 handler.write(try (next...last).map { template.request(for: try HTTP2GatewayFixture.push($0)) })
                 next = last + 1
@@ -106,11 +106,11 @@ struct HTTP2ConnectionHandlerTests {
             try answer(channel, streams.reversed())
         }
         buffer.close()
-        let verdicts = await buffer.take() ?? []
-        #expect(verdicts.count < 15)
-        #expect(verdicts.allSatisfy { $0.outcome == .accepted })
-        #expect(verdicts.reduce(0) { $0 + $1.identifiers.count } == 5_000)
-        #expect(Set(verdicts.flatMap { Array($0.identifiers) }).count == 5_000)
+        let reports = await buffer.take() ?? []
+        #expect(reports.count < 15)
+        #expect(reports.allSatisfy { $0.outcome == .accepted })
+        #expect(reports.reduce(0) { $0 + $1.identifiers.count } == 5_000)
+        #expect(Set(reports.flatMap { Array($0.identifiers) }).count == 5_000)
         _ = try? channel.finish()
     }
 
@@ -156,7 +156,7 @@ struct HTTP2ConnectionHandlerTests {
         #expect(try written(channel).last?.flags == [])
         try answer(channel, [1])
         #expect(try written(channel).last?.type == .reset)
-        #expect(handler.capacity.slot(on: ConnectionEpoch(1))?.isFresh == true)
+        #expect(handler.capacity.slot(on: ConnectionID(1))?.isFresh == true)
         #expect(await outcomes() == [1: [.accepted]])
         _ = try? channel.finish()
     }
@@ -175,7 +175,7 @@ struct HTTP2ConnectionHandlerTests {
         try pass(3, on: channel)
         #expect(try written(channel).map(\.type) == [.reset])
         #expect(channel.isActive)
-        #expect(handler.capacity.slot(on: ConnectionEpoch(1))?.isFresh == true)
+        #expect(handler.capacity.slot(on: ConnectionID(1))?.isFresh == true)
         #expect(await outcomes() == [1: [.unanswered(reason: "NoAnswer")], 2: [.accepted]])
         _ = try? channel.finish()
     }
@@ -219,11 +219,11 @@ struct HTTP2ConnectionHandlerTests {
         try channel.writeInbound(ServerFrames.frame(.ping, .ack, on: 0, ServerFrames.bytes(0, 8)))
         try pass(30, on: channel, isAlive: false)
         #expect(channel.isActive)
-        #expect(handler.capacity.slot(on: ConnectionEpoch(1)) != nil)
+        #expect(handler.capacity.slot(on: ConnectionID(1)) != nil)
         _ = try? channel.finish()
     }
 
-    @Test("A drain returns what waits, waits for answers for eight seconds, and leaves nothing without a verdict")
+    @Test("A drain returns what waits, waits for answers for eight seconds, and leaves nothing without a report")
     func drain() async throws {
         let (channel, handler) = try connection(streams: 4)
         try write(handler, 1...8)
@@ -231,7 +231,7 @@ struct HTTP2ConnectionHandlerTests {
         try answer(channel, [3, 5, 7])
         try pass(7, on: channel)
         #expect(channel.isActive)
-        #expect(handler.capacity.slot(on: ConnectionEpoch(1)) == nil)
+        #expect(handler.capacity.slot(on: ConnectionID(1)) == nil)
         try pass(2, on: channel)
         #expect(!channel.isActive)
         var expected = Dictionary(uniqueKeysWithValues: (UInt32(5)...8).map { ($0, [Outcome.notProcessed]) })
@@ -245,14 +245,14 @@ struct HTTP2ConnectionHandlerTests {
         let (channel, handler) = try connection(tokenEnd: .seconds(10))
         try write(handler, 1...1)
         try pass(11, on: channel)
-        #expect(handler.capacity.slot(on: ConnectionEpoch(1)) == nil)
+        #expect(handler.capacity.slot(on: ConnectionID(1)) == nil)
         #expect(channel.isActive)
         try answer(channel, [1])
         #expect(!channel.isActive)
         #expect(await outcomes() == [1: [.accepted]])
     }
 
-    @Test("Whatever the gateway sends, each push has one verdict", arguments: 0..<4)
+    @Test("Whatever the gateway sends, each push has one report", arguments: 0..<4)
     func anything(seed: Int) async throws {
         var random = Seeded(state: UInt64(seed))
         let frames = FrameReaderTests.conversation.map(\.bytes).filter { $0.readableBytes < 1000 }
@@ -268,13 +268,13 @@ struct HTTP2ConnectionHandlerTests {
             _ = try? channel.finish()
         }
         buffer.close()
-        let verdicts = await buffer.take() ?? []
-        #expect(verdicts.reduce(0) { $0 + $1.identifiers.count } == 600)
+        let reports = await buffer.take() ?? []
+        #expect(reports.reduce(0) { $0 + $1.identifiers.count } == 600)
         for number in UInt32(1)...6 {
-            #expect(verdicts.count { $0.identifiers.contains(number) } == 100)
+            #expect(reports.count { $0.identifiers.contains(number) } == 100)
         }
         #expect(rounds > 100)
-        #expect(Set(verdicts.map { "\($0.outcome)".prefix(6) }).count >= 3)
+        #expect(Set(reports.map { "\($0.outcome)".prefix(6) }).count >= 3)
     }
 
     @Test("Without a bundle id no topic is sent; collapse ids, priorities and expirations are what they should be")

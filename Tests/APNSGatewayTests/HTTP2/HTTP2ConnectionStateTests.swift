@@ -12,13 +12,13 @@ struct HTTP2ConnectionStateTests {
     private static let wall = Timestamp(seconds: 1_800_000_000)
 
     private func state(
-        streams: Int? = 10, waiting: Int = 0, isProved: Bool = true, tokenEnd: TimeAmount? = nil,
+        streams: Int? = 10, waiting: Int = 0, isConfirmed: Bool = true, tokenEnd: TimeAmount? = nil,
         idleLimit: TimeAmount? = nil
     ) throws -> HTTP2ConnectionState {
         var state = HTTP2ConnectionState(
             limits: HTTP2Limits(),
             mapping: OutcomeMapping(host: "api.sandbox.push.apple.com", bundleID: "com.example.app"),
-            isProved: isProved,
+            isConfirmed: isConfirmed,
             tokenEnd: tokenEnd.map { Self.start + $0 }, idleLimit: idleLimit, now: Self.start)
         if let streams { state.received(maxStreams: streams, now: Self.start) }
         if waiting > 0 { state.enqueue(try Self.requests(1...UInt32(waiting)), now: Self.start) }
@@ -60,20 +60,20 @@ struct HTTP2ConnectionStateTests {
 
     @Test(
         "Nothing is opened before SETTINGS, and then what they allow, also when they change", arguments: [true, false])
-    func limits(isProved: Bool) throws {
-        var state = try state(streams: nil, waiting: 20, isProved: isProved)
+    func limits(isConfirmed: Bool) throws {
+        var state = try state(streams: nil, waiting: 20, isConfirmed: isConfirmed)
         #expect(open(&state) == [])
         #expect(state.pushLimit(at: Self.start) == 0)
         state.received(maxStreams: 5, now: Self.start)
-        #expect(open(&state) == (isProved ? [1, 3, 5, 7, 9] : [1]))
-        #expect(state.pushLimit(at: Self.start) == (isProved ? 10 : 1))
+        #expect(open(&state) == (isConfirmed ? [1, 3, 5, 7, 9] : [1]))
+        #expect(state.pushLimit(at: Self.start) == (isConfirmed ? 10 : 1))
         state.received(maxStreams: 0, now: Self.start)
         answer(&state, 1)
         #expect(open(&state) == [])
         state.received(maxStreams: nil, now: Self.start)
         #expect(open(&state) == [])
         state.received(maxStreams: 6, now: Self.start)
-        #expect(open(&state).count == (isProved ? 2 : 6))
+        #expect(open(&state).count == (isConfirmed ? 2 : 6))
     }
 
     @Test("At most 2,000 streams are opened, whatever the peer allows")
@@ -84,7 +84,7 @@ struct HTTP2ConnectionStateTests {
 
     @Test("Before the token was accepted only one stream is open; a refusal because of the push shows that it was")
     func proof() throws {
-        var state = try state(waiting: 3, isProved: false)
+        var state = try state(waiting: 3, isConfirmed: false)
         #expect(open(&state) == [1])
         refuse(&state, 1, ProviderRefusal(.badDeviceToken))
         #expect(open(&state) == [3, 5])
@@ -190,7 +190,7 @@ struct HTTP2ConnectionStateTests {
 
     @Test("The answer to the first push is late after a second")
     func hesitation() throws {
-        var state = try state(waiting: 1, isProved: false)
+        var state = try state(waiting: 1, isConfirmed: false)
         let now = Self.start
         #expect(!state.isFirstAnswerLate(at: now + .hours(1)))
         _ = state.open(now: now, wall: Timestamp(milliseconds: 0))

@@ -29,11 +29,11 @@ final class HTTP2GatewayFixture: Sendable {
     private let task: Task<Void, Never>
     private let reader: Task<Void, Never>
     private let hasEnded = Atomic(false)
-    private let recorder: VerdictRecorder
+    private let recorder: DeliveryReportRecorder
 
-    struct Ledger {
+    struct InFlight {
         var outcomes: [Name: [Outcome]] = [:]
-        var verdicts = 0
+        var reports = 0
     }
 
     struct Name: Hashable, Comparable {
@@ -69,18 +69,18 @@ final class HTTP2GatewayFixture: Sendable {
         options.growthInterval = .milliseconds(1)
         if let clock { options.clock = clock.clock }
         // What is tested of connections with a certificate is not how they begin.
-        if tokens == nil { options.limits.unprovedStreams = .max }
+        if tokens == nil { options.limits.unconfirmedStreams = .max }
         adjust(&options)
         let target = HTTP2Gateway.Target(
             endpoint: endpoint, bundleID: "com.example.app", tokens: tokens.map { TokenSource(key: key, store: $0) })
         let gateway = HTTP2Gateway(
-            target: target, options: options, epochs: ConnectionEpochs(), logger: Self.silent)
+            target: target, options: options, connectionIDs: ConnectionIDs(), logger: Self.silent)
         self.gateway = gateway
         task = Task { await gateway.run() }
-        let recorder = VerdictRecorder()
+        let recorder = DeliveryReportRecorder()
         self.recorder = recorder
         reader = Task {
-            while let verdicts = await gateway.verdicts() { recorder.note(verdicts) }
+            while let reports = await gateway.reports() { recorder.note(reports) }
         }
     }
 
@@ -134,20 +134,20 @@ final class HTTP2GatewayFixture: Sendable {
         var names: [Name] = []
         while names.count < count {
             let slot = try await slot()
-            names += try write(slot, min(slot.room, count - names.count))
+            names += try write(slot, min(slot.capacity, count - names.count))
         }
         return names
     }
 
-    /// What became of the pushes, in their order, once all have a verdict.
+    /// What became of the pushes, in their order, once all have an outcome.
     func outcomes(_ names: [Name]) async -> [Outcome] {
         await recorder.wait(for: names)
-        return recorder.ledger.withLock { ledger in names.compactMap { ledger.outcomes[$0]?.first } }
+        return recorder.inFlight.withLock { inFlight in names.compactMap { inFlight.outcomes[$0]?.first } }
     }
 
-    /// More than one verdict on a push.
-    var doubles: Int { recorder.ledger.withLock { $0.outcomes.values.filter { $0.count > 1 }.count } }
-    var verdictCount: Int { recorder.ledger.withLock { $0.verdicts } }
+    /// More than one outcome on a push.
+    var doubles: Int { recorder.inFlight.withLock { $0.outcomes.values.filter { $0.count > 1 }.count } }
+    var reportCount: Int { recorder.inFlight.withLock { $0.reports } }
     var requests: [ScriptedServer.Request] { server.record.withLock { $0.requests } }
     var peers: [ScriptedPeer] { server.record.withLock { $0.peers } }
     var violations: Int { server.record.withLock { $0.violations } }
@@ -158,18 +158,18 @@ final class HTTP2GatewayFixture: Sendable {
     }
 }
 
-/// Which verdicts came.
-private final class VerdictRecorder: Sendable {
-    let ledger = Mutex(HTTP2GatewayFixture.Ledger())
+/// Which reports came.
+private final class DeliveryReportRecorder: Sendable {
+    let inFlight = Mutex(HTTP2GatewayFixture.InFlight())
     private let waiting = Mutex<[CheckedContinuation<Void, Never>]>([])
 
-    func note(_ verdicts: [Verdict]) {
-        ledger.withLock { ledger in
-            ledger.verdicts += verdicts.count
-            for verdict in verdicts {
-                for identifier in verdict.identifiers {
-                    ledger.outcomes[.init(connection: verdict.connection.number, identifier: identifier), default: []]
-                        .append(verdict.outcome)
+    func note(_ reports: [DeliveryReport]) {
+        inFlight.withLock { inFlight in
+            inFlight.reports += reports.count
+            for report in reports {
+                for identifier in report.identifiers {
+                    inFlight.outcomes[.init(connection: report.connection.number, identifier: identifier), default: []]
+                        .append(report.outcome)
                 }
             }
         }
@@ -186,7 +186,7 @@ private final class VerdictRecorder: Sendable {
             index = settled(names, from: index)
             guard index < names.count else { return }
             await withCheckedContinuation { continuation in
-                // A verdict that came in between is seen, because it is noted before the waiting are called.
+                // A outcome that came in between is seen, because it is noted before the waiting are called.
                 waiting.withLock { $0.append(continuation) }
                 if settled(names, from: index) > index {
                     for reader in waiting.withLock({ waiting in
@@ -199,9 +199,9 @@ private final class VerdictRecorder: Sendable {
     }
 
     private func settled(_ names: [HTTP2GatewayFixture.Name], from index: Int) -> Int {
-        ledger.withLock { ledger in
+        inFlight.withLock { inFlight in
             var index = index
-            while index < names.count, ledger.outcomes[names[index]] != nil { index += 1 }
+            while index < names.count, inFlight.outcomes[names[index]] != nil { index += 1 }
             return index
         }
     }

@@ -62,7 +62,7 @@ extension HTTP2GatewayTests {
         var left = 40
         while left > 0 {
             let slot = try await fixture.slot()
-            let outcomes = await fixture.outcomes(try fixture.write(slot, min(left, slot.room)))
+            let outcomes = await fixture.outcomes(try fixture.write(slot, min(left, slot.capacity)))
             #expect(outcomes.allSatisfy { $0 == .accepted || $0 == .sentBack(reason: "RefusedStream") })
             left -= outcomes.filter { $0 == .accepted }.count
         }

@@ -14,7 +14,7 @@ import Testing
 struct HTTP2GatewayTests {
     static let accept: ScriptedServer.Script = { request, peer in peer.accept(request.stream) }
 
-    @Test("Every push gets exactly one verdict, few verdicts cover many, and the limit of streams is obeyed")
+    @Test("Every push gets exactly one report, few reports cover many, and the limit of streams is obeyed")
     func many() async throws {
         let fixture = try await HTTP2GatewayFixture(script: Self.accept)
         // No more, because HPACK takes a fifth of a millisecond each in a debug build, most of it in the server.
@@ -22,7 +22,7 @@ struct HTTP2GatewayTests {
         #expect(outcomes.allSatisfy { $0 == .accepted })
         #expect(outcomes.count == 5_000)
         #expect(fixture.doubles == 0)
-        #expect(fixture.verdictCount < 1_500)
+        #expect(fixture.reportCount < 1_500)
         #expect(fixture.violations == 0)
         #expect(fixture.peers.count == 1)
         await fixture.end()
@@ -103,14 +103,14 @@ struct HTTP2GatewayTests {
     func firstToken() async throws {
         let fixture = try await HTTP2GatewayFixture(tokens: FakeTokenStore(), script: Self.accept)
         let slot = try await fixture.slot()
-        #expect(slot.room == 1)
+        #expect(slot.capacity == 1)
         #expect(slot.answersEach)
         let format = try #require(fixture.gateway.format as? APNSFormat)
         #expect(format.kind == .http2)
         #expect(format.payloadLimit == 4096)
         #expect(format.limit(of: "voip") == 5120)
         _ = await fixture.outcomes(try fixture.write(slot))
-        #expect(try await fixture.slot().room == 200)
+        #expect(try await fixture.slot().capacity == 200)
         await fixture.end()
     }
 
@@ -202,10 +202,10 @@ struct HTTP2GatewayTests {
         let delay = await clock.advanceToNextWakeUp()
         #expect((.milliseconds(125)...TimeAmount.milliseconds(250)).contains(delay))
         let slot = try await waiting
-        #expect(slot.room == 1)
+        #expect(slot.capacity == 1)
         isUp.store(true, ordering: .relaxed)
         #expect(await fixture.outcomes(try fixture.write(slot)) == [.accepted])
-        #expect(try await fixture.slot().room > 1)
+        #expect(try await fixture.slot().capacity > 1)
         await fixture.end()
     }
 
@@ -248,7 +248,7 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("A drain waits for answers, everything has a verdict afterwards, and there are no more slots")
+    @Test("A drain waits for answers, everything has a report afterwards, and there are no more slots")
     func drain() async throws {
         let fixture = try await HTTP2GatewayFixture(streams: 4) { _, _ in }
         let names = try fixture.write(try await fixture.slot(), 8)
@@ -286,7 +286,7 @@ struct HTTP2GatewayTests {
         var left = 120
         while left > 0 {
             let slot = try await fixture.slot()
-            let outcomes = await fixture.outcomes(try fixture.write(slot, min(left, slot.room)))
+            let outcomes = await fixture.outcomes(try fixture.write(slot, min(left, slot.capacity)))
             left -= outcomes.filter { $0 == .accepted }.count
         }
         #expect(fixture.peers.count >= 3)

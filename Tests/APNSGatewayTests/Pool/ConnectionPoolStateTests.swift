@@ -32,7 +32,7 @@ struct ConnectionPoolStateTests {
                 switch action {
                 case .connect(let attempt): attempts.append(attempt)
                 case .wakeUp(let time): wakeUps.append(time)
-                case .drain(let connection): drained.append(connection.epoch.number)
+                case .drain(let connection): drained.append(connection.id.number)
                 case .handOut(let slot, let waiter):
                     #expect(slots.updateValue(slot, forKey: waiter) == nil, "one answer for each waiter")
                 }
@@ -60,8 +60,8 @@ struct ConnectionPoolStateTests {
 
         mutating func retire(_ connection: FakeConnection, _ result: ConnectionResult, random: Double = 1) throws {
             connection.change { $0.slot = nil }
-            let attempt = try #require(opened[connection.epoch.number])
-            opened[connection.epoch.number] = nil
+            let attempt = try #require(opened[connection.id.number])
+            opened[connection.id.number] = nil
             perform { $0.retired(attempt, result: result, random: random, now: $1) }
         }
 
@@ -83,7 +83,7 @@ struct ConnectionPoolStateTests {
     }
 
     private static let slotOf1 = ConnectionSlot(
-        connection: ConnectionEpoch(1), firstIdentifier: 1, room: 100, isFresh: true)
+        connection: ConnectionID(1), firstIdentifier: 1, capacity: 100, isFresh: true)
 
     // MARK: Growth and limits
 
@@ -91,7 +91,7 @@ struct ConnectionPoolStateTests {
     func start() throws {
         var pool = Pool(PoolSize(permanent: 2, additional: 3, spare: 1))
         #expect(pool.attempts.count == 2)
-        #expect(pool.attempts.allSatisfy { $0.isPermanent && !$0.isProved })
+        #expect(pool.attempts.allSatisfy { $0.isPermanent && !$0.isConfirmed })
         pool.ask(1)
         pool.advance(by: .hours(1))
         #expect(pool.attempts.count == 2)
@@ -193,18 +193,18 @@ struct ConnectionPoolStateTests {
         let first = try pool.open()
         first.offer()
         try pool.retire(first, .progress)
-        #expect(pool.attempts.map(\.isProved) == [true])
+        #expect(pool.attempts.map(\.isConfirmed) == [true])
         #expect(pool.wakeUps.isEmpty)
         pool.ask(1)
         #expect(pool.slots.isEmpty)
         let second = try pool.open()
         #expect(pool.state.openConnections == 2)
-        #expect(pool.state.connection(first.epoch) === first)
+        #expect(pool.state.connection(first.id) === first)
         pool.close(first)
-        #expect(pool.state.connection(first.epoch) == nil)
+        #expect(pool.state.connection(first.id) == nil)
         second.offer()
         pool.perform { $0.changed(now: $1) }
-        #expect(pool.slots[1]??.connection == second.epoch)
+        #expect(pool.slots[1]??.connection == second.id)
     }
 
     @Test("After failures the attempts come after growing delays, of which chance takes off up to a half")
@@ -271,7 +271,7 @@ struct ConnectionPoolStateTests {
         try pool.fail()
         pool.perform { state, now in
             let (old, actions) = state.reconfigure(target: "second", now: now)
-            #expect(old.map(\.epoch) == [open.epoch])
+            #expect(old.map(\.id) == [open.id])
             return actions
         }
         #expect(pool.drained == [1])
@@ -280,10 +280,10 @@ struct ConnectionPoolStateTests {
         #expect(pool.slots.isEmpty, "a connection that is drained takes no pushes")
         pool.perform { $0.reconfigure(target: "third", now: $1).1 }
         let late = try pool.open()
-        #expect(pool.drained == [1, 1, late.epoch.number])
+        #expect(pool.drained == [1, 1, late.id.number])
         for connection in [open, late] { try pool.retire(connection, .progress) }
         #expect(pool.attempts.map(\.target) == ["third", "third"])
-        #expect(pool.attempts.allSatisfy { !$0.isProved })
+        #expect(pool.attempts.allSatisfy { !$0.isConfirmed })
     }
 
     @Test("Without a target nothing is opened until there is one")
@@ -313,7 +313,7 @@ struct ConnectionPoolStateTests {
         pool.ask(1)
         pool.perform { state, now in
             let (old, actions) = state.stop(now: now)
-            #expect(old.map(\.epoch) == [open.epoch])
+            #expect(old.map(\.id) == [open.id])
             return actions
         }
         #expect(pool.drained == [1])
@@ -357,7 +357,7 @@ struct ConnectionPoolStateTests {
         pool.ask(2)
         #expect(pool.slots.keys.sorted() == [2])
         #expect(pool.slots[2]??.connection.number == 1)
-        let replaced = try #require(pool.state.connection(ConnectionEpoch(2)))
+        let replaced = try #require(pool.state.connection(ConnectionID(2)))
         try pool.retire(replaced, .progress)
         pool.close(replaced)
         try pool.open().offer()
@@ -395,13 +395,13 @@ struct ConnectionPoolStateTests {
         #expect(pool.slots.isEmpty, "answers are due on the only connection")
         connection.offer()
         pool.perform { $0.changed(now: $1) }
-        #expect(pool.slots[1]??.room == 1)
+        #expect(pool.slots[1]??.capacity == 1)
         breaker.noteWritten()
         pool.ask(2)
         #expect(pool.slots.count == 1)
         #expect(breaker.record(successes: 1, failures: 0, now: pool.now, random: 1) == .closed)
         pool.perform { $0.changed(now: $1) }
-        #expect(pool.slots[2]??.room == 100)
+        #expect(pool.slots[2]??.capacity == 100)
     }
 
     @Test("Whatever happens, connections come back in time and no waiter is forgotten", arguments: 0..<20)

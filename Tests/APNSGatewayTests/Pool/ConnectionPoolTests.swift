@@ -19,7 +19,7 @@ struct ConnectionPoolTests {
     private func pool(permanent: Int = 1) throws -> Pool {
         let endpoint = try GatewayEndpoint(host: "host", port: 1, credentials: nil, trust: nil)
         return Pool(
-            target: Target(endpoint: endpoint), size: PoolSize(permanent: permanent), epochs: ConnectionEpochs(),
+            target: Target(endpoint: endpoint), size: PoolSize(permanent: permanent), connectionIDs: ConnectionIDs(),
             time: Timestamp.now, clock: clock.clock, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 
@@ -28,8 +28,8 @@ struct ConnectionPoolTests {
         _ pool: Pool, open: @escaping @Sendable (FakeConnection) async throws -> Void = { $0.offer() },
         _ body: () async throws -> Void
     ) async throws {
-        async let running: Void = pool.run { _, epoch, _ in
-            let connection = FakeConnection(epoch, .init(result: .progress))
+        async let running: Void = pool.run { _, connectionID, _ in
+            let connection = FakeConnection(connectionID, .init(result: .progress))
             try await open(connection)
             return connection
         }
@@ -82,7 +82,7 @@ struct ConnectionPoolTests {
         let pool = try pool(permanent: 2)
         let waiting = Mutex<Task<ConnectionSlot?, Never>?>(nil)
         try await run(pool) { connection in
-            guard connection.epoch.number == 1 else { throw ChannelError.eof }
+            guard connection.id.number == 1 else { throw ChannelError.eof }
             try await Task.sleep(for: .seconds(86_400))
         } _: {
             waiting.withLock { $0 = Task { await pool.slot(fresh: false) } }
@@ -125,8 +125,8 @@ struct ConnectionPoolTests {
             #expect(first.leases.count == 1)
         }
         await pool.finish()
-        #expect(await pool.verdicts.take()?.map(\.outcome) == [.notProcessed])
-        #expect(await pool.verdicts.take() == nil)
+        #expect(await pool.reports.take()?.map(\.outcome) == [.notProcessed])
+        #expect(await pool.reports.take() == nil)
     }
 
     @Test("No wake-up is lost while slots come and go from several threads")

@@ -17,19 +17,19 @@ final class FakeConnection: PooledConnection {
         var takesLeases = false
     }
 
-    let epoch: ConnectionEpoch
+    let id: ConnectionID
     private let properties: Mutex<Properties>
     private let leased = Mutex<[Lease]>([])
     private let retirement = MultiThreadedEventLoopGroup.singleton.any().makePromise(of: Void.self)
     private let closing = MultiThreadedEventLoopGroup.singleton.any().makePromise(of: Void.self)
 
-    init(_ epoch: ConnectionEpoch, _ properties: Properties = Properties()) {
-        self.epoch = epoch
+    init(_ id: ConnectionID, _ properties: Properties = Properties()) {
+        self.id = id
         self.properties = Mutex(properties)
     }
 
     convenience init(_ number: Int64, _ properties: Properties = Properties()) {
-        self.init(ConnectionEpoch(number), properties)
+        self.init(ConnectionID(number), properties)
     }
 
     deinit {
@@ -47,8 +47,8 @@ final class FakeConnection: PooledConnection {
     }
 
     /// Offers a slot.
-    func offer(room: Int = 100, isFresh: Bool = true) {
-        change { $0.slot = ConnectionSlot(connection: epoch, firstIdentifier: 1, room: room, isFresh: isFresh) }
+    func offer(capacity: Int = 100, isFresh: Bool = true) {
+        change { $0.slot = ConnectionSlot(connection: id, firstIdentifier: 1, capacity: capacity, isFresh: isFresh) }
     }
 
     func retire() { retirement.succeed() }
@@ -59,7 +59,7 @@ final class FakeConnection: PooledConnection {
     }
 
     func write(_ lease: Lease, now: Timestamp) {
-        if !properties.withLock({ $0.takesLeases }) { Issue.record("connection \(epoch) got a lease") }
+        if !properties.withLock({ $0.takesLeases }) { Issue.record("connection \(id) got a lease") }
         leased.withLock { $0.append(lease) }
     }
 
@@ -75,7 +75,7 @@ final class FakeConnection: PooledConnection {
 
     func result() async -> ConnectionResult {
         if let result = properties.withLock({ $0.result }) { return result }
-        Issue.record("connection \(epoch) was asked for its result")
+        Issue.record("connection \(id) was asked for its result")
         return .nothing
     }
 }

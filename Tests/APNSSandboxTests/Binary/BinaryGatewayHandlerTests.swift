@@ -121,7 +121,7 @@ struct BinaryGatewayHandlerTests {
         #expect(discarded == 2)
     }
 
-    @Test("A delayed notification and those behind it are judged later, and nothing is read until then")
+    @Test("A delayed notification and those behind it are decided later, and nothing is read until then")
     func delay() throws {
         try fault(.delay(300), after: 1)
         try receive(.good(1), .good(2), .good(3))

@@ -117,7 +117,7 @@ struct SandboxHTTP2HandlerTests {
         }
     }
 
-    @Test("A delayed notification is judged and answered when its time has come; others overtake it")
+    @Test("A delayed notification is decided and answered when its time has come; others overtake it")
     func delay() throws {
         let connection = try Connection()
         try connection.fault(.delay(150))
@@ -130,7 +130,7 @@ struct SandboxHTTP2HandlerTests {
         #expect(connection.recorded == [3, 1])
     }
 
-    @Test("A late answer is judged at once and written when its time has come")
+    @Test("A late answer is decided at once and written when its time has come")
     func lateAnswer() throws {
         let connection = try Connection()
         try connection.fault(.status(503, delay: 20))

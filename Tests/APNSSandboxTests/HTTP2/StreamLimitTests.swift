@@ -13,9 +13,9 @@ struct StreamLimitTests {
         #expect(limit.enforced == StreamLimit.unacknowledged)
         #expect(limit.acknowledge() == nil)
         #expect(limit.enforced == 1)
-        #expect(limit.judged(isAuthenticated: false, outcome: .refused) == nil)
-        #expect(limit.judged(isAuthenticated: true, outcome: .refused) == 500)
-        #expect(limit.judged(isAuthenticated: true, outcome: .accepted) == nil)
+        #expect(limit.decided(isAuthenticated: false, outcome: .refused) == nil)
+        #expect(limit.decided(isAuthenticated: true, outcome: .refused) == 500)
+        #expect(limit.decided(isAuthenticated: true, outcome: .accepted) == nil)
         #expect(limit.enforced == 500)
         #expect(limit.acknowledge() == nil)
         #expect(limit.enforced == 500)
@@ -25,12 +25,12 @@ struct StreamLimitTests {
     func lowering() {
         var limit = StreamLimit(full: 500, lowers: true, isAuthenticated: true)
         _ = limit.acknowledge()
-        #expect(limit.judged(isAuthenticated: true, outcome: .refused) == 1)
+        #expect(limit.decided(isAuthenticated: true, outcome: .refused) == 1)
         #expect(limit.enforced == 500)
-        #expect(limit.judged(isAuthenticated: true, outcome: .neutral) == nil)
+        #expect(limit.decided(isAuthenticated: true, outcome: .neutral) == nil)
         #expect(limit.acknowledge() == nil)
         #expect(limit.enforced == 1)
-        #expect(limit.judged(isAuthenticated: true, outcome: .accepted) == 500)
+        #expect(limit.decided(isAuthenticated: true, outcome: .accepted) == 500)
     }
 
     @Test("A client that acknowledges nothing does not make the list of changes grow")
@@ -38,8 +38,8 @@ struct StreamLimitTests {
         var limit = StreamLimit(full: 500, lowers: true, isAuthenticated: true)
         var announced = 0
         for number in 0..<10_000 {
-            let outcome: SandboxVerdict.Outcome = number.isMultiple(of: 2) ? .refused : .accepted
-            if limit.judged(isAuthenticated: true, outcome: outcome) != nil { announced += 1 }
+            let outcome: SandboxDecision.Outcome = number.isMultiple(of: 2) ? .refused : .accepted
+            if limit.decided(isAuthenticated: true, outcome: outcome) != nil { announced += 1 }
         }
         #expect(announced == StreamLimit.changes - 1)
     }

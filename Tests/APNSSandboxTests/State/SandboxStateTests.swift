@@ -5,7 +5,7 @@ import Testing
 @testable import APNSSandbox
 @testable import APNSWire
 
-@Suite("Verdicts")
+@Suite("Decisions")
 struct SandboxStateTests {
     private let now = Date(timeIntervalSince1970: 1_304_805_449)
     private let peer = BinaryPeer(connection: 1, topic: "app")
@@ -18,7 +18,7 @@ struct SandboxStateTests {
     func accepted(command: BinaryCommand) throws {
         var state = SandboxState.forTests()
         let notification = BinaryNotification.good(7, command: command)
-        #expect(state.judge(notification, from: peer, at: now) == .next)
+        #expect(state.decide(notification, from: peer, at: now) == .next)
         let entry = try #require(state.inbox.page(since: 0, limit: 1).entries.first)
         #expect(entry.answer == .accepted)
         #expect(entry.topic == "app")
@@ -29,7 +29,7 @@ struct SandboxStateTests {
     }
 
     @Test(
-        "Each fault has its verdict and its record",
+        "Each fault has its decision and its record",
         arguments: [
             (
                 .status(.processingError, delay: 0, identifier: nil),
@@ -50,14 +50,14 @@ struct SandboxStateTests {
             (.stopReading(5), .pause(milliseconds: 5), .accepted),
             (.delay(9), .postpone(milliseconds: 9), nil),
             (.drop, .next, .dropped),
-        ] as [(Fault.Binary, BinaryVerdict, InboxEntry.Answer?)])
-    func faults(fault: Fault.Binary, verdict: BinaryVerdict, answer: InboxEntry.Answer?) throws {
+        ] as [(Fault.Binary, BinaryDecision, InboxEntry.Answer?)])
+    func faults(fault: Fault.Binary, decision: BinaryDecision, answer: InboxEntry.Answer?) throws {
         var state = SandboxState.forTests()
         try state.faults.add(Fault(.binary(fault)))
-        #expect(state.judge(.good(7), from: peer, at: now) == verdict)
+        #expect(state.decide(.good(7), from: peer, at: now) == decision)
         #expect(answers(state) == (answer.map { [$0] } ?? []))
         // Once only.
-        #expect(state.judge(.good(8), from: peer, at: now) == .next)
+        #expect(state.decide(.good(8), from: peer, at: now) == .next)
     }
 
     @Test("Command 0 cannot be answered, unless a fault names an identifier")
@@ -66,9 +66,9 @@ struct SandboxStateTests {
         try state.faults.add(Fault(.binary(.status(.invalidToken, delay: 0, identifier: nil))))
         try state.faults.add(Fault(.binary(.status(.shutdown, delay: 0, identifier: 41))))
         let simple = BinaryNotification.good(0, command: .simple)
-        #expect(state.judge(simple, from: peer, at: now) == .end(nil, afterMilliseconds: 0))
+        #expect(state.decide(simple, from: peer, at: now) == .end(nil, afterMilliseconds: 0))
         #expect(
-            state.judge(simple, from: peer, at: now)
+            state.decide(simple, from: peer, at: now)
                 == .end(.init(status: .shutdown, identifier: 41), afterMilliseconds: 0))
         #expect(answers(state) == [.refused(.invalidToken), .accepted])
     }
@@ -89,7 +89,7 @@ struct SandboxStateTests {
     ) {
         var state = SandboxState.forTests { $0.malformedAnswer = answer }
         let malformed = BinaryNotificationParser.Malformed(status: status, identifier: 7, command: command)
-        #expect(state.judge(malformed, from: peer, at: now) == .end(packet, afterMilliseconds: 0))
+        #expect(state.decide(malformed, from: peer, at: now) == .end(packet, afterMilliseconds: 0))
         #expect(state.inbox.count == 1)
     }
 
@@ -98,7 +98,7 @@ struct SandboxStateTests {
         var state = SandboxState.forTests()
         let malformed = BinaryNotificationParser.Malformed(status: .missingPayload, identifier: nil, command: .framed)
         #expect(
-            state.judge(malformed, from: peer, at: now)
+            state.decide(malformed, from: peer, at: now)
                 == .end(.init(status: .missingPayload, identifier: 0), afterMilliseconds: 0))
     }
 
@@ -113,8 +113,8 @@ struct SandboxStateTests {
         var state = SandboxState.forTests { $0.strict = strict }
         let notification = BinaryNotification.good(7, payload: payload)
         if isKnown { _ = try state.devices.install(token: notification.token, topic: "app", at: now) }
-        let verdict = state.judge(notification, from: peer, at: now)
-        #expect(verdict == (status.map { .end(.init(status: $0, identifier: 7), afterMilliseconds: 0) } ?? .next))
+        let decision = state.decide(notification, from: peer, at: now)
+        #expect(decision == (status.map { .end(.init(status: $0, identifier: 7), afterMilliseconds: 0) } ?? .next))
     }
 
     @Test("A removed device is refused and listed once by feedback, until the app is installed again")
@@ -122,16 +122,16 @@ struct SandboxStateTests {
         var state = SandboxState.forTests()
         let notification = BinaryNotification.good(7)
         let token = notification.token
-        let refused = BinaryVerdict.end(.init(status: .invalidToken, identifier: 7), afterMilliseconds: 0)
+        let refused = BinaryDecision.end(.init(status: .invalidToken, identifier: 7), afterMilliseconds: 0)
         _ = try state.removeDevice(token: token, topic: "app", at: now)
         _ = try state.removeDevice(token: token, topic: "app", at: now + 1)
-        #expect(state.judge(notification, from: peer, at: now) == refused)
+        #expect(state.decide(notification, from: peer, at: now) == refused)
         #expect(
             state.readFeedback(topic: "app")?.tuples == [FeedbackTuple(timestamp: 0x4DC5_C049, token: token)])
         #expect(state.readFeedback(topic: "other")?.tuples == [])
         #expect(state.readFeedback(topic: nil) == nil)
         _ = try state.devices.install(token: token, topic: "app", at: now + 2)
-        #expect(state.judge(notification, from: peer, at: now) == .next)
+        #expect(state.decide(notification, from: peer, at: now) == .next)
     }
 
     @Test("Strict knows no device that it was not told of")
@@ -147,10 +147,10 @@ struct SandboxStateTests {
         let notification = BinaryNotification.good(7)
         _ = try state.devices.install(token: notification.token, topic: "other", at: now)
         #expect(
-            state.judge(notification, from: peer, at: now)
+            state.decide(notification, from: peer, at: now)
                 == .end(.init(status: .invalidToken, identifier: 7), afterMilliseconds: 0))
         #expect(
-            state.judge(notification, from: BinaryPeer(connection: 1, topic: nil), at: now)
+            state.decide(notification, from: BinaryPeer(connection: 1, topic: nil), at: now)
                 == .end(.init(status: .missingTopic, identifier: 7), afterMilliseconds: 0))
     }
 

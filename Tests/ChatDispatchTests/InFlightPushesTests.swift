@@ -4,50 +4,51 @@ import Testing
 @testable import ChatDispatch
 
 @Suite("Between the queue and the gateway")
-struct PushLedgerTests {
+struct InFlightPushesTests {
     private static let start = Timestamp(seconds: 1_800_000_000)
     private let format = FakeFormat()
 
     private func slot(
-        _ connection: Int64 = 1, first: UInt32 = 1, room: Int = 1000, fresh: Bool? = nil, answersEach: Bool = false
+        _ connection: Int64 = 1, first: UInt32 = 1, capacity: Int = 1000, fresh: Bool? = nil, answersEach: Bool = false
     ) -> ConnectionSlot {
         ConnectionSlot(
-            connection: ConnectionEpoch(connection), firstIdentifier: first, room: room, isFresh: fresh ?? (first == 1),
+            connection: ConnectionID(connection), firstIdentifier: first, capacity: capacity,
+            isFresh: fresh ?? (first == 1),
             answersEach: answersEach)
     }
 
-    private func verdict(
+    private func report(
         _ identifiers: ClosedRange<UInt32>, _ outcome: Outcome = .accepted, connection: Int64 = 1, late: Bool = false
-    ) -> Verdict {
-        Verdict(
-            connection: ConnectionEpoch(connection), identifiers: identifiers, outcome: outcome, overrulesSilence: late)
+    ) -> DeliveryReport {
+        DeliveryReport(
+            connection: ConnectionID(connection), identifiers: identifiers, outcome: outcome, overrulesSilence: late)
     }
 
-    private func entries(_ conclusion: PushLedger.Conclusion) -> [ClosedRange<Int64>] {
+    private func entries(_ conclusion: InFlightPushes.Conclusion) -> [ClosedRange<Int64>] {
         conclusion.batches.joined().map(\.settlement.entries)
     }
 
-    @Test("A verdict is about the rows that its identifiers stand for, in as few pieces as they lie")
+    @Test("A report is about the rows that its identifiers stand for, in as few pieces as they lie")
     func identifiers() throws {
-        var ledger = PushLedger(PushLifeCycle())
+        var inFlight = InFlightPushes(PushLifeCycle())
         let rows = LeasedPushes([10, 11, 12, 20, 21].map { FakeQueue.row($0) })
-        let lease = ledger.admit(rows, to: slot(first: 7), format: format, at: Self.start).lease
+        let lease = inFlight.admit(rows, to: slot(first: 7), format: format, at: Self.start).lease
         #expect(lease.pushes.map(\.identifier) == [7, 8, 9, 10, 11])
-        let conclusion = ledger.conclude([verdict(8...10)], at: Self.start)
+        let conclusion = inFlight.conclude([report(8...10)], at: Self.start)
         #expect(entries(conclusion) == [11...12, 20...20])
-        #expect(entries(ledger.conclude([verdict(1...100)], at: Self.start)) == [10...10, 21...21])
-        #expect(ledger.conclude([verdict(1...100), verdict(1...9, connection: 5)], at: Self.start).batches.isEmpty)
+        #expect(entries(inFlight.conclude([report(1...100)], at: Self.start)) == [10...10, 21...21])
+        #expect(inFlight.conclude([report(1...100), report(1...9, connection: 5)], at: Self.start).batches.isEmpty)
     }
 
-    @Test("The first verdict stands; a gateway that speaks after silence overrules it, and that is known for a while")
+    @Test("The first report stands; a gateway that speaks after silence overrules it, and that is known for a while")
     func overruling() {
-        var ledger = PushLedger(PushLifeCycle())
-        _ = ledger.admit(FakeQueue.rows(1...100), to: slot(), format: format, at: Self.start)
-        _ = ledger.conclude([verdict(1...100)], at: Self.start)
-        let late = ledger.conclude(
+        var inFlight = InFlightPushes(PushLifeCycle())
+        _ = inFlight.admit(FakeQueue.rows(1...100), to: slot(), format: format, at: Self.start)
+        _ = inFlight.conclude([report(1...100)], at: Self.start)
+        let late = inFlight.conclude(
             [
-                verdict(50...50, .badAddress(reason: "InvalidToken"), late: true),
-                verdict(51...100, .notProcessed, late: true),
+                report(50...50, .badAddress(reason: "InvalidToken"), late: true),
+                report(51...100, .notProcessed, late: true),
             ],
             at: Self.start)
         #expect(entries(late) == [50...50, 51...100])
@@ -57,90 +58,90 @@ struct PushLedgerTests {
 
     @Test("What was not processed goes back as it was, without a word to the database")
     func notProcessed() {
-        var ledger = PushLedger(PushLifeCycle())
-        _ = ledger.admit(FakeQueue.rows(1...4), to: slot(), format: format, at: Self.start)
-        let conclusion = ledger.conclude([verdict(1...1), verdict(2...4, .notProcessed)], at: Self.start)
+        var inFlight = InFlightPushes(PushLifeCycle())
+        _ = inFlight.admit(FakeQueue.rows(1...4), to: slot(), format: format, at: Self.start)
+        let conclusion = inFlight.conclude([report(1...1), report(2...4, .notProcessed)], at: Self.start)
         #expect(entries(conclusion) == [1...1])
         #expect(conclusion.givenBack == [.first: [2...4]])
     }
 
     @Test("Many settlements come in batches, of about a thousand pushes each")
     func batches() {
-        var ledger = PushLedger(PushLifeCycle())
+        var inFlight = InFlightPushes(PushLifeCycle())
         // Every other number is somebody else's: a settlement for each push.
         let rows = LeasedPushes((0..<700).map { FakeQueue.row($0 * 2) })
         for connection in 1...3 as ClosedRange<Int64> {
-            _ = ledger.admit(rows, to: slot(connection), format: format, at: Self.start)
+            _ = inFlight.admit(rows, to: slot(connection), format: format, at: Self.start)
         }
-        let conclusion = ledger.conclude((1...3).map { verdict(1...700, connection: $0) }, at: Self.start)
+        let conclusion = inFlight.conclude((1...3).map { report(1...700, connection: $0) }, at: Self.start)
         #expect(conclusion.batches.map(\.count) == [1000, 1000, 100])
-        _ = ledger.admit(FakeQueue.rows(1...900), to: slot(4), format: format, at: Self.start)
-        _ = ledger.admit(FakeQueue.rows(2001...2900), to: slot(5), format: format, at: Self.start)
+        _ = inFlight.admit(FakeQueue.rows(1...900), to: slot(4), format: format, at: Self.start)
+        _ = inFlight.admit(FakeQueue.rows(2001...2900), to: slot(5), format: format, at: Self.start)
         // A range is not cut.
-        let ranges = ledger.conclude((4...5).map { verdict(1...900, connection: $0) }, at: Self.start)
+        let ranges = inFlight.conclude((4...5).map { report(1...900, connection: $0) }, at: Self.start)
         #expect(ranges.batches.map(\.count) == [2])
     }
 
     @Test("Histories that differ are judged apart")
     func histories() {
-        var ledger = PushLedger(PushLifeCycle())
+        var inFlight = InFlightPushes(PushLifeCycle())
         let rows = LeasedPushes([FakeQueue.row(1), FakeQueue.row(2, unanswered: 1), FakeQueue.row(3), FakeQueue.row(4)])
-        _ = ledger.admit(rows, to: slot(), format: format, at: Self.start)
-        let conclusion = ledger.conclude([verdict(1...4, .unanswered(reason: "Closed"))], at: Self.start)
+        _ = inFlight.admit(rows, to: slot(), format: format, at: Self.start)
+        let conclusion = inFlight.conclude([report(1...4, .unanswered(reason: "Closed"))], at: Self.start)
         #expect(entries(conclusion).sorted { $0.lowerBound < $1.lowerBound } == [1...1, 2...2, 3...4])
     }
 
     @Test("Suspected pushes wait for a fresh connection, go in groups, and not with others")
     func probes() {
-        var ledger = PushLedger(PushLifeCycle())
+        var inFlight = InFlightPushes(PushLifeCycle())
         let rows = LeasedPushes(
             (1...6).map { FakeQueue.row($0, unanswered: 5) } + [FakeQueue.row(7)], lanes: [.first])
-        let held = ledger.admit(rows, to: slot(first: 9), format: format, at: Self.start)
-        #expect(held.lease.pushes.isEmpty && ledger.needsFreshConnection)
+        let held = inFlight.admit(rows, to: slot(first: 9), format: format, at: Self.start)
+        #expect(held.lease.pushes.isEmpty && inFlight.needsFreshConnection)
         #expect(held.givenBack == [.retry: [1...6], .first: [7...7]])
-        let probe = ledger.admit(rows, to: slot(2), format: format, at: Self.start)
+        let probe = inFlight.admit(rows, to: slot(2), format: format, at: Self.start)
         #expect(probe.lease.isProbe && probe.lease.pushes.map(\.entry) == [1, 2, 3, 4])
         #expect(probe.givenBack == [.retry: [5...6], .first: [7...7]])
         let mixed = LeasedPushes([FakeQueue.row(7), FakeQueue.row(8, unanswered: 3)])
-        let plain = ledger.admit(mixed, to: slot(3), format: format, at: Self.start)
+        let plain = inFlight.admit(mixed, to: slot(3), format: format, at: Self.start)
         #expect(!plain.lease.isProbe && plain.lease.pushes.map(\.entry) == [7])
     }
 
     @Test("After a loss less is written before proof is asked for; where each push is answered, as much as before")
     func window() {
-        var ledger = PushLedger(PushLifeCycle())
-        _ = ledger.admit(FakeQueue.rows(1...1000), to: slot(), format: format, at: Self.start)
-        _ = ledger.conclude([verdict(1...1000, .unanswered(reason: "Closed"))], at: Self.start)
-        #expect(ledger.limit(for: slot(2)) == 500)
-        #expect(ledger.limit(for: slot(2, answersEach: true)) == 1000)
-        let next = ledger.admit(FakeQueue.rows(1001...2000), to: slot(2), format: format, at: Self.start)
+        var inFlight = InFlightPushes(PushLifeCycle())
+        _ = inFlight.admit(FakeQueue.rows(1...1000), to: slot(), format: format, at: Self.start)
+        _ = inFlight.conclude([report(1...1000, .unanswered(reason: "Closed"))], at: Self.start)
+        #expect(inFlight.limit(for: slot(2)) == 500)
+        #expect(inFlight.limit(for: slot(2, answersEach: true)) == 1000)
+        let next = inFlight.admit(FakeQueue.rows(1001...2000), to: slot(2), format: format, at: Self.start)
         #expect(next.lease.isProbe && next.lease.pushes.count == 500)
         #expect(next.givenBack == [.first: [1501...2000]])
-        _ = ledger.conclude([verdict(1...500, connection: 2)], at: Self.start)
-        #expect(ledger.limit(for: slot(3)) == 625)
+        _ = inFlight.conclude([report(1...500, connection: 2)], at: Self.start)
+        #expect(inFlight.limit(for: slot(3)) == 625)
         // A refused push among them is no loss.
-        _ = ledger.admit(FakeQueue.rows(3001...3625), to: slot(3), format: format, at: Self.start)
-        _ = ledger.conclude(
+        _ = inFlight.admit(FakeQueue.rows(3001...3625), to: slot(3), format: format, at: Self.start)
+        _ = inFlight.conclude(
             [
-                verdict(1...9, connection: 3), verdict(10...10, .rejected(reason: "x"), connection: 3),
-                verdict(11...625, .notProcessed, connection: 3),
+                report(1...9, connection: 3), report(10...10, .rejected(reason: "x"), connection: 3),
+                report(11...625, .notProcessed, connection: 3),
             ], at: Self.start)
-        #expect(ledger.limit(for: slot(4)) == 781)
+        #expect(inFlight.limit(for: slot(4)) == 781)
     }
 
     @Test("A relay that starts with a backlog begins in small proved groups, and opens once they are through")
     func startInDoubt() {
-        var ledger = PushLedger(PushLifeCycle(), startsInDoubt: true)
-        let first = ledger.admit(
+        var inFlight = InFlightPushes(PushLifeCycle(), startsInDoubt: true)
+        let first = inFlight.admit(
             LeasedPushes(FakeQueue.rows(1...256).pushes, lanes: [.first]), to: slot(), format: format, at: Self.start)
         #expect(first.lease.isProbe)
-        _ = ledger.conclude([verdict(1...256)], at: Self.start)
-        #expect(ledger.limit(for: slot(2)) == 512)
-        _ = ledger.admit(FakeQueue.rows(257...300), to: slot(2), format: format, at: Self.start)
-        _ = ledger.conclude([verdict(1...44, connection: 2)], at: Self.start)
-        #expect(ledger.limit(for: slot(3)) == 1000)
+        _ = inFlight.conclude([report(1...256)], at: Self.start)
+        #expect(inFlight.limit(for: slot(2)) == 512)
+        _ = inFlight.admit(FakeQueue.rows(257...300), to: slot(2), format: format, at: Self.start)
+        _ = inFlight.conclude([report(1...44, connection: 2)], at: Self.start)
+        #expect(inFlight.limit(for: slot(3)) == 1000)
         #expect(
-            !ledger.admit(FakeQueue.rows(301...302), to: slot(3, first: 9), format: format, at: Self.start).lease
+            !inFlight.admit(FakeQueue.rows(301...302), to: slot(3, first: 9), format: format, at: Self.start).lease
                 .isProbe)
     }
 
@@ -163,42 +164,42 @@ struct PushLedgerTests {
     @Test("What is remembered is bounded, however long connections live", .timeLimit(.minutes(1)))
     func bounded() {
         for answersEach in [true, false] {
-            var ledger = PushLedger(PushLifeCycle())
+            var inFlight = InFlightPushes(PushLifeCycle())
             var first: UInt32 = 1
             for round in 0..<5000 {
                 // Two blocks a lease.
                 let base = Int64(round) * 10
                 let rows = LeasedPushes([base, base + 2].map { FakeQueue.row($0) })
-                _ = ledger.admit(
+                _ = inFlight.admit(
                     rows, to: slot(first: first, answersEach: answersEach), format: format, at: Self.start)
-                _ = ledger.conclude([verdict(first...first + 1)], at: Self.start)
+                _ = inFlight.conclude([report(first...first + 1)], at: Self.start)
                 first += 2
             }
-            #expect(ledger.rememberedBlocks <= (answersEach ? 2 : 2000))
+            #expect(inFlight.rememberedBlocks <= (answersEach ? 2 : 2000))
             // The latest can still be overruled.
-            let late = ledger.conclude([verdict(first - 1...first - 1, .notProcessed, late: true)], at: Self.start)
+            let late = inFlight.conclude([report(first - 1...first - 1, .notProcessed, late: true)], at: Self.start)
             #expect(entries(late) == (answersEach ? [] : [49_992...49_992]))
         }
     }
 
     @Test("A connection with much to remember leaves the others what they need")
     func boundedEach() {
-        var ledger = PushLedger(PushLifeCycle())
+        var inFlight = InFlightPushes(PushLifeCycle())
         for number in 1...50 {
-            _ = ledger.admit(
+            _ = inFlight.admit(
                 FakeQueue.rows(Int64(number)...Int64(number)), to: slot(1, first: UInt32(number)), format: format,
                 at: Self.start)
         }
-        _ = ledger.conclude([verdict(1...50)], at: Self.start)
+        _ = inFlight.conclude([report(1...50)], at: Self.start)
         for number in 1...3000 {
             let row = Int64(1000 + number * 2)
-            _ = ledger.admit(
+            _ = inFlight.admit(
                 FakeQueue.rows(row...row), to: slot(2, first: UInt32(number)), format: format, at: Self.start)
-            _ = ledger.conclude([verdict(UInt32(number)...UInt32(number), connection: 2)], at: Self.start)
+            _ = inFlight.conclude([report(UInt32(number)...UInt32(number), connection: 2)], at: Self.start)
         }
         // Silence was taken for acceptance on the first connection, and now its gateway answers.
-        let late = ledger.conclude([verdict(21...50, .notProcessed, late: true)], at: Self.start)
+        let late = inFlight.conclude([report(21...50, .notProcessed, late: true)], at: Self.start)
         #expect(entries(late).map(\.count).reduce(0, +) == 30)
-        #expect(ledger.rememberedBlocks <= 2250)
+        #expect(inFlight.rememberedBlocks <= 2250)
     }
 }

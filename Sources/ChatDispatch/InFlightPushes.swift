@@ -1,12 +1,12 @@
 import ChatDomain
 
 /// What the dispatcher knows of the pushes of one app between the queue and the gateway, and what follows from it: which
-/// may go together, which push a verdict is about, what becomes of it. A value; the dispatcher acts.
-struct PushLedger: Sendable {
-    /// Blocks that are remembered after all of their pushes have their verdict, for a gateway that answers after silence was
+/// may go together, which push an outcome is about, what becomes of it. A value; the dispatcher acts.
+struct InFlightPushes: Sendable {
+    /// Blocks that are remembered after all of their pushes have their outcome, for a gateway that answers after silence was
     /// taken for acceptance: about a million pushes, some hundred kilobytes.
     private static let mostSettledBlocks = 2000
-    /// Of these, so many are kept for each of the newest connections, and for each on which verdicts are due, however many
+    /// Of these, so many are kept for each of the newest connections, and for each on which reports are due, however many
     /// another one has.
     private static let settledBlocksEach = 250
     private static let newestConnections = 8
@@ -31,7 +31,7 @@ struct PushLedger: Sendable {
 
     private struct Connection: Sendable {
         var blocks: [Block] = []
-        /// Identifiers without a verdict.
+        /// Identifiers without an outcome.
         var open = IDRanges()
         let answersEach: Bool
         /// Pushes of a group that was asked about, and whether nothing else was due; nil where there is none.
@@ -41,7 +41,7 @@ struct PushLedger: Sendable {
         /// The group was lost, or a part of it.
         var hasLost = false
 
-        /// Drops the blocks with all verdicts; where silence is taken for acceptance, only the oldest of them.
+        /// Drops the blocks with all reports; where silence is taken for acceptance, only the oldest of them.
         /// - Parameters:
         ///   - capacity: how many of these may stay, of all connections.
         ///   - isNew: it is one of the newest.
@@ -49,7 +49,7 @@ struct PushLedger: Sendable {
         mutating func forget(beyond capacity: inout Int, isNew: Bool) -> Bool {
             let firstOpen = open.first ?? .max
             let settled = (0..<blocks.count).partitioningIndex { blocks[$0].identifiers.upperBound >= firstOpen }
-            let own = isNew || open.first != nil ? PushLedger.settledBlocksEach : 0
+            let own = isNew || open.first != nil ? InFlightPushes.settledBlocksEach : 0
             let kept = answersEach ? 0 : min(settled, max(capacity, own))
             capacity = max(0, capacity - kept)
             if settled > kept { blocks.removeFirst(settled - kept) }
@@ -58,24 +58,24 @@ struct PushLedger: Sendable {
     }
 
     let lifeCycle: PushLifeCycle
-    private var connections: [ConnectionEpoch: Connection] = [:]
+    private var connections: [ConnectionID: Connection] = [:]
     /// Connections in the order in which they were first written to.
-    private var order: [ConnectionEpoch] = []
+    private var order: [ConnectionID] = []
     /// Of the leased pushes whose history is not empty.
     private var histories: [Int64: PushHistory] = [:]
-    private var window: ProofWindow
+    private var window: ProbeWindow
     private var turn = LaneTurn()
     private(set) var lastAccepted: Timestamp?
-    /// The next pushes are to be proved alone.
+    /// The next pushes are to be probed alone.
     private(set) var needsFreshConnection = false
 
     /// - Parameter startsInDoubt: an earlier process may have sent some of what is queued.
     init(_ lifeCycle: PushLifeCycle, startsInDoubt: Bool = false) {
         self.lifeCycle = lifeCycle
-        window = ProofWindow(limit: startsInDoubt ? ProofWindow.afterStart : nil)
+        window = ProbeWindow(limit: startsInDoubt ? ProbeWindow.afterStart : nil)
     }
 
-    /// Blocks that verdicts can be about.
+    /// Blocks that reports can be about.
     var rememberedBlocks: Int { connections.values.reduce(0) { $0 + $1.blocks.count } }
 
     // MARK: - From the queue to the gateway
@@ -89,7 +89,7 @@ struct PushLedger: Sendable {
 
     /// How many pushes to ask for.
     func limit(for slot: ConnectionSlot) -> Int {
-        slot.answersEach ? slot.room : min(slot.room, window.limit ?? .max)
+        slot.answersEach ? slot.capacity : min(slot.capacity, window.limit ?? .max)
     }
 
     /// What becomes of leased pushes.
@@ -112,13 +112,13 @@ struct PushLedger: Sendable {
     ) -> Admission {
         var admission = Admission(lease: Lease(slot: slot, pushes: []))
         var (pushes, rows) = ([Push](), [QueuedPush]())
-        var room = limit(for: slot)
+        var capacity = limit(for: slot)
         let isWindowed = !slot.answersEach && window.limit != nil
         var isSuspect: Bool?
         var lastLane: PushLane?
         var rest = leased.pushes[...]
         needsFreshConnection = false
-        while let row = rest.first, pushes.count < room {
+        while let row = rest.first, pushes.count < capacity {
             if let obstacle = lifeCycle.obstacle(to: row, at: now) {
                 admission.refuse(row, obstacle)
             } else {
@@ -130,8 +130,8 @@ struct PushLedger: Sendable {
                 }
                 // What is suspected and what is not do not go together.
                 if let isSuspect, isSuspect != group.isProbe { break }
-                room = min(room, group.size)
-                guard pushes.count < room else { break }
+                capacity = min(capacity, group.size)
+                guard pushes.count < capacity else { break }
                 do throws(PushRefusal) {
                     let identifier = slot.firstIdentifier + UInt32(pushes.count)
                     pushes.append(try format.push(row, identifier: identifier))
@@ -151,7 +151,7 @@ struct PushLedger: Sendable {
             remember(rows, slot, probe: isProbe ? (pushes.count, isAll) : nil, isSuspect: isSuspect == true, at: now)
         }
         if !needsFreshConnection {
-            turn.took(through: lastLane, of: leased.lanes.union(rest.map(\.lane)), isSingle: slot.room == 1)
+            turn.took(through: lastLane, of: leased.lanes.union(rest.map(\.lane)), isSingle: slot.capacity == 1)
         }
         admission.lease = Lease(slot: slot, pushes: pushes, isProbe: isProbe)
         return admission
@@ -188,64 +188,64 @@ struct PushLedger: Sendable {
 
     // MARK: - From the gateway to the queue
 
-    /// What follows from verdicts.
+    /// What follows from reports.
     struct Conclusion: Sendable {
-        /// To be written down, in batches of about ``PushLedger/batch`` pushes; for each settlement the verdict that it comes
+        /// To be written down, in batches of about ``InFlightPushes/batch`` pushes; for each settlement the outcome that it comes
         /// from, for the log.
-        private(set) var batches: [[(settlement: Settlement, verdict: Verdict)]] = []
+        private(set) var batches: [[(settlement: Settlement, report: DeliveryReport)]] = []
         private var lastBatch = 0
         /// To which nothing has happened.
         var givenBack: [PushLane: IDRanges] = [:]
 
-        mutating func settle(_ settlement: Settlement, _ verdict: Verdict) {
-            if batches.isEmpty || lastBatch >= PushLedger.batch {
+        mutating func settle(_ settlement: Settlement, _ report: DeliveryReport) {
+            if batches.isEmpty || lastBatch >= InFlightPushes.batch {
                 batches.append([])
                 lastBatch = 0
             }
-            batches[batches.count - 1].append((settlement, verdict))
+            batches[batches.count - 1].append((settlement, report))
             lastBatch += settlement.count
         }
     }
 
-    mutating func conclude(_ verdicts: [Verdict], at now: Timestamp) -> Conclusion {
+    mutating func conclude(_ reports: [DeliveryReport], at now: Timestamp) -> Conclusion {
         var conclusion = Conclusion()
         // First, because what others met at the same time is judged by it.
-        if verdicts.contains(where: { $0.outcome == .accepted && isOpen($0) }) { lastAccepted = now }
-        for verdict in verdicts {
-            guard var connection = connections[verdict.connection] else { continue }
-            connections[verdict.connection] = nil
-            let identifiers = verdict.identifierRange
-            let concerned = verdict.overrulesSilence ? [identifiers] : connection.open.intersection(identifiers)
+        if reports.contains(where: { $0.outcome == .accepted && isOpen($0) }) { lastAccepted = now }
+        for report in reports {
+            guard var connection = connections[report.connection] else { continue }
+            connections[report.connection] = nil
+            let identifiers = report.identifierRange
+            let concerned = report.overrulesSilence ? [identifiers] : connection.open.intersection(identifiers)
             var lost = 0
             for range in concerned {
-                conclude(verdict, range, connection.blocks, &conclusion, at: now)
-                if case .unanswered = verdict.outcome { lost += range.count }
+                conclude(report, range, connection.blocks, &conclusion, at: now)
+                if case .unanswered = report.outcome { lost += range.count }
                 connection.open.subtract(range)
             }
             if !connection.answersEach { adapt(&connection, lost: lost) }
-            connections[verdict.connection] = connection
+            connections[report.connection] = connection
         }
         forget()
         return conclusion
     }
 
-    private func isOpen(_ verdict: Verdict) -> Bool {
-        connections[verdict.connection]?.open.intersection(verdict.identifierRange).isEmpty == false
+    private func isOpen(_ report: DeliveryReport) -> Bool {
+        connections[report.connection]?.open.intersection(report.identifierRange).isEmpty == false
     }
 
-    /// How much may be written before the gateway is asked for proof.
+    /// How much may be written before the gateway is asked to confirm.
     private mutating func adapt(_ connection: inout Connection, lost: Int) {
         if lost > 0 {
             if !connection.isSuspect { window.lost(lost) }
             connection.hasLost = true
         } else if connection.open.isEmpty, let probe = connection.probe, !connection.hasLost {
-            window.proved(probe.count, isAll: probe.isAll)
+            window.confirmed(probe.count, isAll: probe.isAll)
             connection.probe = nil
         }
     }
 
     private mutating func conclude(
-        _ verdict: Verdict, _ identifiers: ClosedRange<Int64>, _ blocks: [Block], _ conclusion: inout Conclusion,
+        _ report: DeliveryReport, _ identifiers: ClosedRange<Int64>, _ blocks: [Block], _ conclusion: inout Conclusion,
         at now: Timestamp
     ) {
         for block in blocks where block.identifiers.overlaps(identifiers) {
@@ -254,16 +254,16 @@ struct PushLedger: Sendable {
             for run in uniform(entries) {
                 let history = histories.isEmpty ? nil : histories.removeValue(forKey: run.lowerBound)
                 let transition = lifeCycle.transition(
-                    verdict.outcome, history ?? PushHistory(), lane: block.lane, expiration: block.expiration,
+                    report.outcome, history ?? PushHistory(), lane: block.lane, expiration: block.expiration,
                     leasedAt: block.leasedAt, lastAccepted: lastAccepted, at: now)
-                if transition.changesNothing, !verdict.overrulesSilence {
+                if transition.changesNothing, !report.overrulesSilence {
                     if case .due(let lane, _) = transition.result {
                         conclusion.givenBack[lane, default: IDRanges()].insert(run)
                     }
                 } else {
                     let settlement = Settlement(
-                        run, transition, notification: block.notification, overrulesSilence: verdict.overrulesSilence)
-                    conclusion.settle(settlement, verdict)
+                        run, transition, notification: block.notification, overrulesSilence: report.overrulesSilence)
+                    conclusion.settle(settlement, report)
                 }
             }
         }
@@ -283,18 +283,18 @@ struct PushLedger: Sendable {
         return runs
     }
 
-    /// Drops what no verdict can be about any more, of the oldest connections first.
+    /// Drops what no outcome can be about any more, of the oldest connections first.
     private mutating func forget() {
         var capacity = Self.mostSettledBlocks
-        for (age, epoch) in order.reversed().enumerated()
-        where connections[epoch]?.forget(beyond: &capacity, isNew: age < Self.newestConnections) == true {
-            connections[epoch] = nil
+        for (age, connectionID) in order.reversed().enumerated()
+        where connections[connectionID]?.forget(beyond: &capacity, isNew: age < Self.newestConnections) == true {
+            connections[connectionID] = nil
         }
         if order.count > connections.count { order.removeAll { connections[$0] == nil } }
     }
 }
 
-extension Verdict {
+extension DeliveryReport {
     fileprivate var identifierRange: ClosedRange<Int64> {
         Int64(identifiers.lowerBound)...Int64(identifiers.upperBound)
     }
@@ -316,7 +316,7 @@ struct LaneTurn: Sendable {
     /// A lease came as far as a lane.
     /// - Parameters:
     ///   - lanes: in which there is more.
-    ///   - isSingle: it had room for one push only: then a connection is at its beginning, and may end with it.
+    ///   - isSingle: it had capacity for one push only: then a connection is at its beginning, and may end with it.
     mutating func took(through lane: PushLane?, of lanes: Set<PushLane>, isSingle: Bool) {
         let wasTurn = next != nil
         last = next ?? last
