@@ -105,6 +105,25 @@ let package = Package(
                 .product(name: "NIOCore", package: "swift-nio"),
             ],
             swiftSettings: strict),
+        // Messages for browsers: encryption and keys. No sockets.
+        .target(
+            name: "WebPushWire",
+            dependencies: ["APNSWire", .product(name: "Crypto", package: "swift-crypto")],
+            swiftSettings: strict),
+        // Connections to browsers' push services, each apart from the others.
+        .target(
+            name: "WebPushGateway",
+            dependencies: [
+                "ChatDomain", "WebPushWire",
+                .product(name: "AsyncHTTPClient", package: "async-http-client"),
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+            ],
+            swiftSettings: strict),
         // Apple's side, played: listeners, verdicts, faults, inbox. Must not know the relay.
         .target(
             name: "APNSSandbox",

@@ -67,6 +67,8 @@ struct DispatchLog: Sendable {
                 logger.notice("device no longer wants pushes", metadata: metadata)
             case .retry:
                 logger.notice(isOver ? "failed after repeats" : "to be repeated later", metadata: metadata)
+            case .postponed:
+                logger.debug("its service takes none now, waiting", metadata: metadata)
             case .notAuthorized:
                 logger.notice(
                     isOver

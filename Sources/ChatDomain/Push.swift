@@ -94,6 +94,8 @@ package enum Outcome: Sendable, Hashable {
     /// The gateway's fault, or a passing one of the push: worth another try after a delay that grows, and not before the
     /// time that the gateway named (Retry-After).
     case retry(reason: String, notBefore: Timestamp? = nil)
+    /// Not handed over, because its service takes none now: repeat then. That is no attempt.
+    case postponed(until: Timestamp, reason: String)
     /// The gateway does not accept who sends, and the push waits for better credentials: repeat after a delay, for ever,
     /// unless others of the app get through meanwhile. Then it is the push.
     case notAuthorized(reason: String)

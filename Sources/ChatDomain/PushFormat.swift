@@ -27,6 +27,13 @@ package struct ChatAlert: Sendable, Hashable {
         self.code = code
         self.message = message
     }
+
+    /// Identifies the room without its secret code, the same for all its messages: FNV-1a, 64 bits, in hexadecimal digits.
+    package var room: String {
+        let hash = code.text.utf8.reduce(0xCBF2_9CE4_8422_2325 as UInt64) { ($0 ^ UInt64($1)) &* 0x100_0000_01B3 }
+        let digits = String(hash, radix: 16)
+        return String(repeating: "0", count: 16 - digits.count) + digits
+    }
 }
 
 /// A notification as its gateway kind sends it.

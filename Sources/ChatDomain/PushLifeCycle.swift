@@ -192,6 +192,8 @@ package struct PushLifeCycle: Sendable, Hashable {
             }
             let time = min(max(now + delay, notBefore ?? now), now + Self.longestWait)
             return Transition(.waiting(until: time, reason: reason), adding: attempt)
+        case .postponed(let until, let reason):
+            return Transition(.waiting(until: min(until, now + Self.longestWait), reason: reason))
         case .notProcessed:
             return Transition(.due(lane, reason: nil))
         case .unanswered(let reason):

@@ -233,7 +233,7 @@ struct AlertPayload: Sendable, Hashable {
             tail += "\""
         }
         if namesMessage {
-            tail += #","thread-id":"\#(Self.thread(of: alert.code))"},"message_id":\#(alert.message)}"#
+            tail += #","thread-id":"\#(alert.room)"},"message_id":\#(alert.message)}"#
         } else {
             tail += "}}"
         }
@@ -242,10 +242,10 @@ struct AlertPayload: Sendable, Hashable {
         var body = alert.text.text
         let room = limit - head.utf8.count - tail.utf8.count - 2
         if JSONString.escapedSize(name) + JSONString.escapedSize(body) > room {
-            name = Self.prefix(of: name, within: Self.shortNickname)
+            name = JSONString.prefix(of: name, within: Self.shortNickname)
             let textRoom = room - JSONString.escapedSize(name)
             if JSONString.escapedSize(body) > textRoom {
-                body = Self.prefix(of: body, within: textRoom - Self.ellipsis.utf8.count)
+                body = JSONString.prefix(of: body, within: textRoom - Self.ellipsis.utf8.count)
                 guard !body.isEmpty else {
                     throw .invalid("text", "does not fit into a payload of \(limit) bytes, not even shortened")
                 }
@@ -259,34 +259,5 @@ struct AlertPayload: Sendable, Hashable {
         JSONString.escape(body, into: &document)
         document += tail
         return document
-    }
-
-    /// Identifies the room without its secret code, the same for all its messages: FNV-1a, 64 bits, in hexadecimal digits.
-    static func thread(of code: SecretCode) -> String {
-        let hash = code.text.utf8.reduce(0xCBF2_9CE4_8422_2325 as UInt64) { ($0 ^ UInt64($1)) &* 0x100_0000_01B3 }
-        let digits = String(hash, radix: 16)
-        return String(repeating: "0", count: 16 - digits.count) + digits
-    }
-
-    /// The longest beginning whose escaped form has no more bytes than `budget`: whole characters, and where
-    /// not even one fits, whole scalars.
-    static func prefix(of text: String, within budget: Int) -> String {
-        var used = 0
-        var end = text.startIndex
-        for index in text.indices {
-            let size = JSONString.escapedSize(text[index].unicodeScalars)
-            if used + size > budget { break }
-            used += size
-            end = text.index(after: index)
-        }
-        if end > text.startIndex || text.isEmpty { return String(text[..<end]) }
-        let scalars = text.unicodeScalars
-        for index in scalars.indices {
-            let size = JSONString.escapedSize(scalars[index])
-            if used + size > budget { break }
-            used += size
-            end = scalars.index(after: index)
-        }
-        return String(scalars[..<end])
     }
 }

@@ -4,19 +4,6 @@ import NIOPosix
 import NIOSSL
 import Synchronization
 
-/// Numbers the connections of a process, over all apps.
-package final class ConnectionIDs: Sendable {
-    private let last: Atomic<Int64>
-
-    package init(after last: ConnectionID = ConnectionID(0)) {
-        self.last = Atomic(last.number)
-    }
-
-    func next() -> ConnectionID {
-        ConnectionID(last.add(1, ordering: .relaxed).newValue)
-    }
-}
-
 /// Where a pool's connections go, and with which credentials.
 protocol PoolTarget: Sendable {
     var endpoint: GatewayEndpoint { get }

@@ -50,4 +50,26 @@ package enum JSONString {
             return "\\u" + Hex.text([0, UInt8(truncatingIfNeeded: scalar.value)])
         }
     }
+
+    /// The longest beginning whose escaped form has no more bytes than `budget`: whole characters, and where
+    /// not even one fits, whole scalars.
+    package static func prefix(of text: String, within budget: Int) -> String {
+        var used = 0
+        var end = text.startIndex
+        for index in text.indices {
+            let size = escapedSize(text[index].unicodeScalars)
+            if used + size > budget { break }
+            used += size
+            end = text.index(after: index)
+        }
+        if end > text.startIndex || text.isEmpty { return String(text[..<end]) }
+        let scalars = text.unicodeScalars
+        for index in scalars.indices {
+            let size = escapedSize(scalars[index])
+            if used + size > budget { break }
+            used += size
+            end = scalars.index(after: index)
+        }
+        return String(scalars[..<end])
+    }
 }

@@ -62,7 +62,7 @@ struct AlertPayloadTests {
         let document = try json(name, text)
         #expect(document.utf8.count <= 256)
         let alert = try alert(of: document)
-        #expect(alert.hasPrefix(name) || alert.hasPrefix(AlertPayload.prefix(of: name, within: 20)))
+        #expect(alert.hasPrefix(name) || alert.hasPrefix(JSONString.prefix(of: name, within: 20)))
     }
 
     @Test("sends a long text unshortened when the gateway takes it")
@@ -127,7 +127,7 @@ struct AlertPayloadTests {
                 #expect(Array(alert.unicodeScalars.suffix(text.unicodeScalars.count)) == Array(text.unicodeScalars))
                 continue
             }
-            let nameLength = AlertPayload.prefix(of: name, within: 20).unicodeScalars.count
+            let nameLength = JSONString.prefix(of: name, within: 20).unicodeScalars.count
             let body = Array(alert.unicodeScalars.dropFirst(nameLength + 2).dropLast())
             #expect(!body.isEmpty)
             #expect(Array(text.unicodeScalars.prefix(body.count)) == body, "a prefix of the text")
@@ -140,11 +140,11 @@ struct AlertPayloadTests {
 
     @Test("cuts between characters, and inside one only when not even one fits")
     func cuts() {
-        #expect(AlertPayload.prefix(of: "ae\u{301}x", within: 3) == "a")
-        #expect(AlertPayload.prefix(of: "👨‍👩‍👧‍👦", within: 25) == "👨‍👩‍👧‍👦")
-        #expect(AlertPayload.prefix(of: "👨‍👩‍👧‍👦", within: 24).unicodeScalars.count == 6)
-        #expect(AlertPayload.prefix(of: "😀", within: 3) == "")
-        #expect(AlertPayload.prefix(of: "\"\"", within: 3) == "\"")
+        #expect(JSONString.prefix(of: "ae\u{301}x", within: 3) == "a")
+        #expect(JSONString.prefix(of: "👨‍👩‍👧‍👦", within: 25) == "👨‍👩‍👧‍👦")
+        #expect(JSONString.prefix(of: "👨‍👩‍👧‍👦", within: 24).unicodeScalars.count == 6)
+        #expect(JSONString.prefix(of: "😀", within: 3) == "")
+        #expect(JSONString.prefix(of: "\"\"", within: 3) == "\"")
     }
 
     private func alert(of document: String) throws -> String {

@@ -1,22 +1,20 @@
-import ChatDomain
 import Foundation
-import NIOCore
 
 /// An IPv4 or IPv6 address. An IPv4-mapped IPv6 address (`::ffff:192.0.2.1`) is the IPv4 address.
 package struct IPAddress: Sendable, Hashable, CustomStringConvertible {
     /// The 128 bits of the IPv6 form.
-    let bits: UInt128
+    package let bits: UInt128
 
     private static let mappedPrefix: UInt128 = 0xFFFF << 32
     /// The first 64 bits of an IPv6 address name a network; a customer has all addresses in it.
     private static let network = UInt128.max << 64
 
-    var isV4: Bool { bits >> 32 == 0xFFFF }
+    package var isV4: Bool { bits >> 32 == 0xFFFF }
 
     /// The client's key in rate limits: the address, or for IPv6 its /64 network.
-    var rateKey: IPAddress { isV4 ? self : IPAddress(bits: bits & Self.network) }
+    package var rateKey: IPAddress { isV4 ? self : IPAddress(bits: bits & Self.network) }
 
-    init(bits: UInt128) {
+    package init(bits: UInt128) {
         self.bits = bits
     }
 
@@ -35,17 +33,13 @@ package struct IPAddress: Sendable, Hashable, CustomStringConvertible {
         self.init(v6: v6)
     }
 
-    /// Nil for a Unix socket.
-    init?(_ address: SocketAddress) {
-        switch address {
-        case .v4(let v4): self.init(v4: UInt32(bigEndian: v4.address.sin_addr.s_addr))
-        case .v6(let v6): self.init(v6: v6.address.sin6_addr)
-        case .unixDomainSocket: return nil
-        }
+    package init(v4: UInt32) {
+        self.init(bits: Self.mappedPrefix | UInt128(v4))
     }
 
-    private init(v4: UInt32) {
-        self.init(bits: Self.mappedPrefix | UInt128(v4))
+    /// - Parameter v6: the 16 bytes in network order.
+    package init(v6: some Sequence<UInt8>) {
+        self.init(bits: v6.reduce(0) { $0 << 8 | UInt128($1) })
     }
 
     private init(v6: in6_addr) {
@@ -53,7 +47,7 @@ package struct IPAddress: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// The machine itself: 127.0.0.0/8 or ::1.
-    var isLoopback: Bool {
+    package var isLoopback: Bool {
         isV4 ? UInt32(truncatingIfNeeded: bits) >> 24 == 127 : bits == 1
     }
 
@@ -97,7 +91,7 @@ package struct AddressRange: Sendable, Hashable {
 
 extension FixedWidthInteger {
     /// A whole number in decimal ASCII digits; nil for anything else, also for a sign.
-    init?(digits: some StringProtocol) {
+    package init?(digits: some StringProtocol) {
         guard digits.utf8.allSatisfy(\.isASCIIDigit) else { return nil }
         self.init(digits, radix: 10)
     }

@@ -1,0 +1,114 @@
+import Synchronization
+
+/// Collects reports from the connections until they are recorded: everything that came is handed over at once.
+///
+/// Bounded by what is in flight: a push is in one report, and ranges share one.
+package final class ReportBuffer: Sendable {
+    private struct State {
+        var reports: [DeliveryReport] = []
+        /// Not combined yet.
+        var outcomes: [ConnectionID: [(identifier: UInt32, outcome: Outcome)]] = [:]
+        var reader: CheckedContinuation<Void, Never>?
+        var isClosed = false
+    }
+
+    private let state = Mutex(State())
+
+    package init() {}
+
+    package func put(_ reports: [DeliveryReport]) {
+        guard !reports.isEmpty else { return }
+        wakeReader { $0.reports += reports }
+    }
+
+    /// One push's outcome; what came in the meantime is combined when it is taken.
+    package func put(_ outcome: Outcome, of identifier: UInt32, on connection: ConnectionID) {
+        wakeReader { $0.outcomes[connection, default: []].append((identifier, outcome)) }
+    }
+
+    /// No more will come; what is there can still be taken.
+    package func close() {
+        wakeReader { $0.isClosed = true }
+    }
+
+    private func wakeReader(after change: (inout State) -> Void) {
+        let reader = state.withLock { state in
+            change(&state)
+            defer { state.reader = nil }
+            return state.reader
+        }
+        reader?.resume()
+    }
+
+    /// Everything that came; waits for the first, nil when closed and empty. One reader at a time.
+    package func take() async -> [DeliveryReport]? {
+        while true {
+            let (put, outcomes, isClosed) = state.withLock { state in
+                defer { (state.reports, state.outcomes) = ([], [:]) }
+                return (state.reports, state.outcomes, state.isClosed)
+            }
+            let reports = put + outcomes.flatMap { DeliveryReport.combining($1, on: $0) }
+            if !reports.isEmpty { return reports }
+            if isClosed { return nil }
+            await withCheckedContinuation { continuation in
+                let isReady = state.withLock { state in
+                    guard state.reports.isEmpty, state.outcomes.isEmpty, !state.isClosed else { return true }
+                    state.reader = continuation
+                    return false
+                }
+                if isReady { continuation.resume() }
+            }
+        }
+    }
+}
+
+extension DeliveryReport {
+    /// Few reports for many outcomes, because each costs a row's update: neighbours with the same outcome share one, unless
+    /// it concerns a single push.
+    package static func combining(_ outcomes: [(identifier: UInt32, outcome: Outcome)], on connectionID: ConnectionID)
+        -> [DeliveryReport]
+    {
+        var reports: [DeliveryReport] = []
+        var first: UInt32 = 0
+        var last: UInt32 = 0
+        var current: Outcome?
+        func close() {
+            if let current {
+                reports.append(DeliveryReport(connection: connectionID, identifiers: first...last, outcome: current))
+            }
+        }
+        for (identifier, outcome) in outcomes.sorted(by: { $0.identifier < $1.identifier }) {
+            if outcome.isShared, identifier == last + 1, current == outcome {
+                last = identifier
+            } else {
+                close()
+                (first, last, current) = (identifier, identifier, outcome)
+            }
+        }
+        close()
+        return reports
+    }
+}
+
+extension Outcome {
+    /// Recording the others needs the single entry and its device.
+    fileprivate var isShared: Bool {
+        switch self {
+        case .accepted, .notProcessed, .sentBack, .unanswered: true
+        case .rejected, .badAddress, .unregistered, .retry, .postponed, .notAuthorized: false
+        }
+    }
+}
+
+/// Numbers the connections of a process, over all apps.
+package final class ConnectionIDs: Sendable {
+    private let last: Atomic<Int64>
+
+    package init(after last: ConnectionID = ConnectionID(0)) {
+        self.last = Atomic(last.number)
+    }
+
+    package func next() -> ConnectionID {
+        ConnectionID(last.add(1, ordering: .relaxed).newValue)
+    }
+}

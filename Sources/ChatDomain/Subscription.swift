@@ -1,0 +1,38 @@
+/// What a browser gave a page so that messages reach it (`PushSubscription`), checked.
+package struct Subscription: Sendable, Hashable {
+    /// What the browser is known by everywhere else: the SHA-256 of the endpoint. The endpoint is a capability: who has it can
+    /// send to the browser.
+    package let address: DeviceToken
+    package let endpoint: String
+    /// `p256dh`: 65 bytes.
+    package let publicKey: [UInt8]
+    /// `auth`: 16 bytes.
+    package let secret: [UInt8]
+    /// When the browser will end it; nil if it did not say.
+    package let expiresAt: Timestamp?
+
+    package init(
+        address: DeviceToken, endpoint: String, publicKey: [UInt8], secret: [UInt8], expiresAt: Timestamp? = nil
+    ) {
+        self.address = address
+        self.endpoint = endpoint
+        self.publicKey = publicKey
+        self.secret = secret
+        self.expiresAt = expiresAt
+    }
+}
+
+/// Reads subscriptions as browsers write them; a gateway kind, which knows what it can send to.
+package protocol SubscriptionReader: Sendable {
+    /// The key that pages subscribe with (`applicationServerKey`), in base64url.
+    var publicKey: String { get }
+    /// - Parameter text: JSON.
+    /// - Throws: which part of it is wrong, and the rule.
+    func subscription(_ text: String) throws(ChatError) -> Subscription
+}
+
+/// Keeps what it takes to reach browsers.
+package protocol SubscriptionStore: Sendable {
+    /// Those that are known, by their addresses.
+    func subscriptions(_ addresses: [DeviceToken]) async throws(ChatError) -> [DeviceToken: Subscription]
+}

@@ -1,0 +1,149 @@
+package import ChatDomain
+package import WebPushWire
+
+/// Where a push service takes the messages for one browser: a URL that a stranger chose, checked as text.
+///
+/// Whoever knows it can send to the browser, so it is never logged.
+package struct PushEndpoint: Sendable, Hashable {
+    /// Bytes (UnifiedPush's limit; the vendors' have some 200).
+    package static let longest = 1000
+
+    package let url: String
+    /// Lower case, without the brackets of an IPv6 address.
+    package let host: String
+    package let port: Int
+
+    /// `https`, printable ASCII, a host, no user name, no fragment.
+    package init(_ url: String) throws(WebPushError) {
+        func wrong(_ rule: String) -> WebPushError { WebPushError("endpoint", rule) }
+        guard url.utf8.count <= Self.longest else { throw wrong("must have at most \(Self.longest) bytes") }
+        guard url.utf8.allSatisfy({ (0x21...0x7E).contains($0) && $0 != UInt8(ascii: "\\") && $0 != UInt8(ascii: "#") })
+        else { throw wrong("must be a URL in printable ASCII, without a fragment") }
+        guard url.lowercased().hasPrefix("https://") else { throw wrong("must begin with https://") }
+        let rest = url.dropFirst("https://".count)
+        let authority = rest.prefix { $0 != "/" && $0 != "?" }
+        guard !authority.contains("@"), !authority.contains("%") else {
+            throw wrong("must have a plain host name, without a user name or escapes")
+        }
+        let (host, port) = Self.split(authority)
+        guard let host, let port, (1...65535).contains(port) else { throw wrong("must name a host, and a port if not 443") }
+        self.url = url
+        self.host = host
+        self.port = port
+    }
+
+    /// Scheme, host and port, as a VAPID token names it.
+    package var origin: String {
+        let name = host.contains(":") ? "[\(host)]" : host
+        return port == 443 ? "https://\(name)" : "https://\(name):\(port)"
+    }
+
+    private static func split(_ authority: Substring) -> (host: String?, port: Int?) {
+        var host = authority
+        var port: Int? = 443
+        if authority.first == "[" {
+            guard let end = authority.firstIndex(of: "]") else { return (nil, nil) }
+            host = authority[authority.index(after: authority.startIndex)..<end]
+            guard IPAddress(host) != nil, !host.contains("%") else { return (nil, nil) }
+            let after = authority[authority.index(after: end)...]
+            if !after.isEmpty {
+                guard after.first == ":" else { return (nil, nil) }
+                port = Int(digits: after.dropFirst())
+            }
+        } else {
+            if let colon = authority.firstIndex(of: ":") {
+                host = authority[..<colon]
+                port = Int(digits: authority[authority.index(after: colon)...])
+            }
+            let isName = host.utf8.allSatisfy { byte in
+                byte.isASCIIDigit || byte == UInt8(ascii: "-") || byte == UInt8(ascii: ".")
+                    || (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20)
+            }
+            guard isName, host.first != ".", !host.contains("..") else { return (nil, nil) }
+            if host.last == "." { host = host.dropLast() }
+        }
+        return (host.isEmpty || host.utf8.count > 253 ? nil : host.lowercased(), port)
+    }
+
+    /// The host is an address and no name, in any spelling that resolvers read: `127.1`, `0x7f.1` and `2130706433`, too.
+    fileprivate var isAddress: Bool {
+        guard !host.contains(":"), let last = host.split(separator: ".").last else { return true }
+        return last.utf8.first?.isASCIIDigit == true
+    }
+}
+
+/// Which push services subscriptions may name, and which addresses they may have. A subscription is a stranger's, and the relay
+/// connects to what it names: without this rule it would connect into the operator's own network for them.
+package struct EndpointRules: Sendable, Hashable {
+    /// Hosts of the browsers' vendors; a leading dot stands for every host below.
+    package static let vendors = [
+        "fcm.googleapis.com", "android.googleapis.com", "jmt17.google.com",
+        "updates.push.services.mozilla.com", ".push.services.mozilla.com", "web.push.apple.com", ".push.apple.com",
+        ".notify.windows.com",
+    ]
+
+    /// A host that the operator named, with a port of its own or 443.
+    private struct Named: Sendable, Hashable {
+        let host: String
+        let port: Int
+    }
+
+    private let named: Set<Named>
+
+    /// - Parameter hosts: the setting `webpush.hosts`: `host` or `host:port`, for each a service beside the vendors'.
+    package init(hosts: [String] = []) throws(WebPushError) {
+        var named: Set<Named> = []
+        for host in hosts {
+            guard let endpoint = try? PushEndpoint("https://\(host)/"), !host.contains("/") else {
+                throw WebPushError("webpush.hosts", "must be a list of host or host:port; \(host) is neither")
+            }
+            named.insert(Named(host: endpoint.host, port: endpoint.port))
+        }
+        self.named = named
+    }
+
+    /// Whether the operator named the host, so that it may have any address.
+    package func isNamed(_ endpoint: PushEndpoint) -> Bool {
+        named.contains(Named(host: endpoint.host, port: endpoint.port))
+    }
+
+    /// - Throws: why nothing is sent there.
+    package func check(_ endpoint: PushEndpoint) throws(WebPushError) {
+        if isNamed(endpoint) { return }
+        guard endpoint.port == 443 else { throw WebPushError("endpoint", "must have the port 443") }
+        guard !endpoint.isAddress else { throw WebPushError("endpoint", "must have a host name, not an address") }
+        let isVendor = Self.vendors.contains { $0.first == "." ? endpoint.host.hasSuffix($0) : endpoint.host == $0 }
+        guard isVendor else {
+            throw WebPushError(
+                "endpoint", "must be of a browser vendor's push service; \(endpoint.host) is not in webpush.hosts")
+        }
+    }
+
+    /// Whether a host's address may be connected to: for the vendors' hosts only public ones, whatever a name server says.
+    package func allows(_ address: IPAddress, of endpoint: PushEndpoint) -> Bool {
+        isNamed(endpoint) || Self.isPublic(address)
+    }
+
+    /// Not of this machine, a private or a local network, nor one through which such can be reached (NAT64, 6to4, Teredo).
+    package static func isPublic(_ address: IPAddress) -> Bool {
+        if address.isV4 { return !reservedV4.contains { $0.contains(address) } }
+        // Global unicast; everything else is local, multicast, mapped or not assigned.
+        return globalV6.contains(address) && !reservedV6.contains { $0.contains(address) }
+    }
+
+    /// IANA's registry of special addresses, and multicast.
+    private static let reservedV4 = ranges([
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+        "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",
+        "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3",
+    ])
+    private static let globalV6 = ranges(["2000::/3"])[0]
+    private static let reservedV6 = ranges(["2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20"])
+
+    private static func ranges(_ texts: [String]) -> [AddressRange] {
+        texts.map { text in
+            guard let range = AddressRange(text) else { preconditionFailure("\(text) is no network") }
+            return range
+        }
+    }
+}

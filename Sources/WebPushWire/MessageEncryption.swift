@@ -1,0 +1,131 @@
+package import Crypto
+import Foundation
+
+/// The keys with which a browser reads its messages, as `PushSubscription` has them (RFC 8291 §2).
+package struct SubscriptionKeys: Sendable, Hashable {
+    /// Bytes of `auth`.
+    package static let secretSize = 16
+    /// Bytes of `p256dh`: a point on P-256, uncompressed.
+    package static let publicKeySize = 65
+
+    package let publicKey: [UInt8]
+    package let secret: [UInt8]
+
+    /// - Throws: where the sizes are wrong, or the public key is not a point on the curve.
+    package init(publicKey: [UInt8], secret: [UInt8]) throws(WebPushError) {
+        guard publicKey.count == Self.publicKeySize, publicKey[0] == 4,
+            (try? P256.KeyAgreement.PublicKey(x963Representation: publicKey)) != nil
+        else { throw WebPushError("p256dh", "must be an uncompressed point on the curve P-256, 65 bytes") }
+        guard secret.count == Self.secretSize else { throw WebPushError("auth", "must have 16 bytes") }
+        self.publicKey = publicKey
+        self.secret = secret
+    }
+}
+
+/// A value that cannot be used: which one, and the rule.
+package struct WebPushError: Error, Sendable, Hashable, CustomStringConvertible {
+    package let field: String
+    package let rule: String
+
+    package init(_ field: String, _ rule: String) {
+        self.field = field
+        self.rule = rule
+    }
+
+    package var description: String { "\(field) \(rule)" }
+}
+
+/// The content coding `aes128gcm` (RFC 8188) as Web Push uses it (RFC 8291): one record, keys agreed on for each message.
+package enum MessageEncryption {
+    package static let coding = "aes128gcm"
+    /// Bytes that every push service takes (RFC 8030 §7.2).
+    package static let largestBody = 4096
+    /// Salt, record size, length of the key, and the sender's public key.
+    private static let headerSize = 16 + 4 + 1 + SubscriptionKeys.publicKeySize
+    private static let tagSize = 16
+    /// Bytes of text in the largest body; one more is the delimiter.
+    package static let largestText = largestBody - headerSize - 1 - tagSize
+
+    /// Marks the last record's end of text; zeros may follow.
+    private static let delimiter: UInt8 = 2
+
+    /// - Parameters:
+    ///   - text: at most ``largestText`` bytes.
+    ///   - key: the sender's, for this message only.
+    ///   - salt: 16 random bytes, for this message only.
+    package static func encrypt(
+        _ text: [UInt8], for keys: SubscriptionKeys, key: P256.KeyAgreement.PrivateKey = .init(),
+        salt: [UInt8] = randomSalt()
+    ) throws -> [UInt8] {
+        guard text.count <= largestText else { throw WebPushError("text", "must have at most \(largestText) bytes") }
+        let receiver = try P256.KeyAgreement.PublicKey(x963Representation: keys.publicKey)
+        let sender = Array(key.publicKey.x963Representation)
+        let (contentKey, nonce) = derive(
+            try key.sharedSecretFromKeyAgreement(with: receiver), secret: keys.secret, receiver: keys.publicKey,
+            sender: sender, salt: salt)
+        let sealed = try AES.GCM.seal(text + [delimiter], using: contentKey, nonce: try AES.GCM.Nonce(data: nonce))
+        var body: [UInt8] = []
+        body.reserveCapacity(headerSize + text.count + 1 + tagSize)
+        body += salt
+        // The record's size only has to be greater than what follows (RFC 8291 §4).
+        withUnsafeBytes(of: UInt32(largestBody).bigEndian) { body += $0 }
+        body.append(UInt8(sender.count))
+        body += sender
+        body += sealed.ciphertext
+        body += sealed.tag
+        return body
+    }
+
+    /// What a browser does. The sandbox's browsers do it, too.
+    /// - Parameters:
+    ///   - key: of the subscription; its public part is `p256dh`.
+    ///   - secret: the subscription's `auth`.
+    /// - Throws: what is wrong with the body.
+    package static func decrypt(
+        _ body: [UInt8], key: P256.KeyAgreement.PrivateKey, secret: [UInt8]
+    ) throws(WebPushError) -> [UInt8] {
+        guard body.count >= headerSize + 1 + tagSize, Int(body[20]) == SubscriptionKeys.publicKeySize else {
+            throw WebPushError("body", "must begin with salt, record size and the sender's public key of 65 bytes")
+        }
+        let recordSize = body[16..<20].reduce(0) { $0 << 8 | Int($1) }
+        let sender = Array(body[21..<headerSize])
+        let record = body[headerSize...]
+        guard recordSize >= 18, record.count <= recordSize else {
+            throw WebPushError("body", "must be one record: \(record.count) bytes, at most \(recordSize) allowed")
+        }
+        guard let publicKey = try? P256.KeyAgreement.PublicKey(x963Representation: sender),
+            let agreed = try? key.sharedSecretFromKeyAgreement(with: publicKey)
+        else { throw WebPushError("body", "must have a sender's key that is a point on the curve P-256") }
+        let (contentKey, nonce) = derive(
+            agreed, secret: secret, receiver: Array(key.publicKey.x963Representation), sender: sender,
+            salt: Array(body[..<16]))
+        guard let gcmNonce = try? AES.GCM.Nonce(data: nonce),
+            let box = try? AES.GCM.SealedBox(
+                nonce: gcmNonce, ciphertext: record.dropLast(tagSize), tag: record.suffix(tagSize)),
+            let padded = try? AES.GCM.open(box, using: contentKey)
+        else { throw WebPushError("body", "cannot be decrypted with the subscription's keys") }
+        guard let end = padded.lastIndex(where: { $0 != 0 }), padded[end] == delimiter else {
+            throw WebPushError("body", "must end in the delimiter 2 and zeros, as the last record does")
+        }
+        return Array(padded[..<end])
+    }
+
+    package static func randomSalt() -> [UInt8] {
+        var generator = SystemRandomNumberGenerator()
+        return (0..<16).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
+    }
+
+    private static func derive(
+        _ agreed: SharedSecret, secret: [UInt8], receiver: [UInt8], sender: [UInt8], salt: [UInt8]
+    ) -> (key: SymmetricKey, nonce: Data) {
+        let input = agreed.hkdfDerivedSymmetricKey(
+            using: SHA256.self, salt: secret, sharedInfo: Array("WebPush: info\0".utf8) + receiver + sender,
+            outputByteCount: 32)
+        func expand(_ info: String, _ size: Int) -> SymmetricKey {
+            HKDF<SHA256>.deriveKey(
+                inputKeyMaterial: input, salt: salt, info: Array(info.utf8), outputByteCount: size)
+        }
+        let nonce = expand("Content-Encoding: nonce\0", 12).withUnsafeBytes { Data($0) }
+        return (expand("Content-Encoding: aes128gcm\0", 16), nonce)
+    }
+}
