@@ -231,6 +231,23 @@ let package = Package(
             dependencies: ["APNSWire", .product(name: "Crypto", package: "swift-crypto")],
             swiftSettings: strict),
         .testTarget(
+            name: "WebPushWireTests",
+            dependencies: ["WebPushWire", "APNSWire", .product(name: "Crypto", package: "swift-crypto")],
+            swiftSettings: strict),
+        .testTarget(
+            name: "WebPushGatewayTests",
+            dependencies: [
+                "WebPushGateway", "WebPushWire", "ChatDomain",
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "Hummingbird", package: "hummingbird"),
+                .product(name: "HummingbirdTLS", package: "hummingbird"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "SwiftASN1", package: "swift-asn1"),
+                .product(name: "X509", package: "swift-certificates"),
+            ],
+            swiftSettings: strict),
+        .testTarget(
             name: "APNSSandboxTests",
             dependencies: [
                 "APNSSandbox", "APNSWire",

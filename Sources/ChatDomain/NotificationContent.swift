@@ -65,6 +65,42 @@ package struct NotificationContent: Sendable, Hashable {
         }
     }
 
+    // MARK: - The document
+
+    /// The document that the queue's rows carry: Apple's, which scripts know. Other gateway kinds translate it.
+    package func document() throws(ChatError) -> JSONObject {
+        if let payload { return try Self.checked(payload) }
+        var aps = JSONObject()
+        if let alert { aps["alert"] = alert }
+        if let badge { aps["badge"] = .number(badge) }
+        if let sound { aps["sound"] = sound }
+        if contentAvailable { aps["content-available"] = .number(1) }
+        if mutableContent { aps["mutable-content"] = .number(1) }
+        if let category { aps["category"] = .string(category) }
+        if let threadID { aps["thread-id"] = .string(threadID) }
+        var document: JSONObject = ["aps": .object(aps)]
+        guard let custom else { return document }
+        guard custom["aps"] == nil else { throw .invalid("custom", "must not have the member aps") }
+        for (name, value) in custom.members { document.append(name, value) }
+        return document
+    }
+
+    /// A whole payload: what Apple's keys hold, where they are there, is of their type.
+    private static func checked(_ document: JSONObject) throws(ChatError) -> JSONObject {
+        guard let value = document["aps"] else {
+            guard document["mdm"] != nil else { throw .invalid("payload", "must have the member aps") }
+            return document
+        }
+        guard let aps = value.object else { throw .invalid("payload.aps", "must be an object, is \(value.kind)") }
+        func present(_ name: String) -> JSONValue? { aps[name] == .null ? nil : aps[name] }
+        if let alert = present("alert") { try requireAlert(alert, "payload.aps.alert") }
+        if let badge = present("badge") { _ = try Self.badge(badge, "payload.aps.badge") }
+        if let sound = present("sound"), sound != .string("") {
+            try requireSound(sound, "payload.aps.sound")
+        }
+        return document
+    }
+
     // MARK: - Values
 
     private static func object(

@@ -26,7 +26,9 @@ package struct PushEndpoint: Sendable, Hashable {
             throw wrong("must have a plain host name, without a user name or escapes")
         }
         let (host, port) = Self.split(authority)
-        guard let host, let port, (1...65535).contains(port) else { throw wrong("must name a host, and a port if not 443") }
+        guard let host, let port, (1...65535).contains(port) else {
+            throw wrong("must name a host, and a port if not 443")
+        }
         self.url = url
         self.host = host
         self.port = port
@@ -138,7 +140,9 @@ package struct EndpointRules: Sendable, Hashable {
         "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3",
     ])
     private static let globalV6 = ranges(["2000::/3"])[0]
-    private static let reservedV6 = ranges(["2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20"])
+    private static let reservedV6 = ranges([
+        "2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20",
+    ])
 
     private static func ranges(_ texts: [String]) -> [AddressRange] {
         texts.map { text in

@@ -149,7 +149,7 @@ final class PushOrigin: Sendable {
             guard sender.rules.allows(address, of: endpoint) else { throw Self.forbidden }
             return address
         }
-        let found = try await HostResolver.addresses(of: endpoint.host)
+        let found = try await sender.addresses(endpoint.host)
         let allowed = found.filter { sender.rules.allows($0, of: endpoint) }
         guard let address = allowed.randomElement() else {
             throw found.isEmpty ? WebPushError("host", "has no address") : Self.forbidden
@@ -215,13 +215,15 @@ private final class OriginClient: Sendable {
 
 /// Looks names up as the system does.
 enum HostResolver {
-    static func addresses(of host: String) async throws -> [IPAddress] {
+    @Sendable static func addresses(_ host: String) async throws -> [IPAddress] {
         try await NIOThreadPool.singleton.runIfActive {
             var hints = addrinfo()
             hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
             var list: UnsafeMutablePointer<addrinfo>?
             let result = getaddrinfo(host, nil, &hints, &list)
-            guard result == 0 else { throw WebPushError("host", "cannot be looked up: \(String(cString: gai_strerror(result)))") }
+            guard result == 0 else {
+                throw WebPushError("host", "cannot be looked up: \(String(cString: gai_strerror(result)))")
+            }
             defer { freeaddrinfo(list) }
             var addresses: [IPAddress] = []
             var next = list

@@ -8,9 +8,6 @@ package struct WebPushFormat: PushFormat {
     package static let payloadLimit = MessageEncryption.largestText
     /// What marks a declarative push message.
     private static let declarative: Int64 = 8030
-    /// Bytes of a topic before its hash is taken (``WebPushRequest``); as Apple's collapse ids, so that one fits both.
-    private static let longestCollapseID = 64
-
     /// The relay's own address, `https://chat.example.org`: where a click leads. Nil: browsers show the message by the
     /// page's service worker only.
     private let publicURL: String?
@@ -60,50 +57,62 @@ package struct WebPushFormat: PushFormat {
 
     // MARK: - Notifications
 
+    /// The queue keeps Apple's document, which is translated when it is sent; here the translation is tried.
     package func compose(_ content: NotificationContent, for app: AppName) throws(ChatError) -> ComposedNotification {
-        let payload = try payload(of: content)
-        let size = payload.utf8.count
-        guard size <= Self.payloadLimit else {
+        let document = try content.document()
+        guard let translated = translated(document, collapseID: content.collapseID) else {
+            throw .invalid("alert", "must have a text for browsers of app \(app): they show every push")
+        }
+        let (size, limit) = (translated.utf8.count, Self.payloadLimit)
+        guard size <= limit else {
             throw .invalid(
                 "payload",
-                "has \(size) bytes of UTF-8, \(size - Self.payloadLimit) more than the \(Self.payloadLimit) that browsers of app \(app) take"
-            )
+                "has \(size) bytes of UTF-8 for browsers, \(size - limit) more than the \(limit) that app \(app) takes")
         }
-        if let id = content.collapseID, id.utf8.count > Self.longestCollapseID {
-            throw .invalid("collapse_id", "must have at most \(Self.longestCollapseID) bytes")
-        }
-        return ComposedNotification(payload: payload, pushType: Push.alert, priority: content.priority)
+        return ComposedNotification(
+            payload: JSONValue.object(document).description, pushType: Push.alert, priority: content.priority)
     }
 
-    private func payload(of content: NotificationContent) throws(ChatError) -> String {
-        // A document for browsers goes as it is; one for iPhones is translated as far as browsers know its parts.
-        if let document = content.payload, document["notification"]?.object?["title"]?.text?.isEmpty == false {
+    /// Apple's document as browsers read it; one for browsers goes as it is. Nil where there is no text to show.
+    private func translated(_ document: JSONObject, collapseID: String?) -> String? {
+        if document["notification"]?.object?["title"]?.text?.isEmpty == false {
             return JSONValue.object(document).description
         }
-        let aps = content.payload?["aps"]?.object
-        let alert = content.alert ?? aps?["alert"]
-        let texts = (title: alert?.text ?? alert?.object?["title"]?.text, body: alert?.object?["body"]?.text)
-        guard let title = texts.title ?? texts.body, !title.isEmpty else {
-            throw .invalid("alert", "must have a text: browsers show every push")
-        }
-        var notification: JSONObject = ["title": .string(title)]
-        if texts.title != nil, let body = texts.body { notification.append("body", .string(body)) }
-        if (content.sound ?? aps?["sound"]) == nil { notification.append("silent", .bool(true)) }
-        if let id = content.collapseID { notification.append("tag", .string(id)) }
-        var custom = content.custom ?? content.payload ?? JSONObject()
-        custom["aps"] = nil
-        if !custom.isEmpty { notification.append("data", .object(custom)) }
-        return document(notification, path: "/", badge: content.badge ?? aps?["badge"]?.integer)
+        guard let aps = document["aps"]?.object else { return nil }
+        let alert = aps["alert"]
+        let (title, body) = (alert?.text ?? alert?.object?["title"]?.text, alert?.object?["body"]?.text)
+        guard let first = title ?? body, !first.isEmpty else { return nil }
+        var notification: JSONObject = ["title": .string(first)]
+        if title != nil, let body { notification.append("body", .string(body)) }
+        if aps["sound"] == nil { notification.append("silent", .bool(true)) }
+        if let collapseID { notification.append("tag", .string(collapseID)) }
+        var data = document
+        data["aps"] = nil
+        if !data.isEmpty { notification.append("data", .object(data)) }
+        return self.document(notification, path: "/", badge: aps["badge"]?.integer)
     }
 
     // MARK: - Rows of the queue
 
     package func push(_ row: QueuedPush, identifier: UInt32) throws(PushRefusal) -> Push {
         guard let address = row.address else { throw PushRefusal("BadSubscription") }
-        guard let payload = row.payload, !payload.isEmpty else { throw PushRefusal("PayloadEmpty") }
+        guard var payload = row.payload, !payload.isEmpty else { throw PushRefusal("PayloadEmpty") }
+        if !row.isOurs || !payload.starts(with: ownStart) {
+            // A chat message is as it has to be; everything else is read.
+            guard payload.count <= Self.longestDocument,
+                let document = (try? JSONValue(parsing: payload))?.object
+            else { throw PushRefusal("InvalidJSON") }
+            guard let text = translated(document, collapseID: row.collapseID) else { throw PushRefusal("NoText") }
+            payload = Array(text.utf8)
+        }
         guard payload.count <= Self.payloadLimit else { throw PushRefusal("PayloadTooLarge") }
         return Push(
             entry: row.entry, identifier: identifier, address: address, payload: payload, expiration: row.expiration,
             priority: row.priority.flatMap(UInt8.init(exactly:)), id: row.id, collapseID: row.collapseID)
     }
+
+    /// Bytes of a row's document before it is translated.
+    private static let longestDocument = 1 << 16
+    /// How the documents of chat messages begin.
+    private var ownStart: [UInt8] { Array((publicURL == nil ? #"{"notification""# : #"{"web_push""#).utf8) }
 }

@@ -35,6 +35,8 @@ package final class WebPushGateway: PushGateway {
         package let rules: EndpointRules
         /// Authorities beside the system's, for services that the operator named.
         package let trust: [NIOSSLCertificate]
+        /// The addresses of a host name.
+        var addresses: @Sendable (String) async throws -> [IPAddress] = HostResolver.addresses
 
         package init(key: VAPIDKey, subject: String, rules: EndpointRules, trust: [NIOSSLCertificate] = []) {
             self.key = key
@@ -112,7 +114,8 @@ package final class WebPushGateway: PushGateway {
     }
 
     private func serveWaiters() {
-        let (waiters, slot) = state.withLock { state -> ([CheckedContinuation<ConnectionSlot?, Never>], ConnectionSlot?) in
+        let (waiters, slot) = state.withLock {
+            state -> ([CheckedContinuation<ConnectionSlot?, Never>], ConnectionSlot?) in
             guard !state.waiters.isEmpty else { return ([], nil) }
             let slot = self.slot(&state)
             guard slot != nil || state.isDraining else {

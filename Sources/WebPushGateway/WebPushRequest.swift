@@ -132,7 +132,9 @@ enum WebPushAnswer: Sendable, Hashable {
         if let object = try? JSONValue(parsing: text).object {
             text = object["reason"]?.text ?? object["message"]?.text ?? object["error"]?.text ?? ""
         }
-        let line = text.prefix { !$0.isNewline }.unicodeScalars.prefix(100).filter { $0.value >= 0x20 && $0.value < 0x7F }
+        let line = text.prefix { !$0.isNewline }.unicodeScalars.prefix(100).filter {
+            $0.value >= 0x20 && $0.value < 0x7F
+        }
         return String(String.UnicodeScalarView(line))
     }
 }

@@ -1,5 +1,5 @@
-import Crypto
 import APNSWire
+import Crypto
 import Foundation
 
 /// The key pair that names a sender to push services, and lets a browser accept that sender only (RFC 8292).

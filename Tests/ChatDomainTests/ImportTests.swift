@@ -14,17 +14,19 @@ struct ImportTests {
         "ChatStore": ["ChatDomain"],
         "ChatDispatch": ["ChatDomain"],
         "APNSGateway": ["ChatDomain", "APNSWire"],
+        "WebPushWire": ["APNSWire"],
+        "WebPushGateway": ["ChatDomain", "WebPushWire"],
         "APNSSandbox": ["APNSWire", "WebAssets"],
         "pushchat": [
             "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatDispatch", "APNSGateway", "APNSWire",
-            "APNSSandbox",
+            "APNSSandbox", "WebPushGateway", "WebPushWire",
         ],
     ]
     /// Packages that only one target may know.
     private static let confined: [String: Set<String>] = [
         "GRDB": ["ChatStore"], "JWTKit": ["ChatSession"], "Yams": ["pushchat"], "ArgumentParser": ["pushchat"],
         "Hummingbird": ["ChatHTTP", "APNSSandbox", "WebAssets"],
-        "NIOSSL": ["APNSGateway", "APNSSandbox", "ChatHTTP", "pushchat"],
+        "NIOSSL": ["APNSGateway", "APNSSandbox", "ChatHTTP", "WebPushGateway", "pushchat"],
     ]
 
     private static let sources = URL(filePath: #filePath).deletingLastPathComponent()

@@ -116,7 +116,7 @@ package struct APNSFormat: PushFormat {
 
     /// Without a check of the size.
     package static func composed(_ content: NotificationContent) throws(ChatError) -> ComposedNotification {
-        let document = try document(content)
+        let document = try content.document()
         let type = try pushType(content.pushType, of: document)
         if let id = content.collapseID {
             guard id.utf8.count <= ProviderHeader.longestCollapseID, id.utf8.allSatisfy({ (0x21...0x7E).contains($0) })
@@ -129,39 +129,6 @@ package struct APNSFormat: PushFormat {
         return ComposedNotification(
             payload: JSONValue.object(document).description, pushType: type,
             priority: try priority(content.priority, pushType: type))
-    }
-
-    private static func document(_ content: NotificationContent) throws(ChatError) -> JSONObject {
-        if let document = content.payload { return try checked(document) }
-        var aps = JSONObject()
-        if let alert = content.alert { aps["alert"] = alert }
-        if let badge = content.badge { aps["badge"] = .number(badge) }
-        if let sound = content.sound { aps["sound"] = sound }
-        if content.contentAvailable { aps["content-available"] = .number(1) }
-        if content.mutableContent { aps["mutable-content"] = .number(1) }
-        if let category = content.category { aps["category"] = .string(category) }
-        if let thread = content.threadID { aps["thread-id"] = .string(thread) }
-        var document: JSONObject = ["aps": .object(aps)]
-        guard let custom = content.custom else { return document }
-        guard custom["aps"] == nil else { throw .invalid("custom", "must not have the member aps") }
-        for (name, value) in custom.members { document.append(name, value) }
-        return document
-    }
-
-    /// A whole payload: what Apple's keys hold, where they are there, is of their type.
-    private static func checked(_ document: JSONObject) throws(ChatError) -> JSONObject {
-        guard let value = document["aps"] else {
-            guard document["mdm"] != nil else { throw .invalid("payload", "must have the member aps") }
-            return document
-        }
-        guard let aps = value.object else { throw .invalid("payload.aps", "must be an object, is \(value.kind)") }
-        func present(_ name: String) -> JSONValue? { aps[name] == .null ? nil : aps[name] }
-        if let alert = present("alert") { try NotificationContent.requireAlert(alert, "payload.aps.alert") }
-        if let badge = present("badge") { _ = try NotificationContent.badge(badge, "payload.aps.badge") }
-        if let sound = present("sound"), sound != .string("") {
-            try NotificationContent.requireSound(sound, "payload.aps.sound")
-        }
-        return document
     }
 
     private static func pushType(_ type: String?, of document: JSONObject) throws(ChatError) -> String {

@@ -1,0 +1,122 @@
+import ChatDomain
+import Testing
+
+@testable import WebPushGateway
+
+@Suite("One push service: window and pauses")
+struct OriginStateTests {
+    private static let start = Timestamp(seconds: 1_800_000_000)
+
+    private static func push(_ entry: Int64) throws -> Push {
+        let token = try #require(DeviceToken(bytes: [UInt8](repeating: 1, count: 32)))
+        return Push(entry: entry, identifier: UInt32(entry), address: .token(token), payload: [])
+    }
+
+    /// A state with so many requests in flight.
+    private static func busy(_ count: Int) throws -> OriginState {
+        var state = OriginState(now: start)
+        for entry in 1...Int64(count) { #expect(state.submit(try push(entry), at: start) == .send) }
+        return state
+    }
+
+    @Test("Sends up to the window, keeps some waiting, puts the rest off one after the other")
+    func window() throws {
+        var state = try Self.busy(OriginState.window)
+        for entry in 1...Int64(OriginState.waitingLimit) {
+            #expect(state.submit(try Self.push(1000 + entry), at: Self.start) == .wait)
+        }
+        #expect(state.capacity(at: Self.start) == 0)
+        var last = Self.start
+        for entry in 1...Int64(50) {
+            guard case .postpone(let until) = state.submit(try Self.push(5000 + entry), at: Self.start) else {
+                Issue.record("push \(entry) was taken")
+                return
+            }
+            #expect(until > last)
+            last = until
+        }
+        #expect(last >= Self.start + .seconds(1))
+        let next = state.finished(.answered(accepted: true), at: Self.start)
+        #expect(next.send.map(\.entry) == [1001])
+        #expect(state.outstanding == OriginState.window + OriginState.waitingLimit - 1)
+        #expect(state.capacity(at: Self.start) == 1)
+    }
+
+    @Test("A service that does not answer for a while does not hold up the others")
+    func slow() throws {
+        let state = try Self.busy(OriginState.window)
+        #expect(state.capacity(at: Self.start + .milliseconds(1900)) == OriginState.waitingLimit)
+        #expect(state.capacity(at: Self.start + .seconds(3)) == nil)
+    }
+
+    @Test("After failures in a row nothing is sent; then one push finds out; a success opens it for all")
+    func pause() throws {
+        var state = try Self.busy(OriginState.window)
+        #expect(state.submit(try Self.push(2000), at: Self.start) == .wait)
+        for _ in 1..<OriginState.failureLimit {
+            let next = state.finished(.failed(notBefore: nil), at: Self.start, random: 1)
+            #expect(next.opened == nil)
+        }
+        let next = state.finished(.failed(notBefore: nil), at: Self.start, random: 1)
+        #expect(next.opened == Self.start + .seconds(1))
+        #expect(next.postponed.map(\.push.entry) == [2000] || next.postponed.isEmpty)
+        #expect(state.capacity(at: Self.start) == nil)
+        guard case .postpone(let until) = state.submit(try Self.push(3000), at: Self.start) else {
+            Issue.record("sent while the service fails")
+            return
+        }
+        #expect(until > Self.start + .seconds(1))
+        // One push is sent to find out; others wait for it.
+        let later = Self.start + .seconds(2)
+        #expect(state.submit(try Self.push(3001), at: later) == .send)
+        guard case .postpone = state.submit(try Self.push(3002), at: later) else {
+            Issue.record("two probes at once")
+            return
+        }
+        _ = state.finished(.answered(accepted: true), at: later)
+        #expect(state.submit(try Self.push(3003), at: later) == .send)
+    }
+
+    @Test("The pause doubles while probes fail, up to five minutes, and is as long as the service asks for")
+    func backoff() throws {
+        var state = try Self.busy(OriginState.failureLimit)
+        var now = Self.start
+        var pauses: [Int64] = []
+        for _ in 0..<OriginState.failureLimit {
+            if let until = state.finished(.failed(notBefore: nil), at: now, random: 1).opened {
+                pauses.append(until.seconds - now.seconds)
+                now = until
+            }
+        }
+        for _ in 0..<10 {
+            #expect(state.submit(try Self.push(9), at: now) == .send)
+            let until = try #require(state.finished(.failed(notBefore: nil), at: now, random: 1).opened)
+            pauses.append(until.seconds - now.seconds)
+            now = until
+        }
+        #expect(pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300])
+        #expect(state.submit(try Self.push(9), at: now) == .send)
+        let asked = state.finished(.failed(notBefore: now + .seconds(1200)), at: now, random: 1)
+        #expect(asked.opened == now + .seconds(1200))
+    }
+
+    @Test("Credentials that were never accepted pause the service at once; after an acceptance it is the subscription")
+    func notAuthorized() throws {
+        var state = try Self.busy(2)
+        #expect(!state.isAuthorized(at: Self.start))
+        #expect(state.finished(.notAuthorized, at: Self.start, random: 1).opened != nil)
+        var working = try Self.busy(3)
+        _ = working.finished(.answered(accepted: true), at: Self.start)
+        #expect(working.isAuthorized(at: Self.start))
+        #expect(working.finished(.notAuthorized, at: Self.start, random: 1).opened == nil)
+        #expect(working.submit(try Self.push(7), at: Self.start) == .send)
+    }
+
+    @Test("A clock that is set back does not close a service for long")
+    func clock() throws {
+        var state = try Self.busy(OriginState.failureLimit)
+        for _ in 0..<OriginState.failureLimit { _ = state.finished(.failed(notBefore: nil), at: Self.start, random: 1) }
+        let back = Self.start - .seconds(100_000)
+        #expect(state.submit(try Self.push(9), at: back) == .send)
+    }
+}

@@ -1,0 +1,284 @@
+import ChatDomain
+import Foundation
+import Logging
+import Testing
+import WebPushWire
+
+@testable import WebPushGateway
+
+@Suite("The gateway to browsers", .timeLimit(.minutes(5)))
+struct WebPushGatewayTests {
+    private let service: PushServiceFake
+    private let key = VAPIDKey()
+
+    init() throws {
+        service = try PushServiceFake()
+    }
+
+    private func gateway(
+        _ subscriptions: [Subscription], hosts: [String], addresses: [String: String] = ["localhost": "127.0.0.1"]
+    ) throws -> WebPushGateway {
+        var logger = Logger(label: "gateway")
+        logger.logLevel = .critical
+        var sender = WebPushGateway.Sender(
+            key: key, subject: "mailto:push@example.org", rules: try EndpointRules(hosts: hosts),
+            trust: [service.certificate])
+        sender.addresses = { host in addresses[host].flatMap { IPAddress($0) }.map { [$0] } ?? [] }
+        var options = WebPushGateway.Options()
+        options.answerLimit = .seconds(60)
+        return WebPushGateway(
+            sender: sender, format: WebPushFormat(publicURL: nil), subscriptions: FakeSubscriptions(subscriptions),
+            options: options, connectionIDs: ConnectionIDs(), logger: logger)
+    }
+
+    private func push(
+        _ number: Int, to subscription: Subscription, expiration: Int64? = nil, priority: UInt8? = nil,
+        collapseID: String? = nil
+    ) -> Push {
+        Push(
+            entry: Int64(number), identifier: UInt32(number), address: .token(subscription.address),
+            payload: Array("text \(number)".utf8), expiration: expiration, priority: priority, collapseID: collapseID)
+    }
+
+    /// Sends all and returns what became of each, by its identifier.
+    private func send(
+        _ pushes: [Push], over gateway: WebPushGateway
+    ) async throws -> [UInt32: Outcome] {
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            group.addTask { await gateway.run() }
+            var outcomes: [UInt32: Outcome] = [:]
+            var rest = pushes[...]
+            while !rest.isEmpty {
+                let slot = try #require(await gateway.slot(fresh: false))
+                let part = rest.prefix(slot.capacity)
+                rest = rest.dropFirst(slot.capacity)
+                #expect(slot.firstIdentifier == part.first?.identifier)
+                gateway.write(Lease(slot: slot, pushes: Array(part)))
+            }
+            while outcomes.count < pushes.count {
+                for report in try #require(await gateway.reports()) {
+                    for identifier in report.identifiers {
+                        #expect(outcomes[identifier] == nil, "push \(identifier) was reported twice")
+                        outcomes[identifier] = report.outcome
+                    }
+                }
+            }
+            await gateway.drain()
+            await gateway.finish()
+            #expect(await gateway.reports() == nil)
+            return outcomes
+        }
+    }
+
+    @Test("Every push comes encrypted to its own endpoint, with who sends, how long and how urgent it is")
+    func delivers() async throws {
+        let pushes = try await service.serve { [self] in
+            let subscriptions = (1...1200).map { service.subscription($0) }
+            let gateway = try gateway(subscriptions, hosts: ["localhost:\(service.port)"])
+            let pushes = subscriptions.enumerated().map { index, subscription in
+                push(
+                    index + 1, to: subscription, priority: [nil, 10, 5, 1][index % 4],
+                    collapseID: index % 2 == 0 ? "room" : nil)
+            }
+            let outcomes = try await send(pushes, over: gateway)
+            #expect(outcomes.values.allSatisfy { $0 == .accepted })
+            return pushes
+        }
+        #expect(Set(service.all.map(\.text)) == Set(pushes.map { "text \($0.identifier)" }))
+        #expect(Set(service.all.map(\.path)).count == pushes.count)
+        for received in service.all {
+            let number = try #require(Int(received.path.dropFirst("/201/".count)))
+            #expect(received.text == "text \(number)")
+            #expect(received.headers["content-encoding"] == "aes128gcm")
+            #expect(received.headers["ttl"] == "\(28 * 86_400)")
+            #expect(received.headers["urgency"] == ["high", "high", "normal", "low"][(number - 1) % 4])
+            #expect(received.headers["topic"] == (number % 2 == 1 ? WebPushRequest.topic("room") : nil))
+        }
+        let authorization = try VAPIDAuthorization(header: try #require(service.all.first?.headers["authorization"]))
+        #expect(authorization.publicText == key.publicText)
+        #expect(authorization.audience == "https://localhost:\(service.port)")
+        #expect(authorization.subject == "mailto:push@example.org")
+        let left = authorization.expiresAt - Timestamp.now().seconds
+        #expect((3600...86_400).contains(left))
+        #expect(Set(service.all.compactMap { $0.headers["authorization"] }).count == 1)
+    }
+
+    @Test("Each status becomes what it means for the push; only 404 and 410 end a subscription")
+    func statuses() async throws {
+        let statuses = [201, 202, 404, 410, 413, 400, 302, 429, 500, 503]
+        let begun = Timestamp.now()
+        let outcomes = try await service.serve { [self] in
+            let subscriptions = statuses.enumerated().map { service.subscription($0 + 1, status: $1) }
+            let gateway = try gateway(subscriptions, hosts: ["localhost:\(service.port)"])
+            return try await send(subscriptions.enumerated().map { push($0 + 1, to: $1) }, over: gateway)
+        }
+        for (index, status) in statuses.enumerated() {
+            let outcome = try #require(outcomes[UInt32(index + 1)])
+            switch (status, outcome) {
+            case (201, .accepted), (202, .accepted): break
+            case (404, .unregistered(let since, _)), (410, .unregistered(let since, _)): #expect(since >= begun)
+            case (413, .rejected), (400, .rejected), (302, .rejected): break
+            case (429, .retry(_, let notBefore?)): #expect(notBefore >= begun + .seconds(120))
+            case (500, .retry), (503, .retry): break
+            default: Issue.record("\(status) became \(outcome)")
+            }
+        }
+        #expect(!service.all.contains { $0.path.hasSuffix("redirected") })
+    }
+
+    @Test("Refused credentials: everything waits; where others get through, it is the subscription")
+    func notAuthorized() async throws {
+        try await service.serve { [self] in
+            let refused = (1...20).map { service.subscription($0, status: 403) }
+            let hosts = ["localhost:\(service.port)"]
+            let outcomes = try await send(
+                refused.enumerated().map { push($0 + 1, to: $1) }, over: try gateway(refused, hosts: hosts))
+            for outcome in outcomes.values {
+                switch outcome {
+                case .postponed, .notAuthorized: break
+                default: Issue.record("became \(outcome)")
+                }
+            }
+            let first = service.subscription(99)
+            let working = try gateway([first] + refused, hosts: hosts)
+            let pushes = [push(1, to: first)] + refused.enumerated().map { push($0 + 2, to: $1) }
+            let later = try await send(pushes, over: working)
+            #expect(later[1] == .accepted)
+        }
+    }
+
+    @Test("A service that is not there holds up nobody else, and loses nothing")
+    func deadOrigin() async throws {
+        try await service.serve { [self] in
+            let alive = (1...600).map { service.subscription($0) }
+            // Nobody listens on port 1.
+            let dead = (601...1200).map { service.subscription($0, host: "push.test", port: 1) }
+            let gateway = try gateway(
+                alive + dead, hosts: ["localhost:\(service.port)", "push.test:1"],
+                addresses: ["localhost": "127.0.0.1", "push.test": "127.0.0.1"])
+            let pushes = zip(alive, dead).flatMap { [$0, $1] }.enumerated().map { push($0 + 1, to: $1) }
+            let outcomes = try await send(pushes, over: gateway)
+            for push in pushes {
+                let outcome = try #require(outcomes[push.identifier])
+                switch outcome {
+                case .accepted: #expect(push.identifier % 2 == 1)
+                case .retry, .postponed: #expect(push.identifier % 2 == 0)
+                default: Issue.record("\(push.identifier) became \(outcome)")
+                }
+            }
+        }
+    }
+
+    @Test("What nobody named is not connected to, nor what a name leads to inside")
+    func forbidden() async throws {
+        try await service.serve { [self] in
+            let named = service.subscription(1, host: "localhost")
+            let inside = Subscription(
+                address: PushServiceFake.address("x"), endpoint: "https://fcm.googleapis.com/fcm/send/x",
+                publicKey: named.publicKey, secret: named.secret)
+            let gateway = try gateway(
+                [named, inside], hosts: [], addresses: ["localhost": "127.0.0.1", "fcm.googleapis.com": "127.0.0.1"])
+            let unknown = service.subscription(7)
+            let outcomes = try await send(
+                [push(1, to: named), push(2, to: inside), push(3, to: unknown)], over: gateway)
+            guard case .rejected("BadEndpoint", _) = outcomes[1], case .retry = outcomes[2],
+                case .rejected("NoSubscription", _) = outcomes[3]
+            else {
+                Issue.record("\(outcomes)")
+                return
+            }
+        }
+        #expect(service.all.isEmpty)
+    }
+}
+
+@Suite("What browsers get to see")
+struct WebPushFormatTests {
+    private static let alert = { (text: String) throws -> ChatAlert in
+        ChatAlert(
+            nickname: try Nickname(parsing: "Anna"), text: MessageText(stored: text),
+            code: SecretCode(stored: "room"), message: 42)
+    }
+
+    private static func row(_ payload: String, isOurs: Bool = false) throws -> QueuedPush {
+        let token = try #require(DeviceToken(bytes: [UInt8](repeating: 1, count: 32)))
+        return QueuedPush(entry: 1, address: .token(token), payload: Array(payload.utf8), isOurs: isOurs, id: "id")
+    }
+
+    private static func sent(_ payload: String, format: WebPushFormat = WebPushFormat(publicURL: nil)) throws
+        -> JSONObject
+    {
+        let push = try format.push(try row(payload), identifier: 1)
+        return try #require(try JSONValue(parsing: push.payload).object)
+    }
+
+    @Test("A chat message is a declarative push message where the relay's address is known")
+    func chat() throws {
+        let format = WebPushFormat(publicURL: "https://chat.example.org/")
+        let alert = try Self.alert("Hello \"you\"")
+        let document = try #require(try JSONValue(parsing: try format.payload(of: alert)).object)
+        #expect(document["web_push"]?.integer == 8030)
+        let notification = try #require(document["notification"]?.object)
+        #expect(notification["title"]?.text == "Anna")
+        #expect(notification["body"]?.text == "Hello \"you\"")
+        #expect(notification["navigate"]?.text == "https://chat.example.org/#room=\(alert.room)")
+        #expect(notification["tag"]?.text == "message-42")
+        #expect(notification["data"]?.object?["message_id"]?.integer == 42)
+        // A row of the relay's own is sent as it is.
+        let payload = try format.payload(of: alert)
+        #expect(try format.push(try Self.row(payload, isOurs: true), identifier: 1).payload == Array(payload.utf8))
+    }
+
+    @Test("A long text is cut so that the whole fits to the byte", arguments: ["x", "ü", "😀", "\"", "\u{1}"])
+    func long(character: String) throws {
+        let format = WebPushFormat(publicURL: nil)
+        let text = String(repeating: character == "\u{1}" ? "\\" : character, count: 10_000)
+        let payload = try format.payload(of: try Self.alert(text))
+        #expect(payload.utf8.count <= WebPushFormat.payloadLimit)
+        #expect(payload.utf8.count > WebPushFormat.payloadLimit - 8)
+        let body = try JSONValue(parsing: payload).object?["notification"]?.object?["body"]?.text
+        #expect(body?.hasSuffix("…") == true)
+    }
+
+    @Test("Apple's document is translated, as scripts write it")
+    func translated() throws {
+        let plain = try Self.sent(#"{"aps":{"alert":"Lunch"}}"#)
+        #expect(plain["notification"]?.object?["title"]?.text == "Lunch")
+        #expect(plain["notification"]?.object?["silent"] == .bool(true))
+        let full = try Self.sent(
+            #"{"aps":{"alert":{"title":"T","body":"B"},"badge":3,"sound":"default"},"order":7}"#)
+        let notification = try #require(full["notification"]?.object)
+        #expect(notification["title"]?.text == "T")
+        #expect(notification["body"]?.text == "B")
+        #expect(notification["silent"] == nil)
+        #expect(notification["data"]?.object?["order"]?.integer == 7)
+        #expect(full["app_badge"]?.integer == 3)
+        let own = try Self.sent(#"{"notification":{"title":"own"},"web_push":8030}"#)
+        #expect(own["notification"]?.object?["title"]?.text == "own")
+    }
+
+    @Test(
+        "What shows nothing or is no document fails by itself",
+        arguments: [
+            ("", "PayloadEmpty"), ("{", "InvalidJSON"), ("[]", "InvalidJSON"), ("{}", "NoText"),
+            (#"{"aps":{"badge":1}}"#, "NoText"), (#"{"aps":{"alert":{"loc-key":"x"}}}"#, "NoText"),
+        ])
+    func refused(payload: String, reason: String) throws {
+        #expect(throws: PushRefusal(reason)) {
+            try WebPushFormat(publicURL: nil).push(try Self.row(payload), identifier: 1)
+        }
+    }
+
+    @Test("A notification that is too long for browsers, or shows nothing, is refused when it is accepted")
+    func composed() throws {
+        let format = WebPushFormat(publicURL: nil)
+        func compose(_ json: String) throws -> ComposedNotification {
+            let object = try #require(try JSONValue(parsing: json).object)
+            return try format.compose(try NotificationContent(object, now: .now()), for: AppName("web"))
+        }
+        #expect(try compose(#"{"alert":"Hello"}"#).payload == #"{"aps":{"alert":"Hello"}}"#)
+        #expect { try compose(#"{"badge":1}"#) } throws: { ($0 as? ChatError)?.field == "alert" }
+        let long = String(repeating: "x", count: 4000)
+        #expect { try compose(#"{"alert":"\#(long)"}"#) } throws: { ($0 as? ChatError)?.field == "payload" }
+    }
+}
