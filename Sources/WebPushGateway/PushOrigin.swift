@@ -16,9 +16,13 @@ final class PushOrigin: Sendable {
     private static let tokenUse = Duration.seconds(12 * 3600)
     private static let tokenLife = Duration.seconds(20 * 3600)
 
+    /// Connections to a service that does not offer HTTP/2.
+    private static let connections = 16
+
     let name: String
     private let endpoint: PushEndpoint
     private let sender: WebPushGateway.Sender
+    private let answerLimit: Duration
     private let logger: Logger
     private let state: Mutex<OriginState>
     private let token = Mutex<(authorization: String, issuedAt: Timestamp)?>(nil)
@@ -30,7 +34,11 @@ final class PushOrigin: Sendable {
         var isClosed = false
     }
 
-    init(_ endpoint: PushEndpoint, sender: WebPushGateway.Sender, now: Timestamp, logger: Logger) {
+    /// - Parameter answerLimit: how long a request may take, with the wait for a connection.
+    init(
+        _ endpoint: PushEndpoint, sender: WebPushGateway.Sender, answerLimit: Duration, now: Timestamp, logger: Logger
+    ) {
+        self.answerLimit = answerLimit
         name = endpoint.origin
         self.endpoint = endpoint
         self.sender = sender
@@ -47,7 +55,7 @@ final class PushOrigin: Sendable {
 
     // MARK: - Sending
 
-    func send(_ request: WebPushRequest, timeout: Duration, now: Timestamp) async -> WebPushAnswer {
+    func send(_ request: WebPushRequest, now: Timestamp) async -> WebPushAnswer {
         let prepared: HTTPClientRequest
         do {
             prepared = try request.encrypted(authorization: try authorization(at: now))
@@ -58,7 +66,7 @@ final class PushOrigin: Sendable {
             let client = try await client()
             defer { client.release() }
             do {
-                return try await client.send(prepared, timeout: timeout, now: now)
+                return try await client.send(prepared, timeout: answerLimit, now: now)
             } catch {
                 if Self.isUnreachable(error) { giveUp(client) }
                 throw error
@@ -134,7 +142,8 @@ final class PushOrigin: Sendable {
         tls.additionalTrustRoots = sender.trust.isEmpty ? [] : [.certificates(sender.trust)]
         var configuration = HTTPClient.Configuration(
             tlsConfiguration: tls, redirectConfiguration: .disallow,
-            timeout: .init(connect: .seconds(10), read: .seconds(30)), decompression: .disabled)
+            timeout: .init(connect: TimeAmount(answerLimit), read: TimeAmount(answerLimit)), decompression: .disabled)
+        configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = Self.connections
         configuration.connectionPool.retryConnectionEstablishment = false
         // A proxy of the environment would look the name up for itself.
         configuration.proxy = nil

@@ -135,8 +135,9 @@ package final class WebPushGateway: PushGateway {
     private func slot(_ state: inout State) -> ConnectionSlot? {
         guard !state.isDraining, state.sender != nil else { return nil }
         let now = clock()
+        // All of a lease may be for one service, also for one that is new.
         let busiest = state.origins.values.compactMap { $0.capacity(at: now) }.min() ?? .max
-        let capacity = min(options.limit - state.outstanding, busiest)
+        let capacity = min(options.limit - state.outstanding, busiest, OriginState.window + OriginState.waitingLimit)
         // Few at a time would cost a transaction each.
         guard capacity >= OriginState.window / 2 || (state.outstanding == 0 && capacity > 0) else { return nil }
         if state.nextIdentifier > .max - UInt32(options.limit) {
@@ -291,7 +292,8 @@ package final class WebPushGateway: PushGateway {
             } catch {
                 return .failure(error)
             }
-            let origin = PushOrigin(endpoint, sender: sender, now: clock(), logger: logger)
+            let origin = PushOrigin(
+                endpoint, sender: sender, answerLimit: options.answerLimit, now: clock(), logger: logger)
             state.origins[endpoint.origin] = origin
             return .success(origin)
         }
@@ -301,8 +303,7 @@ package final class WebPushGateway: PushGateway {
     private func send(_ push: Push, to subscription: Subscription, over origin: PushOrigin) async {
         let begun = clock()
         let answer = await origin.send(
-            WebPushRequest(push, to: subscription, lifetime: options.lifetime, now: begun),
-            timeout: options.answerLimit, now: begun)
+            WebPushRequest(push, to: subscription, lifetime: options.lifetime, now: begun), now: begun)
         let now = clock()
         let isAuthorized = origin.isAuthorized(at: now)
         let next = origin.finished(answer.result, at: now)

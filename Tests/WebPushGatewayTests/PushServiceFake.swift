@@ -5,6 +5,7 @@ import Hummingbird
 import HummingbirdTLS
 import Logging
 import NIOSSL
+import ServiceLifecycle
 import Synchronization
 import WebPushWire
 import X509
@@ -49,7 +50,7 @@ final class PushServiceFake: Sendable {
     var all: [Received] { received.withLock { $0 } }
 
     /// Serves while the body runs.
-    func serve<Value: Sendable>(_ body: @Sendable () async throws -> Value) async throws -> Value {
+    func serve<Value: Sendable>(_ body: @escaping @Sendable () async throws -> Value) async throws -> Value {
         let router = Router()
         router.post("/:status/**") { [self] request, context in
             let status = try context.parameters.require("status", as: Int.self)
@@ -66,31 +67,25 @@ final class PushServiceFake: Sendable {
             if status == 302 { response.headers[.location] = "https://localhost:\(port)/201/redirected" }
             return response
         }
-        let running = AsyncStream.makeStream(of: Int.self)
+        let ports = AsyncStream.makeStream(of: Int.self)
         var logger = Logger(label: "push service")
         logger.logLevel = .critical
         let application = Application(
             router: router, server: try .tls(tlsConfiguration: tls),
             configuration: .init(address: .hostname("127.0.0.1", port: 0)),
-            onServerRunning: { running.continuation.yield($0.localAddress?.port ?? 0) }, logger: logger)
-        return try await withThrowingTaskGroup(of: Value?.self) { group in
-            group.addTask {
-                try await application.run()
-                return nil
-            }
-            group.addTask { [self] in
-                for await port in running.stream {
-                    portNumber.withLock { $0 = port }
-                    break
-                }
-                return try await body()
-            }
-            defer { group.cancelAll() }
-            while let result = try await group.next() {
-                if let result { return result }
-            }
-            throw CancellationError()
+            onServerRunning: { ports.continuation.yield($0.localAddress?.port ?? 0) }, logger: logger)
+        // Not cancelled: a connection that is being accepted then must not be dropped half-made.
+        let services = ServiceGroup(configuration: .init(services: [application], logger: logger))
+        async let running: Void = services.run()
+        for await port in ports.stream {
+            portNumber.withLock { $0 = port }
+            break
         }
+        let result: Result<Value, any Error>
+        do { result = .success(try await body()) } catch { result = .failure(error) }
+        await services.triggerGracefulShutdown()
+        try await running
+        return try result.get()
     }
 
     /// A browser's subscription, which is answered with the status.

@@ -40,29 +40,41 @@ struct WebPushGatewayTests {
             payload: Array("text \(number)".utf8), expiration: expiration, priority: priority, collapseID: collapseID)
     }
 
-    /// Sends all and returns what became of each, by its identifier.
+    /// Sends all and returns what became of each, by its entry.
+    /// - Parameter isRepeated: those that are sent again while they are put off.
     private func send(
-        _ pushes: [Push], over gateway: WebPushGateway
-    ) async throws -> [UInt32: Outcome] {
+        _ pushes: [Push], over gateway: WebPushGateway, repeating isRepeated: (Push) -> Bool = { _ in false }
+    ) async throws -> [Int64: Outcome] {
         try await withThrowingTaskGroup(of: Void.self) { group in
             group.addTask { await gateway.run() }
-            var outcomes: [UInt32: Outcome] = [:]
-            var rest = pushes[...]
-            while !rest.isEmpty {
-                let slot = try #require(await gateway.slot(fresh: false))
-                let part = rest.prefix(slot.capacity)
-                rest = rest.dropFirst(slot.capacity)
-                #expect(slot.firstIdentifier == part.first?.identifier)
-                gateway.write(Lease(slot: slot, pushes: Array(part)))
-            }
+            var outcomes: [Int64: Outcome] = [:]
+            var sent: [UInt32: Push] = [:]
+            var due = pushes[...]
             while outcomes.count < pushes.count {
+                while !due.isEmpty {
+                    let slot = try #require(await gateway.slot(fresh: false))
+                    let part = due.prefix(slot.capacity).enumerated().map { index, push in
+                        Push(
+                            entry: push.entry, identifier: slot.firstIdentifier + UInt32(index), address: push.address,
+                            payload: push.payload, priority: push.priority, collapseID: push.collapseID)
+                    }
+                    due = due.dropFirst(slot.capacity)
+                    for push in part { sent[push.identifier] = push }
+                    gateway.write(Lease(slot: slot, pushes: part))
+                }
                 for report in try #require(await gateway.reports()) {
                     for identifier in report.identifiers {
-                        #expect(outcomes[identifier] == nil, "push \(identifier) was reported twice")
-                        outcomes[identifier] = report.outcome
+                        let known = sent.removeValue(forKey: identifier)
+                        let push = try #require(known, "reported twice")
+                        if case .postponed = report.outcome, isRepeated(push) {
+                            due.append(push)
+                        } else {
+                            outcomes[push.entry] = report.outcome
+                        }
                     }
                 }
             }
+            #expect(sent.isEmpty)
             await gateway.drain()
             await gateway.finish()
             #expect(await gateway.reports() == nil)
@@ -80,7 +92,7 @@ struct WebPushGatewayTests {
                     index + 1, to: subscription, priority: [nil, 10, 5, 1][index % 4],
                     collapseID: index % 2 == 0 ? "room" : nil)
             }
-            let outcomes = try await send(pushes, over: gateway)
+            let outcomes = try await send(pushes, over: gateway, repeating: { _ in true })
             #expect(outcomes.values.allSatisfy { $0 == .accepted })
             return pushes
         }
@@ -113,7 +125,7 @@ struct WebPushGatewayTests {
             return try await send(subscriptions.enumerated().map { push($0 + 1, to: $1) }, over: gateway)
         }
         for (index, status) in statuses.enumerated() {
-            let outcome = try #require(outcomes[UInt32(index + 1)])
+            let outcome = try #require(outcomes[Int64(index + 1)])
             switch (status, outcome) {
             case (201, .accepted), (202, .accepted): break
             case (404, .unregistered(let since, _)), (410, .unregistered(let since, _)): #expect(since >= begun)
@@ -157,9 +169,9 @@ struct WebPushGatewayTests {
                 alive + dead, hosts: ["localhost:\(service.port)", "push.test:1"],
                 addresses: ["localhost": "127.0.0.1", "push.test": "127.0.0.1"])
             let pushes = zip(alive, dead).flatMap { [$0, $1] }.enumerated().map { push($0 + 1, to: $1) }
-            let outcomes = try await send(pushes, over: gateway)
+            let outcomes = try await send(pushes, over: gateway, repeating: { $0.entry % 2 == 1 })
             for push in pushes {
-                let outcome = try #require(outcomes[push.identifier])
+                let outcome = try #require(outcomes[push.entry])
                 switch outcome {
                 case .accepted: #expect(push.identifier % 2 == 1)
                 case .retry, .postponed: #expect(push.identifier % 2 == 0)
@@ -194,10 +206,10 @@ struct WebPushGatewayTests {
 
 @Suite("What browsers get to see")
 struct WebPushFormatTests {
-    private static let alert = { (text: String) throws -> ChatAlert in
+    private static func alert(_ text: String) throws -> ChatAlert {
         ChatAlert(
-            nickname: try Nickname(parsing: "Anna"), text: MessageText(stored: text),
-            code: SecretCode(stored: "room"), message: 42)
+            nickname: try Nickname(parsing: "Anna"), text: MessageText(stored: text), code: SecretCode(stored: "room"),
+            message: 42)
     }
 
     private static func row(_ payload: String, isOurs: Bool = false) throws -> QueuedPush {

@@ -212,7 +212,7 @@ extension DeliveryReport {
     fileprivate var isProgress: Bool {
         switch outcome {
         case .accepted, .retry, .unregistered: true
-        case .rejected, .badAddress, .notAuthorized, .sentBack, .notProcessed, .unanswered: false
+        case .rejected, .badAddress, .notAuthorized, .sentBack, .notProcessed, .postponed, .unanswered: false
         }
     }
 

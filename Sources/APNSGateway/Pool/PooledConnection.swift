@@ -1,4 +1,4 @@
-package import ChatDomain
+import ChatDomain
 import NIOCore
 import NIOPosix
 import NIOSSL

@@ -1,3 +1,4 @@
+import ChatDomain
 import HTTPTypes
 
 /// Finds the client's address when the connection comes from a proxy.
