@@ -1,4 +1,4 @@
--- PushChat Relay: the database, version 5.
+-- PushChat Relay: the database, version 6.
 --
 -- Times are UTC, as text that SQLite's date functions read (2026-05-07 21:57:29.123), except where a column's comment says
 -- otherwise. The version stands in PRAGMA user_version; the relay upgrades an older file and refuses a newer one.
@@ -194,3 +194,19 @@ CREATE TABLE provider_tokens (
     time_issued TEXT NOT NULL,
     PRIMARY KEY (team_id, key_id, key_fingerprint)
 ) STRICT, WITHOUT ROWID;
+
+-- What it takes to reach a browser. Its device is in `devices`, with the hash of the endpoint as token.
+CREATE TABLE subscriptions (
+    device_token TEXT PRIMARY KEY,  -- SHA-256 of the endpoint, lower-case hex
+    endpoint TEXT NOT NULL,  -- who knows it can send to the browser: do not show it
+    p256dh BLOB NOT NULL CHECK (length(p256dh) = 65),
+    auth BLOB NOT NULL CHECK (length(auth) = 16),
+    expires_at INTEGER,  -- UNIX seconds; NULL if the browser did not say
+    time_kept TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))  -- when the browser brought it last
+) STRICT, WITHOUT ROWID;
+
+-- The key with which the relay names itself to browsers' push services. One row. Another key ends every subscription.
+CREATE TABLE vapid_key (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    private_key TEXT NOT NULL  -- 32 bytes in base64url, as other servers write it
+) STRICT;

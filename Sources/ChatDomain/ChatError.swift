@@ -17,6 +17,8 @@ package struct ChatError: Error, Sendable, CustomStringConvertible {
         case notFound = "not_found"
         /// What the address names could be several things.
         case ambiguous
+        /// What is there already does not go with it.
+        case conflict
         /// An `Idempotency-Key` was used before, for something else.
         case idempotencyConflict = "idempotency_conflict"
         /// The request must prove who sends it, and does not.

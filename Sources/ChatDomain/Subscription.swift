@@ -33,6 +33,15 @@ package protocol SubscriptionReader: Sendable {
 
 /// Keeps what it takes to reach browsers.
 package protocol SubscriptionStore: Sendable {
+    /// Keeps a subscription that a browser brought; to be called before its device is registered.
+    /// - Throws: ``ChatError/Code/conflict`` for a known endpoint with other keys: who knows an endpoint must not be able to
+    ///   take the browser over.
+    func keep(_ subscription: Subscription) async throws(ChatError)
     /// Those that are known, by their addresses.
     func subscriptions(_ addresses: [DeviceToken]) async throws(ChatError) -> [DeviceToken: Subscription]
+    /// The relay's private key for push services, in base64url.
+    /// - Parameter make: makes the first one.
+    func vapidKey(make: @escaping @Sendable () -> String) async throws(ChatError) -> String
+    /// Another key from now on. What browsers subscribed with the one before is worthless then.
+    func setVAPIDKey(_ text: String) async throws(ChatError)
 }

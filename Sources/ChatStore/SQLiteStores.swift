@@ -12,6 +12,7 @@ package struct SQLiteStores: Sendable {
     package let queue: SQLitePushQueue
     package let feedback: SQLiteFeedbackStore
     package let providerTokens: SQLiteProviderTokenStore
+    package let subscriptions: SQLiteSubscriptionStore
     package let figures: SQLiteFigures
     package let upkeep: SQLiteUpkeep
     let repair: QueueRepair
@@ -39,6 +40,7 @@ package struct SQLiteStores: Sendable {
         notifications = SQLiteNotificationStore(database: database, queue: queue, jobs: jobs, settings: settings)
         feedback = SQLiteFeedbackStore(database: database)
         providerTokens = SQLiteProviderTokenStore(database: database)
+        subscriptions = SQLiteSubscriptionStore(database: database)
         figures = SQLiteFigures(database: database, memory: memory, outcomeCounter: outcomes)
         upkeep = SQLiteUpkeep(
             database: database, queue: queue, repair: repair, feed: feed, activity: activity, jobs: jobs)
@@ -51,6 +53,6 @@ package struct SQLiteStores: Sendable {
     package var ports: Stores {
         Stores(
             rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,
-            feedback: feedback, providerTokens: providerTokens, figures: figures, upkeep: upkeep)
+            feedback: feedback, providerTokens: providerTokens, subscriptions: subscriptions, figures: figures, upkeep: upkeep)
     }
 }

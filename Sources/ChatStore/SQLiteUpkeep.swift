@@ -129,6 +129,14 @@ package struct SQLiteUpkeep: StoreUpkeep {
                 WHERE result IS NOT NULL AND time_received < ?2 LIMIT ?1)
             """, before: settled)
         result.notifications = try await deleteNotifications(before: settled)
+        // Of browsers that nobody knows any more. One that was just brought is registered in the next moment.
+        _ = try await deleteInSteps(
+            of: Self.retentionStep,
+            """
+            DELETE FROM subscriptions WHERE device_token IN (
+                SELECT s.device_token FROM subscriptions s WHERE s.time_kept < ?2 AND NOT EXISTS (
+                    SELECT 1 FROM devices d WHERE d.device_token = s.device_token) LIMIT ?1)
+            """, before: (now - .seconds(86_400)).sqlText)
         return result
     }
 

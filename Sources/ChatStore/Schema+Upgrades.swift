@@ -4,7 +4,7 @@ extension Schema {
     ///
     /// Tables are changed in place and never made anew, because views, triggers, indexes and columns of their users are to
     /// stay.
-    static let releasedUpgrades: [Int: String] = [1: version2, 2: version3, 3: version4, 4: version5]
+    static let releasedUpgrades: [Int: String] = [1: version2, 2: version3, 3: version4, 4: version5, 5: version6]
 
     /// Apple's HTTP/2 API: `apns_id` and the like, priority 1, and the provider tokens.
     ///
@@ -159,5 +159,21 @@ extension Schema {
         CREATE INDEX push_queue_lost ON push_queue (time_settled, message_id) WHERE state = 'failed' OR state = 'expired';
         CREATE INDEX push_queue_chat_message ON push_queue (chat_message, device) WHERE chat_message IS NOT NULL;
         CREATE INDEX push_queue_device ON push_queue (device, message_id) WHERE device IS NOT NULL AND chat_message IS NULL;
+        """
+
+    /// Browsers' subscriptions, and the relay's key for their push services.
+    private static let version6 = """
+        CREATE TABLE subscriptions (
+            device_token TEXT PRIMARY KEY,
+            endpoint TEXT NOT NULL,
+            p256dh BLOB NOT NULL CHECK (length(p256dh) = 65),
+            auth BLOB NOT NULL CHECK (length(auth) = 16),
+            expires_at INTEGER,
+            time_kept TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE vapid_key (
+            id INTEGER PRIMARY KEY CHECK (id = 1),
+            private_key TEXT NOT NULL
+        ) STRICT;
         """
 }

@@ -44,7 +44,7 @@ struct DatabaseFileTests {
         #expect(try fixture.value("PRAGMA user_version") == 7)
     }
 
-    @Test("A file of an earlier version becomes what a new one is, with all that it held", arguments: [1, 2, 3, 4])
+    @Test("A file of an earlier version becomes what a new one is, with all that it held", arguments: [1, 2, 3, 4, 5])
     func fromEarlier(version: Int) async throws {
         try createFile(ofVersion: version)
         let token = String(repeating: "ab", count: 32)
@@ -66,7 +66,7 @@ struct DatabaseFileTests {
             """)
 
         let store = try fixture.open()
-        #expect(try fixture.value("PRAGMA user_version") == 5)
+        #expect(try fixture.value("PRAGMA user_version") == 6)
         let new = try StoreFixture()
         _ = try new.open()
         let structure = try Self.structure(fixture)
@@ -211,13 +211,13 @@ struct DatabaseFileTests {
         #expect {
             try fixture.open()
         } throws: { error in
-            error is DatabaseFile.Unusable && "\(error)".contains(name) && "\(error)".contains("schema version 5")
+            error is DatabaseFile.Unusable && "\(error)".contains(name) && "\(error)".contains("schema version 6")
         }
         #expect(try fixture.value("PRAGMA user_version") == 4)
         #expect(try content() == before)
         _ = try fixture.query(remedy)
         _ = try fixture.open()
-        #expect(try fixture.value("PRAGMA user_version") == 5)
+        #expect(try fixture.value("PRAGMA user_version") == 6)
     }
 
     /// As the release made it that had this version.
@@ -247,9 +247,9 @@ struct DatabaseFileTests {
     @Test("An upgrade that fails leaves the old version whole")
     func failedUpgrade() throws {
         _ = try fixture.open()
-        let broken = Schema(version: 7, sql: "", upgrades: [5: "CREATE TABLE second (x)", 6: "NO SQL"])
+        let broken = Schema(version: 8, sql: "", upgrades: [6: "CREATE TABLE second (x)", 7: "NO SQL"])
         #expect(throws: (any Error).self) { try fixture.open(broken) }
-        #expect(try fixture.value("PRAGMA user_version") == 5)
+        #expect(try fixture.value("PRAGMA user_version") == 6)
         #expect(try fixture.value("SELECT count(*) FROM sqlite_schema WHERE name = 'second'") == 0)
     }
 

@@ -33,7 +33,7 @@ struct ErrorAnswer: Error, Sendable {
             switch error.code {
             case .unknownCommand, .missingField, .invalidField, .malformedRequest: .badRequest
             case .notJoined, .notFound: .notFound
-            case .ambiguous: .conflict
+            case .ambiguous, .conflict: .conflict
             case .unauthorized: .unauthorized
             case .forbidden: .forbidden
             case .idempotencyConflict: .unprocessableContent

@@ -67,7 +67,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         let others = UnaskedPorts()
         return Stores(
             rooms: self, feed: self, records: self, devices: self, notifications: self, queue: others, feedback: others,
-            providerTokens: others, figures: self, upkeep: others)
+            providerTokens: others, subscriptions: others, figures: self, upkeep: others)
     }
 
     var calls: [Call] { recorded.withLock { $0 } }
@@ -189,7 +189,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
 }
 
 /// The ports that the HTTP side does not use: a call fails the test.
-private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, StoreUpkeep {
+private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, SubscriptionStore, StoreUpkeep {
     private func fail(_ call: String = #function) -> ChatError {
         Issue.record("Not to be asked by the HTTP side: \(call)")
         return ChatError(.internalError, "not scripted")
@@ -207,6 +207,13 @@ private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, Store
     func providerToken(
         for key: ProviderKeyName, refused: String?, sign: @escaping @Sendable (Timestamp) throws -> String
     ) async throws(ChatError) -> IssuedToken { throw fail() }
+
+    func keep(_ subscription: Subscription) async throws(ChatError) { throw fail() }
+    func subscriptions(_ addresses: [DeviceToken]) async throws(ChatError) -> [DeviceToken: Subscription] {
+        throw fail()
+    }
+    func vapidKey(make: @escaping @Sendable () -> String) async throws(ChatError) -> String { throw fail() }
+    func setVAPIDKey(_ text: String) async throws(ChatError) { throw fail() }
 
     func prepare() async throws(ChatError) -> StoreBacklog { throw fail() }
     func watch() async { _ = fail() }

@@ -1,0 +1,103 @@
+import ChatDomain
+import ChatStore
+import Foundation
+import Testing
+
+@Suite("Subscriptions of browsers are kept")
+struct SubscriptionTests {
+    let fixture: StoreFixture
+
+    init() throws {
+        fixture = try StoreFixture()
+    }
+
+    private func subscription(
+        _ number: Int, key: UInt8 = 1, secret: UInt8 = 2, expiresAt: Timestamp? = nil
+    ) throws -> Subscription {
+        Subscription(
+            address: try StoreFixture.token(number), endpoint: "https://push.example.org/\(number)",
+            publicKey: [UInt8](repeating: key, count: 65), secret: [UInt8](repeating: secret, count: 16),
+            expiresAt: expiresAt)
+    }
+
+    @Test("What was kept is found again, also after a restart; what was not is not")
+    func found() async throws {
+        let first = try subscription(1, expiresAt: Timestamp(seconds: 1_900_000_000))
+        let second = try subscription(2)
+        let store = try fixture.open()
+        try await store.subscriptions.keep(first)
+        try await store.subscriptions.keep(second)
+        try store.close()
+        let known = try await fixture.open().subscriptions.subscriptions([
+            first.address, try StoreFixture.token(3), second.address, first.address,
+        ])
+        #expect(known == [first.address: first, second.address: second])
+        #expect(try await fixture.open().subscriptions.subscriptions([]).isEmpty)
+    }
+
+    @Test("A known endpoint with other keys is refused, and stays as it was")
+    func takenOver() async throws {
+        let store = try fixture.open().subscriptions
+        let own = try subscription(1)
+        try await store.keep(own)
+        for other in [try subscription(1, key: 9), try subscription(1, secret: 9)] {
+            await #expect {
+                try await store.keep(other)
+            } throws: {
+                ($0 as? ChatError)?.code == .conflict
+            }
+        }
+        #expect(try await store.subscriptions([own.address]) == [own.address: own])
+    }
+
+    @Test("A repeat writes nothing for a while; another end of its time is written")
+    func repeats() async throws {
+        let store = try fixture.open().subscriptions
+        try await store.keep(try subscription(1))
+        func kept() throws -> String { try #require(fixture.query("SELECT time_kept FROM subscriptions").first)[0] }
+        let first = try kept()
+        fixture.advance(.seconds(60))
+        try await store.keep(try subscription(1))
+        #expect(try kept() == first)
+        let later = try subscription(1, expiresAt: Timestamp(seconds: 1_900_000_000))
+        try await store.keep(later)
+        #expect(try await store.subscriptions([later.address]) == [later.address: later])
+        let second = try kept()
+        fixture.advance(.seconds(601))
+        try await store.keep(later)
+        #expect(try kept() > second)
+    }
+
+    @Test("Retention takes those whose device is gone, and no others")
+    func retention() async throws {
+        let store = try fixture.open()
+        for number in 1...3 { try await store.subscriptions.keep(try subscription(number)) }
+        for number in 1...2 {
+            _ = try await store.devices.register(
+                RegistrationRequest(token: try StoreFixture.token(number), app: AppName("web")))
+        }
+        #expect(try await store.devices.unregister(try StoreFixture.token(2), app: nil))
+        func numbers() async throws -> [Int] {
+            let tokens = try (1...3).map { try StoreFixture.token($0) }
+            let known = try await store.subscriptions.subscriptions(tokens)
+            return (1...3).filter { known[tokens[$0 - 1]] != nil }
+        }
+        _ = try await store.upkeep.applyRetention(messages: .seconds(60), queue: .seconds(60))
+        #expect(try await numbers() == [1, 2, 3])
+        fixture.advance(.seconds(86_401))
+        _ = try await store.upkeep.applyRetention(messages: .seconds(60), queue: .seconds(60))
+        #expect(try await numbers() == [1])
+    }
+
+    @Test("The relay's key is made once, and stays until another is set")
+    func key() async throws {
+        let store = try fixture.open()
+        #expect(try await store.subscriptions.vapidKey(make: { "first" }) == "first")
+        #expect(try await store.subscriptions.vapidKey(make: { "second" }) == "first")
+        try store.close()
+        let again = try fixture.open().subscriptions
+        #expect(try await again.vapidKey(make: { "third" }) == "first")
+        try await again.setVAPIDKey("other")
+        #expect(try await again.vapidKey(make: { "fourth" }) == "other")
+    }
+}
