@@ -179,6 +179,10 @@ def chat(relay):
     accessible(alice, "login")
     picture(alice, "login-light")
     bob.get(RELAY + "/")
+    for code, warns in (("short", True), (" room-12 ", True), ("not so short", False), ("", False)):
+        bob.execute_script(
+            "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", find(bob, "code"), code)
+        check(f"a warning for {code!r}: {warns}", find(bob, "code-warning").is_displayed() == warns)
     picture(bob, "login-dark-phone")
     fits(bob, "login on a phone")
     enter(alice, "Alice", room)
@@ -348,7 +352,7 @@ def look_up(driver, kind, term, submit=True):
 def admin(relay):
     relay.send_signal(signal.SIGTERM)
     relay.wait()
-    relay = start_again("--set", "admin.token=geheim")
+    relay = start_again("--set", "admin.token=geheim-und-lang-genug")
     driver, phone = browser(), browser(PHONE, dark=True)
     for each in (driver, phone):
         each.get(RELAY + "/admin")
@@ -359,7 +363,7 @@ def admin(relay):
     until("a wrong one is refused", lambda: "not the relay's admin.token" in find(driver, "problem").text)
     for each in (driver, phone):
         find(each, "token").clear()
-        find(each, "token").send_keys("geheim" + Keys.ENTER)
+        find(each, "token").send_keys("geheim-und-lang-genug" + Keys.ENTER)
         until("the right one opens", lambda: find(each, "view").is_displayed())
     driver.refresh()
     until("the tab keeps it", lambda: find(driver, "view").is_displayed())
