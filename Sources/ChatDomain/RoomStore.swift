@@ -59,7 +59,9 @@ package struct PostReceipt: Sendable, Hashable {
 
 /// Keeps members, rooms and messages. When a call returns, what it did is on disk; when it throws, nothing was done.
 package protocol RoomStore: Sendable {
-    func join(_ request: JoinRequest) async throws(ChatError)
+    /// Enters a room. True if nobody was in it before, so that its code may have been a guess.
+    @discardableResult
+    func join(_ request: JoinRequest) async throws(ChatError) -> Bool
     /// Also succeeds when the member had not joined; says whether it had.
     @discardableResult
     func leave(_ member: MemberID) async throws(ChatError) -> Bool

@@ -10,10 +10,11 @@ package struct SQLiteRoomStore: RoomStore {
     let jobs: BackgroundJobs
     let settings: @Sendable () -> StoreSettings
 
-    package func join(_ request: JoinRequest) async throws(ChatError) {
-        let changed = try await database.writer.perform { db -> [SecretCode] in
+    @discardableResult
+    package func join(_ request: JoinRequest) async throws(ChatError) -> Bool {
+        let (changed, wasEmpty) = try await database.writer.perform { db -> ([SecretCode], Bool) in
             let now = database.clock().sqlText
-            try Self.requireRoom(in: request.code, for: request.member, db)
+            let isEmpty = try Self.requireRoom(in: request.code, for: request.member, db)
             let token = try Self.register(
                 request.token, of: request.member, app: request.app, user: request.user, now: now, db)
             let client = request.client
@@ -28,7 +29,7 @@ package struct SQLiteRoomStore: RoomStore {
                     token, request.nickname.text, client.address, client.appVersion, client.osVersion,
                     client.deviceModel, now, request.member.text, request.code.text, request.app.text,
                 ])
-            guard rows == 0 else { return [] }
+            guard rows == 0 else { return ([], false) }
             let earlier = try Self.remove(request.member, db)
             try db.run(
                 """
@@ -40,9 +41,10 @@ package struct SQLiteRoomStore: RoomStore {
                     request.member.text, token, request.nickname.text, request.code.text, client.address,
                     request.app.text, client.appVersion, client.osVersion, client.deviceModel, now, now,
                 ])
-            return [request.code] + earlier
+            return ([request.code] + earlier, isEmpty)
         }
         if !changed.isEmpty { noteMembership(of: request.member, changed) }
+        return wasEmpty
     }
 
     package func leave(_ member: MemberID) async throws(ChatError) -> Bool {
@@ -120,17 +122,21 @@ package struct SQLiteRoomStore: RoomStore {
     /// Members of one room: each message costs as many pushes, and anyone can invent members.
     package static let largestRoom = 100_000
 
-    private static func requireRoom(in code: SecretCode, for member: MemberID, _ db: Database) throws {
+    /// - Returns: whether nobody is in the room.
+    private static func requireRoom(in code: SecretCode, for member: MemberID, _ db: Database) throws -> Bool {
         // Who is in already, the usual case, is not worth counting the others for.
         let isIn = try db.row(
             "SELECT 1 FROM active_users WHERE udid = ? AND secret_code = ?", [member.text, code.text])
-        if isIn != nil { return }
+        if isIn != nil { return false }
+        let first = try db.row("SELECT 1 FROM active_users WHERE secret_code = ? LIMIT 1", [code.text])
+        guard first != nil else { return true }
         let last = try db.row(
             "SELECT member_id FROM active_users WHERE secret_code = ? ORDER BY member_id LIMIT 1 OFFSET ?",
             [code.text, largestRoom - 1])
         guard last == nil else {
             throw ChatError.invalid("code", "this room has \(largestRoom) members and takes no more")
         }
+        return false
     }
 
     /// Registers a device for its member and says what `device_token` is to hold.

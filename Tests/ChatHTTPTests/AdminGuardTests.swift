@@ -59,7 +59,7 @@ struct AdminGuardTests {
         ] as [(String?, Int)])
     func token(header: String?, expected: Int) async throws {
         for isDevelopment in [true, false] {
-            let settings = ChatHTTPSettings(isDevelopment: isDevelopment, adminToken: "geheim")
+            let settings = ChatHTTPSettings(isDevelopment: isDevelopment, adminTokens: ["geheim"])
             let headers = header.map { [("Authorization", $0)] } ?? []
             let (status, text) = try await Self.status(settings, headers)
             #expect(status == expected)
@@ -79,7 +79,7 @@ struct AdminGuardTests {
 
     @Test("A call without a token is asked for one; a call with a wrong one is told that it is wrong")
     func challenge() async throws {
-        let settings = ChatHTTPSettings(isDevelopment: false, adminToken: "geheim")
+        let settings = ChatHTTPSettings(isDevelopment: false, adminTokens: ["geheim"])
         #expect(try await Self.status(settings).1.contains(#""www-authenticate": "Bearer""#))
         #expect(
             try await Self.status(settings, [("Authorization", "Bearer x")]).1.contains(

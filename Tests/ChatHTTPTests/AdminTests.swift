@@ -53,14 +53,14 @@ enum Given {
 
 @Suite("The admin API")
 struct AdminTests {
-    private static let settings = ChatHTTPSettings(adminToken: "t")
+    private static let settings = ChatHTTPSettings(adminTokens: ["t"])
 
     static func call(
         _ method: HTTPRequest.Method, _ path: String, _ json: String? = nil, headers: HTTPFields = [:],
         to relay: Relay
     ) async throws -> TestResponse {
         var relay = relay
-        relay.settings.adminToken = "t"
+        relay.settings.adminTokens = ["t"]
         var headers = headers
         headers[.authorization] = "Bearer t"
         if json != nil, headers[.contentType] == nil { headers[.contentType] = "application/json" }
@@ -148,7 +148,7 @@ struct AdminTests {
                 admin: AdminAnswers(
                     earlier: { () throws(ChatError) in
                         isKnown ? NotificationReceipt(id: 9, devices: 2, isRepeat: true) : nil
-                    })), settings: ChatHTTPSettings(adminToken: "geheim"))
+                    })), settings: ChatHTTPSettings(adminTokens: ["geheim"]))
         let body = #"{"to":{"all":true},"alert":"x","expiration":1779999999}"#
         let answer = try await relay.send(
             .post, "/v1/notifications",

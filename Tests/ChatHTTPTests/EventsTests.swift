@@ -105,6 +105,73 @@ struct EventsTests {
         }
     }
 
+    /// A ticket of a member, asked for as the page does it.
+    static func ticket(_ udid: String, _ connection: RawConnection, headers: String = "") async throws -> String {
+        let form = "udid=\(udid)"
+        try await connection.write(
+            "POST /events/ticket HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(form.utf8.count)\r\n"
+                + "Content-Type: application/x-www-form-urlencoded\r\n\(headers)\r\n\(form)")
+        let answer = try await connection.answer()
+        #expect(answer.status == 200 && answer.headers["cache-control"] == "no-store")
+        let object = try JSONValue(parsing: Array(answer.body.utf8)).object
+        #expect(object?["expires_in"]?.integer == 30)
+        return object?["ticket"]?.text ?? ""
+    }
+
+    @Test("A ticket opens one stream in place of the udid, within its time")
+    func tickets() async throws {
+        try await Self.run { feed, clock, port in
+            try await RawConnection.open(port: port) { connection in
+                let ticket = try await Self.ticket("\(Self.member(1))", connection)
+                let late = try await Self.ticket("\(Self.member(1))", connection)
+                #expect(ticket.count == 32 && ticket != late)
+                try await RawConnection.open(port: port) { stream in
+                    try await stream.write("GET /events?ticket=\(ticket) HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                    _ = try await stream.text(until: "retry: 2000\n")
+                    feed.post("own", by: Self.member(1))
+                    #expect(
+                        try await stream.text(until: "\"own\"", and: "\n\n").contains(Self.event(1, "own", isOwn: true))
+                    )
+                }
+                clock.advance(by: HTTPLimits.ticketTime)
+                for ticket in [ticket, late, "", "0", String(repeating: "0", count: 32), "+" + late.dropFirst()] {
+                    try await connection.write("GET /events?ticket=\(ticket) HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                    let answer = try await connection.answer()
+                    #expect(answer.status == 401 && answer.body.contains("ticket"), "\(ticket)")
+                }
+            }
+        }
+    }
+
+    @Test("Only a member of a room is given a ticket", arguments: [("", 400), ("udid=x", 400), ("udid=0", 404)])
+    func noTicket(form: String, status: Int) async throws {
+        let feed = FakeFeed()
+        let stranger = MemberID(stored: String(repeating: "0", count: 40))
+        feed.leave(stranger)
+        let answer = try await Relay(ScriptedStore(feed: feed)).send(
+            .post, "/events/ticket", headers: [.contentType: "application/x-www-form-urlencoded"],
+            body: Array((form == "udid=0" ? "udid=\(stranger)" : form).utf8))
+        #expect(answer.status.code == status && answer.text.contains("udid"), "\(answer.text)")
+    }
+
+    @Test("A stream takes the udid from a header, before the one in the address")
+    func udidHeader() async throws {
+        try await Self.run { feed, _, port in
+            for query in ["", "?udid=\(Self.member(2))"] {
+                try await RawConnection.open(port: port) { connection in
+                    try await connection.write("GET /events\(query) HTTP/1.1\r\nHost: localhost\r\nX-Udid: x\r\n\r\n")
+                    let refused = try await connection.answer()
+                    #expect(refused.status == 400 && refused.body.hasPrefix("Invalid X-Udid: must be 32 or 40"))
+                    try await connection.write(
+                        "GET /events\(query) HTTP/1.1\r\nHost: localhost\r\nX-Udid: \(Self.member(1))\r\n\r\n")
+                    _ = try await connection.text(until: "retry: 2000\n")
+                    feed.post("hello", by: Self.member(1))
+                    #expect(try await connection.text(until: "\"hello\"", and: "\n\n").contains(#""own":true"#))
+                }
+            }
+        }
+    }
+
     @Test("Without an id a stream begins with the next message, and names the last one")
     func fromNow() async throws {
         try await Self.run { feed, _, port in

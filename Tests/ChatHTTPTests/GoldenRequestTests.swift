@@ -106,7 +106,7 @@ struct GoldenRequestTests {
     @Test("A join arrives as it was meant", arguments: joins)
     func join(client: Client) async throws {
         // The name has a colon, which the relay refuses; the error shows that the name arrived.
-        let relay = Relay(ScriptedStore(join: {}))
+        let relay = Relay(ScriptedStore(join: { false }))
         let refused = try await relay.exchange(Array(client.bytes.utf8))
         #expect(refused.status == 400)
         #expect(refused.headers["x-error-description"]?.hasPrefix("Invalid name: must not contain a colon") == true)

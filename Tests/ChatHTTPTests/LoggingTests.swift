@@ -11,7 +11,7 @@ struct LoggingTests {
         "Each accepted command leaves one line at info, with the request's id and no more of a udid than its beginning")
     func info() async throws {
         let relay = Relay(
-            ScriptedStore(join: {}, leave: { true }, update: {}, post: Sample.receipt))
+            ScriptedStore(join: { false }, leave: { true }, update: {}, post: Sample.receipt))
         for form in [
             Self.join, "cmd=update&udid=\(Sample.udid)&token=\(Sample.token)", Sample.message, Sample.leave,
         ] {
@@ -33,7 +33,7 @@ struct LoggingTests {
         let failure = ChatError.unavailable(cause: "disk full")
         let relay = Relay(
             works
-                ? ScriptedStore(join: {}, post: Sample.receipt)
+                ? ScriptedStore(join: { false }, post: Sample.receipt)
                 : ScriptedStore(
                     join: { () throws(ChatError) in throw failure }, post: { () throws(ChatError) in throw failure }))
         _ = try await relay.form(Self.join)

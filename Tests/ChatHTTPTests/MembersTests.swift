@@ -5,7 +5,7 @@ import Testing
 
 @Suite("join, leave, update")
 struct MembersTests {
-    private let joined = ScriptedStore(join: {})
+    private let joined = ScriptedStore(join: { false })
 
     @Test("A join with all fields reaches the store and is answered OK")
     func join() async throws {

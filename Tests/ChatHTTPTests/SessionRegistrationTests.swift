@@ -6,12 +6,12 @@ import Testing
 
 @testable import ChatHTTP
 
-@Suite("Registration with sessions")
+@Suite("Sessions", .timeLimit(.minutes(1)))
 struct SessionRegistrationTests {
     private static func relay() -> Relay {
         var relay = Relay(
             ScriptedStore(
-                join: {}, update: {}, register: { .created },
+                join: { false }, update: {}, register: { .created },
                 admin: AdminAnswers(
                     unregister: { true }, device: { () throws(ChatError) in throw .notFound("device") })))
         relay.sessions = OneSession()
@@ -24,8 +24,13 @@ struct SessionRegistrationTests {
         ("/push_chat_service.php", "token=\(Sample.token)"), ("/admin/apns_devices.json", "token=\(Sample.token)"),
         ("/push_chat_service.php", "token=\(Sample.token)&cmd=unregister"),
     ]
+    /// Those of a member that has joined.
+    private static let memberCalls = [
+        ("/api.php", Sample.message), ("/api.php", "cmd=messages&udid=\(Sample.udid)"), ("/api.php", Sample.leave),
+        ("/events/ticket", "udid=\(Sample.udid)"),
+    ]
 
-    @Test("Without a good token: 401 with the reason, and nothing is done", arguments: calls)
+    @Test("Without a good token: 401 with the reason, and nothing is done", arguments: calls + memberCalls)
     func refused(path: String, form: String) async throws {
         for (header, reason) in [
             (nil, "needs a session token"), ("Bearer bad", "has expired"), ("Basic good", "needs a session token"),
@@ -83,17 +88,52 @@ struct SessionRegistrationTests {
         #expect(relay.store.calls.count == (status == 200 ? 2 : 1))
     }
 
-    @Test("A member that has joined needs no token to post and to leave")
-    func others() async throws {
-        var relay = Relay(ScriptedStore(leave: { true }, post: Sample.receipt))
+    @Test("A member that has joined posts, reads, listens and leaves with a good token")
+    func members() async throws {
+        let feed = FakeFeed()
+        feed.join(try Sample.member, SecretCode(stored: "c"))
+        var relay = Relay(
+            ScriptedStore(
+                leave: { true }, post: Sample.receipt, messages: { MessagePage(messages: [], next: 0) }, feed: feed))
         relay.sessions = OneSession()
-        #expect(try await relay.form(Sample.message).status == .ok)
-        #expect(try await relay.form(Sample.leave).status == .ok)
+        for (path, form) in Self.memberCalls {
+            let answer = try await relay.send(
+                .post, path,
+                headers: [.contentType: "application/x-www-form-urlencoded", .authorization: "Bearer good"],
+                body: Array(form.utf8))
+            #expect(answer.status == .ok, "\(answer.text)")
+        }
+    }
+
+    @Test("A stream is opened with a good token, or with a ticket that was given for one", arguments: [true, false])
+    func stream(hasSession: Bool) async throws {
+        let feed = FakeFeed()
+        feed.join(try Sample.member, SecretCode(stored: "c"))
+        var relay = Relay(ScriptedStore(feed: feed))
+        relay.sessions = OneSession()
+        try await relay.listening { port in
+            try await RawConnection.open(port: port) { connection in
+                let session = hasSession ? "Authorization: Bearer good\r\n" : ""
+                for place in ["?udid=\(Sample.udid) HTTP/1.1\r\n", " HTTP/1.1\r\nX-Udid: \(Sample.udid)\r\n"] {
+                    guard !hasSession else { continue }
+                    try await connection.write("GET /events\(place)Host: localhost\r\n\r\n")
+                    #expect(try await connection.answer().status == 401)
+                }
+                var address = "?udid=\(Sample.udid)"
+                if !hasSession {
+                    let ticket = try await EventsTests.ticket(
+                        Sample.udid, connection, headers: "Authorization: Bearer good\r\n")
+                    address = "?ticket=\(ticket)"
+                }
+                try await connection.write("GET /events\(address) HTTP/1.1\r\nHost: localhost\r\n\(session)\r\n")
+                #expect(try await connection.text(until: "retry: 2000\n").contains("HTTP/1.1 200"))
+            }
+        }
     }
 
     @Test("Where anyone may register, an Authorization header is ignored")
     func open() async throws {
-        let relay = Relay(ScriptedStore(join: {}))
+        let relay = Relay(ScriptedStore(join: { false }))
         let answer = try await relay.form(Self.calls[0].1, headers: [.authorization: "Bearer bad"])
         #expect(answer.status == .ok)
     }

@@ -118,6 +118,7 @@ struct PlanTests {
         ("FROM messages\nWHERE secret_code = ? AND message_id > ?", "messages_room"),
         ("FROM messages WHERE udid = ? AND idempotency_key = ?", "messages_idempotency"),
         ("FROM messages WHERE fanout_after IS NOT NULL", "messages_fanout"),
+        ("FROM active_users WHERE secret_code = ? LIMIT 1", "active_users_room (secret_code=?)"),
         ("UPDATE active_users SET device_token = '0'", "active_users_device"),
     ]
 

@@ -136,6 +136,19 @@ struct StorePortTests {
         #expect(outcomes.map(\.state) == [.failed, .sent] && outcomes.map(\.total) == [1, 1])
     }
 
+    @Test("A join tells whether nobody was in the room before", arguments: StoreKind.allCases)
+    func emptyRooms(kind: StoreKind) async throws {
+        let rooms = try kind.make().stores.rooms
+        #expect(try await rooms.join(StoreFixture.join(1)))
+        #expect(try await !rooms.join(StoreFixture.join(1)))
+        #expect(try await !rooms.join(StoreFixture.join(2)))
+        #expect(try await !rooms.join(StoreFixture.join(2, app: "other")))
+        // What was said there before does not count: it is not shown to who comes later.
+        for number in 1...2 { try await rooms.leave(StoreFixture.member(number)) }
+        #expect(try await rooms.join(StoreFixture.join(3)))
+        #expect(try await rooms.join(StoreFixture.join(3, "elsewhere")))
+    }
+
     @Test("A repeat with the same key writes nothing", arguments: StoreKind.allCases)
     func idempotent(kind: StoreKind) async throws {
         let store = try kind.make()

@@ -5,7 +5,7 @@ Usage: browser_pages.py RELAY-URL SANDBOX-URL RELAY-COMMAND… (the command star
 Needs selenium and axe-core-python from PyPI, chromium and its driver. Prints a line for each thing that worked; ends with
 status 1 at the first that did not. With SCREENSHOTS=FOLDER it leaves pictures there.
 """
-import json, os, signal, subprocess, sys, time, traceback, urllib.error, urllib.parse, urllib.request
+import base64, hashlib, hmac, json, os, signal, subprocess, sys, time, traceback, urllib.error, urllib.parse, urllib.request
 
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
@@ -179,6 +179,10 @@ def chat(relay):
     accessible(alice, "login")
     picture(alice, "login-light")
     bob.get(RELAY + "/")
+    for code, warns in (("short", True), (" room-12 ", True), ("not so short", False), ("", False)):
+        bob.execute_script(
+            "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", find(bob, "code"), code)
+        check(f"a warning for {code!r}: {warns}", find(bob, "code-warning").is_displayed() == warns)
     picture(bob, "login-dark-phone")
     fits(bob, "login on a phone")
     enter(alice, "Alice", room)
@@ -337,6 +341,41 @@ def inbox():
     quiet(driver, "inbox")
 
 
+def sessions(relay):
+    """With sessions of the operator's own system: they are kept over a reload, and nothing is lost when one ends."""
+    relay.send_signal(signal.SIGTERM)
+    relay.wait()
+    secret = "a-shared-secret-of-at-least-32-characters"
+    relay = start_again("--set", "registration=session", "--set", "session.secret=" + secret)
+
+    def link(seconds):
+        parts = [json.dumps(part).encode() for part in (
+            {"alg": "HS256", "typ": "JWT"}, {"sub": "ivy", "exp": int(time.time()) + seconds})]
+        text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
+        signature = base64.urlsafe_b64encode(hmac.digest(secret.encode(), text, hashlib.sha256)).rstrip(b"=")
+        return RELAY + "/#" + urllib.parse.urlencode({"code": "clubhouse", "token": (text + b"." + signature).decode()})
+
+    driver = browser()
+    driver.get(link(600))
+    find(driver, "name").send_keys("Ivy" + Keys.ENTER)
+    until("with a session one enters", lambda: find(driver, "chat").is_displayed())
+    say(driver, "first")
+    until("and speaks", lambda: texts(driver) == ["first"] and texts(driver, "#outbox li") == [])
+    driver.refresh()
+    until("the tab keeps the session", lambda: find(driver, "members").text == "Only you are here")
+    driver.get("about:blank")
+    driver.get(link(-600))
+    until("an ended one is said to have ended", lambda: "session has ended" in find(driver, "status").text)
+    say(driver, "second")
+    until("what is said then stays", lambda: "expired" in "".join(texts(driver, "#outbox .problem")))
+    driver.get("about:blank")
+    driver.get(link(600))
+    until("a new one goes on", lambda: find(driver, "members").text == "Only you are here")
+    driver.find_element(By.CSS_SELECTOR, "#outbox button").click()
+    until("and what was kept is sent", lambda: texts(driver) == ["first", "second"] and texts(driver, "#outbox li") == [])
+    return relay
+
+
 def look_up(driver, kind, term, submit=True):
     driver.find_element(By.CSS_SELECTOR, f"#kind option[value={kind}]").click()
     find(driver, "term").clear()
@@ -348,7 +387,7 @@ def look_up(driver, kind, term, submit=True):
 def admin(relay):
     relay.send_signal(signal.SIGTERM)
     relay.wait()
-    relay = start_again("--set", "admin.token=geheim")
+    relay = start_again("--set", "admin.token=geheim-und-lang-genug")
     driver, phone = browser(), browser(PHONE, dark=True)
     for each in (driver, phone):
         each.get(RELAY + "/admin")
@@ -359,7 +398,7 @@ def admin(relay):
     until("a wrong one is refused", lambda: "not the relay's admin.token" in find(driver, "problem").text)
     for each in (driver, phone):
         find(each, "token").clear()
-        find(each, "token").send_keys("geheim" + Keys.ENTER)
+        find(each, "token").send_keys("geheim-und-lang-genug" + Keys.ENTER)
         until("the right one opens", lambda: find(each, "view").is_displayed())
     driver.refresh()
     until("the tab keeps it", lambda: find(driver, "view").is_displayed())
@@ -420,6 +459,7 @@ try:
     relay = chat(relay)
     inbox()
     relay = admin(relay)
+    relay = sessions(relay)
 except SystemExit:
     for number, driver in enumerate(browsers):
         try:

@@ -57,12 +57,12 @@ extension EndToEnd {
 
             let folder = try Folder()
             let file = folder.file("relay.yaml")
-            try Data("admin: {token: the-right-one}\n".utf8).write(to: file)
+            try Data("admin: {token: the-right-token-16b}\n".utf8).write(to: file)
             let relay = try await RelayProcess.start(folder, configuration: file)
             let address = "http://127.0.0.1:\(relay.port)"
             let without = try await Self.pushchat("devices", "--relay", address)
             #expect(without.status == 1 && without.errors.contains("--admin-token-file"), "\(without.errors)")
-            try Data("the-right-one\n".utf8).write(to: folder.file("token"))
+            try Data("the-right-token-16b\n".utf8).write(to: folder.file("token"))
             let with = try await Self.pushchat(
                 "devices", "--relay", address, "--admin-token-file", folder.file("token").path)
             #expect(with.status == 0, "\(with.errors)")

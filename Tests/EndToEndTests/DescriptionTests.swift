@@ -10,7 +10,8 @@ extension EndToEnd {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
             let relay = try await RelayProcess.start(
-                folder, configuration: try await sandbox.relayConfiguration(), ["--set", "admin.token=fuzz"])
+                folder, configuration: try await sandbox.relayConfiguration(),
+                ["--set", "admin.token=the-token-of-the-fuzzer"])
             // Something to find: three devices with a user, tags and history, and a notification that waits.
             for number in 1...3 {
                 let (status, answer) = try await relay.admin(
@@ -26,7 +27,7 @@ extension EndToEnd {
             let run = try await ClientProgram.run(
                 [
                     Python.program("schemathesis"), "run", "http://127.0.0.1:\(relay.port)/v1/openapi.json", "--header",
-                    "Authorization: Bearer fuzz", "--checks", "all",
+                    "Authorization: Bearer the-token-of-the-fuzzer", "--checks", "all",
                     // A schema cannot say all: bytes of UTF-8, which apps there are, what goes with what.
                     "--exclude-checks", "positive_data_acceptance", "--max-examples", "40", "--seed", "20261121",
                     "--generation-database", "none", "--request-timeout", "20", "--no-color",
@@ -38,7 +39,7 @@ extension EndToEnd {
             #expect(status == 200)
         }
 
-        private static let token = [("Authorization", "Bearer fuzz")]
+        private static let token = [("Authorization", "Bearer the-token-of-the-fuzzer")]
         private static var tomorrow: String {
             ISO8601DateFormatter().string(from: Date(timeIntervalSinceNow: 86_400))
         }

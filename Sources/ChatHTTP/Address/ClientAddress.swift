@@ -1,11 +1,19 @@
 import ChatDomain
 import HTTPTypes
+import Hummingbird
 
 /// Finds the client's address when the connection comes from a proxy.
 ///
 /// Only a trusted proxy is believed, and only about the hop before it: the list is followed from its end, as far as the
 /// hops are trusted. What a client itself wrote into the header stands further left and is never reached.
 enum ClientAddress {
+    /// Whose request it is; nil for a Unix socket.
+    static func find(_ request: Request, _ context: ChatContext, trusted: [AddressRange]) -> IPAddress? {
+        context.peerAddress.map {
+            trusted.isEmpty ? $0 : find(peer: $0, headers: request.headers, trusted: trusted)
+        }
+    }
+
     /// The client's address, or the last trusted hop's if that hop names no address.
     ///
     /// A proxy that maintains one of `Forwarded` (RFC 7239) and `X-Forwarded-For` passes the other on as the client

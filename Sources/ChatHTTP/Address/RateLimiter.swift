@@ -15,6 +15,11 @@ package struct RateLimit: Sendable, Hashable {
         self.burst = burst
     }
 
+    /// So many of this limit's shares together.
+    func times(_ count: Int) -> RateLimit {
+        RateLimit(perSecond: min(perSecond * Double(count), 1_000_000), burst: min(burst * count, 1_000_000)) ?? self
+    }
+
     /// The time after which one more request may come.
     var interval: Duration { .nanoseconds(Int64(1_000_000_000 / perSecond)) }
 }
@@ -55,12 +60,38 @@ struct RateLimiter<Key: Hashable & Sendable>: Sendable {
         newer[key] = full
         return nil
     }
+
+    /// Gives back a token that ``admit(_:limit:at:)`` took with the same limit.
+    mutating func giveBack(_ key: Key, limit: RateLimit) {
+        newer[key]? -= limit.interval
+        older[key]? -= limit.interval
+    }
 }
 
-/// Counts the requests of addresses and members against their limits.
+/// Counts the requests of addresses and members against their limits, and what may be guesses of a secret.
 final class RequestLimiter: Sendable {
+    /// The key of what is counted for all clients together.
+    private enum Everyone {
+        case all
+    }
+
+    private struct Guesses {
+        var ofAddresses = RateLimiter<IPAddress>()
+        var inAll = RateLimiter<Everyone>(capacity: 2)
+        var reports = RateLimiter<Everyone>(capacity: 2)
+    }
+
+    /// A join that is counted as a guess until it is known that somebody uses the code.
+    struct CountedJoin: Sendable {
+        fileprivate let address: IPAddress
+        fileprivate let limit: RateLimit
+        fileprivate let isCountedInAll: Bool
+    }
+
     private let addresses = Mutex(RateLimiter<IPAddress>())
     private let members = Mutex(RateLimiter<MemberID>())
+    private let codes = Mutex(Guesses())
+    private let adminTokens = Mutex(RateLimiter<IPAddress>())
     private let now: @Sendable () -> Duration
 
     init(now: @escaping @Sendable () -> Duration) {
@@ -70,18 +101,64 @@ final class RequestLimiter: Sendable {
     func admit(_ address: IPAddress, limit: RateLimit?) throws(ChatError) {
         guard let limit else { return }
         let wait = addresses.withLock { $0.admit(address.rateKey, limit: limit, at: now()) }
-        if let wait { throw Self.tooMany("address", wait) }
+        if let wait { throw Self.tooMany(from: "address", wait) }
     }
 
     func admit(_ member: MemberID, limit: RateLimit?) throws(ChatError) {
         guard let limit else { return }
         let wait = members.withLock { $0.admit(member, limit: limit, at: now()) }
-        if let wait { throw Self.tooMany("device", wait) }
+        if let wait { throw Self.tooMany(from: "device", wait) }
     }
 
-    private static func tooMany(_ whose: String, _ wait: Duration) -> ChatError {
+    /// Counts a join as one to a code that nobody uses, before it is known: above the limit the refusal must not tell a
+    /// guesser which codes are used.
+    ///
+    /// Many addresses together have ``HTTPLimits/joinShares`` times the limit of one. Above that each has no burst any more,
+    /// so that whoever has not opened a room lately can still join.
+    func admitJoin(_ address: IPAddress, limit: RateLimit) throws(ChatError) -> CountedJoin {
+        let now = now()
+        let (isCountedInAll, wait) = codes.withLock { codes -> (Bool, Duration?) in
+            let all = limit.times(HTTPLimits.joinShares)
+            let isBelow = codes.inAll.admit(.all, limit: all, at: now) == nil
+            let own = isBelow ? limit : RateLimit(perSecond: limit.perSecond, burst: 1) ?? limit
+            let wait = codes.ofAddresses.admit(address.rateKey, limit: own, at: now)
+            if wait != nil, isBelow { codes.inAll.giveBack(.all, limit: all) }
+            return (isBelow, wait)
+        }
+        if let wait { throw Self.tooMany("new rooms", from: "address", wait) }
+        return CountedJoin(address: address.rateKey, limit: limit, isCountedInAll: isCountedInAll)
+    }
+
+    /// Somebody uses the code, or the join was not done: it does not count.
+    func giveBack(_ join: CountedJoin) {
+        codes.withLock { codes in
+            codes.ofAddresses.giveBack(join.address, limit: join.limit)
+            if join.isCountedInAll { codes.inAll.giveBack(.all, limit: join.limit.times(HTTPLimits.joinShares)) }
+        }
+    }
+
+    /// Whether it is time to tell the operator that joins are refused: once a minute.
+    func mayReportJoins() -> Bool {
+        codes.withLock { $0.reports.admit(.all, limit: HTTPLimits.reports, at: now()) == nil }
+    }
+
+    /// Whether an address's token is the right one. Wrong ones are counted; above the limit none is looked at.
+    /// - Parameter address: nil where there is none: all of those count together.
+    func compareToken(_ address: IPAddress?, isRight: () -> Bool) throws(ChatError) -> Bool {
+        let (key, limit) = (address?.rateKey ?? IPAddress(bits: 0), HTTPLimits.wrongTokens)
+        let (wait, result) = adminTokens.withLock { table -> (Duration?, Bool) in
+            if let wait = table.admit(key, limit: limit, at: now()) { return (wait, false) }
+            let result = isRight()
+            if result { table.giveBack(key, limit: limit) }
+            return (nil, result)
+        }
+        if let wait { throw Self.tooMany("wrong tokens", from: "address", wait) }
+        return result
+    }
+
+    private static func tooMany(_ what: String = "requests", from whose: String, _ wait: Duration) -> ChatError {
         ChatError(
             .tooManyRequests,
-            "Too many requests from this \(whose); try again in \(ErrorAnswer.wholeSeconds(wait)) s", retryAfter: wait)
+            "Too many \(what) from this \(whose); try again in \(ErrorAnswer.wholeSeconds(wait)) s", retryAfter: wait)
     }
 }

@@ -4,29 +4,37 @@ import Hummingbird
 
 /// Lets only the operator call the admin API.
 ///
-/// With a configured token: callers that send it. Without one: in development this machine's own programs, and in
+/// With configured tokens: callers that send one of them. Without one: in development this machine's own programs, and in
 /// production nobody, because a proxy on the same machine makes every caller look like loopback.
 /// It stands before each handler, not before paths: no other spelling of an address avoids it.
 struct AdminGuard: Sendable {
     let settings: @Sendable () -> ChatHTTPSettings
+    let limiter: RequestLimiter
 
     func guarding(_ handler: @escaping Routes.Handler) -> Routes.Handler {
         { request, context in
             let settings = settings()
-            if let token = settings.adminToken {
-                try Self.check(request.headers, against: token)
-            } else {
+            if settings.adminTokens.isEmpty {
                 try Self.checkOrigin(request, context, settings)
+            } else {
+                try checkToken(request, context, settings)
             }
             return try await handler(request, context)
         }
     }
 
-    private static func check(_ headers: HTTPFields, against token: String) throws(ChatError) {
-        guard let given = headers.bearerToken else {
+    private func checkToken(
+        _ request: Request, _ context: ChatContext, _ settings: ChatHTTPSettings
+    ) throws(ChatError) {
+        guard let given = request.headers.bearerToken else {
             throw .unauthorized("Send Authorization: Bearer with the relay's admin.token")
         }
-        guard isSame(given, token) else {
+        let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
+        let isRight = try limiter.compareToken(client) {
+            // All of them, so that the time does not tell which one was nearly right.
+            settings.adminTokens.reduce(false) { Self.isSame(given, $1) || $0 }
+        }
+        guard isRight else {
             throw .unauthorized("The bearer token is not the relay's admin.token")
         }
     }

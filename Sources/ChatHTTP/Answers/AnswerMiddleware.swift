@@ -8,6 +8,7 @@ import NIOHTTP1
 struct AnswerMiddleware: RouterMiddleware {
     typealias Context = ChatContext
 
+    let settings: @Sendable () -> ChatHTTPSettings
     let logger: Logger
 
     private static let noSniff = HTTPField(name: .xContentTypeOptions, value: "nosniff")
@@ -48,7 +49,8 @@ struct AnswerMiddleware: RouterMiddleware {
         } else {
             metadata[LogKeys.reason] = "\(answer.message)"
             if isForAdmin, answer.status == .unauthorized || answer.status == .forbidden {
-                metadata[LogKeys.address] = "\(context.peerAddress?.description ?? "unknown")"
+                let client = ClientAddress.find(request, context, trusted: settings().trustedProxies)
+                metadata[LogKeys.address] = "\(client?.description ?? "unknown")"
                 logger.notice("call of the admin API refused", metadata: metadata)
             } else {
                 logger.debug("request refused", metadata: metadata)

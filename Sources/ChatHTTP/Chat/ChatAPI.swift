@@ -7,11 +7,12 @@ import Logging
 /// the store, answers.
 struct ChatAPI: Sendable {
     let rooms: any RoomStore
+    let feed: any RoomFeed
     let devices: any DeviceStore
     let settings: @Sendable () -> ChatHTTPSettings
     /// Which app an `appid` (nil if absent) names. Throws what the user reads if it names none.
     let resolveApp: @Sendable (String?) throws(ChatError) -> AppName
-    /// Tells whose session it is; nil where anyone may register.
+    /// Tells whose session it is; nil where none is needed.
     let sessions: @Sendable () -> (any SessionVerifier)?
     let limiter: RequestLimiter
     let logger: Logger
@@ -57,8 +58,11 @@ struct ChatAPI: Sendable {
         let app = try resolveApp(call.optional(.appID))
         let client = try call.client()
         try limiter.admit(member, limit: call.settings.memberRate)
-        let user = try await user(call)
-        try await rooms.join(
+        let user = try await user(call.headers)
+        let counted = try await countJoin(call, member, code)
+        var wasEmpty = false
+        defer { if let counted, !wasEmpty { limiter.giveBack(counted) } }
+        wasEmpty = try await rooms.join(
             JoinRequest(
                 member: member, app: app, token: device, nickname: nickname, code: code, client: client, user: user))
         logger.info(
@@ -67,9 +71,29 @@ struct ChatAPI: Sendable {
         return Answers.ok(asJSON: call.wantsJSON)
     }
 
+    /// Counts a join against the limit of joins to codes that nobody uses; nil where there is none.
+    private func countJoin(
+        _ call: Call, _ member: MemberID, _ code: SecretCode
+    ) async throws(ChatError) -> RequestLimiter.CountedJoin? {
+        guard let limit = call.settings.joinRate, let address = call.address else { return nil }
+        do throws(ChatError) {
+            return try limiter.admitJoin(address, limit: limit)
+        } catch {
+            // Who is in the room already may join it again, and learns nothing by that.
+            if let position = try? await feed.position(of: member), position.code == code { return nil }
+            if limiter.mayReportJoins() {
+                logger.warning(
+                    "too many joins to room codes that nobody uses: joins are refused",
+                    metadata: [LogKeys.address: "\(address)"])
+            }
+            throw error
+        }
+    }
+
     private func leave(_ call: Call) async throws(ChatError) -> Response {
         let member = try call.member()
         try limiter.admit(member, limit: call.settings.memberRate)
+        _ = try await user(call.headers)
         let wasJoined = try await rooms.leave(member)
         logger.info("member left", metadata: call.metadata(member, [LogKeys.wasJoined: "\(wasJoined)"]))
         return Answers.ok(asJSON: call.wantsJSON)
@@ -80,7 +104,7 @@ struct ChatAPI: Sendable {
         let token = try DeviceToken(parsing: call.form.required(.token))
         let client = try call.client()
         try limiter.admit(member, limit: call.settings.memberRate)
-        try await rooms.update(member, token: token, client: client, user: user(call))
+        try await rooms.update(member, token: token, client: client, user: user(call.headers))
         logger.info("token updated", metadata: call.metadata(member, [LogKeys.token: "\(token.shortened)"]))
         return Answers.ok(asJSON: call.wantsJSON)
     }
@@ -91,6 +115,7 @@ struct ChatAPI: Sendable {
         let key = try call.headers.idempotencyKey()
         let client = try call.client()
         try limiter.admit(member, limit: call.settings.memberRate)
+        _ = try await user(call.headers)
         let receipt = try await rooms.post(
             PostRequest(member: member, text: text, idempotencyKey: key, client: client))
         logger.info(
@@ -116,6 +141,7 @@ struct ChatAPI: Sendable {
             .limit, Int64(limits.lowerBound)...Int64(limits.upperBound),
             "must be a whole number from \(limits.lowerBound) to \(limits.upperBound)")
         try limiter.admit(member, limit: call.settings.memberRate)
+        _ = try await user(call.headers)
         let page = try await rooms.messages(
             for: member, since: since, limit: limit.map { Int($0) } ?? HTTPLimits.defaultPage)
         var json = #"{"messages":["#
@@ -158,7 +184,7 @@ struct ChatAPI: Sendable {
             case nil: .keep
             case let text?: try DeviceNote.text(text, field: FormField.clientInfo.key).map { .set($0) } ?? .remove
             }
-        let user = try await user(call)
+        let user = try await user(call.headers)
         let result: String
         switch command {
         case .register:
@@ -198,10 +224,7 @@ struct ChatAPI: Sendable {
         _ request: Request, _ context: ChatContext
     ) throws(ChatError) -> (settings: ChatHTTPSettings, address: IPAddress?) {
         let settings = settings()
-        let address = context.peerAddress.map {
-            settings.trustedProxies.isEmpty
-                ? $0 : ClientAddress.find(peer: $0, headers: request.headers, trusted: settings.trustedProxies)
-        }
+        let address = ClientAddress.find(request, context, trusted: settings.trustedProxies)
         if let address { try limiter.admit(address, limit: settings.addressRate) }
         return (settings, address)
     }
@@ -214,11 +237,20 @@ struct ChatAPI: Sendable {
             requestID: context.requestID, wantsJSON: Answers.wantsJSON(request.headers))
     }
 
-    /// Whose session a registration belongs to; nil where it needs none.
-    private func user(_ call: Call) async throws(ChatError) -> UserReference? {
+    /// The member that a form names, as for a command: admitted, and with a session where one is needed.
+    func member(of request: Request, _ context: ChatContext) async throws -> MemberID {
+        let call = try await read(request, context)
+        let member = try call.member()
+        try limiter.admit(member, limit: call.settings.memberRate)
+        _ = try await user(call.headers)
+        return member
+    }
+
+    /// Whose session a request belongs to; nil where it needs none.
+    func user(_ headers: HTTPFields) async throws(ChatError) -> UserReference? {
         guard let sessions = sessions() else { return nil }
-        guard let token = call.headers.bearerToken else {
-            throw .unauthorized("Registration needs a session token: send Authorization: Bearer")
+        guard let token = headers.bearerToken else {
+            throw .unauthorized("This relay needs a session token: send Authorization: Bearer")
         }
         return try await sessions.user(of: token)
     }

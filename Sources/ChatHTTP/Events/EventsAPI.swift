@@ -13,6 +13,7 @@ struct EventsAPI: Sendable {
     let feed: any RoomFeed
     let hub: EventHub
     let chat: ChatAPI
+    let tickets: EventTickets
     let logger: Logger
 
     /// Milliseconds after which a client is to reconnect.
@@ -20,9 +21,7 @@ struct EventsAPI: Sendable {
 
     func stream(_ request: Request, _ context: ChatContext) async throws -> Response {
         try chat.admit(request, context)
-        let query = request.uri.queryParameters
-        guard let text = query["udid"] ?? query["user_id"] else { throw ChatError.missing("udid") }
-        let member = try MemberID(parsing: String(text))
+        let member = try await member(request)
         let since = try Self.since(request)
         let position = try await feed.position(of: member)
         let subscription = try hub.open(member, at: position) { [channel = context.channel] in
@@ -51,6 +50,33 @@ struct EventsAPI: Sendable {
                 }
                 try await writer.finish(nil)
             })
+    }
+
+    /// `POST /events/ticket`: for one stream of a member, because browsers send no header of ours with a stream.
+    func ticket(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let member = try await chat.member(of: request, context)
+        _ = try await feed.position(of: member)
+        return Answers.json([
+            "ticket": .string(tickets.make(for: member)),
+            "expires_in": .number(Int(HTTPLimits.ticketTime.components.seconds)),
+        ])
+    }
+
+    /// Whose stream it is: by a ticket, by the header, or by the query, which proxies write into their logs.
+    private func member(_ request: Request) async throws(ChatError) -> MemberID {
+        let query = request.uri.queryParameters
+        if let ticket = query["ticket"] {
+            // The session was asked for with the ticket.
+            if let member = tickets.take(ticket) { return member }
+            throw .unauthorized("The ticket is not valid: it was used, or is older than 30 s; get another")
+        }
+        let header = request.headers.first(.udid)
+        guard let text = header ?? (query["udid"] ?? query["user_id"]).map({ String($0) }) else {
+            throw .missing("udid")
+        }
+        let member = try MemberID(parsing: text, field: header == nil ? "udid" : HTTPField.Name.udid.rawName)
+        _ = try await chat.user(request.headers)
+        return member
     }
 
     /// The message after which the stream is to begin: the header that browsers send when they reconnect, or the query.

@@ -97,6 +97,8 @@ extension HTTPField.Name {
     /// The error's text, as the original server sent it (pushchat-api.md §1).
     static let errorDescription = HTTPField.Name("X-Error-Description")!
     static let requestID = HTTPField.Name("X-Request-Id")!
+    /// Whose stream it is.
+    static let udid = HTTPField.Name("X-Udid")!
     static let idempotencyKey = HTTPField.Name("Idempotency-Key")!
     /// The answer is that of an earlier request with the same key.
     static let idempotencyReplayed = HTTPField.Name("Idempotency-Replayed")!

@@ -39,13 +39,16 @@ package struct ChatHTTPSettings: Sendable {
     package var addressRate: RateLimit?
     /// Requests to the chat API in the name of one member; nil for any number.
     package var memberRate: RateLimit?
-    /// The bearer token of the admin API; nil if none is configured.
-    package var adminToken: String?
+    /// Joins from one address to codes that nobody uses; nil for any number.
+    package var joinRate: RateLimit?
+    /// The bearer tokens of the admin API, each as good as the other; empty if none is configured.
+    package var adminTokens: [String]
 
     package init(
         isDevelopment: Bool = false, refusesForeignPages: Bool = false, textLimit: Int = MessageText.defaultLimit,
         trustedProxies: [AddressRange] = [],
-        addressRate: RateLimit? = nil, memberRate: RateLimit? = nil, adminToken: String? = nil
+        addressRate: RateLimit? = nil, memberRate: RateLimit? = nil, joinRate: RateLimit? = nil,
+        adminTokens: [String] = []
     ) {
         self.isDevelopment = isDevelopment
         self.refusesForeignPages = refusesForeignPages
@@ -53,7 +56,8 @@ package struct ChatHTTPSettings: Sendable {
         self.trustedProxies = trustedProxies
         self.addressRate = addressRate
         self.memberRate = memberRate
-        self.adminToken = adminToken
+        self.joinRate = joinRate
+        self.adminTokens = adminTokens
     }
 }
 
@@ -109,20 +113,23 @@ package struct ChatServer: Service {
         hub = EventHub(
             feed: stores.feed, maxStreams: configuration.maximumConnections / 8 * 7, time: elapsed, logger: logger)
         let health = Health(store: stores.rooms, furtherChecks: readiness, logger: logger)
+        let limiter = RequestLimiter(now: elapsed.now)
         let chat = ChatAPI(
-            rooms: stores.rooms, devices: stores.devices, settings: settings, resolveApp: resolveApp,
-            sessions: sessions, limiter: RequestLimiter(now: elapsed.now), logger: logger)
+            rooms: stores.rooms, feed: stores.feed, devices: stores.devices, settings: settings, resolveApp: resolveApp,
+            sessions: sessions, limiter: limiter, logger: logger)
         responder = Routes.build(
-            chat: chat, events: EventsAPI(feed: stores.feed, hub: hub, chat: chat, logger: logger),
+            chat: chat,
+            events: EventsAPI(
+                feed: stores.feed, hub: hub, chat: chat, tickets: EventTickets(now: elapsed.now), logger: logger),
             admin: AdminAPI(
                 stores: stores, resolveApp: resolveApp, apps: apps, format: format, recentWarnings: recentWarnings,
                 clock: time, logger: logger),
             figures: AdminFigures(
                 store: stores.figures, apps: apps, clock: time, version: version, started: time()),
             pages: Pages(settings: settings, health: health), health: health,
-            answers: AnswerMiddleware(logger: logger),
+            answers: AnswerMiddleware(settings: settings, logger: logger),
             foreignPages: ForeignPageGuard(settings: settings),
-            administrators: AdminGuard(settings: settings))
+            administrators: AdminGuard(settings: settings, limiter: limiter))
     }
 
     package func run() async throws {

@@ -26,6 +26,16 @@ enum HTTPLimits {
     static let forwardedHops = 32
     /// Addresses, and members, whose rate is remembered at a time; the oldest are forgotten first.
     static let rateEntries = 65_536
+    /// Joins to codes that nobody uses, of all addresses: so many times those of one address.
+    static let joinShares = 20
+    /// How often the operator is told that joins are refused.
+    static let reports = RateLimit(perSecond: 1.0 / 60, burst: 1)!
+    /// Wrong tokens of the admin API from one address.
+    static let wrongTokens = RateLimit(perSecond: 10.0 / 60, burst: 30)!
+    /// How long a ticket for an event stream is valid, and how many there are at a time: the oldest ends first. The rates of
+    /// addresses and members are what keeps one client from using them up.
+    static let ticketTime: Duration = .seconds(30)
+    static let tickets = 16_384
     /// Time from a request's head to the end of its body.
     static let requestTime: Duration = .seconds(30)
     /// Time from the opening of a connection to its first request's head.

@@ -18,6 +18,7 @@ struct Routes {
         routes.add("/push_chat_service.php", [.post: chat.register])
         routes.add("/admin/apns_devices.json", [.post: chat.registerAsJSON])
         routes.add("/events", [.get: events.stream])
+        routes.add("/events/ticket", [.post: events.ticket])
 
         func addAdmin(_ path: String, _ handlers: [HTTPRequest.Method: Handler]) {
             routes.add(path, handlers, for: administrators)

@@ -45,11 +45,18 @@ function remember() {
 // MARK: Calls
 
 // A session token of the operator's own system, where the relay requires one: in the fragment of the link to this page.
-const session = new URLSearchParams(location.hash.slice(1)).get("token");
+// The tab keeps it until it is closed.
+let session = new URLSearchParams(location.hash.slice(1)).get("token");
+try {
+  if (session) sessionStorage.setItem("pushchat.session", session);
+  session ??= sessionStorage.getItem("pushchat.session");
+} catch {
+  // Storage is forbidden: the page works until it is loaded again.
+}
 
-function call(fields, headers = {}) {
+function call(fields, headers = {}, path = "/api.php") {
   if (session) headers.Authorization = "Bearer " + session;
-  return fetchJSON("/api.php", {
+  return fetchJSON(path, {
     method: "POST",
     headers: { Accept: "application/json", ...headers },
     body: new URLSearchParams({ ...fields, udid: member.udid }),
@@ -66,6 +73,14 @@ function complainAtLogin(text) {
   byId("login-error").textContent = text;
   byId("login-error").hidden = !text;
 }
+
+// Characters of a code below which the page warns: a few hundred guesses an hour can find it.
+const shortCode = 8;
+
+byId("code").addEventListener("input", () => {
+  const length = [...byId("code").value.trim()].length;
+  byId("code-warning").hidden = length === 0 || length >= shortCode;
+});
 
 byId("login-form").addEventListener("submit", async (event) => {
   event.preventDefault();
@@ -150,10 +165,12 @@ function disconnect() {
   stream = null;
 }
 
-// First the missed messages, then the stream, which begins where the list ends.
+// First the missed messages, then the stream, which begins where the list ends. A ticket stands for the udid in the
+// stream's address, because addresses are written into logs.
 async function connect() {
   disconnect();
   const mine = (stream = { close() {} });
+  let ticket;
   try {
     for (;;) {
       const fields = cursor > 0 ? { cmd: "messages", since: cursor, limit: 500 } : { cmd: "messages", limit: 500 };
@@ -164,12 +181,14 @@ async function connect() {
       cursor = page.messages.length ? cursor : Math.max(cursor, page.next);
       if (page.messages.length < 500) break;
     }
+    ({ ticket } = await call({}, {}, "/events/ticket"));
+    if (stream !== mine) return;
   } catch (error) {
     if (stream === mine) lost(error);
     return;
   }
   remember();
-  const source = new EventSource("/events?" + new URLSearchParams({ udid: member.udid, since: cursor }));
+  const source = new EventSource("/events?" + new URLSearchParams({ ticket, since: cursor }));
   stream = source;
   source.addEventListener("open", () => {
     attempt = 0;
@@ -190,6 +209,10 @@ async function connect() {
 function lost(error) {
   disconnect();
   if (error instanceof Refused && error.status === 404) return close("You are not in the room any more.");
+  // Where sessions are needed: only the operator's own pages can give another one.
+  if (error instanceof Refused && error.status === 401) {
+    return say("Your session has ended. Open the chat again from where you came from.");
+  }
   attempt += 1;
   if (attempt > 1 || !navigator.onLine) {
     say(navigator.onLine ? "Connecting… Messages will be here when the server is back." : "You are offline.");

@@ -10,7 +10,7 @@ import NIOSSL
 struct RelayClient: Sendable {
     /// Its URL, without a slash at the end.
     let base: String
-    /// The relay's `admin.token`; nil where it asks for none.
+    /// The first of the relay's `admin.token`; nil where it asks for none.
     let token: String?
 
     private let http: HTTPClient
@@ -153,7 +153,7 @@ struct RelayOptions: ParsableArguments {
 
     func client() throws -> RelayClient {
         let configuration = try configuration()
-        let token = configuration.admin.token?.text
+        let token = configuration.admin.tokens.first?.text
         if let relay { return RelayClient(base: try Self.base(relay), token: token) }
         return RelayClient(
             base: configuration.localAddress, token: token, certificate: configuration.http.tls?.certificate)

@@ -63,7 +63,7 @@ private struct CheckReport {
                 return "tokens can be verified"
             }
         }
-        if configuration.environment == .production, configuration.admin.token == nil {
+        if configuration.environment == .production, configuration.admin.tokens.isEmpty {
             add(.warning, "admin", "no admin.token: nobody may call /v1, and `pushchat send` cannot")
         }
         for app in configuration.apps { await check(app, configuration.environment) }

@@ -29,6 +29,8 @@ struct Configuration: Sendable {
         /// Nil for no limit.
         var ratePerAddress: RequestRate?
         var ratePerMember: RequestRate?
+        /// Joins to rooms that nobody is in; nil for no limit.
+        var joinsPerAddress: RequestRate?
 
         /// The files for TLS; nil for plain HTTP.
         var tls: (certificate: String, key: String)? {
@@ -41,7 +43,8 @@ struct Configuration: Sendable {
     }
 
     struct Admin: Sendable, Equatable {
-        var token: Secret?
+        /// Each as good as the other; several while one is exchanged.
+        var tokens: [Secret] = []
     }
 
     /// How session tokens are verified: with any of the keys.
@@ -101,7 +104,9 @@ struct Configuration: Sendable {
             // High enough for people, also for many of them behind one address; too low for a script that floods a room.
             http = HTTP(
                 host: "0.0.0.0", ratePerAddress: RequestRate(count: 50, unit: .second, burst: 500),
-                ratePerMember: RequestRate(count: 5, unit: .second, burst: 50))
+                ratePerMember: RequestRate(count: 5, unit: .second, burst: 50),
+                // Who opens a room of its own needs a few in a day; who guesses codes needs thousands in an hour.
+                joinsPerAddress: RequestRate(count: 200, unit: .hour, burst: 100))
         }
         apps = [AppConfiguration(name: .default, environment: environment)]
     }
@@ -267,14 +272,19 @@ enum SettingsTable {
             "http.rate_per_member", \.http.ratePerMember, SettingKind.rateLimit.optional(none: "off"),
             "requests of one udid; above, the answer is 429"),
         Relay(
+            "http.joins_per_address", \.http.joinsPerAddress, SettingKind.rateLimit.optional(none: "off"),
+            "joins from one address to rooms that nobody is in, which may be guesses of a code; above, every join is "
+                + "answered 429"),
+        Relay(
             "database.path", \.database.path, .path, needsRestart: true,
             "the SQLite file; created if it does not exist"),
         Relay(
-            "admin.token", \.admin.token, SettingKind.visibleASCII().optional(), isSecret: true,
-            "the bearer token of `/v1`; without it only this machine may call, in production nobody"),
+            "admin.token", \.admin.tokens, .tokens, isSecret: true,
+            "the bearer token of `/v1`, or several that are equally good; without it only this machine may call, in "
+                + "production nobody"),
         Relay(
             "registration", \.registration, .choice,
-            "who may register devices and join rooms: `open` for anyone, `session` for clients with a token that your system "
+            "who may register devices and chat: `open` for anyone, `session` for clients with a token that your system "
                 + "signed"),
         Relay(
             "session.secret", \.session.secret, SettingKind.visibleASCII(shortest: 32).optional(), isSecret: true,

@@ -168,6 +168,8 @@ enum SettingLimits {
     static let value = 4096
     /// Bytes of a file with a secret.
     static let secretFile = 4096
+    /// Tokens of one setting.
+    static let tokens = 8
     /// Bytes of a file with keys.
     static let keyFile = 262_144
     /// Entries of a list, networks of proxies for example.
@@ -269,15 +271,37 @@ extension SettingKind where Value == Secret {
 
     /// What may stand in an `Authorization: Bearer` header.
     /// - Parameter shortest: bytes.
-    static func visibleASCII(shortest: Int = 1) -> Self {
-        let length = shortest > 1 ? "at least \(shortest) characters of " : ""
-        return Self(
-            rule: length + "printable ASCII without blanks, for example what `openssl rand -hex 32` prints",
+    static func visibleASCII(shortest: Int) -> Self {
+        Self(
+            rule: "at least \(shortest) characters of printable ASCII without blanks, for example what "
+                + "`openssl rand -hex 32` prints",
             shortest: shortest, isAllowed: { (0x21...0x7E).contains($0.value) })
     }
 
     static var passphrase: Self {
         Self(rule: "a text without control characters", shortest: 0, isAllowed: \.isPrintable)
+    }
+}
+
+extension SettingKind where Value == [Secret] {
+    /// One or several, so that one can be exchanged while another is valid.
+    static var tokens: Self {
+        let kind = SettingKind<Secret>.visibleASCII(shortest: 16)
+        let rule = kind.rule + "; up to \(SettingLimits.tokens) as a list, or with blanks or line breaks between"
+        return Self(
+            rule: rule,
+            parse: { value, context throws(InvalidValue) in
+                let items =
+                    switch value {
+                    case .list(let items): items
+                    case .text(let text): text.split(whereSeparator: \.isWhitespace).map(String.init)
+                    }
+                let tokens = items.compactMap { try? kind.parse(.text($0), context) }
+                guard tokens.count == items.count, (1...SettingLimits.tokens).contains(tokens.count) else {
+                    throw InvalidValue(message: "has a value that is not shown here, but must be \(rule)")
+                }
+                return tokens
+            }, text: { $0.isEmpty ? nil : $0.map(\.text).joined(separator: " ") })
     }
 }
 

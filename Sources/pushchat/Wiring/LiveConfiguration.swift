@@ -49,7 +49,8 @@ final class LiveConfiguration: Sendable {
                 trustedProxies: configuration.http.trustedProxies.compactMap { AddressRange($0) },
                 addressRate: configuration.http.ratePerAddress.flatMap(RateLimit.init),
                 memberRate: configuration.http.ratePerMember.flatMap(RateLimit.init),
-                adminToken: configuration.admin.token?.text),
+                joinRate: configuration.http.joinsPerAddress.flatMap(RateLimit.init),
+                adminTokens: configuration.admin.tokens.map(\.text)),
             store: StoreSettings(
                 format: { formats[$0] ?? other },
                 expiration: configuration.push.expiration, defaultApp: configuration.defaultApp,

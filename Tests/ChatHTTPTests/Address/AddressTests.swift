@@ -119,6 +119,21 @@ struct RateLimiterTests {
         #expect(limiter.admit("a", limit: limit, at: start + .seconds(60)) != nil)
     }
 
+    @Test("A token that is given back can be taken again, also from the older half of the table")
+    func givenBack() throws {
+        let limit = try #require(RateLimit(perSecond: 0.1, burst: 1))
+        var limiter = RateLimiter<Int>(capacity: 4)
+        for client in 1...3 { #expect(limiter.admit(client, limit: limit, at: start) == nil) }
+        for client in 1...3 {
+            limiter.giveBack(client, limit: limit)
+            #expect(limiter.admit(client, limit: limit, at: start) == nil)
+            #expect(limiter.admit(client, limit: limit, at: start) == .seconds(10))
+        }
+        // One that is not known any more.
+        limiter.giveBack(9, limit: limit)
+        #expect(limiter.count <= 4)
+    }
+
     @Test("The table is bounded; the clients of the last requests are remembered")
     func bounded() throws {
         let limit = try #require(RateLimit(perSecond: 0.001, burst: 1))

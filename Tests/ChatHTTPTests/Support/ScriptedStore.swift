@@ -35,7 +35,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     typealias Answer<Value> = @Sendable () async throws(ChatError) -> Value
 
     private let recorded = Mutex<[Call]>([])
-    private let onJoin: Answer<Void>?
+    private let onJoin: Answer<Bool>?
     private let onLeave: Answer<Bool>?
     private let onUpdate: Answer<Void>?
     private let onPost: Answer<PostReceipt>?
@@ -46,7 +46,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     private let feed: FakeFeed?
 
     init(
-        join: Answer<Void>? = nil, leave: Answer<Bool>? = nil, update: Answer<Void>? = nil,
+        join: Answer<Bool>? = nil, leave: Answer<Bool>? = nil, update: Answer<Void>? = nil,
         post: Answer<PostReceipt>? = nil, messages: Answer<MessagePage>? = nil,
         register: Answer<DeviceRegistration>? = nil, ping: Answer<Void>? = nil, admin: AdminAnswers = AdminAnswers(),
         feed: FakeFeed? = nil
@@ -72,7 +72,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
 
     var calls: [Call] { recorded.withLock { $0 } }
 
-    func join(_ request: JoinRequest) async throws(ChatError) { try await run(.join(request), onJoin) }
+    func join(_ request: JoinRequest) async throws(ChatError) -> Bool { try await run(.join(request), onJoin) }
     func leave(_ member: MemberID) async throws(ChatError) -> Bool { try await run(.leave(member), onLeave) }
     func update(
         _ member: MemberID, token: DeviceToken, client: ClientInfo, user: UserReference?

@@ -77,7 +77,7 @@ import Testing
             ("just words", "1:1: the file must be a map"),
             (
                 "admin: {token: two words}",
-                "1:16: admin.token has a value that is not shown here, but must be printable"
+                "1:16: admin.token has a value that is not shown here, but must be at least 16 characters of printable"
             ),
             ("production: {environment: development}", "1:14: environment cannot stand inside the block"),
             ("production: {development: {}}", "1:14: development cannot stand inside the block"),

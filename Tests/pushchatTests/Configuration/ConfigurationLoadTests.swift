@@ -16,7 +16,7 @@ import Testing
         #expect(configuration.http.port == 44447)
         #expect(configuration.http.tls == nil)
         #expect(configuration.database.path == folder.path + "/pushchat.db")
-        #expect(configuration.admin.token == nil)
+        #expect(configuration.admin.tokens.isEmpty)
         #expect(configuration.push == .init(sound: "default", textLimit: 190, expiration: nil))
         #expect(configuration.messages.retention == .seconds(30 * 86_400))
         #expect(configuration.queue.retention == .seconds(7 * 86_400))
@@ -81,9 +81,10 @@ import Testing
               trusted_proxies: [127.0.0.1, 10.0.0.0/8, "fd00::/8"]
               rate_per_address: 600/min burst 100
               rate_per_member: off
+              joins_per_address: 10/h
             database: {path: data/chat.db}
             admin:
-              token: 12345678
+              token: 1234567812345678
             push:
               sound: beep.caf
               text_limit: 4000
@@ -126,9 +127,10 @@ import Testing
         http.key = folder.path + "/tls.key"
         http.trustedProxies = ["127.0.0.1", "10.0.0.0/8", "fd00::/8"]
         http.ratePerAddress = RequestRate(count: 600, unit: .minute, burst: 100)
+        http.joinsPerAddress = RequestRate(count: 10, unit: .hour, burst: 10)
         #expect(configuration.http == http)
         #expect(configuration.database.path == folder.path + "/data/chat.db")
-        #expect(configuration.admin.token == Secret("12345678"))
+        #expect(configuration.admin.tokens == [Secret("1234567812345678")])
         #expect(configuration.push == .init(sound: "beep.caf", textLimit: 4000, expiration: .seconds(86_400)))
         #expect(configuration.registration == .session)
         #expect(

@@ -11,7 +11,8 @@ import Testing
     @Test("Every setting is reported with its value and where it came from")
     func describe() throws {
         let configuration = try folder.load(
-            "http:\n  host: localhost\nadmin: {token: x}", variables: ["PUSHCHAT_APPS_DEFAULT_TOPIC": "a.b"],
+            "http:\n  host: localhost\nadmin: {token: abcdefghijklmnop}",
+            variables: ["PUSHCHAT_APPS_DEFAULT_TOPIC": "a.b"],
             flags: [ConfigurationFlag("http.port", "1", name: "--port")])
         let reports = configuration.describe()
         #expect(reports.count == SettingsTable.relay.count + SettingsTable.app.count)
@@ -72,7 +73,7 @@ import Testing
         let new = try folder.load(
             """
             http: {port: 1}
-            admin: {token: x}
+            admin: {token: abcdefghijklmnop}
             log: {level: debug}
             apps: {default: {topic: b}, came: {}}
             """)

@@ -13,8 +13,9 @@ import Testing
         // One value that each kind of setting takes.
         let values = [
             "environment": "production", "http.host": "localhost", "http.trusted_proxies": "127.0.0.1, ::1",
-            "http.rate_per_address": "1/s", "http.rate_per_member": "off", "database.path": "a.db",
-            "admin.token": "abc", "push.sound": "none", "push.expiration": "none", "log.format": "json",
+            "http.rate_per_address": "1/s", "http.rate_per_member": "off", "http.joins_per_address": "10/min",
+            "database.path": "a.db",
+            "admin.token": "abcdefghijklmnop", "push.sound": "none", "push.expiration": "none", "log.format": "json",
             "log.level": "error", "gateway": "binary", "topic": "a.b", "host": "h", "feedback_host": "f",
             "feedback_interval": "off", "passphrase": "abc", "key_id": "A1", "team_id": "B2", "settle": "2s",
             "answer_timeout": "5s", "registration": "session",

@@ -10,14 +10,14 @@ import Testing
 
     @Test("A secret can be given as a file, in every source", arguments: ["file", "variable", "flag"])
     func asFile(source: String) throws {
-        try folder.write("s3cret\n", to: "token")
+        try folder.write("s3cret-of-16-byte\n", to: "token")
         let configuration =
             switch source {
             case "file": try folder.load("admin: {token_file: token}")
             case "variable": try folder.load(variables: ["PUSHCHAT_ADMIN_TOKEN_FILE": "token"])
             default: try folder.load(flags: [ConfigurationFlag("admin.token_file", "token", name: "--token-file")])
             }
-        #expect(configuration.admin.token?.text == "s3cret")
+        #expect(configuration.admin.tokens.map(\.text) == ["s3cret-of-16-byte"])
     }
 
     @Test("An app's passphrase too")
@@ -40,27 +40,27 @@ import Testing
 
     @Test("Given as itself and as a file in one source, it is refused")
     func both() throws {
-        try folder.write("s", to: "token")
+        try folder.write("a-token-with-16-b", to: "token")
         #expect(
-            try folder.problems("admin:\n  token: s\n  token_file: token\n") == [
+            try folder.problems("admin:\n  token: a-token-with-16-b\n  token_file: token\n") == [
                 "pushchat.yaml:3:15: admin.token is given as itself (pushchat.yaml:2) and as a file (pushchat.yaml:3); "
                     + "remove one of them"
             ])
         #expect(
             try folder.problems(
-                "", variables: ["PUSHCHAT_ADMIN_TOKEN": "s", "PUSHCHAT_ADMIN_TOKEN_FILE": "token"]
+                "", variables: ["PUSHCHAT_ADMIN_TOKEN": "a-token-with-16-b", "PUSHCHAT_ADMIN_TOKEN_FILE": "token"]
             ).count == 1)
     }
 
     @Test("A later source overrides an earlier one, whichever form they use")
     func override() throws {
-        try folder.write("new", to: "token")
+        try folder.write("the-new-token-16b", to: "token")
         let configuration = try folder.load(
-            "admin: {token: old}", variables: ["PUSHCHAT_ADMIN_TOKEN_FILE": "token"])
-        #expect(configuration.admin.token?.text == "new")
+            "admin: {token: the-old-token-16b}", variables: ["PUSHCHAT_ADMIN_TOKEN_FILE": "token"])
+        #expect(configuration.admin.tokens.map(\.text) == ["the-new-token-16b"])
         #expect(
-            try folder.load("admin: {token_file: none}", variables: ["PUSHCHAT_ADMIN_TOKEN": "new"]).admin.token?.text
-                == "new")
+            try folder.load("admin: {token_file: none}", variables: ["PUSHCHAT_ADMIN_TOKEN": "the-new-token-16b"]).admin
+                .tokens.map(\.text) == ["the-new-token-16b"])
     }
 
     @Test("A file with a secret must be there, and be right", arguments: ["none", "empty", "large", "bytes"])
@@ -70,7 +70,8 @@ import Testing
         try folder.write([0xFF], to: "bytes")
         let problems = try folder.problems("admin: {token_file: \(name)}")
         let expected = [
-            "none": "which does not exist", "empty": "but must be printable ASCII", "large": "more than 4096 bytes",
+            "none": "which does not exist", "empty": "but must be at least 16 characters of printable ASCII",
+            "large": "more than 4096 bytes",
             "bytes": "not UTF-8",
         ]
         #expect(problems.count == 1)
@@ -78,11 +79,41 @@ import Testing
         #expect(problems.first?.contains(expected[name] ?? "?") == true)
     }
 
+    @Test("Several tokens of the administrator are a list, or a text with blanks or line breaks between")
+    func tokens() throws {
+        let (old, new) = ("the-old-token-16b", "the-new-token-16b")
+        try folder.write("\(old)\r\n\(new)\n", to: "token")
+        for configuration in [
+            try folder.load("admin: {token: [\(old), \(new)]}"), try folder.load("admin: {token: \(old) \(new)}"),
+            try folder.load("admin: {token_file: token}"),
+            try folder.load("", variables: ["PUSHCHAT_ADMIN_TOKEN": "\(old) \(new)"]),
+            try folder.load(flags: [ConfigurationFlag("admin.token", "\(old) \(new)", name: "--set")]),
+        ] {
+            #expect(configuration.admin.tokens.map(\.text) == [old, new])
+        }
+        #expect(try folder.load("admin: {token: }").admin.tokens.isEmpty)
+    }
+
+    @Test(
+        "A token of the administrator that can be guessed is refused, whatever stands beside it",
+        arguments: [
+            "fifteen-letters", "[long-enough-for-all, fifteen-letters]", "[]", "''", "['']", "0123456789abcdé",
+            "[a-token-with-16-b, 'a-token with 16-b']",
+            "[\(Array(repeating: "a-token-with-16-b", count: 9).joined(separator: ", "))]",
+        ])
+    func weakToken(text: String) throws {
+        let problems = try folder.problems("admin: {token: \(text)}")
+        #expect(problems.count == 1)
+        #expect(
+            problems.first?.contains("admin.token has a value that is not shown here, but must be at least 16 char")
+                == true)
+    }
+
     @Test("No error, report or dump shows it")
     func hidden() throws {
         let configuration = try folder.load(
-            "admin: {token: geheim}\napps: {a: {passphrase: geheim}}")
-        #expect(configuration.admin.token?.text == "geheim")
+            "admin: {token: [geheimgeheimgeheim, geheim0123456789]}\napps: {a: {passphrase: geheim}}")
+        #expect(configuration.admin.tokens.map(\.text) == ["geheimgeheimgeheim", "geheim0123456789"])
         var dumped = ""
         dump(configuration, to: &dumped)
         let texts = [

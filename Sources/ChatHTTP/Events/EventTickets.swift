@@ -1,0 +1,55 @@
+import ChatDomain
+import NIOCore
+import Synchronization
+
+/// Tickets that stand for a member's udid in the address of one event stream: each for one use, within
+/// ``HTTPLimits/ticketTime``. Kept in memory, ``HTTPLimits/tickets`` at the most: above that the oldest ends.
+final class EventTickets: Sendable {
+    private struct State {
+        var members: [UInt128: (member: MemberID, end: Duration)] = [:]
+        /// All that are not too old, also those that were used, oldest first.
+        var made = CircularBuffer<(number: UInt128, end: Duration)>()
+    }
+
+    private let state = Mutex(State())
+    private let capacity: Int
+    private let now: @Sendable () -> Duration
+
+    init(capacity: Int = HTTPLimits.tickets, now: @escaping @Sendable () -> Duration) {
+        self.capacity = capacity
+        self.now = now
+    }
+
+    /// Tickets that are held in memory.
+    var count: Int { state.withLock { max($0.members.count, $0.made.count) } }
+
+    func make(for member: MemberID) -> String {
+        // The system's generator: it cannot be predicted.
+        let number = UInt128.random(in: 0...UInt128.max)
+        let now = now()
+        state.withLock { state in
+            while let oldest = state.made.first, oldest.end <= now || state.made.count >= capacity {
+                state.made.removeFirst()
+                state.members[oldest.number] = nil
+            }
+            state.made.append((number, now + HTTPLimits.ticketTime))
+            state.members[number] = (member, now + HTTPLimits.ticketTime)
+        }
+        let digits = String(number, radix: 16)
+        return String(repeating: "0", count: Self.digits - digits.count) + digits
+    }
+
+    /// Whose ticket it is; nil if it is used, too old, or none. It is used then.
+    func take(_ ticket: Substring) -> MemberID? {
+        guard ticket.utf8.count == Self.digits, ticket.utf8.allSatisfy(Hex.isDigit),
+            let number = UInt128(ticket, radix: 16)
+        else { return nil }
+        let now = now()
+        guard let (member, end) = state.withLock({ $0.members.removeValue(forKey: number) }), now < end else {
+            return nil
+        }
+        return member
+    }
+
+    private static let digits = 32
+}

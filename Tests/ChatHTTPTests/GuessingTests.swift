@@ -1,0 +1,201 @@
+import ChatDomain
+import Synchronization
+import Testing
+
+@testable import ChatHTTP
+
+@Suite("Guessing of room codes and of the administrator's token", .timeLimit(.minutes(1)))
+struct GuessingTests {
+    /// The rooms of a test.
+    private final class Rooms: Sendable {
+        private let state: Mutex<(used: Set<String>, wanted: String)>
+
+        init(_ used: Set<String>) { state = Mutex((used, "")) }
+
+        /// Which one is joined next: the store of a test is not told.
+        func expect(_ code: String) { state.withLock { $0.wanted = code } }
+
+        /// Whether nobody was in it.
+        func join() -> Bool { state.withLock { $0.used.insert($0.wanted).inserted } }
+    }
+
+    /// A client of a trusted proxy.
+    private struct Client {
+        let connection: RawConnection
+        let rooms: Rooms
+
+        func join(_ address: String, _ code: String) async throws -> RawConnection.Answer {
+            rooms.expect(code)
+            try await connection.write(
+                post(
+                    "cmd=join&udid=\(Sample.udid)&token=0&name=n&code=\(code)",
+                    headers: ["Content-Type: application/x-www-form-urlencoded", "X-Forwarded-For: \(address)"]))
+            return try await connection.answer()
+        }
+    }
+
+    private static let production = RateLimit(perSecond: 200.0 / 3600, burst: 100)
+
+    private static func run(
+        used: Set<String> = [], feed: FakeFeed? = nil, limit: RateLimit? = production,
+        _ body: @Sendable (Client, TestClock, Relay) async throws -> Void
+    ) async throws {
+        let rooms = Rooms(used)
+        let clock = TestClock()
+        var relay = Relay(
+            ScriptedStore(join: { rooms.join() }, feed: feed),
+            settings: ChatHTTPSettings(
+                trustedProxies: ["127.0.0.1"].compactMap { AddressRange($0) }, joinRate: limit))
+        relay.clock = clock
+        try await relay.listening { [relay] port in
+            try await RawConnection.open(port: port) { connection in
+                try await body(Client(connection: connection, rooms: rooms), clock, relay)
+            }
+        }
+    }
+
+    @Test(
+        "An address, or a network of IPv6 addresses, tries at most a few hundred codes in an hour",
+        arguments: ["192.0.2.1", "2001:db8:0:1::"])
+    func hour(network: String) throws {
+        let clock = TestClock()
+        let limiter = RequestLimiter(now: ElapsedTime(clock).now)
+        let limit = try #require(Self.production)
+        var tried = 0
+        for step in 0..<3600 {
+            let text = network.hasSuffix("::") ? network + String(step, radix: 16) : network
+            let address = try #require(IPAddress(text))
+            // Several at once are no way around it: each counts from its beginning.
+            while (try? limiter.admitJoin(address, limit: limit)) != nil { tried += 1 }
+            clock.advance(by: .seconds(1))
+        }
+        #expect((200...300).contains(tried), "\(tried)")
+    }
+
+    @Test("Above the limit a join to a used code is refused like one to an unused code, with the time to wait")
+    func noOracle() async throws {
+        try await Self.run(used: ["used"], feed: Self.stranger, limit: RateLimit(perSecond: 0.1, burst: 2)) {
+            client, clock, relay in
+            // Joins to a code that is used cost nothing.
+            for _ in 0..<5 { #expect(try await client.join("192.0.2.1", "used").status == 200) }
+            for code in ["a", "b"] { #expect(try await client.join("192.0.2.1", code).status == 200) }
+            let calls = relay.store.calls.count
+            for code in ["used", "c"] {
+                let answer = try await client.join("192.0.2.1", code)
+                #expect(answer.status == 429 && answer.headers["retry-after"] == "10")
+                #expect(answer.body == "Too many new rooms from this address; try again in 10 s\n")
+            }
+            #expect(relay.store.calls.count == calls, "the store was not asked")
+            #expect(try await client.join("192.0.2.2", "c").status == 200)
+            #expect(relay.log.lines.filter { $0.contains("192.0.2.1") && $0.hasPrefix("warning") }.count == 1)
+            clock.advance(by: .seconds(10))
+            #expect(try await client.join("192.0.2.1", "used").status == 200)
+            #expect(try await client.join("192.0.2.1", "d").status == 200)
+            #expect(try await client.join("192.0.2.1", "e").status == 429)
+        }
+    }
+
+    private static var stranger: FakeFeed {
+        get throws {
+            let feed = FakeFeed()
+            feed.leave(try Sample.member)
+            return feed
+        }
+    }
+
+    @Test("Who is in a room may join it again, whatever others of its address do")
+    func again() async throws {
+        let feed = FakeFeed()
+        feed.join(try Sample.member, SecretCode(stored: "home"))
+        try await Self.run(used: ["home"], feed: feed, limit: RateLimit(perSecond: 0.1, burst: 1)) {
+            client, _, _ async throws in
+            #expect(try await client.join("192.0.2.1", "new").status == 200)
+            #expect(try await client.join("192.0.2.1", "home").status == 200)
+            #expect(try await client.join("192.0.2.1", "other").status == 429)
+        }
+    }
+
+    @Test("Many addresses together lose their bursts, and still can join")
+    func inAll() async throws {
+        try await Self.run(feed: Self.stranger, limit: RateLimit(perSecond: 0.1, burst: 5)) {
+            client, clock, _ async throws in
+            for address in 0..<20 {
+                for code in 0..<5 {
+                    #expect(try await client.join("192.0.2.\(address)", "\(address)-\(code)").status == 200)
+                }
+            }
+            // So far each address could have a burst.
+            #expect(try await client.join("198.51.100.1", "x").status == 200)
+            #expect(try await client.join("198.51.100.1", "y").status == 429)
+            clock.advance(by: .seconds(60))
+            #expect(try await client.join("198.51.100.1", "y").status == 200)
+            #expect(try await client.join("198.51.100.1", "z").status == 200)
+        }
+    }
+
+    @Test("Without a limit, as in development, nothing is counted")
+    func off() async throws {
+        try await Self.run(limit: nil) { client, _, _ async throws in
+            for code in 0..<20 { #expect(try await client.join("192.0.2.1", "\(code)").status == 200) }
+        }
+    }
+
+    @Test("A join that fails does not count")
+    func failing() async throws {
+        var relay = Relay(
+            ScriptedStore(join: { () throws(ChatError) in throw .unavailable(cause: "disk full") }),
+            settings: ChatHTTPSettings(joinRate: RateLimit(perSecond: 0.1, burst: 1)))
+        relay.clock = TestClock()
+        try await relay.listening { port in
+            try await RawConnection.open(port: port) { connection in
+                for _ in 0..<3 {
+                    try await connection.write(post("cmd=join&udid=\(Sample.udid)&token=0&name=n&code=c"))
+                    #expect(try await connection.answer().status == 503)
+                }
+            }
+        }
+    }
+
+    @Test("Wrong tokens slow down their client's address, before they are looked at; other addresses go on")
+    func adminToken() async throws {
+        var relay = Relay(
+            ScriptedStore(admin: AdminAnswers(depths: { [] }, totals: { StoreTotals() }, outcomes: [])),
+            settings: ChatHTTPSettings(
+                trustedProxies: ["127.0.0.1"].compactMap { AddressRange($0) }, adminTokens: ["right", "next"]))
+        let clock = TestClock()
+        relay.clock = clock
+        try await relay.listening { port in
+            try await RawConnection.open(port: port) { connection in
+                func call(_ token: String?, _ address: String = "2001:db8::1") async throws -> RawConnection.Answer {
+                    let authorization = token.map { "Authorization: Bearer \($0)\r\n" } ?? ""
+                    try await connection.write(
+                        "GET /v1/queue HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: \(address)\r\n\(authorization)\r\n"
+                    )
+                    return try await connection.answer()
+                }
+                let burst = HTTPLimits.wrongTokens.burst
+                // Right ones, and none at all, cost nothing.
+                for _ in 0..<burst {
+                    #expect(try await call("right").status == 200)
+                    #expect(try await call("next").status == 200)
+                    #expect(try await call(nil).status == 401)
+                }
+                for number in 0..<burst { #expect(try await call("wrong\(number)").status == 401) }
+                // Of the same network.
+                for token in ["wrong", "right"] {
+                    let answer = try await call(token, "2001:db8::2")
+                    #expect(answer.status == 429 && answer.headers["retry-after"] == "6")
+                    #expect(answer.headers["content-type"] == "application/problem+json")
+                }
+                #expect(try await call(nil).status == 401)
+                #expect(try await call("right", "192.0.2.1").status == 200)
+                clock.advance(by: .seconds(6))
+                #expect(try await call("right").status == 200)
+                #expect(try await call("wrong").status == 401)
+                #expect(try await call("right").status == 429)
+            }
+        }
+        let refused = relay.log.lines.filter { $0.contains("call of the admin API refused") }
+        #expect(refused.allSatisfy { $0.contains("address=2001:db8::1 ") }, "\(refused.first ?? "")")
+    }
+}
