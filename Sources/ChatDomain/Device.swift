@@ -1,6 +1,8 @@
 /// Which app a member or device belongs to: the name of an entry under `apps` in the configuration.
 package struct AppName: Sendable, Hashable, Comparable, CustomStringConvertible {
     package static let `default` = AppName("default")
+    /// Browsers: what every relay has beside the apps of its configuration.
+    package static let web = AppName("webpush")
 
     package let text: String
 

@@ -53,6 +53,7 @@ package struct SQLiteStores: Sendable {
     package var ports: Stores {
         Stores(
             rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,
-            feedback: feedback, providerTokens: providerTokens, subscriptions: subscriptions, figures: figures, upkeep: upkeep)
+            feedback: feedback, providerTokens: providerTokens, subscriptions: subscriptions, figures: figures,
+            upkeep: upkeep)
     }
 }

@@ -36,7 +36,8 @@ package struct SQLiteSubscriptionStore: SubscriptionStore {
         guard let row else { return false }
         guard row[0] as Data == Data(subscription.publicKey), row[1] as Data == Data(subscription.secret) else {
             throw ChatError(
-                .conflict, "subscription: this endpoint is known with other keys; subscribe anew", field: "subscription")
+                .conflict, "subscription: this endpoint is known with other keys; subscribe anew", field: "subscription"
+            )
         }
         return row[2] as Int64? == subscription.expiresAt?.seconds && row[3] as String >= time
     }

@@ -30,15 +30,15 @@ package final class WebPushGateway: PushGateway {
     /// Whose pushes they are, and where they may go.
     package struct Sender: Sendable {
         package let key: VAPIDKey
-        /// `mailto:` or `https:`: whom a push service's operator may ask.
-        package let subject: String
+        /// `mailto:` or `https:`: whom a push service's operator may ask. Without one Apple's service takes nothing.
+        package let subject: String?
         package let rules: EndpointRules
         /// Authorities beside the system's, for services that the operator named.
         package let trust: [NIOSSLCertificate]
         /// The addresses of a host name.
         var addresses: @Sendable (String) async throws -> [IPAddress] = HostResolver.addresses
 
-        package init(key: VAPIDKey, subject: String, rules: EndpointRules, trust: [NIOSSLCertificate] = []) {
+        package init(key: VAPIDKey, subject: String?, rules: EndpointRules, trust: [NIOSSLCertificate] = []) {
             self.key = key
             self.subject = subject
             self.rules = rules
@@ -55,6 +55,7 @@ package final class WebPushGateway: PushGateway {
 
     private struct State {
         var sender: Sender?
+        var format: WebPushFormat
         var origins: [String: PushOrigin] = [:]
         /// By entry: what it takes to reach those that wait for a window.
         var waiting: [Int64: Subscription] = [:]
@@ -67,7 +68,6 @@ package final class WebPushGateway: PushGateway {
         var idle: CheckedContinuation<Void, Never>?
     }
 
-    package let format: any PushFormat
     private let options: Options
     private let store: any SubscriptionStore
     private let clock: TimeSource
@@ -82,21 +82,23 @@ package final class WebPushGateway: PushGateway {
         sender: Sender?, format: WebPushFormat, subscriptions: any SubscriptionStore, options: Options = Options(),
         connectionIDs: ConnectionIDs, clock: @escaping TimeSource = Timestamp.now, logger: Logger
     ) {
-        self.format = format
         self.options = options
         self.store = subscriptions
         self.clock = clock
         self.connectionIDs = connectionIDs
         self.logger = logger
-        state = Mutex(State(sender: sender, connection: connectionIDs.next()))
+        state = Mutex(State(sender: sender, format: format, connection: connectionIDs.next()))
     }
 
     /// Services that were connected to.
     package var openConnections: Int { state.withLock { $0.origins.count } }
 
-    package func reconfigure(sender: Sender?) {
+    package var format: any PushFormat { state.withLock { $0.format } }
+
+    /// What is sent from now on; what is on its way ends first.
+    package func reconfigure(sender: Sender?, format: WebPushFormat) {
         let old = state.withLock { state in
-            defer { (state.sender, state.origins) = (sender, [:]) }
+            defer { (state.sender, state.format, state.origins) = (sender, format, [:]) }
             return Array(state.origins.values)
         }
         for origin in old { Task { await origin.close() } }

@@ -27,11 +27,11 @@ package struct VAPIDKey: Sendable {
     /// - Parameters:
     ///   - audience: the origin of the push service: scheme, host, and port if it is not the scheme's own.
     ///   - expiresAt: UNIX seconds, at most 24 hours from now.
-    ///   - subject: `mailto:` or `https:`: whom a push service's operator may ask.
+    ///   - subject: `mailto:` or `https:`: whom a push service's operator may ask; nil is allowed, but not by Apple.
     /// - Returns: the header `Authorization`.
-    package func authorization(audience: String, expiresAt: Int64, subject: String) throws -> String {
+    package func authorization(audience: String, expiresAt: Int64, subject: String?) throws -> String {
         struct Claims: Encodable {
-            let aud: String, exp: Int64, sub: String
+            let aud: String, exp: Int64, sub: String?
         }
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]

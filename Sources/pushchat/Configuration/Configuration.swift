@@ -29,6 +29,8 @@ struct Configuration: Sendable {
         /// Nil for no limit.
         var ratePerAddress: RequestRate?
         var ratePerMember: RequestRate?
+        /// `https://…`, without a path: where browsers reach the relay.
+        var publicURL: String?
         /// Joins to rooms that nobody is in; nil for no limit.
         var joinsPerAddress: RequestRate?
 
@@ -65,6 +67,16 @@ struct Configuration: Sendable {
         var textLimit = MessageText.defaultLimit
         /// Nil for ever.
         var expiration: Duration?
+        /// `mailto:…` or `https://…`.
+        var contact: String?
+    }
+
+    /// Pushes to browsers.
+    struct WebPush: Sendable, Equatable {
+        /// `host` or `host:port`.
+        var hosts: [String] = []
+        /// PEM.
+        var trust: String?
     }
 
     struct Retention: Sendable, Equatable {
@@ -83,6 +95,7 @@ struct Configuration: Sendable {
     var registration = Registration.open
     var session = Session()
     var push = Push()
+    var webPush = WebPush()
     var messages = Retention(retention: .days(30))
     var queue = Retention(retention: .days(7))
     var log = Log()
@@ -276,6 +289,10 @@ enum SettingsTable {
             "joins from one address to rooms that nobody is in, which may be guesses of a code; above, every join is "
                 + "answered 429"),
         Relay(
+            "http.public_url", \.http.publicURL, SettingKind.publicURL.optional(),
+            "where browsers reach the relay: a click on a notification leads there, and Safari shows notifications by "
+                + "itself"),
+        Relay(
             "database.path", \.database.path, .path, needsRestart: true,
             "the SQLite file; created if it does not exist"),
         Relay(
@@ -314,6 +331,16 @@ enum SettingsTable {
             "push.expiration", \.push.expiration,
             SettingKind.duration(.seconds(60) ... .days(365), example: "1 day").optional(none: "none"),
             "how long a chat message is worth sending, for the relay and for Apple"),
+        Relay(
+            "push.contact", \.push.contact, SettingKind.contact.optional(),
+            "whom the operators of browsers' push services may ask; without it `http.public_url`; Apple's wants one of "
+                + "them"),
+        Relay(
+            "webpush.hosts", \.webPush.hosts, .pushHosts,
+            "push services beside those of the browsers' vendors, for UnifiedPush say; they may be in your own network"),
+        Relay(
+            "webpush.trust", \.webPush.trust, SettingKind.file("a PEM file").optional(),
+            "authorities to trust for push services beside the system's, for a sandbox"),
         Relay("messages.retention", \.messages.retention, .retention, "how long the chat's messages are kept"),
         Relay(
             "queue.retention", \.queue.retention, .retention,

@@ -332,6 +332,9 @@ private struct ConfigurationLoader {
             let count = configuration.apps.count
             problems.append(.init(at: file, "apps has \(count) entries, but must have at most \(SettingLimits.apps)"))
         }
+        if configuration.app(.web) != nil {
+            problems.append(.init(at: file, "apps.\(AppName.web) is a name for browsers; give the app another one"))
+        }
         for app in configuration.apps {
             if app.certificateKey != nil, app.certificate == nil {
                 report(

@@ -1,6 +1,7 @@
 import ChatDomain
 import ChatHTTP
 import Foundation
+import WebPushGateway
 
 /// One setting: its names, and how it is read, checked, shown and compared. `Root` is the part of the configuration that
 /// holds it: ``Configuration`` or ``AppConfiguration``.
@@ -330,6 +331,40 @@ extension SettingKind where Value == String {
         text("letters and digits, for example `\(example)`", limit: 64, isAllowed: \.isLetterOrDigit)
     }
 
+    /// `https://host`, or `http://` for this machine, whose pages browsers trust without TLS.
+    static var publicURL: Self {
+        let rule = "the address of the relay for browsers, without a path, for example `https://chat.example.org`"
+        return Self(
+            rule: rule,
+            read: { text in
+                guard text.utf8.count <= 255, let url = URL(string: text), let host = url.host(), !host.isEmpty,
+                    url.user() == nil, url.query() == nil, url.fragment() == nil, ["", "/"].contains(url.path()),
+                    url.scheme == "https"
+                        || (url.scheme == "http" && ["localhost", "127.0.0.1", "[::1]"].contains(host))
+                else { return nil }
+                return text.hasSuffix("/") ? String(text.dropLast()) : text
+            }, text: { $0 })
+    }
+
+    /// What a VAPID token may have as subject.
+    static var contact: Self {
+        text("a URL of mailto or https, for example `mailto:you@example.org`", limit: 255) {
+            (0x21...0x7E).contains($0.value)
+        }.checked { ($0.hasPrefix("mailto:") && $0.contains("@")) || $0.hasPrefix("https://") }
+    }
+
+    /// The same, with one more rule.
+    private func checked(_ isValid: @escaping @Sendable (String) -> Bool) -> Self {
+        let (kind, rule) = (self, rule)
+        return Self(
+            rule: rule,
+            parse: { value, context throws(InvalidValue) in
+                let text = try kind.parse(value, context)
+                guard isValid(text) else { throw InvalidValue(message: "is \(value.quoted), but must be \(rule)") }
+                return text
+            }, text: { $0 })
+    }
+
     static var bundleID: Self {
         text("a bundle id, for example `com.example.PushChat`", limit: 255) {
             $0.isLetterOrDigit || ".-_".unicodeScalars.contains($0)
@@ -375,10 +410,21 @@ extension SettingKind where Value == String {
 }
 
 extension SettingKind where Value == [String] {
-    /// A list, or a text with commas between.
     static var addressRanges: Self {
-        let rule =
-            "a list of at most \(SettingLimits.list) addresses and networks, for example `127.0.0.1, 10.0.0.0/8`"
+        list("addresses and networks", example: "127.0.0.1, 10.0.0.0/8") { AddressRange($0) != nil }
+    }
+
+    static var pushHosts: Self {
+        list("hosts, with their port if it is not 443", example: "up.example.org, 192.0.2.1:8443") {
+            (try? EndpointRules(hosts: [$0])) != nil
+        }
+    }
+
+    /// A list, or a text with commas between.
+    private static func list(
+        _ what: String, example: String, isValid: @escaping @Sendable (String) -> Bool
+    ) -> Self {
+        let rule = "a list of at most \(SettingLimits.list) \(what), for example `\(example)`"
         return Self(
             rule: rule,
             parse: { value, _ throws(InvalidValue) in
@@ -387,14 +433,14 @@ extension SettingKind where Value == [String] {
                     case .list(let items): items
                     case .text(let text): text.split(separator: ",").map(String.init)
                     }
-                let ranges = items.map { $0.trimmingCharacters(in: .whitespaces) }
-                guard ranges.count <= SettingLimits.list else {
-                    throw InvalidValue(message: "has \(ranges.count) entries, but must be \(rule)")
+                let entries = items.map { $0.trimmingCharacters(in: .whitespaces) }
+                guard entries.count <= SettingLimits.list else {
+                    throw InvalidValue(message: "has \(entries.count) entries, but must be \(rule)")
                 }
-                if let wrong = ranges.first(where: { AddressRange($0) == nil }) {
+                if let wrong = entries.first(where: { !isValid($0) }) {
                     throw InvalidValue(message: "contains \(SettingValue.text(wrong).quoted), but must be \(rule)")
                 }
-                return ranges
+                return entries
             }, text: { $0.isEmpty ? nil : $0.joined(separator: ", ") })
     }
 }

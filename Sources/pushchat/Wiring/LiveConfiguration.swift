@@ -36,8 +36,8 @@ final class LiveConfiguration: Sendable {
         _ configuration: Configuration, topics: [AppName: String], sessions: (any SessionVerifier)?
     ) -> Values {
         let sound = configuration.push.sound
-        let formats = Dictionary(
-            uniqueKeysWithValues: configuration.apps.map { ($0.name, $0.gatewayKind.format(sound: sound)) })
+        var formats: [AppName: any PushFormat] = [.web: configuration.browserFormat]
+        for app in configuration.apps { formats[app.name] = app.gatewayKind.format(sound: sound) }
         // For an app that is not configured any more: what fits everywhere.
         let smallest = configuration.apps.min { $0.payloadLimit < $1.payloadLimit } ?? configuration.apps[0]
         let other = smallest.gatewayKind.format(sound: sound)
@@ -52,9 +52,9 @@ final class LiveConfiguration: Sendable {
                 joinRate: configuration.http.joinsPerAddress.flatMap(RateLimit.init),
                 adminTokens: configuration.admin.tokens.map(\.text)),
             store: StoreSettings(
-                format: { formats[$0] ?? other },
+                format: { [formats] in formats[$0] ?? other },
                 expiration: configuration.push.expiration, defaultApp: configuration.defaultApp,
-                apps: Set(configuration.apps.map(\.name))),
+                apps: Set(configuration.apps.map(\.name)).union([.web])),
             apps: AppDirectory(configuration, topics: topics), sessions: sessions)
     }
 }
@@ -69,7 +69,7 @@ extension RateLimit {
 /// as clients of the tutorials send it (`98Z3R5XU29.com.example.PushChat`).
 struct AppDirectory: Sendable {
     private let defaultApp: AppName
-    private var apps: [String: AppName] = [:]
+    private var apps: [String: AppName] = [AppName.web.text: .web]
 
     /// - Parameter topics: those of the apps' certificates, for apps whose configuration names none.
     init(_ configuration: Configuration, topics: [AppName: String]) {

@@ -1,0 +1,53 @@
+import ArgumentParser
+import ChatDomain
+import ChatStore
+import Logging
+import WebPushWire
+
+/// `pushchat webpush`
+struct WebPush: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "webpush", abstract: "Pushes to browsers.", subcommands: [Key.self])
+
+    /// `pushchat webpush key`
+    struct Key: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Show, export or replace the key by which browsers' push services know the relay.",
+            discussion: """
+                Without a flag it prints the public key, with which pages subscribe. The key is in the database, so that a
+                backup has it. Another key makes every subscription worthless: browsers subscribe anew when they open the
+                page the next time. A running relay uses another key only after a restart.
+                """)
+
+        @Flag(help: "Print the private key, 32 bytes in base64url, as other servers write it.") var export = false
+        @Option(
+            name: .customLong("import"),
+            help: .value("key", "Use this private key from now on; - reads it from standard input."))
+        var imported: String?
+        @OptionGroup(title: "The database") var options: DatabaseOptions
+
+        func validate() throws {
+            if export, imported != nil { throw ValidationError("--export and --import cannot go together") }
+        }
+
+        func run() async throws {
+            let path = try options.path()
+            let key = try await Failure.catching {
+                let stores = try SQLiteStores(
+                    file: DatabaseFile(path: path),
+                    settings: {
+                        StoreSettings(format: { _ in Configuration(environment: .development).browserFormat })
+                    },
+                    logger: Logger(label: "webpush") { _ in SwiftLogNoOpLogHandler() })
+                defer { try? stores.close() }
+                if let imported {
+                    let key = try VAPIDKey(text: imported == "-" ? readLine() ?? "" : imported)
+                    try await stores.subscriptions.setVAPIDKey(key.text)
+                    return key
+                }
+                return try VAPIDKey(text: try await stores.subscriptions.vapidKey { VAPIDKey().text })
+            }
+            print(export ? key.text : key.publicText)
+        }
+    }
+}

@@ -1,0 +1,83 @@
+import ChatDispatch
+import ChatDomain
+import Logging
+import NIOSSL
+import ServiceLifecycle
+import Synchronization
+import WebPushGateway
+import WebPushWire
+
+/// Browsers as they are served: the gateway to their push services, and the key by which these know the relay. Every relay
+/// has it, beside the apps of its configuration.
+final class BrowserRuntime: Sendable {
+    private let key: VAPIDKey
+    private let stores: Stores
+    private let gateway: WebPushGateway
+    private let current: Mutex<WebPushSubscriptions>
+    private let logger: Logger
+
+    /// Makes the key if the database has none.
+    /// - Throws: ``Failure`` for what cannot be read.
+    init(_ configuration: Configuration, stores: Stores, connectionIDs: ConnectionIDs, logger: Logger) async throws {
+        key = try VAPIDKey(text: try await stores.subscriptions.vapidKey { VAPIDKey().text })
+        self.stores = stores
+        var logger = logger
+        logger[metadataKey: "app"] = "\(AppName.web)"
+        self.logger = logger
+        let sender = try Self.sender(configuration, key)
+        current = Mutex(WebPushSubscriptions(key: key, rules: sender.rules))
+        var options = WebPushGateway.Options()
+        options.lifetime = configuration.messages.retention
+        gateway = WebPushGateway(
+            sender: sender, format: configuration.browserFormat, subscriptions: stores.subscriptions, options: options,
+            connectionIDs: connectionIDs, logger: logger)
+    }
+
+    /// Reads subscriptions by the settings in force.
+    var subscriptions: any SubscriptionReader { current.withLock { $0 } }
+
+    var status: AppStatus {
+        AppStatus(
+            app: .web, gateway: "webpush", address: nil, topic: nil, connections: gateway.openConnections,
+            certificateExpiresAt: nil)
+    }
+
+    func services(startsInDoubt: Bool, showsTokens: Bool) -> [any Service] {
+        [
+            Dispatcher(
+                app: .web, queue: stores.queue, gateway: gateway, startsInDoubt: startsInDoubt, logger: logger,
+                showsTokens: showsTokens)
+        ]
+    }
+
+    /// - Throws: ``Failure``; nothing has changed then.
+    func reconfigure(_ configuration: Configuration) throws {
+        let sender = try Self.sender(configuration, key)
+        current.withLock { $0 = WebPushSubscriptions(key: key, rules: sender.rules) }
+        gateway.reconfigure(sender: sender, format: configuration.browserFormat)
+    }
+
+    /// Whom pushes come from, and where they may go.
+    static func sender(_ configuration: Configuration, _ key: VAPIDKey) throws -> WebPushGateway.Sender {
+        var trust: [NIOSSLCertificate] = []
+        if let path = configuration.webPush.trust {
+            do {
+                trust = try NIOSSLCertificate.fromPEMFile(path)
+            } catch {
+                throw Failure("webpush.trust: \(path) has no certificates that can be read")
+            }
+        }
+        return WebPushGateway.Sender(
+            key: key, subject: configuration.pushContact, rules: try EndpointRules(hosts: configuration.webPush.hosts),
+            trust: trust)
+    }
+}
+
+extension Configuration {
+    /// Whom a push service's operator may ask; nil where nobody is named.
+    var pushContact: String? {
+        push.contact ?? http.publicURL.flatMap { $0.hasPrefix("https://") ? $0 : nil }
+    }
+
+    var browserFormat: WebPushFormat { WebPushFormat(publicURL: http.publicURL, sound: push.sound) }
+}
