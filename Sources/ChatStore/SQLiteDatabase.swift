@@ -29,12 +29,6 @@ package final class SQLiteDatabase: Sendable {
 
     /// Closes the connections, with everything in the one file. Calls after it fail.
     package func close() throws {
-        guard files.missing == nil else {
-            // SQLite would delete the write-ahead log by its name, which may be another database's now. What is open ends
-            // with the process.
-            _ = Unmanaged.passRetained(self)
-            return
-        }
         try scanner.close()
         do {
             try pool.writeWithoutTransaction { db in

@@ -367,6 +367,16 @@ struct DatabaseFileTests {
         #expect(try fixture.value("SELECT count(*) FROM active_users") == 2)
     }
 
+    @Test("What was in a log that is deleted is in the file after an orderly end")
+    func deletedLog() async throws {
+        let store = try fixture.open()
+        for number in 1...2 { try await store.rooms.join(StoreFixture.join(number)) }
+        try FileManager.default.removeItem(atPath: fixture.path + "-wal")
+        await #expect(throws: ChatError.self) { try await store.rooms.join(StoreFixture.join(3)) }
+        try store.close()
+        #expect(try fixture.value("SELECT count(*) FROM active_users") == 2)
+    }
+
     @Test("One relay at a time serves a file, by whatever link", arguments: ["symbolic", "hard"])
     func links(kind: String) throws {
         let link = fixture.directory.appending(path: "link.db").path
