@@ -152,7 +152,8 @@ package struct NotificationContent: Sendable, Hashable {
         guard let time = try moment(value, "expiration") else { return nil }
         // Not stored by the gateway; tried once.
         if time.milliseconds == 0 { return 0 }
-        guard time > now || isRepeat else { throw .invalid("expiration", isPast) }
+        // Seconds of 0 would say something else.
+        guard time > now || (isRepeat && time.seconds > 0) else { throw .invalid("expiration", isPast) }
         return time.seconds
     }
 

@@ -34,7 +34,8 @@ package struct Stores: Sendable {
 
 /// What a store does by itself, beside requests.
 package protocol StoreUpkeep: Sendable {
-    /// Looks for what an earlier process left. To be called once, before anything else.
+    /// Looks for what an earlier process left, and gives what is the app `default`'s to the default app. To be called once,
+    /// before anything else.
     func prepare() async throws(ChatError) -> StoreBacklog
     /// Notices what other processes write, takes up work that was interrupted, and writes down what was only kept in
     /// memory, until the task is cancelled.

@@ -80,6 +80,8 @@ final class BatchingWriter: Sendable {
 
     private let pool: DatabasePool
     let checkpointer: Checkpointer
+    /// Why nothing can be written now; asked before each transaction.
+    private let obstacle: @Sendable () -> ChatError?
     private let clock: @Sendable () -> ContinuousClock.Instant
     private let waiting = Mutex(Waiting())
     /// Of the writer's queue alone.
@@ -87,8 +89,12 @@ final class BatchingWriter: Sendable {
     /// What the writing connection is set to: as ``DatabaseFile`` opens it.
     private let isDurable = Mutex(true)
 
-    init(pool: DatabasePool, clock: @escaping @Sendable () -> ContinuousClock.Instant = { .now }) {
+    init(
+        pool: DatabasePool, clock: @escaping @Sendable () -> ContinuousClock.Instant = { .now },
+        obstacle: @escaping @Sendable () -> ChatError? = { nil }
+    ) {
         self.pool = pool
+        self.obstacle = obstacle
         self.clock = clock
         budget = Mutex(BackgroundBudget(now: clock()))
         let checkpointer = Checkpointer(path: pool.path)
@@ -173,6 +179,10 @@ final class BatchingWriter: Sendable {
     @discardableResult
     private func commit(_ batch: [Operation], _ db: Database) -> Bool {
         guard !batch.isEmpty else { return false }
+        if let obstacle = obstacle() {
+            for operation in batch { operation.fail(obstacle) }
+            return true
+        }
         do {
             try setDurable(batch.contains(where: \.isDurable), db)
             var finish: [@Sendable () -> Void] = []

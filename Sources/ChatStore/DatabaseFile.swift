@@ -1,4 +1,4 @@
-import ChatDomain
+package import ChatDomain
 import Foundation
 import GRDB
 
@@ -28,6 +28,7 @@ package struct DatabaseFile: Sendable {
 
     /// Creates the file if it is missing, upgrades it if it is older, refuses it if it is newer or not ours.
     func open() throws -> DatabasePool {
+        try requireNotForeign()
         try createPrivate()
         var configuration = Self.configuration("pushchat")
         configuration.maximumReaderCount = Self.readers
@@ -65,9 +66,54 @@ package struct DatabaseFile: Sendable {
         return configuration
     }
 
+    /// Where a name leads to, through symbolic links, as SQLite names the files beside it.
+    static func resolved(_ path: String) -> String {
+        guard let real = realpath(path, nil) else { return path }
+        defer { free(real) }
+        return String(cString: real)
+    }
+
     /// With the system's words.
     static func unusable(_ problem: String, _ number: Int32 = errno) -> Unusable {
         Unusable(description: "\(problem): \(String(cString: strerror(number)))")
+    }
+
+    /// Refuses what is no database, or another program's, by its first bytes: nothing of such a file is changed, not even its
+    /// mode, and nothing is made beside it.
+    ///
+    /// To be called before this process has opened the database: closing a descriptor of it drops SQLite's locks.
+    /// - Throws: ``Unusable``. A file that is missing or empty is none that belongs to somebody.
+    func requireNotForeign() throws(Unusable) {
+        // A pipe is not waited for.
+        let descriptor = Foundation.open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
+        guard descriptor >= 0 else {
+            if errno == ENOENT { return }
+            throw Self.unusable("\(path) cannot be opened")
+        }
+        defer { close(descriptor) }
+        var status = stat()
+        guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
+            throw Unusable(description: "\(path) is no file; name a file in database.path")
+        }
+        guard status.st_size > 0 else { return }
+        // SQLite's file format, §1.3 and §1.6: the header, then that of the page which lists the tables.
+        var head = [UInt8](repeating: 0, count: 108)
+        guard pread(descriptor, &head, head.count, 0) == head.count, head.starts(with: "SQLite format 3\0".utf8) else {
+            throw Unusable(description: "\(path) cannot be opened as a database: it is a file of another kind")
+        }
+        let applicationID = head[68..<72].reduce(0) { $0 << 8 | Int($1) }
+        let hasTables = head[100] != 0x0D || head[103] != 0 || head[104] != 0
+        guard applicationID == Schema.applicationID || (applicationID == 0 && !hasTables) else { throw ofAnother }
+        // A first transaction may still be in the write-ahead log: SQLite reads it.
+        guard applicationID == 0, access(Self.resolved(path) + "-wal", F_OK) == 0 else { return }
+        var configuration = Self.configuration("pushchat look")
+        configuration.readonly = true
+        let isForeign = try? DatabaseQueue(path: path, configuration: configuration).read(Schema.isForeign)
+        if isForeign == true { throw ofAnother }
+    }
+
+    var ofAnother: Unusable {
+        Unusable(description: "\(path) is a database of another program; name another file in database.path")
     }
 
     /// The file must exist with mode 0600 before SQLite sees it: the journal's files take their mode from it.
@@ -82,26 +128,42 @@ package struct DatabaseFile: Sendable {
 }
 
 extension DatabaseFile {
-    /// What `check` says of the file, without changing it.
+    /// What `check` says of a file.
+    package struct Inspection: Sendable {
+        package let text: String
+        /// By app.
+        package var pushesToSend: [AppName: Int] = [:]
+        package var members: [AppName: Int] = [:]
+    }
+
+    /// Looks without changing anything.
     /// - Throws: ``Unusable`` if the relay could not serve it.
-    package func inspect() throws -> String {
+    package func inspect() throws -> Inspection {
         guard access(path, F_OK) == 0 else {
             let folder = (path as NSString).deletingLastPathComponent
             guard access(folder.isEmpty ? "." : folder, W_OK) == 0 else {
                 throw Unusable(description: "\(path) is missing and its folder cannot be written")
             }
-            return "\(path) does not exist yet and will be created"
+            return Inspection(text: "\(path) does not exist yet and will be created")
         }
         guard access(path, R_OK | W_OK) == 0 else { throw Self.unusable("\(path) cannot be read and written") }
+        try requireNotForeign()
         do {
             var configuration = Self.configuration("pushchat check")
             configuration.readonly = true
             return try DatabaseQueue(path: path, configuration: configuration).read { db in
                 try requireOurs(db)
                 let found = try knownVersion(db)
-                let members = try db.value("SELECT count(*) FROM active_users") ?? 0
-                let waiting = try db.value("SELECT count(*) FROM push_queue WHERE state = 'pending'") ?? 0
-                return "\(path), schema version \(found), \(members) members, \(waiting) pushes to send"
+                func count(_ table: String) throws -> [AppName: Int] {
+                    try db.rows("SELECT app, count(*) FROM \(table) GROUP BY app")
+                        .reduce(into: [:]) { $0[AppName($1[0])] = $1[1] }
+                }
+                let (members, pushes) = try (count("active_users"), count("push_queue WHERE state = 'pending'"))
+                let text = """
+                    \(path), schema version \(found), \(members.values.reduce(0, +)) members, \
+                    \(pushes.values.reduce(0, +)) pushes to send
+                    """
+                return Inspection(text: text, pushesToSend: pushes, members: members)
             }
         } catch let error as Unusable {
             throw error
@@ -112,9 +174,7 @@ extension DatabaseFile {
 
     /// Refuses another program's file.
     func requireOurs(_ db: Database) throws {
-        guard try Int.fetchOne(db, sql: "PRAGMA application_id") == Schema.applicationID else {
-            throw Unusable(description: "\(path) is a database of another program")
-        }
+        guard try Int.fetchOne(db, sql: "PRAGMA application_id") == Schema.applicationID else { throw ofAnother }
     }
 
     /// The schema version, up to the one that this program knows.

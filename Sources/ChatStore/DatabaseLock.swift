@@ -2,30 +2,52 @@ import Foundation
 
 /// Sees to it that one relay at a time serves a database: two would send everything twice.
 ///
-/// A lock on a file beside the database (`….lock`), held while this value lives and released by the kernel however
-/// the process ends. Not on the database itself: closing any descriptor of it would drop SQLite's own locks.
+/// Two locks, which are held while this value lives and released by the kernel however the process ends. One is on the
+/// database, whichever link leads to it. The other, on a file beside it (`….lock`), says which process it is, and keeps away
+/// versions that know only that one.
 package struct DatabaseLock: ~Copyable {
-    private let descriptor: Int32
+    /// A byte of the database far behind those that SQLite locks.
+    private static let position: off_t = 1 << 62
+    /// `F_OFD_SETLK` of `fcntl.h`.
+    private static let setLock: Int32 = 37
 
+    private let database: Int32
+    private let named: Int32
+
+    /// Makes the file if it is missing. To be called before this process opens the database.
     package init(path: String) throws(DatabaseFile.Unusable) {
-        let file = path + ".lock"
-        let descriptor = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
-        guard descriptor >= 0 else { throw DatabaseFile.unusable("\(file) cannot be opened") }
-        guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
+        try DatabaseFile(path: path).requireNotForeign()
+        let database = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        guard database >= 0 else { throw DatabaseFile.unusable("\(path) cannot be opened") }
+        // Of the open file, not of the process: SQLite closes descriptors of the same file.
+        var range = flock()
+        (range.l_type, range.l_whence, range.l_start, range.l_len) = (Int16(F_WRLCK), Int16(SEEK_SET), Self.position, 1)
+        // A system that knows no such locks has the other one.
+        let isFirst = fcntl(database, Self.setLock, &range) == 0 || ![EAGAIN, EACCES].contains(errno)
+        let file = DatabaseFile.resolved(path) + ".lock"
+        let name = open(file, O_RDWR | O_CLOEXEC | (isFirst ? O_CREAT : 0), 0o600)
+        guard name >= 0 || !isFirst else {
+            defer { close(database) }
+            throw DatabaseFile.unusable("\(file) cannot be opened")
+        }
+        guard isFirst, flock(name, LOCK_EX | LOCK_NB) == 0 else {
             var holder = [UInt8](repeating: 0, count: 20)
-            let count = max(0, pread(descriptor, &holder, holder.count, 0))
-            close(descriptor)
-            let process = String(decoding: holder[..<count], as: UTF8.self)
+            let count = max(0, pread(name, &holder, holder.count, 0))
+            close(name)
+            close(database)
+            let process = count == 0 ? "" : " (process \(String(decoding: holder[..<count], as: UTF8.self)))"
             throw DatabaseFile.Unusable(
-                description: "\(path) is being served by another pushchat (process \(process)); stop that one first")
+                description: "\(path) is being served by another pushchat\(process); stop that one first")
         }
         let process = Array(String(getpid()).utf8)
-        ftruncate(descriptor, 0)
-        _ = pwrite(descriptor, process, process.count, 0)
-        self.descriptor = descriptor
+        ftruncate(name, 0)
+        _ = pwrite(name, process, process.count, 0)
+        (self.database, self.named) = (database, name)
     }
 
+    /// To be called after the database was closed: this drops SQLite's locks, too.
     deinit {
-        close(descriptor)
+        close(named)
+        close(database)
     }
 }

@@ -13,6 +13,9 @@ extension QueueFile {
     package static func backup(
         _ path: String, to file: String, progress: (_ done: Int, _ total: Int) -> Void
     ) throws {
+        guard !file.isEmpty, !file.hasSuffix("/") else {
+            throw DatabaseFile.Unusable(description: "\(file) is the name of a folder; name a file in it")
+        }
         guard access(file, F_OK) != 0 else {
             throw DatabaseFile.Unusable(description: "\(file) exists already; name a file that does not")
         }

@@ -72,6 +72,7 @@ package struct QueueFile: Sendable {
         guard access(path, F_OK) == 0 else {
             throw DatabaseFile.Unusable(description: "\(path) does not exist; name the file with database.path")
         }
+        try DatabaseFile(path: path).requireNotForeign()
         do {
             let queue = try DatabaseQueue(
                 path: path, configuration: DatabaseFile.configuration("pushchat queue", busyTimeout: busyTimeout))

@@ -292,8 +292,10 @@ struct RunCollector {
 
     private(set) var runs: [DuePushes] = []
 
+    /// Leaves out numbers beyond ``QueueIndex/ids``: the row is repaired first.
     mutating func add(_ row: borrowing RawStatement, _ app: AppName) {
         let entry = row.int(0)
+        guard QueueIndex.ids.contains(entry) else { return }
         let lane = PushLane(PushHistory(unanswered: row.count(1), refused: row.count(2)), isBulk: row.bool(3))
         if let last = runs.last, last.range.upperBound + 1 == entry, last.lane == lane, last.app == app {
             runs[runs.count - 1].range = last.range.lowerBound...entry

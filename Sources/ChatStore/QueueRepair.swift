@@ -98,7 +98,7 @@ struct QueueRepair: Sendable {
         try await database.writer.perform(.upkeep) { db in
             _ = try db.run(
                 """
-                UPDATE push_queue SET app = ? WHERE app = 'default' AND state = 'pending'
+                UPDATE OR IGNORE push_queue SET app = ? WHERE app = 'default' AND state = 'pending'
                     AND message_id IN (SELECT value FROM json_each(?))
                 """, [app.text, list])
         }
@@ -111,7 +111,7 @@ struct QueueRepair: Sendable {
         try await inSteps { db in
             try db.run(
                 """
-                UPDATE push_queue SET app = ? WHERE message_id IN (
+                UPDATE OR IGNORE push_queue SET app = ? WHERE message_id IN (
                     SELECT message_id FROM push_queue
                     WHERE app = 'default' AND state = 'pending' AND not_before IS NOT NULL LIMIT ?)
                 """, [app.text, Self.changeStep])
@@ -140,6 +140,7 @@ struct QueueRepair: Sendable {
                 """
                 SELECT EXISTS (SELECT 1 FROM push_queue WHERE message_id > ?1)
                     OR EXISTS (SELECT 1 FROM push_queue WHERE message_id < ?2 AND state = 'pending')
+                    OR EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'push_queue' AND seq > ?1)
                 """, [QueueIndex.highestKept, QueueIndex.ids.lowerBound]) ?? false
         }
         let total = isNeeded ? try await inSteps(repairSomeNumbers) : 0
@@ -163,8 +164,9 @@ struct QueueRepair: Sendable {
             "SELECT message_id FROM push_queue WHERE message_id > ? ORDER BY message_id LIMIT ?",
             [high, Self.changeStep])
         let rows = found.filter { !held.contains($0) }
-        guard !rows.isEmpty else { return 0 }
-        let first = max(try QueueMemory.highestNumber(db) ?? 0, 0) + 1
+        // No number is given twice, not even that of a row that was deleted.
+        let known = memory.index.withLock { $0.highest }
+        let first = max(try QueueMemory.highestNumber(db) ?? 0, known <= high ? known : 0, 0) + 1
         for (row, number) in zip(rows, first...) {
             // A notification's pushes lie between its first and its last.
             try db.run(
@@ -175,7 +177,9 @@ struct QueueRepair: Sendable {
             try db.run("UPDATE push_queue SET message_id = ? WHERE message_id = ?", [number, row])
         }
         let last = first - 1 + Int64(rows.count)
+        // It stays where it was when the row that raised it is deleted.
         try db.run("UPDATE sqlite_sequence SET seq = ? WHERE name = 'push_queue' AND seq > ?", [last, high])
+        guard !rows.isEmpty else { return 0 }
         try db.run("UPDATE queue_state SET settled_to = min(settled_to, ?)", [first - 1])
         // What this transaction has not brought to the disk is found by the next start's sweep.
         memory.settledTo.store(min(memory.settledTo.load(ordering: .relaxed), first - 1), ordering: .relaxed)

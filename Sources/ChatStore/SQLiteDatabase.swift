@@ -7,6 +7,7 @@ package final class SQLiteDatabase: Sendable {
     let pool: DatabasePool
     private let scanner: DatabaseQueue
     let writer: BatchingWriter
+    let files: OpenedFiles
     let clock: TimeSource
     let logger: Logger
 
@@ -19,7 +20,9 @@ package final class SQLiteDatabase: Sendable {
         } catch  where error.isDiskProblem {
             throw ChatError(storing: error)
         }
-        self.writer = BatchingWriter(pool: pool)
+        let files = OpenedFiles(of: file.path)
+        self.files = files
+        self.writer = BatchingWriter(pool: pool, obstacle: { files.missing.map(ChatError.moved) })
         self.clock = clock
         self.logger = logger
     }
@@ -56,6 +59,8 @@ package final class SQLiteDatabase: Sendable {
     private func read<Value: Sendable>(
         _ reader: some DatabaseReader, _ body: @escaping @Sendable (Database) throws -> Value
     ) async throws(ChatError) -> Value {
+        // A connection that is opened now would be one to another file.
+        if let file = files.missing { throw .moved(file) }
         do {
             return try await reader.read(body)
         } catch {
@@ -65,6 +70,11 @@ package final class SQLiteDatabase: Sendable {
 }
 
 extension ChatError {
+    /// One of ``OpenedFiles`` is not where it was.
+    static func moved(_ file: String) -> ChatError {
+        .unavailable(cause: "\(file) was deleted, moved or replaced")
+    }
+
     /// What a failed database call means for the user: come later, or a fault of ours.
     init(storing error: any Error) {
         switch error {

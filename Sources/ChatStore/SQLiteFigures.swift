@@ -41,16 +41,38 @@ package struct SQLiteFigures: RelayFigures {
                 }
                 depths[depth.app] = depth
             }
-            var last = ""
-            while let name: String = try db.value(Self.nextAppSQL, [last]) {
-                last = name
-                let app = AppName(name)
-                depths[app, default: QueueDepth(app: app)].delayed = try db.value(Self.delayedSQL, [name, now]) ?? 0
+            for app in try Self.waitingApps(db) {
+                depths[app, default: QueueDepth(app: app)].delayed =
+                    try db.value(Self.delayedSQL, [app.text, now]) ?? 0
             }
             return depths.values.filter { $0.due + $0.delayed + $0.written > 0 }.sorted { $0.app < $1.app }
         }
     }
 
+    /// Apps with pushes that wait for their time.
+    private static func waitingApps(_ db: Database) throws -> [AppName] {
+        // The first of all names; others' rows may have it.
+        var apps = [AppName("")]
+        while let last = apps.last, let name: String = try db.value(nextAppSQL, [last.text]) {
+            apps.append(AppName(name))
+        }
+        return apps
+    }
+
+    /// Apps for which pushes wait and that are not in the configuration: nobody sends them.
+    func unconfiguredApps(_ configured: Set<AppName>) async throws(ChatError) -> Set<AppName> {
+        let known = memory.index.withLock { index in index.apps.filter { index.dueCount($0) > 0 } }
+        let waiting = try await database.read { db in
+            try Self.waitingApps(db).filter { app in
+                try !configured.contains(app) && db.row(Self.firstWaitingSQL, [app.text]) != nil
+            }
+        }
+        return Set(known + waiting).subtracting(configured)
+    }
+
+    static let firstWaitingSQL = """
+        SELECT 1 FROM push_queue WHERE app = ? AND state = 'pending' AND not_before IS NOT NULL LIMIT 1
+        """
     static let dueSQL = """
         SELECT count(*) FROM push_queue
         WHERE message_id BETWEEN ? AND ? AND app = ? AND state = 'pending' AND (not_before IS NULL OR not_before <= ?)

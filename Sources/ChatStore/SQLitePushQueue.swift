@@ -248,7 +248,9 @@ final class QueueMemory: Sendable {
     let settledTo: Atomic<Int64>
 
     init(_ db: Database) throws {
-        let settledTo = try db.value("SELECT settled_to FROM queue_state") ?? QueueIndex.ids.lowerBound
+        let stored: Int64? = try db.value("SELECT settled_to FROM queue_state")
+        let ids = QueueIndex.ids
+        let settledTo = min(max(stored ?? ids.lowerBound, ids.lowerBound), ids.upperBound)
         self.settledTo = Atomic(settledTo)
         index = Mutex(QueueIndex(settledTo: settledTo, highest: try Self.highestNumber(db) ?? settledTo))
     }

@@ -116,6 +116,12 @@ package struct SQLiteRoomStore: RoomStore {
     }
 
     package func ping() async throws(ChatError) {
+        if let file = database.files.missing {
+            let moved = ChatError.moved(file)
+            throw ChatError(
+                .unavailable, "The database file was deleted, moved or replaced", retryAfter: moved.retryAfter,
+                cause: moved.cause)
+        }
         _ = try await database.read { db in try Int.fetchOne(db, sql: "SELECT count(*) FROM sqlite_schema") }
     }
 

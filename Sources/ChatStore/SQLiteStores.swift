@@ -43,7 +43,9 @@ package struct SQLiteStores: Sendable {
         subscriptions = SQLiteSubscriptionStore(database: database)
         figures = SQLiteFigures(database: database, memory: memory, outcomeCounter: outcomes)
         upkeep = SQLiteUpkeep(
-            database: database, queue: queue, repair: repair, feed: feed, activity: activity, jobs: jobs)
+            database: database, queue: queue, repair: repair,
+            adoption: AppAdoption(database: database, settings: settings), figures: figures, feed: feed,
+            activity: activity, jobs: jobs)
     }
 
     /// Closes the connections, with everything in the one file. Calls after it fail.

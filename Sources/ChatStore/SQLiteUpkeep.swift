@@ -1,4 +1,5 @@
 package import ChatDomain
+import Foundation
 import GRDB
 import Logging
 
@@ -6,6 +7,10 @@ import Logging
 package struct SQLiteUpkeep: StoreUpkeep {
     /// How often another process's commits are looked for: a row that a script inserts is noticed well within a second.
     private static let watchInterval = Duration.milliseconds(400)
+    /// How often the database's files are looked for.
+    private static let fileInterval = Duration.milliseconds(400)
+    /// Apps that a log line names.
+    private static let mostNamed = 20
     /// Rounds between unconditional scans: some ten seconds.
     private static let fullScanRounds = 25
     /// Rounds between the end of one sweep of the whole queue and the next, where other processes write: half a minute.
@@ -16,11 +21,14 @@ package struct SQLiteUpkeep: StoreUpkeep {
     let database: SQLiteDatabase
     let queue: SQLitePushQueue
     let repair: QueueRepair
+    let adoption: AppAdoption
+    let figures: SQLiteFigures
     let feed: SQLiteRoomFeed
     let activity: MemberActivity
     let jobs: BackgroundJobs
 
     package func prepare() async throws(ChatError) -> StoreBacklog {
+        try await adoption.run()
         try await repair.notice(looks: Self.firstLooks)
         return StoreBacklog(apps: repair.dueApps)
     }
@@ -28,7 +36,29 @@ package struct SQLiteUpkeep: StoreUpkeep {
     package func watch() async {
         await withTaskGroup(of: Void.self) { group in
             group.addTask { await self.activity.record() }
+            group.addTask { await self.watchFiles() }
             group.addTask { await self.watchOthers() }
+        }
+    }
+
+    /// Says when the database's files are gone, and when they are back. That nothing is written meanwhile, ``SQLiteDatabase``
+    /// sees to.
+    private func watchFiles() async {
+        var isMissing = false
+        while !Task.isCancelled {
+            let missing = database.files.missing
+            if let missing, !isMissing {
+                database.logger.critical(
+                    """
+                    a file of the database was deleted, moved or replaced: nothing is read or written until it is back; \
+                    what it held is in this process until it ends (docs/database.md)
+                    """, metadata: ["file": "\(missing)", "process": "\(getpid())"])
+            } else if missing == nil, isMissing {
+                database.logger.notice("the database's files are back")
+                queue.signal()
+            }
+            isMissing = missing != nil
+            try? await Task.sleep(for: Self.fileInterval)
         }
     }
 
@@ -36,7 +66,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
         var watch = Watch()
         while !Task.isCancelled {
             do throws(ChatError) {
-                try await look(&watch)
+                if database.files.missing == nil { try await look(&watch) }
             } catch  where !Task.isCancelled {
                 database.logger.warning("the queue could not be looked through", metadata: ["error": "\(error)"])
             } catch {}
@@ -66,13 +96,28 @@ package struct SQLiteUpkeep: StoreUpkeep {
             try await repair.scan()
             queue.signal()
             try await jobs.resume()
+            try await warnOfUnconfiguredApps(&watch)
         } else if jobs.mustResume {
             try await jobs.resume()
         }
     }
 
+    private func warnOfUnconfiguredApps(_ watch: inout Watch) async throws(ChatError) {
+        guard let configured = repair.settings().apps else { return }
+        let waiting = try await figures.unconfiguredApps(configured)
+        if !waiting.isSubset(of: watch.unconfiguredApps) {
+            let names = waiting.sorted().prefix(Self.mostNamed).map { JSONValue.string($0.text).description }
+            database.logger.warning(
+                "pushes wait for apps that are not configured",
+                metadata: ["apps": "\(names.joined(separator: " "))", "count": "\(waiting.count)"])
+        }
+        watch.unconfiguredApps = waiting
+    }
+
     /// What has been looked at.
     struct Watch {
+        /// Those that were warned of.
+        var unconfiguredApps: Set<AppName> = []
         private(set) var round = 0
         private(set) var seen: Int64 = 0
         /// From where on the sweep goes on; nil while none is wanted.

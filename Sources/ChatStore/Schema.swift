@@ -42,14 +42,19 @@ package struct Schema: Sendable {
         }
     }
 
+    private static func isEmpty(_ db: Database) throws -> Bool {
+        try Int.fetchOne(db, sql: "SELECT count(*) FROM sqlite_schema") == 0
+    }
+
+    /// Another program's: neither ours nor new.
+    static func isForeign(_ db: Database) throws -> Bool {
+        if try Int.fetchOne(db, sql: "PRAGMA application_id") == applicationID { return false }
+        return try !isEmpty(db) || Int.fetchOne(db, sql: "PRAGMA user_version") != 0
+    }
+
     private func bringUpToDate(_ db: Database, path: String) throws {
-        let found = try Int.fetchOne(db, sql: "PRAGMA user_version") ?? 0
-        let isEmpty = try Int.fetchOne(db, sql: "SELECT count(*) FROM sqlite_schema") == 0
-        let isOurs = try Int.fetchOne(db, sql: "PRAGMA application_id") == Self.applicationID
-        guard isOurs || (isEmpty && found == 0) else {
-            throw DatabaseFile.Unusable(
-                description: "\(path) is a database of another program; name another file in database.path")
-        }
+        if try Self.isForeign(db) { throw DatabaseFile(path: path).ofAnother }
+        let (found, isEmpty) = try (Int.fetchOne(db, sql: "PRAGMA user_version") ?? 0, Self.isEmpty(db))
         guard found <= version else {
             throw DatabaseFile.Unusable(
                 description: """

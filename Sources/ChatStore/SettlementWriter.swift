@@ -110,7 +110,12 @@ struct SettlementWriter {
     }
 
     private func apply(_ effect: Transition.Device, to entry: Int64) throws {
-        let isItsDevice = "(device_token, app) IN (SELECT device_token, app FROM push_queue WHERE message_id = ?)"
+        // Also by its number: the app may have had another name when the device registered.
+        let isItsDevice = """
+            device_id IN (
+                SELECT d.device_id FROM push_queue q JOIN devices d ON d.device_token = q.device_token
+                WHERE q.message_id = ? AND (d.app = q.app OR d.device_id = q.device))
+            """
         switch effect {
         case .deactivate(let since, let reason):
             try db.run(

@@ -68,5 +68,11 @@ struct NotificationContentTests {
     @Test("A repeat may have expired since it was accepted")
     func repeats() throws {
         #expect(try Self.content(#"{"alert":"a","expiration":1}"#, isRepeat: true).expiration == 1)
+        for never in ["1969-12-31T23:59:59Z", "1970-01-01T00:00:00.5Z", "0001-01-01T00:00:00Z"] {
+            let error = #expect(throws: ChatError.self) {
+                try Self.content(#"{"alert":"a","expiration":"\#(never)"}"#, isRepeat: true)
+            }
+            #expect(error?.field == "expiration")
+        }
     }
 }

@@ -268,6 +268,134 @@ struct DatabaseFileTests {
         #expect { try text.open() } throws: { "\($0)".contains("cannot be opened as a database") }
     }
 
+    @Test(
+        "A file that is not ours is left as it is: its mode, its bytes, and what stands beside it",
+        arguments: ["DELETE", "WAL", "WAL, not copied yet", "another id", "text", "one byte", "folder"])
+    func untouched(kind: String) throws {
+        let path = fixture.path
+        var connection: DatabaseQueue?
+        switch kind {
+        case "text": try Data(repeating: 65, count: 5000).write(to: URL(filePath: path))
+        case "one byte": try Data([83]).write(to: URL(filePath: path))
+        case "folder": try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: false)
+        default:
+            let queue = try DatabaseQueue(path: path)
+            try queue.writeWithoutTransaction { db in
+                if kind.hasPrefix("WAL") { try db.execute(sql: "PRAGMA journal_mode = WAL") }
+                if kind == "another id" { try db.execute(sql: "PRAGMA application_id = 7") }
+                try db.execute(sql: "CREATE TABLE theirs (x)")
+            }
+            // In use, so that its log stays.
+            if kind == "WAL, not copied yet" { connection = queue } else { try queue.close() }
+        }
+        try FileManager.default.setAttributes([.posixPermissions: 0o644], ofItemAtPath: path)
+        func state() throws -> [String: Data?] {
+            let manager = FileManager.default
+            var state: [String: Data?] = [:]
+            // Its own process keeps its locks there.
+            for name in try manager.contentsOfDirectory(atPath: fixture.directory.path) where !name.hasSuffix("-shm") {
+                state[name] = manager.contents(atPath: fixture.directory.appending(path: name).path)
+            }
+            return state
+        }
+        let before = try state()
+        #expect(throws: DatabaseFile.Unusable.self) { try fixture.open() }
+        #expect(throws: DatabaseFile.Unusable.self) { _ = try DatabaseLock(path: path) }
+        #expect(throws: DatabaseFile.Unusable.self) { _ = try QueueFile(path: path) }
+        #expect(throws: DatabaseFile.Unusable.self) { try DatabaseFile(path: path).inspect() }
+        #expect(try state() == before)
+        #expect(try FileManager.default.attributesOfItem(atPath: path)[.posixPermissions] as? Int == 0o644)
+        try connection?.close()
+    }
+
+    @Test("A file of ours is served also when its first transaction is only in the log")
+    func oursInLog() throws {
+        let store = try fixture.open()
+        let copy = try StoreFixture()
+        for suffix in ["", "-wal"] {
+            try FileManager.default.copyItem(atPath: fixture.path + suffix, toPath: copy.path + suffix)
+        }
+        _ = try copy.open()
+        #expect(try copy.value("PRAGMA user_version") == 5)
+        try store.close()
+    }
+
+    private static let losses: [@Sendable (_ path: String, _ away: String) throws -> Void] = [
+        { path, away in try FileManager.default.moveItem(atPath: path, toPath: away) },
+        { path, away in
+            try FileManager.default.moveItem(atPath: path, toPath: away)
+            try Data().write(to: URL(filePath: path))
+        },
+    ]
+
+    @Test(
+        "While one of its files is deleted or replaced nothing is taken and it is not ready; when it is back, all is",
+        arguments: [0, 1], ["", "-wal"])
+    func gone(loss: Int, suffix: String) async throws {
+        let store = try fixture.open()
+        try await store.rooms.join(StoreFixture.join(1))
+        _ = try await store.rooms.post(StoreFixture.post(1, "before"))
+        let (path, away) = (fixture.path + suffix, fixture.path + ".away")
+        try Self.losses[loss](path, away)
+        let calls: [@Sendable () async throws -> Void] = [
+            { _ = try await store.rooms.post(StoreFixture.post(1, "lost")) }, { try await store.rooms.ping() },
+            { _ = try await store.rooms.messages(for: StoreFixture.member(1), since: nil, limit: 9) },
+        ]
+        for call in calls {
+            let error = await #expect(throws: ChatError.self) { try await call() }
+            #expect(error?.code == .unavailable && error?.retryAfter != nil)
+        }
+        try? FileManager.default.removeItem(atPath: path)
+        try FileManager.default.moveItem(atPath: away, toPath: path)
+        for call in calls { try await call() }
+        #expect(try await store.rooms.messages(for: StoreFixture.member(1), since: 0, limit: 9).messages.count == 2)
+        try store.close()
+    }
+
+    @Test("A store whose file was replaced leaves the new one alone when it ends")
+    func replaced() async throws {
+        let store = try fixture.open()
+        try await store.rooms.join(StoreFixture.join(1))
+        for suffix in ["", "-wal", "-shm"] {
+            try FileManager.default.moveItem(atPath: fixture.path + suffix, toPath: fixture.path + ".old" + suffix)
+        }
+        let new = try fixture.open()
+        for number in 1...2 { try await new.rooms.join(StoreFixture.join(number)) }
+        try store.close()
+        #expect(FileManager.default.fileExists(atPath: fixture.path + "-wal"))
+        try new.close()
+        #expect(try fixture.value("SELECT count(*) FROM active_users") == 2)
+    }
+
+    @Test("What was in a log that is deleted is in the file after an orderly end")
+    func deletedLog() async throws {
+        let store = try fixture.open()
+        for number in 1...2 { try await store.rooms.join(StoreFixture.join(number)) }
+        try FileManager.default.removeItem(atPath: fixture.path + "-wal")
+        await #expect(throws: ChatError.self) { try await store.rooms.join(StoreFixture.join(3)) }
+        try store.close()
+        #expect(try fixture.value("SELECT count(*) FROM active_users") == 2)
+    }
+
+    @Test("One relay at a time serves a file, by whatever link", arguments: ["symbolic", "hard"])
+    func links(kind: String) throws {
+        let link = fixture.directory.appending(path: "link.db").path
+        let lock = try DatabaseLock(path: fixture.path)
+        if kind == "hard" {
+            try FileManager.default.linkItem(atPath: fixture.path, toPath: link)
+        } else {
+            try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: fixture.path)
+        }
+        #expect {
+            _ = try DatabaseLock(path: link)
+        } throws: { error in
+            "\(error)".contains("is being served by another pushchat")
+                && "\(error)".contains("process \(getpid())") == (kind == "symbolic")
+        }
+        _ = consume lock
+        _ = try DatabaseLock(path: link)
+    }
+
     @Test("One relay at a time, and the lock goes with its holder")
     func lock() throws {
         func hold(_ body: () throws -> Void) throws {

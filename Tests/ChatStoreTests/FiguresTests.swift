@@ -99,6 +99,18 @@ struct FiguresTests {
         #expect(bench.store.repair.dueApps == [.default])
     }
 
+    @Test("An app without a name is shown, too")
+    func namelessApp() async throws {
+        let bench = try QueueBench()
+        try bench.insert(2)
+        _ = try bench.fixture.query("UPDATE push_queue SET app = ''")
+        _ = try bench.fixture.query("UPDATE push_queue SET not_before = 5000000000000 WHERE message_id = 2")
+        try await bench.notice()
+        let depths = try await bench.store.figures.queueDepths()
+        #expect(depths.map { [$0.due, $0.delayed] } == [[1, 1]])
+        #expect(depths.map(\.app) == [AppName("")])
+    }
+
     @Test("How much the store holds")
     func totals() async throws {
         let bench = try NotificationBench()

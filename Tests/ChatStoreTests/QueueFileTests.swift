@@ -77,6 +77,9 @@ struct QueueFileTests {
         #expect(try await all(.init(notification: id)) == [11, 12])
         #expect(try await all(.init(token: StoreFixture.token(2), notification: id)) == [12])
         #expect(try file.entries(.init(), after: 10, limit: 2).next == nil)
+        _ = try bench.fixture.query(
+            "INSERT INTO push_queue (message_id, device_token, payload) VALUES (0, 'aa', '{}'), (-7, 'aa', '{}')")
+        #expect(try await all(.init()) == [-7, 0] + Array(1...12))
     }
 
     @Test("An entry with its payload, wherever that stands")
@@ -208,6 +211,12 @@ struct QueueFileTests {
         #expect(Set(names) == ["pushchat.db", "pushchat.db-wal", "pushchat.db-shm", "copy.db"])
         #expect { try QueueFile.backup(bench.fixture.path, to: "/nowhere/copy.db") { _, _ in } } throws: {
             "\($0)".contains("cannot be written")
+        }
+        let folder = bench.fixture.directory.path
+        for name in ["", folder + "/", folder + "/new/", "/"] {
+            #expect(throws: DatabaseFile.Unusable.self) {
+                try QueueFile.backup(bench.fixture.path, to: name) { _, _ in Issue.record("a copy was begun") }
+            }
         }
     }
 

@@ -126,6 +126,63 @@ struct QueueUpkeepTests {
         }
     }
 
+    @Test("Numbers at the ends of 64 bits that are met before they are repaired stop nobody")
+    func extremeNumbers() async throws {
+        for (number, time) in [(Int64.max, 1), (5, 2), (.min, 3), (6, 4)] {
+            _ = try bench.fixture.query(
+                "INSERT INTO push_queue (message_id, device_token, payload, not_before) VALUES (?, ?, '{}', ?)",
+                [number, StoreFixture.token(1).description, time])
+        }
+        let leased = try await bench.store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9)
+        #expect(leased.pushes.map(\.entry) == [5, 6])
+        try await bench.notice()
+        // The highest number has become the next one; the lowest has failed, alone.
+        let rest = try await bench.store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9)
+        #expect(rest.pushes.map(\.entry) == [7])
+        #expect(try bench.fixture.query("SELECT reason FROM push_queue WHERE state = 'failed'").count == 1)
+    }
+
+    @Test("The highest number, also of a row that was deleted again, leaves room for the next")
+    func highestNumber() async throws {
+        for number in 1...2 { try await bench.store.rooms.join(StoreFixture.join(number)) }
+        _ = try await bench.store.rooms.post(StoreFixture.post(1, "before"))
+        _ = try bench.fixture.query(
+            "INSERT INTO push_queue (message_id, device_token, payload) VALUES (?, 'aa', '{}')", [Int64.max])
+        _ = try bench.fixture.query("DELETE FROM push_queue")
+        await #expect(throws: ChatError.self) { try await bench.store.rooms.post(StoreFixture.post(1, "too early")) }
+        var watch = SQLiteUpkeep.Watch()
+        try await bench.store.upkeep.look(&watch)
+        #expect(try await bench.store.rooms.post(StoreFixture.post(1, "hi")).queued == 1)
+        #expect(try bench.fixture.value("SELECT message_id FROM push_queue") == 2)
+    }
+
+    @Test(
+        "Any number in any column of a row is a matter of that row alone",
+        arguments: ["not_before", "expires_at", "notification", "device"])
+    func extremeColumns(column: String) async throws {
+        for number in [Int64.max, .max - 1, 1 << 53, -1, .min + 1, .min] {
+            _ = try bench.fixture.query(
+                "INSERT INTO push_queue (device_token, payload, \(column)) VALUES (?, '{\"aps\":{}}', ?)",
+                [StoreFixture.token(1).description, number])
+        }
+        try bench.insert(1)
+        let good = try bench.fixture.value("SELECT max(message_id) FROM push_queue")
+        var pushes: [Int64] = []
+        for connection in 1...3 as ClosedRange<Int64> {
+            let lease = try await bench.lease(StoreFixture.slot(connection))
+            pushes += lease.pushes.map(\.entry)
+            guard !lease.pushes.isEmpty else { continue }
+            try await bench.settle(1...UInt32(lease.pushes.count), .retry(reason: "Busy"), connection: connection)
+            bench.fixture.advance(.seconds(7200))
+        }
+        #expect(pushes.contains(Int64(good)))
+        _ = try await bench.store.figures.queueDepths()
+        _ = try await bench.store.queue.nextDue(app: .default)
+        let entries = try QueueFile(path: bench.fixture.path).entries(QueueFile.Filter(), after: nil, limit: 99)
+        for entry in entries.items { _ = JSONValue.object(entry.json).description }
+        #expect(entries.items.count == 7)
+    }
+
     @Test("Many pushes that are due at one time are taken up once, and those after them in their time")
     func manyDue() async throws {
         let now = bench.fixture.time.withLock { $0 }

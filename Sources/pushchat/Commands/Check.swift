@@ -1,5 +1,6 @@
 import APNSGateway
 import ArgumentParser
+import ChatDomain
 import ChatHTTP
 import ChatSession
 import ChatStore
@@ -56,7 +57,7 @@ private struct CheckReport {
             .ok, "configuration",
             "\(configuration.file ?? "no file, defaults"), \(configuration.environment.rawValue)")
         if let tls = configuration.http.tls { checkServer(tls.certificate, tls.key) }
-        await check("database") { try DatabaseFile(path: configuration.database.path).inspect() }
+        checkDatabase(configuration)
         if configuration.registration == .session {
             await check("sessions") {
                 _ = try await TokenVerifier.configured(configuration)
@@ -67,6 +68,23 @@ private struct CheckReport {
             add(.warning, "admin", "no admin.token: nobody may call /v1, and `pushchat send` cannot")
         }
         for app in configuration.apps { await check(app, configuration.environment) }
+    }
+
+    private mutating func checkDatabase(_ configuration: Configuration) {
+        do {
+            let found = try DatabaseFile(path: configuration.database.path).inspect()
+            add(.ok, "database", found.text)
+            // The relay gives those of the app `default` to the default app.
+            let known = Set(configuration.apps.map(\.name) + [.default])
+            for app in Set(found.pushesToSend.keys).union(found.members.keys).subtracting(known).sorted() {
+                let (pushes, members) = (found.pushesToSend[app] ?? 0, found.members[app] ?? 0)
+                add(
+                    .warning, "app \(JSONValue.string(app.text))",
+                    "is not configured; pushes that wait for it: \(pushes), members: \(members)")
+            }
+        } catch {
+            add(.failed, "database", "\(error)")
+        }
     }
 
     /// The certificate that the relay shows its own clients.

@@ -51,12 +51,6 @@ struct RelayProcess: Sendable {
                 "version": "\(Pushchat.version)", "environment": "\(configuration.environment.rawValue)",
                 "database": "\(configuration.database.path)", "configuration": "\(configuration.file ?? "defaults")",
             ])
-        let unknownApps = backlog.apps.filter { configuration.app($0) == nil && $0 != .default }.sorted()
-        if !unknownApps.isEmpty {
-            logger.warning(
-                "pushes are queued for apps that are not configured",
-                metadata: ["apps": "\(unknownApps.map(\.text).joined(separator: " "))"])
-        }
 
         let connectionIDs = ConnectionIDs()
         let apps = try configuration.apps.map { app in
