@@ -66,9 +66,9 @@ package protocol RoomStore: Sendable {
     @discardableResult
     func leave(_ member: MemberID) async throws(ChatError) -> Bool
     /// The member's device has another token. With a `user`, whose session it is, the device is that user's from now on.
-    /// Throws ``ChatError/Code/notJoined``.
+    /// With an `app`, the device is of that app from now on. Throws ``ChatError/Code/notJoined``.
     func update(
-        _ member: MemberID, token: DeviceToken, client: ClientInfo, user: UserReference?
+        _ member: MemberID, token: DeviceToken, app: AppName?, client: ClientInfo, user: UserReference?
     ) async throws(ChatError)
     /// Writes the message and its pushes. Throws ``ChatError/Code/notJoined``.
     func post(_ request: PostRequest) async throws(ChatError) -> PostReceipt
@@ -76,4 +76,13 @@ package protocol RoomStore: Sendable {
     func messages(for member: MemberID, since: MessageID?, limit: Int) async throws(ChatError) -> MessagePage
     /// Whether the store answers; for readiness.
     func ping() async throws(ChatError)
+}
+
+extension RoomStore {
+    /// The device stays of its app.
+    package func update(
+        _ member: MemberID, token: DeviceToken, client: ClientInfo, user: UserReference?
+    ) async throws(ChatError) {
+        try await update(member, token: token, app: nil, client: client, user: user)
+    }
 }

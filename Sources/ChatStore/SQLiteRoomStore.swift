@@ -16,7 +16,8 @@ package struct SQLiteRoomStore: RoomStore {
             let now = database.clock().sqlText
             let isEmpty = try Self.requireRoom(in: request.code, for: request.member, db)
             let token = try Self.register(
-                request.token, of: request.member, app: request.app, user: request.user, now: now, db)
+                request.token, of: request.member, app: request.app, code: request.code, user: request.user, now: now,
+                db)
             let client = request.client
             // The same room again: the member stays who it is, with its place and its history.
             let rows = try db.run(
@@ -68,21 +69,26 @@ package struct SQLiteRoomStore: RoomStore {
     }
 
     package func update(
-        _ member: MemberID, token: DeviceToken, client: ClientInfo, user: UserReference?
+        _ member: MemberID, token: DeviceToken, app: AppName?, client: ClientInfo, user: UserReference?
     ) async throws(ChatError) {
         try await database.writer.perform { db in
             let now = database.clock().sqlText
-            let app: String? = try db.value("SELECT app FROM active_users WHERE udid = ?", [member.text])
-            guard let app else { throw ChatError.notJoined() }
-            let text = try Self.register(token, of: member, app: AppName(app), user: user, now: now, db)
+            let row = try db.row("SELECT app, secret_code FROM active_users WHERE udid = ?", [member.text])
+            guard let row else { throw ChatError.notJoined() }
+            let app = app ?? AppName(row[0])
+            let text = try Self.register(
+                token, of: member, app: app, code: SecretCode(stored: row[1]), user: user, now: now, db)
             try db.run(
                 """
-                UPDATE active_users SET device_token = ?, ip_address = coalesce(?, ip_address),
+                UPDATE active_users SET device_token = ?, app = ?, ip_address = coalesce(?, ip_address),
                     app_version = coalesce(?, app_version), os_version = coalesce(?, os_version),
                     device_model = coalesce(?, device_model), time_updated = ?
                 WHERE udid = ?
                 """,
-                [text, client.address, client.appVersion, client.osVersion, client.deviceModel, now, member.text])
+                [
+                    text, app.text, client.address, client.appVersion, client.osVersion, client.deviceModel, now,
+                    member.text,
+                ])
         }
     }
 
@@ -148,16 +154,17 @@ package struct SQLiteRoomStore: RoomStore {
     /// Registers a device for its member and says what `device_token` is to hold.
     ///
     /// A token is one installed app, and that has one user: other members who had it (the app's earlier user, or its
-    /// earlier udid) keep their room and lose the token.
+    /// earlier udid) keep their room and lose the token. A browser may be in several rooms, as a member of each.
     private static func register(
-        _ token: DeviceToken?, of member: MemberID, app: AppName, user: UserReference?, now: String, _ db: Database
+        _ token: DeviceToken?, of member: MemberID, app: AppName, code: SecretCode, user: UserReference?, now: String,
+        _ db: Database
     ) throws -> String {
         guard let text = token?.description else { return "0" }
         try db.run(
             """
             UPDATE active_users SET device_token = '0'
-            WHERE device_token = ? AND app = ? AND device_token <> '0' AND udid <> ?
-            """, [text, app.text, member.text])
+            WHERE device_token = ? AND app = ? AND device_token <> '0' AND udid <> ? AND (? IS NULL OR secret_code = ?)
+            """, [text, app.text, member.text, app == .web ? code.text : nil, code.text])
         try SQLiteDeviceStore.setRegistered(text, app: app, now: now, db)
         if let user {
             try db.run(

@@ -9,6 +9,9 @@ struct ChatAPI: Sendable {
     let rooms: any RoomStore
     let feed: any RoomFeed
     let devices: any DeviceStore
+    let subscriptions: any SubscriptionStore
+    /// Reads what browsers bring in place of a token; nil where there are no pushes to browsers.
+    let browsers: @Sendable () -> (any SubscriptionReader)?
     let settings: @Sendable () -> ChatHTTPSettings
     /// Which app an `appid` (nil if absent) names. Throws what the user reads if it names none.
     let resolveApp: @Sendable (String?) throws(ChatError) -> AppName
@@ -51,23 +54,26 @@ struct ChatAPI: Sendable {
     private func join(_ call: Call) async throws(ChatError) -> Response {
         let form = call.form
         let member = try call.member()
-        let token = try form.required(.token)
-        let device = FieldText.trimmed(token) == "0" ? nil : try DeviceToken(parsing: token)
+        let hasNone = form.hasValue(.subscription) ? false : FieldText.trimmed(try form.required(.token)) == "0"
+        let device = hasNone ? nil : try target(call)
         let nickname = try Nickname(parsing: form.required(.name))
         let code = try SecretCode(parsing: form.required(.code))
-        let app = try resolveApp(call.optional(.appID))
+        let app = if let app = device?.app { app } else { try resolveApp(call.optional(.appID)) }
         let client = try call.client()
         try limiter.admit(member, limit: call.settings.memberRate)
         let user = try await user(call.headers)
         let counted = try await countJoin(call, member, code)
         var wasEmpty = false
         defer { if let counted, !wasEmpty { limiter.giveBack(counted) } }
+        try await keep(device)
         wasEmpty = try await rooms.join(
             JoinRequest(
-                member: member, app: app, token: device, nickname: nickname, code: code, client: client, user: user))
+                member: member, app: app, token: device?.token, nickname: nickname, code: code, client: client,
+                user: user))
         logger.info(
             "member joined",
-            metadata: call.metadata(member, [LogKeys.token: "\(device?.shortened ?? "0")", LogKeys.app: "\(app)"]))
+            metadata: call.metadata(
+                member, [LogKeys.token: "\(device?.token.shortened ?? "0")", LogKeys.app: "\(app)"]))
         return Answers.ok(asJSON: call.wantsJSON)
     }
 
@@ -101,11 +107,13 @@ struct ChatAPI: Sendable {
 
     private func update(_ call: Call) async throws(ChatError) -> Response {
         let member = try call.member()
-        let token = try DeviceToken(parsing: call.form.required(.token))
+        let device = try target(call)
         let client = try call.client()
         try limiter.admit(member, limit: call.settings.memberRate)
-        try await rooms.update(member, token: token, client: client, user: user(call.headers))
-        logger.info("token updated", metadata: call.metadata(member, [LogKeys.token: "\(token.shortened)"]))
+        let user = try await user(call.headers)
+        try await keep(device)
+        try await rooms.update(member, token: device.token, app: device.app, client: client, user: user)
+        logger.info("token updated", metadata: call.metadata(member, [LogKeys.token: "\(device.token.shortened)"]))
         return Answers.ok(asJSON: call.wantsJSON)
     }
 
@@ -177,8 +185,9 @@ struct ChatAPI: Sendable {
             throw ChatError(
                 .unknownCommand, "Unknown command: cmd must be one of register, unregister", field: "cmd")
         }
-        let token = try DeviceToken(parsing: call.form.required(.token))
-        let app = try resolveApp(call.optional(.appID))
+        let device = try target(call)
+        let token = device.token
+        let app = if let app = device.app { app } else { try resolveApp(call.optional(.appID)) }
         let note: DeviceEdit.Change<String> =
             switch try call.form.text(.clientInfo) {
             case nil: .keep
@@ -189,6 +198,7 @@ struct ChatAPI: Sendable {
         switch command {
         case .register:
             let edit = DeviceEdit(user: user.map { .set($0) } ?? .keep, clientInfo: note)
+            try await keep(device)
             result = try await devices.register(RegistrationRequest(token: token, app: app, edit: edit)).rawValue
         case .unregister:
             if let user { try await requireOwner(user, of: token, app) }
@@ -214,6 +224,35 @@ struct ChatAPI: Sendable {
         guard owner == nil || owner == user else {
             throw ChatError(.forbidden, "This device is another user's", field: "token")
         }
+    }
+
+    // MARK: - Whom pushes go to
+
+    /// A phone or a browser.
+    private struct Target {
+        let token: DeviceToken
+        /// Of a browser; a phone's form says its app.
+        var app: AppName?
+        var subscription: Subscription?
+    }
+
+    private func target(_ call: Call) throws(ChatError) -> Target {
+        guard call.form.hasValue(.subscription), let text = try call.form.text(.subscription) else {
+            return Target(token: try DeviceToken(parsing: call.form.required(.token)))
+        }
+        guard let browsers = browsers() else {
+            throw .invalid("subscription", "cannot be given here: this relay has no pushes to browsers")
+        }
+        if let token = try call.form.text(.token), !["", "0"].contains(FieldText.trimmed(token)) {
+            throw .invalid("token", "cannot go together with subscription; send one of them")
+        }
+        let subscription = try browsers.subscription(text)
+        return Target(token: subscription.address, app: .web, subscription: subscription)
+    }
+
+    /// What it takes to reach a browser, before anything says that it is there.
+    private func keep(_ target: Target?) async throws(ChatError) {
+        if let subscription = target?.subscription { try await subscriptions.keep(subscription) }
     }
 
     // MARK: - Reading

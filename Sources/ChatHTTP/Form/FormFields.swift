@@ -5,13 +5,16 @@ import Hummingbird
 /// A field of the chat API.
 enum FormField: Int, Sendable, CaseIterable {
     case cmd, udid, token, name, code, text, since, limit
+    /// What a browser brings in place of `token`.
+    case subscription
     /// What the later edition of the app sends in place of `udid`.
     case userID
     case appID, appVersion, osVersion, deviceModel, clientInfo
 
     /// What the fields are called in requests, in the order of the cases.
     private static let keys = [
-        "cmd", "udid", "token", "name", "code", "text", "since", "limit", "user_id", "appid", "app_version",
+        "cmd", "udid", "token", "name", "code", "text", "since", "limit", "subscription", "user_id", "appid",
+        "app_version",
         "os_version",
         "device_model", "client_info",
     ]

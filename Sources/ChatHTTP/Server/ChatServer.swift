@@ -85,6 +85,7 @@ package struct ChatServer: Service {
     ///   - format: what an app's gateway requires of pushes.
     ///   - recentWarnings: the log's last warnings and errors, oldest first.
     ///   - sessions: tells whose session it is, where registration needs one; nil where anyone may register.
+    ///   - browsers: reads browsers' subscriptions; nil where there are no pushes to browsers.
     ///   - readiness: what must work besides the database.
     ///   - clock: for rates and event streams.
     ///   - time: the time of day, for what callers and the database are told.
@@ -98,6 +99,7 @@ package struct ChatServer: Service {
         format: @escaping @Sendable (AppName) -> any PushFormat,
         recentWarnings: @escaping @Sendable () -> [JSONValue] = { [] },
         sessions: @escaping @Sendable () -> (any SessionVerifier)? = { nil },
+        browsers: @escaping @Sendable () -> (any SubscriptionReader)? = { nil },
         readiness: @escaping @Sendable () async -> [ReadinessCheck] = { [] },
         clock: any Clock<Duration> = ContinuousClock(),
         time: @escaping TimeSource = Timestamp.now, version: String = "",
@@ -115,8 +117,9 @@ package struct ChatServer: Service {
         let health = Health(store: stores.rooms, furtherChecks: readiness, logger: logger)
         let limiter = RequestLimiter(now: elapsed.now)
         let chat = ChatAPI(
-            rooms: stores.rooms, feed: stores.feed, devices: stores.devices, settings: settings, resolveApp: resolveApp,
-            sessions: sessions, limiter: limiter, logger: logger)
+            rooms: stores.rooms, feed: stores.feed, devices: stores.devices, subscriptions: stores.subscriptions,
+            browsers: browsers, settings: settings, resolveApp: resolveApp, sessions: sessions, limiter: limiter,
+            logger: logger)
         responder = Routes.build(
             chat: chat,
             events: EventsAPI(

@@ -5,6 +5,7 @@ import ChatHTTP
 import ChatSession
 import ChatStore
 import Foundation
+import WebPushWire
 
 /// `pushchat check`
 struct Check: AsyncParsableCommand {
@@ -68,6 +69,24 @@ private struct CheckReport {
             add(.warning, "admin", "no admin.token: nobody may call /v1, and `pushchat send` cannot")
         }
         for app in configuration.apps { await check(app, configuration.environment) }
+        checkBrowsers(configuration)
+    }
+
+    private mutating func checkBrowsers(_ configuration: Configuration) {
+        do {
+            let sender = try BrowserRuntime.sender(configuration, VAPIDKey())
+            if sender.subject == nil {
+                add(
+                    .warning, "browsers",
+                    "no push.contact and no http.public_url: Apple's push service takes nothing, others do")
+            } else if configuration.http.publicURL == nil {
+                add(.warning, "browsers", "no http.public_url: a click on a notification finds an open page only")
+            } else {
+                add(.ok, "browsers", "\(sender.subject ?? "")")
+            }
+        } catch {
+            add(.failed, "browsers", "\(error)")
+        }
     }
 
     private mutating func checkDatabase(_ configuration: Configuration) {

@@ -32,7 +32,8 @@ struct WebPush: AsyncParsableCommand {
 
         func run() async throws {
             let path = try options.path()
-            let key = try await Failure.catching {
+            let key: VAPIDKey
+            do {
                 let stores = try SQLiteStores(
                     file: DatabaseFile(path: path),
                     settings: {
@@ -41,11 +42,13 @@ struct WebPush: AsyncParsableCommand {
                     logger: Logger(label: "webpush") { _ in SwiftLogNoOpLogHandler() })
                 defer { try? stores.close() }
                 if let imported {
-                    let key = try VAPIDKey(text: imported == "-" ? readLine() ?? "" : imported)
+                    key = try VAPIDKey(text: imported == "-" ? readLine() ?? "" : imported)
                     try await stores.subscriptions.setVAPIDKey(key.text)
-                    return key
+                } else {
+                    key = try VAPIDKey(text: try await stores.subscriptions.vapidKey { VAPIDKey().text })
                 }
-                return try VAPIDKey(text: try await stores.subscriptions.vapidKey { VAPIDKey().text })
+            } catch {
+                throw Failure("\(error)")
             }
             print(export ? key.text : key.publicText)
         }

@@ -58,6 +58,8 @@ struct RelayProcess: Sendable {
                 app, credentials: try app.gatewayKind.credentials(), stores: stores, connectionIDs: connectionIDs,
                 logger: logger)
         }
+        let browsers = try await BrowserRuntime(
+            configuration, stores: stores, connectionIDs: connectionIDs, logger: logger)
         live.replace(
             configuration, topics: Self.topics(apps), sessions: try await TokenVerifier.configured(configuration))
         let certificate = try configuration.http.tls.map {
@@ -69,8 +71,9 @@ struct RelayProcess: Sendable {
                 maximumConnections: FileLimit.connections),
             stores: stores, settings: { live.httpSettings },
             resolveApp: { appid throws(ChatError) in try live.apps.resolve(appid) },
-            apps: { apps.map(\.status) }, format: { live.storeSettings.format($0) },
-            recentWarnings: { [log] in log.recentWarnings }, sessions: { live.sessions }, version: Pushchat.version,
+            apps: { apps.map(\.status) + [browsers.status] }, format: { live.storeSettings.format($0) },
+            recentWarnings: { [log] in log.recentWarnings }, sessions: { live.sessions },
+            browsers: { browsers.subscriptions }, version: Pushchat.version,
             logger: logger,
             onListening: { [configuration, onListening] port in
                 logger.info("listening", metadata: ["host": "\(configuration.http.host)", "port": "\(port)"])
@@ -86,10 +89,14 @@ struct RelayProcess: Sendable {
             services += app.services(
                 startsInDoubt: backlog.apps.contains(app.name), showsTokens: configuration.environment == .development)
         }
+        services += browsers.services(
+            startsInDoubt: backlog.apps.contains(.web), showsTokens: configuration.environment == .development)
         services.append(server)
         if reloads {
             services.append(
-                Reloader(sources: sources, live: live, apps: apps, certificate: certificate, log: log, logger: logger))
+                Reloader(
+                    sources: sources, live: live, apps: apps, browsers: browsers, certificate: certificate, log: log,
+                    logger: logger))
         }
         var group = ServiceGroupConfiguration(
             services: services.map(NamedService.init), gracefulShutdownSignals: [.sigterm, .sigint], logger: logger)

@@ -10,6 +10,7 @@ struct Reloader: Service {
     let sources: ConfigurationSources
     let live: LiveConfiguration
     let apps: [AppRuntime]
+    let browsers: BrowserRuntime
     let certificate: ServerCertificate?
     let log: LogSettings
     let logger: Logger
@@ -36,6 +37,7 @@ struct Reloader: Service {
             let sessions = try await TokenVerifier.configured(new)
             try certificate?.reload()
             let changes = running.changes(to: wanted)
+            try browsers.reconfigure(new)
             log.set(level: new.log.level, format: new.log.format)
             // At the same time: a gateway that drains slowly does not hold up the other apps.
             await withTaskGroup(of: Void.self) { group in

@@ -75,7 +75,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     func join(_ request: JoinRequest) async throws(ChatError) -> Bool { try await run(.join(request), onJoin) }
     func leave(_ member: MemberID) async throws(ChatError) -> Bool { try await run(.leave(member), onLeave) }
     func update(
-        _ member: MemberID, token: DeviceToken, client: ClientInfo, user: UserReference?
+        _ member: MemberID, token: DeviceToken, app: AppName?, client: ClientInfo, user: UserReference?
     ) async throws(ChatError) {
         try await run(.update(member, token, client, user), onUpdate)
     }
