@@ -95,7 +95,9 @@ struct RelayProcess: Sendable {
         services.append(server)
         if reloads {
             services.append(
-                Reloader(sources: sources, live: live, apps: apps, certificate: certificate, log: log, logger: logger))
+                Reloader(
+                    sources: sources, live: live, apps: apps, certificate: certificate, log: log,
+                    signals: await UnixSignalsSequence(trapping: .sighup), logger: logger))
         }
         var group = ServiceGroupConfiguration(
             services: services.map(NamedService.init), gracefulShutdownSignals: [.sigterm, .sigint], logger: logger)
