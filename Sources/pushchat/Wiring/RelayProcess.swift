@@ -85,6 +85,7 @@ struct RelayProcess: Sendable {
         // In order of dependency: started so, stopped in reverse.
         var services = additionalServices
         services.append(StoreMaintenance(upkeep: stores.upkeep))
+        services.append(UnusedMemory(logger: logger))
         services.append(
             Housekeeping(
                 sweep: { () async throws(ChatError) in try await sweep(stores.upkeep, live.current) }, logger: logger))
