@@ -79,6 +79,7 @@ struct RelayProcess: Sendable {
         // In order of dependency: started so, stopped in reverse.
         var services = additionalServices
         services.append(StoreMaintenance(upkeep: stores.upkeep))
+        services.append(UnusedMemory(logger: logger))
         services.append(
             Housekeeping(
                 sweep: { () async throws(ChatError) in try await sweep(stores.upkeep, live.current) }, logger: logger))
@@ -89,7 +90,9 @@ struct RelayProcess: Sendable {
         services.append(server)
         if reloads {
             services.append(
-                Reloader(sources: sources, live: live, apps: apps, certificate: certificate, log: log, logger: logger))
+                Reloader(
+                    sources: sources, live: live, apps: apps, certificate: certificate, log: log,
+                    signals: await UnixSignalsSequence(trapping: .sighup), logger: logger))
         }
         var group = ServiceGroupConfiguration(
             services: services.map(NamedService.init), gracefulShutdownSignals: [.sigterm, .sigint], logger: logger)
