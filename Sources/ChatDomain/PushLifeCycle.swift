@@ -136,7 +136,8 @@ package struct PushLifeCycle: Sendable, Hashable {
         self.policy = policy
     }
 
-    /// Devices of a room or a notification from which on its pushes let others pass: a hundred are sent within milliseconds.
+    /// With more devices than this the pushes of a message or a notification let others pass, from the first to the last:
+    /// a hundred are sent within milliseconds.
     package static let bulkFrom = 100
 
     // MARK: - Reasons of our own

@@ -65,11 +65,12 @@ enum MessageFanout {
         return result
     }
 
-    /// Whether the room is so large that its pushes let others pass.
+    /// Whether the room is so large that its pushes let others pass, by its members beside the sender. Whether each of them
+    /// has a device is not looked at: that would cost more with each member.
     private static func isForMany(_ code: String, _ db: Database) throws -> Bool {
         try RawStatement(
             db, "SELECT 1 FROM active_users WHERE secret_code = ? ORDER BY member_id LIMIT 1 OFFSET ?", code,
-            Int64(PushLifeCycle.bulkFrom)
+            Int64(PushLifeCycle.bulkFrom) + 1
         ).step()
     }
 }

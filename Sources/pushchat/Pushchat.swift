@@ -22,4 +22,20 @@ struct Pushchat: AsyncParsableCommand {
             ShowConfiguration.self, WebPush.self,
         ],
         defaultSubcommand: Serve.self)
+
+    /// As ``AsyncParsableCommand`` does it, but that SIGHUP does not end `serve` at any time: it reloads.
+    static func main() async {
+        let meaning = HangupSignal.hold()
+        do {
+            var command = try await asyncParseAsRoot()
+            if !(command is Serve) { HangupSignal.release(meaning) }
+            if var asynchronous = command as? any AsyncParsableCommand {
+                try await asynchronous.run()
+            } else {
+                try command.run()
+            }
+        } catch {
+            exit(withError: error)
+        }
+    }
 }

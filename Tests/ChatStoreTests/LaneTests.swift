@@ -1,4 +1,5 @@
 import ChatDomain
+import Foundation
 import Testing
 
 @testable import ChatStore
@@ -46,20 +47,53 @@ struct LaneTests {
         #expect(try await lease(4, room: 9) == [4, 5, 6, 7, 8, 9])
     }
 
-    @Test(
-        "A message to a large room, and a notification to many, is for very many; to a small room, or to few, it is not"
-    )
-    func whoIsMany() async throws {
-        let many = PushLifeCycle.bulkFrom + 1
-        for number in 0...many { try await bench.store.rooms.join(StoreFixture.join(number, "crowd")) }
-        for number in 1000...1001 { try await bench.store.rooms.join(StoreFixture.join(number, "kitchen")) }
-        _ = try await bench.store.rooms.post(StoreFixture.post(1000, "to one"))
-        _ = try await bench.store.rooms.post(StoreFixture.post(0, "to many"))
+    /// Of one step of a fan-out, and of several.
+    private static let audiences = [
+        PushLifeCycle.bulkFrom, PushLifeCycle.bulkFrom + 1, NotificationFanout.step, NotificationFanout.step + 1,
+        2 * NotificationFanout.step + 1,
+    ]
+
+    private func expectOneKind(_ count: Int) throws {
+        let kind = count > PushLifeCycle.bulkFrom ? 1 : 0
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE bulk = \(kind)") == count)
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE bulk <> \(kind)") == 0)
+    }
+
+    @Test("All pushes of a message are for very many, or none, by the size of the room", arguments: audiences)
+    func message(devices: Int) async throws {
+        _ = try bench.fixture.query(
+            """
+            WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+            INSERT INTO active_users (udid, nickname, secret_code, device_token)
+            SELECT printf('%040d', i), 'n', 'room', printf('%064x', i) FROM n
+            """, [devices])
+        try await bench.store.rooms.join(StoreFixture.join(0, "room"))
+        _ = try await bench.store.rooms.post(StoreFixture.post(0, "to all"))
         while try bench.fixture.value("SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL") > 0 {
             try await Task.sleep(for: .milliseconds(5))
         }
-        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE bulk = 0") == 1)
-        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE bulk = 1") == many)
+        try expectOneKind(devices)
+    }
+
+    @Test("All pushes of a notification are for very many, or none, however they were asked for", arguments: audiences)
+    func notification(devices: Int) async throws {
+        let bench = try NotificationBench()
+        try bench.fill(devices)
+        _ = try bench.fixture.query("UPDATE devices SET user_reference = 'u'")
+        _ = try bench.fixture.query("INSERT INTO device_tags (tag, device_id) SELECT 't', device_id FROM devices")
+        let tokens = try (1...devices).map { try DeviceToken(parsing: String(format: "%064x", $0)) }
+        let audiences: [Audience] = [
+            .all, .users([UserReference(stored: "u")]), .tags([ChatDomain.Tag(stored: "t")]), .tokens(tokens),
+        ]
+        for audience in audiences {
+            let id = try await bench.send(audience).id
+            _ = try await bench.finish(id)
+            let kind = devices > PushLifeCycle.bulkFrom ? 1 : 0
+            let wrong = "SELECT count(*) FROM push_queue WHERE notification = \(id) AND bulk <> \(kind)"
+            #expect(try bench.fixture.value(wrong) == 0, "\(audience.json)")
+            let right = "SELECT count(*) FROM push_queue WHERE notification = \(id) AND bulk = \(kind)"
+            #expect(try bench.fixture.value(right) == devices)
+        }
     }
 
     @Test("What C wrote as the end of a string is none of the payload's or the token's")

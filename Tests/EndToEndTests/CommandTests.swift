@@ -71,6 +71,49 @@ extension EndToEnd {
         }
 
         @Test(
+            "Over TLS the relay must show the certificate that is configured; a name in it and an issuer do not matter")
+        func certificate() async throws {
+            let folder = try Folder()
+            let (certificate, key) = (folder.file("server.pem").path, folder.file("server.key").path)
+            /// A certificate of an authority that is not in the file.
+            func make(_ name: String) async throws {
+                let common = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=\(name)"]
+                let authority = ["-keyout", "ca.key", "-out", "ca.pem"].map {
+                    $0.contains(".") ? folder.file($0).path : $0
+                }
+                try await tool("openssl", common + authority)
+                try await tool(
+                    "openssl",
+                    common + [
+                        "-keyout", key, "-out", certificate, "-CA", folder.file("ca.pem").path, "-CAkey",
+                        folder.file("ca.key").path, "-addext", "subjectAltName=DNS:\(name)",
+                    ])
+            }
+            try await make("chat.example.com")
+            let port = try ReservedPort()
+            let file = folder.file("relay.yaml")
+            try Data(
+                """
+                http: {certificate: \(certificate), key: \(key), host: 127.0.0.1, port: \(port.number)}
+                admin: {token: the-token-of-this-test}
+                """.utf8
+            ).write(to: file)
+            let relay = try await RelayProcess.start(folder, configuration: file, port: port)
+            func list() async throws -> ClientProgram { try await Self.pushchat("devices", "--config", file.path) }
+            let good = try await list()
+            #expect(good.status == 0, "\(good.errors)")
+            // What a stranger on the same port could show, even with the same name.
+            try await make("chat.example.com")
+            let other = try await list()
+            #expect(other.status == 1 && other.errors.contains("shows another certificate"), "\(other.errors)")
+            relay.process.kill(SIGHUP)
+            try await eventually("the relay shows the new one") { try await list().status == 0 }
+            // Without a configuration the system's authorities decide, and they do not know it.
+            let unknown = try await Self.pushchat("devices", "--relay", "https://127.0.0.1:\(port.number)")
+            #expect(unknown.status == 1, "\(unknown.text)")
+        }
+
+        @Test(
             "Straight to the gateway: what it does not take is refused, what it does not answer is unknown")
         func direct() async throws {
             try await sideBySide(["binary", "http2"], sendDirectly)

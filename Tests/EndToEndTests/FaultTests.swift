@@ -123,6 +123,9 @@ extension Stress {
             #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent'") == count + 50)
         }
 
+        /// Pushes through a gateway that closes again and again: enough that growing pauses would show.
+        private static let closed = 20_000
+
         /// A fault that comes again and again.
         struct Closing: Sendable, CustomTestStringConvertible {
             let action: String
@@ -144,10 +147,10 @@ extension Stress {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
             try await sandbox.fault(["action": fault.action, "every": fault.every, "times": 1_000_000])
-            let tokens = (1...Self.good).map(Name.token)
+            let tokens = (1...Self.closed).map(Name.token)
             var bad: Set<String> = []
             if fault.badEvery > 0 {
-                bad = Set(stride(from: fault.badEvery, through: Self.good, by: fault.badEvery).map(Name.token))
+                bad = Set(stride(from: fault.badEvery, through: Self.closed, by: fault.badEvery).map(Name.token))
             }
             for token in bad {
                 try await sandbox.fault(["token": token, "action": "status", "status": 8, "times": 1_000_000])
@@ -181,7 +184,7 @@ extension Stress {
             let relay = try await RelayProcess.start(
                 folder, configuration: try await sandbox.relayConfiguration(gateway: "binary"),
                 ["--set", "apps.default.settle=1s"])
-            try relay.queue((1...Self.good).map(Name.token))
+            try relay.queue((1...Self.closed).map(Name.token))
             let sent = "SELECT count(*) FROM push_queue WHERE state = 'sent'"
             try await eventually("1,200 are sent", within: .seconds(60), every: .milliseconds(100)) {
                 try relay.count(sent) >= 1200

@@ -326,7 +326,7 @@ private final class SmallDisk: Sendable {
 }
 
 /// The `sqlite3` program in the middle of a transaction, until it is told to end.
-private final class OtherProcess: Sendable {
+final class OtherProcess: Sendable {
     private let input = Pipe()
     private let child: Child
 

@@ -71,8 +71,20 @@ final class Running: Sendable {
 
     /// Megabytes of memory that are resident now.
     func residentMegabytes() throws -> Int {
+        try (status("VmRSS").flatMap { Int($0.split(separator: " ")[0]) } ?? 0) / 1024
+    }
+
+    /// Whether a signal would not end it: it blocks, ignores or handles it.
+    func isPrepared(for signal: Int32) throws -> Bool {
+        try ["SigBlk", "SigIgn", "SigCgt"].contains { set in
+            try status(set).flatMap { UInt64($0, radix: 16) }.map { $0 & 1 << (signal - 1) != 0 } ?? false
+        }
+    }
+
+    /// A line of what the system says about the process (proc(5)).
+    private func status(_ name: String) throws -> String? {
         let status = try String(contentsOfFile: "/proc/\(child.identifier)/status", encoding: .utf8)
-        let line = status.split(separator: "\n").first { $0.hasPrefix("VmRSS:") }
-        return (line?.split(whereSeparator: { !$0.isNumber }).first.flatMap { Int($0) } ?? 0) / 1024
+        return status.split(separator: "\n").first { $0.hasPrefix(name + ":") }
+            .map { $0.dropFirst(name.utf8.count + 1).trimmingCharacters(in: .whitespaces) }
     }
 }

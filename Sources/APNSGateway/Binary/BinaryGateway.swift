@@ -60,8 +60,8 @@ package final class BinaryGateway: PushGateway {
     package func run() async { await pool.run(open: open) }
 
     /// Connections from now on use another endpoint or other credentials; the open ones are drained and replaced.
-    package func reconfigure(endpoint: GatewayEndpoint?) async {
-        await pool.reconfigure(target: endpoint.map(Target.init))
+    package func reconfigure(endpoint: GatewayEndpoint?) {
+        pool.reconfigure(target: endpoint.map(Target.init))
     }
 
     // As in ``HTTP2Gateway``: an extension for both would have to make the pool `package`.

@@ -86,7 +86,7 @@ package final class HTTP2Gateway: PushGateway {
     package func run() async { await pool.run(open: open) }
 
     /// Connections from now on have another target; the open ones finish what is in flight, then close.
-    package func reconfigure(target: Target?) async { await pool.reconfigure(target: target) }
+    package func reconfigure(target: Target?) { pool.reconfigure(target: target) }
 
     // As in ``BinaryGateway``: an extension for both would have to make the pool `package`.
     package var openConnections: Int { pool.openConnections }

@@ -134,12 +134,9 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
         }
     }
 
-    /// Connections from now on have another target; the open ones are drained and replaced. Returns when they are closed.
-    func reconfigure(target: Target?) async {
-        let now = clock.now()
-        let (open, actions) = state.withLock { $0.reconfigure(target: target, now: now) }
-        perform(actions)
-        for connection in open { await connection.closed() }
+    /// Connections from now on have another target; the open ones are drained and replaced, which is not waited for.
+    func reconfigure(target: Target?) {
+        update { $0.reconfigure(target: target, now: $1) }
     }
 
     /// Gives out no more slots, and drains all connections. Returns when they are closed.

@@ -163,13 +163,12 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
     }
 
     /// Connections from now on have another target; the open ones are drained and replaced.
-    /// - Returns: the open ones, and what else follows.
-    mutating func reconfigure(target: Target?, now: NIODeadline) -> ([Connection], [Action]) {
+    mutating func reconfigure(target: Target?, now: NIODeadline) -> [Action] {
         self.target = target
         generation += 1
         isConfirmed = false
         wanted = 0
-        return (entries.map(\.connection), drainEntries() + connect(now: now) + serveWaiters(now: now))
+        return drainEntries() + connect(now: now) + serveWaiters(now: now)
     }
 
     /// Opens nothing and gives out no slots any more.

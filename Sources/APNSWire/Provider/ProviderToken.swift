@@ -8,6 +8,8 @@ import Foundation
 package struct ProviderToken: Sendable, Hashable {
     /// Bytes of a token that are read; Apple's form has about 200.
     package static let longest = 4096
+    /// Of ``issuedAt``; above any time in milliseconds that a clock can show.
+    package static let latest: Int64 = 9_000_000_000_000_000
 
     /// Where a token that can be used leaves RFC 7518 or Apple's text.
     package enum Deviation: String, Sendable, Hashable {
@@ -23,7 +25,7 @@ package struct ProviderToken: Sendable, Hashable {
 
     package let keyID: String
     package let teamID: String
-    /// UNIX seconds.
+    /// UNIX seconds, from 0 to ``latest``: it can be calculated with, whatever the token says.
     package let issuedAt: Int64
     package let deviations: [Deviation]
     private let signed: [UInt8]
@@ -85,13 +87,13 @@ package struct ProviderToken: Sendable, Hashable {
             let values = try decoder.container(keyedBy: CodingKeys.self)
             iss = try values.decode(String.self, forKey: .iss)
             if let number = try? values.decode(Double.self, forKey: .iat) {
-                issuedAt = Int64(clamping: Int(number.rounded(.down).clamped(to: 0...9e15)))
+                issuedAt = Int64(number.rounded(.down).clamped(to: 0...Double(ProviderToken.latest)))
             } else {
                 guard let number = Int64(try values.decode(String.self, forKey: .iat)) else {
                     throw DecodingError.dataCorruptedError(
                         forKey: .iat, in: values, debugDescription: "neither a number nor one as a string")
                 }
-                issuedAt = number
+                issuedAt = min(max(number, 0), ProviderToken.latest)
                 deviations.append(.textualIssueTime)
             }
             if issuedAt > Self.largestSeconds {

@@ -150,9 +150,7 @@ package struct ChatServer: Service {
     }
 
     /// What Hummingbird runs, and what its test client calls. The event hub is one of its services.
-    func application(onListening: @escaping @Sendable (Int) -> Void = { _ in }) throws -> Application<
-        RouterResponder<ChatContext>
-    > {
+    func application(onListening: @escaping @Sendable (Int) -> Void = { _ in }) throws -> Application<ChatResponder> {
         // Hummingbird logs at `info` where it listens, which the relay does itself.
         var quiet = logger
         quiet.logLevel = max(logger.logLevel, .notice)
@@ -168,7 +166,7 @@ package struct ChatServer: Service {
             server = try .tls(server, tlsConfiguration: certificate.configuration())
         }
         return Application(
-            responder: responder, server: server,
+            responder: ChatResponder(router: responder), server: server,
             configuration: ApplicationConfiguration(
                 address: .hostname(configuration.host, port: configuration.port), backlog: HTTPLimits.backlog,
                 reuseAddress: true,
@@ -176,6 +174,19 @@ package struct ChatServer: Service {
                     configuration.maximumConnections, logger: logger)),
             services: [hub], onServerRunning: { channel in onListening(channel.localAddress?.port ?? 0) },
             logger: quiet)
+    }
+}
+
+/// Finds the answer to a request.
+struct ChatResponder: HTTPResponder {
+    let router: RouterResponder<ChatContext>
+
+    func respond(to request: Request, context: ChatContext) async throws -> Response {
+        guard request.uri.path == Routes.events else { return try await router.respond(to: request, context: context) }
+        // In a task of its own: a task keeps the memory of all calls that it ever was in, and a connection with a stream would
+        // keep it for hours, some ten kilobytes.
+        async let answer = router.respond(to: request, context: context)
+        return try await answer
     }
 }
 

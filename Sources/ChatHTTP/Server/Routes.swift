@@ -17,7 +17,7 @@ struct Routes {
         routes.add("/api", [.post: chat.answer])
         routes.add("/push_chat_service.php", [.post: chat.register])
         routes.add("/admin/apns_devices.json", [.post: chat.registerAsJSON])
-        routes.add("/events", [.get: events.stream])
+        routes.add(Self.events, [.get: events.stream])
         routes.add("/events/ticket", [.post: events.ticket])
 
         func addAdmin(_ path: String, _ handlers: [HTTPRequest.Method: Handler]) {
@@ -50,6 +50,9 @@ struct Routes {
         routes.add("/readyz", [.get: health.ready])
         return routes.router.buildResponder()
     }
+
+    /// The path of event streams.
+    static let events = "/events"
 
     typealias Handler = @Sendable (Request, ChatContext) async throws -> Response
 

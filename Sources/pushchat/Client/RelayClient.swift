@@ -15,21 +15,44 @@ struct RelayClient: Sendable {
 
     private let http: HTTPClient
 
-    /// - Parameter certificate: PEM, of a relay on this machine, which is called by its address and not by its name.
-    init(base: String, token: String?, certificate: String? = nil) {
+    /// - Parameter certificate: a PEM file; the relay must show the certificate that stands first in it, and then neither its
+    ///   name nor its issuer matters. For a relay on this machine, which is called by its address and not by its name. Nil:
+    ///   the certificate is verified as usual, by its name and the system's authorities.
+    /// - Throws: a ``Failure`` if the file holds no certificate.
+    init(base: String, token: String?, certificate: String? = nil) throws {
         self.base = base
         self.token = token
-        var tls = TLSConfiguration.makeClientConfiguration()
+        var configuration = HTTPClient.Configuration()
         if let certificate {
-            tls.additionalTrustRoots = [.file(certificate)]
-            tls.certificateVerification = .noHostnameVerification
+            configuration.tlsConfiguration = .makeClientConfiguration()
+            configuration.tlsConfiguration?.certificateVerification = .none
+            let own = try Self.first(of: certificate)
+            // Called when the handshake is done, and before anything is sent: the token goes to nobody else.
+            configuration.http1_1ConnectionDebugInitializer = { channel in
+                channel.nioSSL_peerCertificate().flatMapThrowing { shown in
+                    guard shown == own else { throw Self.otherCertificate(base, certificate) }
+                }
+            }
+            configuration.httpVersion = .http1Only
         }
-        var configuration = HTTPClient.Configuration(tlsConfiguration: tls)
         // A refused connection is an answer: without this it would be tried until the call's time is over.
         configuration.connectionPool.retryConnectionEstablishment = false
         http = HTTPClient(configuration: configuration)
         // Lives as long as the process, which makes one call or a few.
         _ = Unmanaged.passRetained(http)
+    }
+
+    private static func first(of file: String) throws -> NIOSSLCertificate {
+        guard let certificate = try? NIOSSLCertificate.fromPEMFile(file).first else {
+            throw Failure("http.certificate: \(file) holds no certificate in PEM format")
+        }
+        return certificate
+    }
+
+    private static func otherCertificate(_ base: String, _ file: String) -> Failure {
+        Failure(
+            "\(base) shows another certificate than the one in \(file): it is another server, or the file was renewed and the "
+                + "relay has not reloaded it yet (SIGHUP)")
     }
 
     /// How long one call may take.
@@ -154,8 +177,8 @@ struct RelayOptions: ParsableArguments {
     func client() throws -> RelayClient {
         let configuration = try configuration()
         let token = configuration.admin.tokens.first?.text
-        if let relay { return RelayClient(base: try Self.base(relay), token: token) }
-        return RelayClient(
+        if let relay { return try RelayClient(base: Self.base(relay), token: token) }
+        return try RelayClient(
             base: configuration.localAddress, token: token, certificate: configuration.http.tls?.certificate)
     }
 

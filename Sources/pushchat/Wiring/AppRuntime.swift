@@ -63,9 +63,9 @@ final class AppRuntime: Sendable {
         return [dispatcher, feedback]
     }
 
-    /// New connections use these; the open ones finish what is in flight first.
-    func reconfigure(_ app: AppConfiguration, credentials: AppCredentials) async {
+    /// New connections use these; the open ones finish what is in flight first, which is not waited for.
+    func reconfigure(_ app: AppConfiguration, credentials: AppCredentials) {
         current.withLock { $0 = (app, credentials) }
-        await gateway.reconfigure(app, credentials, tokens: stores.providerTokens)
+        gateway.reconfigure(app, credentials, tokens: stores.providerTokens)
     }
 }

@@ -28,8 +28,8 @@ struct AppCredentials: Sendable {
 
 /// A gateway that a reload can change.
 protocol ConfiguredGateway: PushGateway {
-    /// New connections use these; the open ones finish what is in flight first.
-    func reconfigure(_ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore) async
+    /// New connections use these; the open ones finish what is in flight first, which is not waited for.
+    func reconfigure(_ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore)
 }
 
 extension AppConfiguration {
@@ -73,10 +73,8 @@ private struct BinaryKind: GatewayKind {
 }
 
 extension BinaryGateway: ConfiguredGateway {
-    func reconfigure(
-        _ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore
-    ) async {
-        await reconfigure(endpoint: credentials.push)
+    func reconfigure(_ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore) {
+        reconfigure(endpoint: credentials.push)
     }
 }
 
@@ -115,10 +113,8 @@ private struct HTTP2Kind: GatewayKind {
 }
 
 extension HTTP2Gateway: ConfiguredGateway {
-    func reconfigure(
-        _ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore
-    ) async {
-        await reconfigure(target: Target(app, credentials, tokens))
+    func reconfigure(_ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore) {
+        reconfigure(target: Target(app, credentials, tokens))
     }
 }
 

@@ -82,6 +82,7 @@ struct RelayProcess: Sendable {
         // In order of dependency: started so, stopped in reverse.
         var services = additionalServices
         services.append(StoreMaintenance(upkeep: stores.upkeep))
+        services.append(UnusedMemory(logger: logger))
         services.append(
             Housekeeping(
                 sweep: { () async throws(ChatError) in try await sweep(stores.upkeep, live.current) }, logger: logger))
@@ -96,7 +97,7 @@ struct RelayProcess: Sendable {
             services.append(
                 Reloader(
                     sources: sources, live: live, apps: apps, browsers: browsers, certificate: certificate, log: log,
-                    logger: logger))
+                    signals: await UnixSignalsSequence(trapping: .sighup), logger: logger))
         }
         var group = ServiceGroupConfiguration(
             services: services.map(NamedService.init), gracefulShutdownSignals: [.sigterm, .sigint], logger: logger)

@@ -13,13 +13,13 @@ struct Reloader: Service {
     let browsers: BrowserRuntime
     let certificate: ServerCertificate?
     let log: LogSettings
+    /// SIGHUP; held for as long as the process runs, since it would end the process when nobody listens.
+    let signals: UnixSignalsSequence
     let logger: Logger
 
     func run() async throws {
         await cancelWhenGracefulShutdown {
-            for await _ in await UnixSignalsSequence(trapping: .sighup) {
-                await reload()
-            }
+            await HangupSignal.forEach(signals) { await reload() }
         }
     }
 
@@ -39,11 +39,9 @@ struct Reloader: Service {
             let changes = running.changes(to: wanted)
             try browsers.reconfigure(new)
             log.set(level: new.log.level, format: new.log.format)
-            // At the same time: a gateway that drains slowly does not hold up the other apps.
-            await withTaskGroup(of: Void.self) { group in
-                for (app, configuration, credentials) in credentials {
-                    group.addTask { await app.reconfigure(configuration, credentials: credentials) }
-                }
+            // Connections that drain are not waited for: the new settings, a new admin token say, count from now on.
+            for (app, configuration, credentials) in credentials {
+                app.reconfigure(configuration, credentials: credentials)
             }
             live.replace(new, topics: RelayProcess.topics(apps), sessions: sessions)
             logger.notice(

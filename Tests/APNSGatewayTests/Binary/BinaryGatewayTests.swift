@@ -130,7 +130,7 @@ struct BinaryGatewayTests {
         let slot = try #require(await pair.gateway.slot(fresh: false))
         pair.gateway.write(try pair.lease(slot, 50))
         async let reports = pair.reports(slot, 50)
-        await pair.gateway.reconfigure(endpoint: try Pair.endpoint(pair.addresses.binary, pair.credentials))
+        pair.gateway.reconfigure(endpoint: try Pair.endpoint(pair.addresses.binary, pair.credentials))
         #expect(await reports.map(\.outcome) == [.accepted])
         let next = try #require(await pair.gateway.slot(fresh: false))
         #expect(next.connection.number > 2)
@@ -145,7 +145,7 @@ struct BinaryGatewayTests {
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         let running = Task { await gateway.run() }
         async let slot = gateway.slot(fresh: false)
-        await gateway.reconfigure(endpoint: try Pair.endpoint(pair.addresses.binary, pair.credentials))
+        gateway.reconfigure(endpoint: try Pair.endpoint(pair.addresses.binary, pair.credentials))
         #expect(await slot != nil)
         await gateway.drain()
         running.cancel()
@@ -179,7 +179,7 @@ struct BinaryGatewayTests {
     func gone() async throws {
         let pair = try await Pair()
         let slot = try #require(await pair.gateway.slot(fresh: false))
-        await pair.gateway.reconfigure(endpoint: nil)
+        pair.gateway.reconfigure(endpoint: nil)
         pair.gateway.write(try pair.lease(slot, 3))
         #expect(await pair.reports(slot, 3).map(\.outcome) == [.notProcessed])
         await pair.end()

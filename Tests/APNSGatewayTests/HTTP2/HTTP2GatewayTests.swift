@@ -158,7 +158,7 @@ struct HTTP2GatewayTests {
         }
         isMended.store(true, ordering: .relaxed)
         // The clock stands still: the delay after the fifth refusal does not pass.
-        await fixture.gateway.reconfigure(target: try await fixture.target())
+        fixture.gateway.reconfigure(target: try await fixture.target())
         #expect(await fixture.outcomes(try fixture.write(try await fixture.slot())) == [.accepted])
         await fixture.end()
     }
@@ -239,11 +239,11 @@ struct HTTP2GatewayTests {
         let slot = try await fixture.slot()
         let names = try fixture.write(slot, 50)
         await fixture.until { fixture.requests.count == 50 }
-        await fixture.gateway.reconfigure(target: try await fixture.target())
+        fixture.gateway.reconfigure(target: try await fixture.target())
         #expect(await fixture.outcomes(names).allSatisfy { $0 == .accepted })
         let next = try await fixture.slot()
         #expect(next.connection != slot.connection)
-        await fixture.gateway.reconfigure(target: nil)
+        fixture.gateway.reconfigure(target: nil)
         #expect(await fixture.outcomes(try fixture.write(next, 2)) == [.notProcessed, .notProcessed])
         await fixture.end()
     }

@@ -269,16 +269,12 @@ struct ConnectionPoolStateTests {
         let open = try pool.open()
         open.offer()
         try pool.fail()
-        pool.perform { state, now in
-            let (old, actions) = state.reconfigure(target: "second", now: now)
-            #expect(old.map(\.id) == [open.id])
-            return actions
-        }
+        pool.perform { $0.reconfigure(target: "second", now: $1) }
         #expect(pool.drained == [1])
         #expect(pool.attempts.map(\.target) == ["second"])
         pool.ask(1)
         #expect(pool.slots.isEmpty, "a connection that is drained takes no pushes")
-        pool.perform { $0.reconfigure(target: "third", now: $1).1 }
+        pool.perform { $0.reconfigure(target: "third", now: $1) }
         let late = try pool.open()
         #expect(pool.drained == [1, 1, late.id.number])
         for connection in [open, late] { try pool.retire(connection, .progress) }
@@ -292,14 +288,14 @@ struct ConnectionPoolStateTests {
         pool.ask(1)
         pool.advance(by: .hours(1))
         #expect(pool.attempts.isEmpty)
-        pool.perform { $0.reconfigure(target: "first", now: $1).1 }
+        pool.perform { $0.reconfigure(target: "first", now: $1) }
         #expect(pool.attempts.count == 1)
         try pool.fail()
-        pool.perform { $0.reconfigure(target: nil, now: $1).1 }
+        pool.perform { $0.reconfigure(target: nil, now: $1) }
         pool.advance(by: .milliseconds(250))
         #expect(pool.attempts.isEmpty)
         #expect(pool.wakeUps.isEmpty, "nothing is to be done at any time")
-        pool.perform { $0.reconfigure(target: "second", now: $1).1 }
+        pool.perform { $0.reconfigure(target: "second", now: $1) }
         #expect(pool.attempts.map(\.target) == ["second"])
     }
 
@@ -431,7 +427,7 @@ struct ConnectionPoolStateTests {
                 pool.perform { $0.changed(now: $1) }
             case 6: connections.randomElement(using: &random)?.change { $0.slot = nil }
             case 7: pool.advance(by: .milliseconds(.random(in: 0...3000, using: &random)))
-            case 8 where step.isMultiple(of: 10): pool.perform { $0.reconfigure(target: "\(step)", now: $1).1 }
+            case 8 where step.isMultiple(of: 10): pool.perform { $0.reconfigure(target: "\(step)", now: $1) }
             default: break
             }
             #expect(pool.attempts.count + connections.count <= size.total)
@@ -442,7 +438,7 @@ struct ConnectionPoolStateTests {
         pool.advance(by: .seconds(31))
         while !pool.attempts.isEmpty { connections.append(try pool.open()) }
         for connection in connections { connection.offer() }
-        pool.perform { $0.reconfigure(target: "last", now: $1).1 }
+        pool.perform { $0.reconfigure(target: "last", now: $1) }
         for connection in connections { try pool.retire(connection, .progress) }
         while !pool.attempts.isEmpty { try pool.open().offer() }
         pool.perform { $0.changed(now: $1) }

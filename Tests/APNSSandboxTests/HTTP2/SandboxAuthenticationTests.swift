@@ -51,6 +51,17 @@ struct SandboxAuthenticationTests {
         #expect(check(try token(iat: "1800003700"), &authentication) == .expiredProviderToken)
     }
 
+    @Test(
+        "A time that no clock shows is refused, at both ends of what a number can be",
+        arguments: ["-9223372036854775808", "-1", "0", "9223372036854775807", "-1e308", "1e308"], [false, true])
+    func extremeTime(iat: String, isText: Bool) throws {
+        var authentication = authentication()
+        let value = try token(iat: isText ? "\"\(iat)\"" : iat)
+        // 1e308 as a text is no whole number.
+        let isNone = isText && iat.contains("e")
+        #expect(check(value, &authentication) == (isNone ? .invalidProviderToken : .expiredProviderToken))
+    }
+
     @Test("Another token may come after twenty minutes, not before; the same time signed anew is no other token")
     func updates() throws {
         var authentication = authentication()
