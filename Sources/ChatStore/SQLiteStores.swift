@@ -41,7 +41,8 @@ package struct SQLiteStores: Sendable {
         providerTokens = SQLiteProviderTokenStore(database: database)
         figures = SQLiteFigures(database: database, memory: memory, outcomeCounter: outcomes)
         upkeep = SQLiteUpkeep(
-            database: database, queue: queue, repair: repair, feed: feed, activity: activity, jobs: jobs)
+            database: database, queue: queue, repair: repair, feed: feed, activity: activity, jobs: jobs,
+            probe: WriteProbe(writer: database.writer))
     }
 
     /// Closes the connections, with everything in the one file. Calls after it fail.

@@ -19,6 +19,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
     let feed: SQLiteRoomFeed
     let activity: MemberActivity
     let jobs: BackgroundJobs
+    let probe: WriteProbe
 
     package func prepare() async throws(ChatError) -> StoreBacklog {
         try await repair.notice(looks: Self.firstLooks)
@@ -31,6 +32,8 @@ package struct SQLiteUpkeep: StoreUpkeep {
             group.addTask { await self.watchOthers() }
         }
     }
+
+    package func tryWriting() async throws(ChatError) { try await probe.run() }
 
     private func watchOthers() async {
         var watch = Watch()
