@@ -23,7 +23,8 @@ package enum FieldText {
         text.utf8.allSatisfy { $0 < 128 } ? text : text.precomposedStringWithCanonicalMapping
     }
 
-    /// Composing makes no text shorter than this part of it: UTF-8 grows to the threefold when it is decomposed.
+    /// Composing makes a text a third as long at the shortest; four leaves a margin. A longer text than so many times the
+    /// limit cannot fit, and need not be composed, which may cost the square of its length.
     private static let mostShrinking = 4
 
     /// Trims, composes if asked to, and checks: not empty, no more UTF-8 bytes than `limit`, no control characters below 32 but

@@ -112,7 +112,7 @@ package struct ChatServer: Service {
         // An eighth of the connections is left for requests.
         hub = EventHub(
             feed: stores.feed, maxStreams: configuration.maximumConnections / 8 * 7, time: elapsed, logger: logger)
-        let health = Health(store: stores.rooms, furtherChecks: readiness, logger: logger)
+        let health = Health(store: stores.rooms, readiness: readiness, logger: logger)
         let limiter = RequestLimiter(now: elapsed.now)
         let chat = ChatAPI(
             rooms: stores.rooms, feed: stores.feed, devices: stores.devices, settings: settings, resolveApp: resolveApp,

@@ -21,14 +21,14 @@ package struct ReadinessCheck: Sendable, Hashable {
 /// `/healthz` and `/readyz`.
 final class Health: Sendable {
     private let store: any RoomStore
-    private let furtherChecks: @Sendable () async -> [ReadinessCheck]
+    private let readiness: @Sendable () async -> [ReadinessCheck]
     private let logger: Logger
     /// The further checks that failed when they were asked last: each is logged when that changes.
     private let failing = Mutex<Set<String>>([])
 
-    init(store: any RoomStore, furtherChecks: @escaping @Sendable () async -> [ReadinessCheck], logger: Logger) {
+    init(store: any RoomStore, readiness: @escaping @Sendable () async -> [ReadinessCheck], logger: Logger) {
         self.store = store
-        self.furtherChecks = furtherChecks
+        self.readiness = readiness
         self.logger = logger
     }
 
@@ -51,7 +51,7 @@ final class Health: Sendable {
         let cause = await databaseFailure(context)
         let database = ReadinessCheck(
             name: "database", problem: cause == nil ? nil : "does not answer", cause: cause.map { "\($0)" })
-        let further = await furtherChecks()
+        let further = await readiness()
         for check in further { note(check) }
         let checks = [database] + further
         let isReady = checks.allSatisfy { $0.problem == nil }
