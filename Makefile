@@ -27,7 +27,8 @@ stress: packages test-packages build-tests ## what loads the machine, at full si
 	STRESS=full Tests/run stress
 
 sanitize: packages ## the tests of the parts, with the thread sanitizer
-	TSAN_OPTIONS="halt_on_error=0 exitcode=66 suppressions=$(CURDIR)/Tests/thread-sanitizer.txt" swift test --sanitize=thread --scratch-path .build-thread --skip EndToEndTests
+	TSAN_OPTIONS="halt_on_error=0 exitcode=66 suppressions=$(CURDIR)/Tests/thread-sanitizer.txt" \
+		swift test --sanitize=thread --no-parallel --scratch-path .build-thread --skip EndToEndTests
 
 # SECONDS for each parser. PARSERS="form json": these only.
 SECONDS ?= 60

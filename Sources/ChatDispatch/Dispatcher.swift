@@ -13,6 +13,7 @@ package struct Dispatcher: Service {
     private let gateway: any PushGateway
     private let clock: TimeSource
     private let log: DispatchLog
+    private let progress: DispatchProgress
     private let inFlight: Shared
 
     /// What the tasks of a dispatcher share.
@@ -28,15 +29,17 @@ package struct Dispatcher: Service {
 
     /// - Parameters:
     ///   - startsInDoubt: an earlier process may have sent some of what is queued.
+    ///   - progress: where it counts what it does.
     ///   - showsTokens: whether whole device tokens may stand in the log (in development).
     package init(
         app: AppName, queue: any PushQueue, gateway: any PushGateway, lifeCycle: PushLifeCycle = PushLifeCycle(),
-        startsInDoubt: Bool = false, clock: @escaping TimeSource = Timestamp.now, logger: Logger,
-        showsTokens: Bool = false
+        startsInDoubt: Bool = false, progress: DispatchProgress = DispatchProgress(),
+        clock: @escaping TimeSource = Timestamp.now, logger: Logger, showsTokens: Bool = false
     ) {
         self.app = app
         self.queue = queue
         self.gateway = gateway
+        self.progress = progress
         self.clock = clock
         self.log = DispatchLog(app: app, logger: logger, showsTokens: showsTokens)
         inFlight = Shared(InFlightPushes(lifeCycle, startsInDoubt: startsInDoubt))
@@ -93,6 +96,7 @@ package struct Dispatcher: Service {
             do throws(ChatError) {
                 let leased = try await queue.lease(app: app, lanes: lanes, limit: limit)
                 backoff.reset()
+                progress.moved()
                 if leased.pushes.isEmpty {
                     guard isTurn else { return true }
                     inFlight.value.withLock { $0.turnIsEmpty() }
@@ -146,6 +150,7 @@ package struct Dispatcher: Service {
 
     private func record() async {
         while let reports = await gateway.reports() {
+            progress.moved()
             let conclusion = inFlight.value.withLock { $0.conclude(reports, at: clock()) }
             for (lane, entries) in conclusion.givenBack {
                 log.givenBack(entries.count)

@@ -65,7 +65,7 @@ package struct UserReference: Sendable, Hashable, CustomStringConvertible {
     package let text: String
 
     package init(parsing text: String, field: String = "user_reference") throws(ChatError) {
-        self.text = try FieldText.checked(FieldText.composed(text), field: field, limit: Self.longest)
+        self.text = try FieldText.checked(text, field: field, limit: Self.longest, composing: true)
     }
 
     /// A reference that was checked before it was stored.
@@ -86,7 +86,7 @@ package struct Tag: Sendable, Hashable, Comparable, CustomStringConvertible {
     package let text: String
 
     package init(parsing text: String, field: String = "tags") throws(ChatError) {
-        self.text = try FieldText.checked(FieldText.composed(text), field: field, limit: Self.longest)
+        self.text = try FieldText.checked(text, field: field, limit: Self.longest, composing: true)
     }
 
     /// A tag that was checked before it was stored.

@@ -14,20 +14,28 @@ package enum FieldText {
         guard let first = scalars.firstIndex(where: { !isBlank($0) }),
             let last = scalars.lastIndex(where: { !isBlank($0) })
         else { return "" }
-        return String(text[first...last])
+        return String(scalars[first...last])
     }
 
-    /// Composed (NFC), so that `é` typed on two keyboards is the same bytes.
+    /// Composed (NFC), so that `é` typed on two keyboards is the same bytes. Costs the square of the length where combining marks
+    /// follow each other: for texts whose length was checked.
     package static func composed(_ text: String) -> String {
         text.utf8.allSatisfy { $0 < 128 } ? text : text.precomposedStringWithCanonicalMapping
     }
 
-    /// Trims and checks: not empty, no more UTF-8 bytes than `limit`, no control characters below 32 but those allowed.
+    /// Composing makes a text a third as long at the shortest; four leaves a margin. A longer text than so many times the
+    /// limit cannot fit, and need not be composed, which may cost the square of its length.
+    private static let mostShrinking = 4
+
+    /// Trims, composes if asked to, and checks: not empty, no more UTF-8 bytes than `limit`, no control characters below 32 but
+    /// those allowed.
     static func checked(
-        _ text: String, field: String, limit: Int, allowing allowed: Set<UInt8> = []
+        _ text: String, field: String, limit: Int, allowing allowed: Set<UInt8> = [], composing: Bool = false
     ) throws(ChatError) -> String {
-        let text = trimmed(text)
+        var text = trimmed(text)
         guard !text.isEmpty else { throw .invalid(field, "must not be empty") }
+        // What is longer cannot fit.
+        if composing, text.utf8.count <= mostShrinking * limit { text = composed(text) }
         let size = text.utf8.count
         guard size <= limit else {
             throw .invalid(field, "must have at most \(limit) bytes of UTF-8, has \(size)")

@@ -59,7 +59,7 @@ package struct SecretCode: Sendable, Hashable {
     package let text: String
 
     package init(parsing text: String, field: String = "code") throws(ChatError) {
-        self.text = try FieldText.checked(FieldText.composed(text), field: field, limit: Self.longest)
+        self.text = try FieldText.checked(text, field: field, limit: Self.longest, composing: true)
     }
 
     /// A code that was checked before it was stored.

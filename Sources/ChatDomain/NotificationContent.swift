@@ -8,6 +8,8 @@ package struct NotificationContent: Sendable, Hashable {
     /// The fields it is read from; what else stands in an object, its reader answers for.
     package static let fields = Set(
         composed + ["payload", "expiration", "priority", "collapse_id", "push_type", "not_before"])
+    /// Bytes of a text that is no alert: more than any gateway takes.
+    private static let longestText = 4096
     /// How far ahead a notification can be scheduled.
     package static let longestDelay = Duration.seconds(366 * 86_400)
 
@@ -183,6 +185,7 @@ package struct NotificationContent: Sendable, Hashable {
     private static func text(_ value: JSONValue?, _ field: String) throws(ChatError) -> String? {
         guard let value = present(value) else { return nil }
         guard let text = value.text, !text.isEmpty else { throw .invalid(field, "must be a string that is not empty") }
+        guard text.utf8.count <= longestText else { throw .invalid(field, "must have at most \(longestText) bytes") }
         return text
     }
 

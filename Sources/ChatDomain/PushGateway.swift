@@ -6,7 +6,7 @@ package protocol PushGateway: Sendable {
     var openConnections: Int { get }
     /// Keeps connections up until the task is cancelled or ``drain()`` has ended. Never gives up.
     func run() async
-    /// Waits until a connection can take pushes. With `fresh`, until one can on which nothing was written yet.
+    /// Waits until a connection can take pushes. With `fresh`, until one can on which nothing is in doubt.
     /// Nil when the gateway is being stopped.
     func slot(fresh: Bool) async -> ConnectionSlot?
     /// Writes what was leased for a slot. Each push gets exactly one outcome, even if the connection is gone by now.

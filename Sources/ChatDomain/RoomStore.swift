@@ -72,7 +72,8 @@ package protocol RoomStore: Sendable {
     ) async throws(ChatError)
     /// Writes the message and its pushes. Throws ``ChatError/Code/notJoined``.
     func post(_ request: PostRequest) async throws(ChatError) -> PostReceipt
-    /// The room's messages after `since`, or all since the member joined. Throws ``ChatError/Code/notJoined``.
+    /// The room's messages after `since`, or all since the member entered; never what was said before that. Throws
+    /// ``ChatError/Code/notJoined``.
     func messages(for member: MemberID, since: MessageID?, limit: Int) async throws(ChatError) -> MessagePage
     /// Whether the store answers; for readiness.
     func ping() async throws(ChatError)

@@ -40,6 +40,9 @@ package protocol StoreUpkeep: Sendable {
     /// Notices what other processes write, takes up work that was interrupted, and writes down what was only kept in
     /// memory, until the task is cancelled.
     func watch() async
+    /// Whether what is written reaches the disk; for readiness. Tries it, once a second at the most, whoever asks, and takes
+    /// some seconds at the most. Throws ``ChatError/Code/unavailable``.
+    func tryWriting() async throws(ChatError)
     /// Deletes messages older than `messages`, pushes and feedback that were settled longer ago than `queue`, and
     /// notifications older than that of which no push is left. What is not settled stays, however old.
     func applyRetention(messages: Duration, queue: Duration) async throws(ChatError) -> RetentionResult

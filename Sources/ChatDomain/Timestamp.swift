@@ -70,6 +70,8 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
 
     /// Reads RFC 3339: a fraction may be there, a zone must be.
     package init?(rfc3339 text: String) {
+        // The longest has 35 characters.
+        guard text.utf8.count <= 40 else { return nil }
         let shape = #/(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:[Zz]|([+-])(\d\d):(\d\d))/#
         guard let match = text.wholeMatch(of: shape)?.output,
             let time = Timestamp(sqlText: "\(match.1) \(match.2).\(match.3 ?? "0")"),

@@ -12,7 +12,7 @@ struct QueueIndex: Sendable {
     /// Numbers above are given up for lower ones, long before there is no room for the next.
     static let highestKept: Int64 = 1 << 61
 
-    /// Rows that one read of the database goes through.
+    /// Runs of numbers that one read of the database covers.
     private static let runsInRead = 64
     /// Rows that are kept with their content until they are leased: some megabytes.
     private static let maxCachedPushes = 2048
@@ -28,7 +28,7 @@ struct QueueIndex: Sendable {
         /// When the next push that waits for its time is due; nil: none does.
         var nextWaiting: Timestamp?
         /// ``nextWaiting`` is not known any more.
-        var requestScanOfWaiting = true
+        var mustScanWaiting = true
         /// Pushes whose time came before have been taken up; nil: look at all of them.
         var lookedTo: Timestamp?
 
@@ -54,7 +54,7 @@ struct QueueIndex: Sendable {
     var hasNumbersOutOfRange = false
 
     /// - Parameters:
-    ///   - settledTo: no row up to here is due.
+    ///   - settledTo: every row up to here is settled, or waits for a time.
     ///   - highest: of all rows there are.
     init(settledTo: Int64, highest: Int64) {
         self.highest = max(settledTo, highest)
@@ -63,7 +63,7 @@ struct QueueIndex: Sendable {
 
     // MARK: - What is there
 
-    /// No row up to here is due but those that ``QueueIndex`` was told of as waiting.
+    /// Every row up to here is settled, or waits for a time.
     var settledTo: Int64 {
         let lowest = (parts.values.map(\.lowest) + [unscanned.first]).compactMap { $0 }.min()
         return lowest.map { min($0 - 1, highest) } ?? highest
@@ -250,9 +250,9 @@ struct QueueIndex: Sendable {
     mutating func beginScanOfWaiting(_ app: AppName, at now: Timestamp) -> Int64? {
         var part = parts[app] ?? Part()
         let isDue = part.nextWaiting.map { $0 <= now || $0 > now + PushLifeCycle.longestWait } ?? false
-        guard part.requestScanOfWaiting || isDue else { return nil }
+        guard part.mustScanWaiting || isDue else { return nil }
         let from = part.lookedTo.flatMap { $0 <= now ? ($0 - Self.lateness).milliseconds : nil } ?? .min
-        part.requestScanOfWaiting = false
+        part.mustScanWaiting = false
         part.nextWaiting = nil
         part.lookedTo = now
         parts[app] = part
@@ -263,7 +263,7 @@ struct QueueIndex: Sendable {
     /// - Parameter atAll: the next look is at all pushes, however long ago their time was.
     mutating func requestScanOfWaiting(atAll: Bool = false) {
         for app in parts.keys {
-            parts[app]?.requestScanOfWaiting = true
+            parts[app]?.mustScanWaiting = true
             if atAll { parts[app]?.lookedTo = nil }
         }
     }

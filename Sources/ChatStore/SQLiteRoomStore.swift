@@ -113,7 +113,8 @@ package struct SQLiteRoomStore: RoomStore {
         let page = try await database.read { db in
             let room = try db.row("SELECT secret_code, history_from FROM active_users WHERE udid = ?", [member.text])
             guard let room else { throw ChatError.notJoined() }
-            let since = since ?? room[1]
+            let entry: MessageID = room[1]
+            let since = max(since ?? entry, entry)
             let messages = try SQLiteRoomFeed.messages(in: SecretCode(stored: room[0]), after: since, limit: limit, db)
             return MessagePage(messages: messages, next: messages.last?.id ?? since)
         }

@@ -45,7 +45,7 @@ package struct SQLiteStores: Sendable {
         upkeep = SQLiteUpkeep(
             database: database, queue: queue, repair: repair,
             adoption: AppAdoption(database: database, settings: settings), figures: figures, feed: feed,
-            activity: activity, jobs: jobs)
+            activity: activity, jobs: jobs, probe: WriteProbe(writer: database.writer))
     }
 
     /// Closes the connections, with everything in the one file. Calls after it fail.

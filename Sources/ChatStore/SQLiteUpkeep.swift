@@ -26,6 +26,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
     let feed: SQLiteRoomFeed
     let activity: MemberActivity
     let jobs: BackgroundJobs
+    let probe: WriteProbe
 
     package func prepare() async throws(ChatError) -> StoreBacklog {
         try await adoption.run()
@@ -61,6 +62,8 @@ package struct SQLiteUpkeep: StoreUpkeep {
             try? await Task.sleep(for: Self.fileInterval)
         }
     }
+
+    package func tryWriting() async throws(ChatError) { try await probe.run() }
 
     private func watchOthers() async {
         var watch = Watch()

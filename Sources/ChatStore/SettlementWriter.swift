@@ -91,8 +91,8 @@ struct SettlementWriter {
                 settlement.transition.reason, attempts, unanswered, refused, first, last
             ).run()
         case .waiting, .due:
-            // A row that becomes due again may have a lower number than the mark from which the next process looks: it is found by its time, which has
-            // come. And silence was no attempt.
+            // With a time, because the next process looks only at numbers above queue_state.settled_to, and at what has a
+            // time. A push that was taken as sent after a silence gets back the attempt that this counted.
             var (dueAt, attempts) = (now, Int64(added.attempts) - 1)
             if case .waiting(let until, _) = settlement.transition.result {
                 (dueAt, attempts) = (until, Int64(state == .sent ? 0 : added.attempts))

@@ -184,6 +184,22 @@ struct EventsTests {
         }
     }
 
+    @Test(
+        "A stream begins no earlier than its member has entered",
+        arguments: ["&since=0", "&since=1", "Last-Event-ID: 0\r\n"])
+    func noHistory(ask: String) async throws {
+        try await Self.run { feed, _, port in
+            for number in 1...3 { feed.post("before \(number)", by: Self.member(1)) }
+            feed.enterAll()
+            feed.post("after", by: Self.member(1))
+            let isHeader = ask.hasPrefix("L")
+            try await Self.follow(port, 2, query: isHeader ? "" : ask, headers: isHeader ? ask : "") { connection in
+                let text = try await connection.text(until: "\"after\"")
+                #expect(text.hasPrefix("id: 3\n\n") && !text.contains("before"))
+            }
+        }
+    }
+
     @Test("The number of members comes at the beginning")
     func members() async throws {
         try await Self.run { feed, clock, port in

@@ -1,4 +1,5 @@
 import ChatDomain
+import HTTPTypes
 import Testing
 
 @testable import ChatHTTP
@@ -46,6 +47,26 @@ struct LoggingTests {
             #expect(!log.contains(secret), "\(secret)")
         }
         if !works { #expect(log.contains("error request failed")) }
+    }
+
+    @Test(
+        "A line about a request names the route's pattern, and never a whole token of its address",
+        arguments: [
+            ("/v1/devices/@", "route=/v1/devices/{token}"), ("/v1/devices/@/x", "route=NotFound"),
+            ("/@", "route=NotFound"),
+            ("/v1/notifications/@", "route=/v1/notifications/{id}"),
+        ])
+    func route(path: String, expected: String) async throws {
+        let failing = AdminAnswers(device: { () throws(ChatError) in throw .unavailable(cause: "disk full") })
+        for token in ["geheim", nil] {
+            let relay = Relay(ScriptedStore(admin: failing), settings: ChatHTTPSettings(adminTokens: ["geheim"]))
+            let headers: HTTPFields = token.map { [.authorization: "Bearer \($0)"] } ?? [:]
+            let answer = try await relay.send(
+                .get, path.replacing("@", with: Sample.token), headers: headers)
+            #expect(answer.status.code >= 400)
+            #expect(relay.log.lines.contains { $0.contains(expected) })
+            #expect(!relay.log.lines.contains { $0.contains(Sample.token) })
+        }
     }
 
     @Test("A refused request is logged once, at debug")

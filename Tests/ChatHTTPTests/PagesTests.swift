@@ -125,11 +125,34 @@ struct PagesTests {
         #expect(stopped.status == .serviceUnavailable)
         #expect(stopped.text == #"{"ready":false,"checks":{"database":"ok","dispatcher":"stopped","x":"ok"}}"#)
 
+        #expect(relay.log.lines.contains { $0.hasPrefix("error") && $0.contains("check=dispatcher") })
+
         let broken = Relay(ScriptedStore(ping: { () throws(ChatError) in throw .unavailable(cause: "locked") }))
         let answer = try await broken.send(.get, "/readyz")
         #expect(answer.status == .serviceUnavailable)
         #expect(!answer.text.contains("locked"))
         #expect(broken.log.lines.contains { $0.hasPrefix("error database does not answer") && $0.contains("locked") })
+    }
+
+    @Test(
+        "What was found stands in the answer for the administrator, and for nobody else",
+        arguments: [(nil, 503, false), ("Bearer geheim", 503, true), ("Bearer other", 401, false)]
+            as [(
+                String?, Int, Bool
+            )])
+    func readinessDetails(header: String?, status: Int, isDetailed: Bool) async throws {
+        let store = ScriptedStore(ping: { () throws(ChatError) in throw .unavailable(cause: "the file is gone") })
+        var relay = Relay(store, settings: ChatHTTPSettings(adminTokens: ["geheim"]))
+        relay.checks = [
+            ReadinessCheck(name: "disk", problem: "takes no writes", cause: "SQLite error 13"),
+            ReadinessCheck(name: "dispatcher"),
+        ]
+        let answer = try await relay.send(.get, "/readyz", headers: header.map { [.authorization: $0] } ?? [:])
+        #expect(answer.status.code == status)
+        for cause in ["the file is gone", "SQLite error 13"] { #expect(answer.text.contains(cause) == isDetailed) }
+        guard status == 503 else { return }
+        let checks = #""checks":{"database":"does not answer","disk":"takes no writes","dispatcher":"ok"}"#
+        #expect(answer.text.hasPrefix(#"{"ready":false,"# + checks))
     }
 }
 

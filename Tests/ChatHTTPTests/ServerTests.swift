@@ -161,6 +161,25 @@ struct ServerTests {
         #expect(relay.store.calls.count == 1)
     }
 
+    @Test(
+        "A connection is closed after the answer where its client expects that, and kept where it does not",
+        arguments: [
+            ("1.0", "", true), ("1.0", "Connection: keep-alive\r\n", false), ("1.0", "Connection: close\r\n", true),
+            ("1.1", "", false), ("1.1", "Connection: Close\r\n", true), ("1.1", "Connection: x, close\r\n", true),
+        ])
+    func versions(version: String, header: String, isClosed: Bool) async throws {
+        try await Relay().listening { port in
+            try await RawConnection.open(port: port) { connection in
+                let request = "GET /healthz HTTP/\(version)\r\nHost: localhost\r\n\(header)\r\n"
+                try await connection.write(request)
+                #expect(try await connection.answer().status == 200)
+                if isClosed { return try await connection.closed() }
+                try await connection.write(request)
+                #expect(try await connection.answer().status == 200)
+            }
+        }
+    }
+
     @Test("An address that is in use is named, with its settings")
     func taken() async throws {
         try await Relay().listening { port in
@@ -201,6 +220,22 @@ struct TLSTests {
             #expect(try await leaves(port, after))
             #expect(try await !leaves(port, before))
         }
+    }
+
+    @Test(
+        "TLS 1.2 is the least",
+        arguments: [(.tlsv1, false), (.tlsv11, false), (.tlsv12, true), (.tlsv13, true)] as [(TLSVersion, Bool)])
+    func versions(version: TLSVersion, isSpoken: Bool) async throws {
+        let files = try TestCertificate()
+        var relay = Relay(ScriptedStore(leave: { true }))
+        relay.certificate = try ServerCertificate(certificate: files.certificate, key: files.key)
+        var tls = try client(trusting: files)
+        tls.minimumTLSVersion = .tlsv1
+        tls.maximumTLSVersion = version
+        // By default a client offers for TLS 1.0 and 1.1 what no server takes.
+        tls.cipherSuites = "ALL"
+        let answers = try await relay.listening { [tls] port in try await leaves(port, tls) }
+        #expect(answers == isSpoken)
     }
 
     private func leaves(_ port: Int, _ tls: TLSConfiguration) async throws -> Bool {
@@ -293,6 +328,46 @@ struct ReadGuardTests {
             #expect(channel.isActive == sendsHead)
             _ = try channel.finish(acceptAlreadyClosed: true)
         }
+    }
+
+    @Test("When the server stops, a request that is being read has three seconds")
+    func stopWhileReading() throws {
+        for isWhole in [false, true] {
+            let channel = EmbeddedChannel(handler: ReadGuard(connections: ConnectionCounter()))
+            try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
+            try channel.writeInbound(HTTPRequestPart.head(head))
+            channel.pipeline.fireUserInboundEventTriggered(ChannelShouldQuiesceEvent())
+            channel.embeddedEventLoop.advanceTime(by: .seconds(2))
+            #expect(channel.isActive)
+            if isWhole { try channel.writeInbound(HTTPRequestPart.end(nil)) }
+            channel.embeddedEventLoop.advanceTime(by: .seconds(1))
+            #expect(channel.isActive == isWhole)
+            _ = try channel.finish(acceptAlreadyClosed: true)
+        }
+    }
+
+    @Test(
+        "When the server stops, an answer is waited for; a client that does not take it is not, nor is a new request read"
+    )
+    func stopWhileAnswering() throws {
+        let channel = EmbeddedChannel(handler: ReadGuard(connections: ConnectionCounter()))
+        try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
+        try channel.writeInbound(HTTPRequestPart.head(head))
+        try channel.writeInbound(HTTPRequestPart.end(nil))
+        #expect(try channel.readInbound(as: HTTPRequestPart.self) != nil)
+        #expect(try channel.readInbound(as: HTTPRequestPart.self) != nil)
+        channel.pipeline.fireUserInboundEventTriggered(ChannelShouldQuiesceEvent())
+        channel.embeddedEventLoop.advanceTime(by: .seconds(60))
+        #expect(channel.isActive)
+        try channel.writeInbound(HTTPRequestPart.head(head))
+        try channel.writeInbound(HTTPRequestPart.end(nil))
+        #expect(try channel.readInbound(as: HTTPRequestPart.self) == nil)
+        try channel.writeOutbound(HTTPResponsePart.head(HTTPResponse(status: .ok)))
+        channel.embeddedEventLoop.advanceTime(by: .seconds(3))
+        #expect(channel.isActive)
+        channel.embeddedEventLoop.advanceTime(by: .seconds(3))
+        #expect(!channel.isActive)
+        _ = try channel.finish(acceptAlreadyClosed: true)
     }
 
     @Test("A connection above its address's limit is closed; one that ends makes room for another")

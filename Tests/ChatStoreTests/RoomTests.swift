@@ -89,7 +89,8 @@ struct RoomTests {
         let end = try await store.rooms.messages(for: StoreFixture.member(2), since: second.next, limit: 3)
         #expect(end.messages.isEmpty)
         #expect(end.next == second.next)
-        #expect(try await store.rooms.messages(for: StoreFixture.member(2), since: 0, limit: 10).messages.count == 6)
+        // What was said before it entered is not for it, whatever it asks for.
+        #expect(try await store.rooms.messages(for: StoreFixture.member(2), since: 0, limit: 10).messages.count == 5)
     }
 
     @Test("A repeat with the same key is the same message, another text with it is refused")

@@ -149,6 +149,40 @@ struct StorePortTests {
         #expect(try await rooms.join(StoreFixture.join(3, "elsewhere")))
     }
 
+    @Test(
+        "A member reads what was said since it entered, never what was said before, also after a return",
+        arguments: StoreKind.allCases)
+    func history(kind: StoreKind) async throws {
+        let store = try kind.make()
+        let reader = try StoreFixture.member(3)
+        try await room(2, in: store)
+        for round in 1...2 {
+            let before = try await store.stores.rooms.post(StoreFixture.post(1, "before \(round)")).message
+            try await store.stores.rooms.join(StoreFixture.join(3))
+            #expect(try await store.stores.feed.position(of: reader).historyFrom >= before)
+            for since in [nil, 0, before - 1, before] as [MessageID?] {
+                let page = try await store.stores.rooms.messages(for: reader, since: since, limit: 9)
+                #expect(page == MessagePage(messages: [], next: page.next) && page.next >= before)
+            }
+            let after = try await store.stores.rooms.post(StoreFixture.post(1, "after \(round)")).message
+            for since in [nil, 0, before] as [MessageID?] {
+                let page = try await store.stores.rooms.messages(for: reader, since: since, limit: 9)
+                #expect(page.messages.map(\.text) == ["after \(round)"] && page.next == after)
+            }
+            _ = try await store.stores.rooms.leave(reader)
+        }
+    }
+
+    @Test("What is written to try the disk changes nothing", arguments: StoreKind.allCases)
+    func trial(kind: StoreKind) async throws {
+        let store = try kind.make()
+        try await room(3, in: store)
+        for _ in 0..<3 { try await store.stores.upkeep.tryWriting() }
+        #expect(try await store.lease().count == 2)
+        try await store.restart()
+        #expect(try await store.lease().count == 2)
+    }
+
     @Test("A repeat with the same key writes nothing", arguments: StoreKind.allCases)
     func idempotent(kind: StoreKind) async throws {
         let store = try kind.make()

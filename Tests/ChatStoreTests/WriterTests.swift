@@ -28,6 +28,30 @@ struct WriterTests {
         return end
     }
 
+    @Test("To try the disk something is written, which another process sees")
+    func trial() async throws {
+        let other = try DatabaseQueue(path: fixture.path)
+        func version() throws -> Int? { try other.read { try Int.fetchOne($0, sql: "PRAGMA data_version") } }
+        let before = try version()
+        try await store.upkeep.tryWriting()
+        #expect(try version() != before)
+    }
+
+    @Test("A writer that does not move holds up nobody who tries it, and is tried again")
+    func heldTrial() async throws {
+        let held = await hold()
+        for _ in 0..<2 {
+            let error = await #expect(throws: ChatError.self) { try await store.upkeep.tryWriting() }
+            #expect(error?.code == .unavailable)
+        }
+        held.signal()
+        let deadline = ContinuousClock.now + .seconds(60)
+        while (try? await store.upkeep.tryWriting()) == nil {
+            try #require(ContinuousClock.now < deadline)
+            try await Task.sleep(for: .milliseconds(10))
+        }
+    }
+
     @Test("An answer does not share its transaction with what only the queue needs, and goes first")
     func order() async throws {
         let held = await hold()

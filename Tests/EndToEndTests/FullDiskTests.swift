@@ -84,6 +84,29 @@ extension Stress {
             try await expectDelivered(posts, sandbox: sandbox, relay: relay, mayRepeat: true)
         }
 
+        @Test(
+            "While the disk takes nothing the relay is not ready, and tells the administrator why",
+            .enabled("this test may not mount a tmpfs (it needs root)") { await SmallDisk.isAllowed })
+        func readiness() async throws {
+            let disk = try await SmallDisk()
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let relay = try await startRelay(sandbox, database: disk.file("pushchat.db").path)
+            try await join(relay)
+            #expect(try await relay.admin("GET", "/readyz").0 == 200)
+            try disk.fill(leaving: 1 << 20)
+            var posts = Posts()
+            try await posts.fill(relay)
+            try disk.fill()
+            try await eventually("it is not ready") { try await relay.admin("GET", "/readyz").0 == 503 }
+            let (_, text) = try await relay.admin("GET", "/readyz")
+            #expect(text.contains(#""disk":"takes no writes""#) && !text.contains("SQLite"))
+            let (_, details) = try await relay.admin("GET", "/readyz", headers: [("Authorization", "Bearer x")])
+            #expect(details.contains("SQLite error 13"))
+            try disk.empty()
+            try await eventually("it is ready again") { try await relay.admin("GET", "/readyz").0 == 200 }
+        }
+
         @Test("A database that is locked at the start delays the relay, which says so")
         func lockedAtStart() async throws {
             let folder = try Folder()

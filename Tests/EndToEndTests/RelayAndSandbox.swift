@@ -157,6 +157,7 @@ struct RelayProcess: Sendable {
     let database: String
     private let reserved: ReservedPort
     var port: Int { reserved.number }
+    var isListening: Bool { get throws { try reserved.isListening } }
 
     /// Returns when it listens.
     /// - Parameter port: the one it had, when it is started again.

@@ -21,7 +21,7 @@ struct HTTP2Limits: Sendable {
     var streamRefusals = 10
     /// How long the answer to the first push may take until another connection is opened beside this one.
     var firstAnswer = TimeAmount.seconds(1)
-    /// Answers in a row that say that the credentials are not accepted, after which a connection that has accepted pushes is
+    /// Answers in a row that refuse the credentials, after which a connection that has accepted pushes is
     /// replaced.
     static let credentialRefusals = 3
     /// Streams that are open at once until the peer has accepted the credentials.
@@ -122,7 +122,7 @@ struct HTTP2ConnectionState: Sendable {
     private var isConfirmed: Bool
     /// It has accepted a push with them.
     private var hasAccepted = false
-    /// Answers in a row that say that it does not.
+    /// Answers in a row that refuse the credentials.
     private var credentialRefusals = 0
 
     private(set) var retirement: Retirement?

@@ -78,14 +78,17 @@ private struct JSONReader {
 
     private mutating func object(depth: Int) throws(JSONValue.Malformed) -> JSONObject {
         var object = JSONObject()
-        var names: Set<String> = []
+        // As bytes, which is how names differ, and because texts are compared by their normal forms (see JSONObject).
+        var names: Set<[UInt8]> = []
         try list("object", until: "}", depth: depth) { reader throws(JSONValue.Malformed) in
             let place = reader.position
             guard reader.next == UInt8(ascii: "\"") else {
                 throw reader.malformed("a member's name, in quotes, should stand")
             }
             let name = try reader.string()
-            guard names.insert(name).inserted else { throw reader.malformed("a member's name stands twice", at: place) }
+            guard names.insert(Array(name.utf8)).inserted else {
+                throw reader.malformed("a member's name stands twice", at: place)
+            }
             reader.skipBlanks()
             guard reader.take(":") else { throw reader.malformed("a colon should stand") }
             reader.skipBlanks()

@@ -60,9 +60,9 @@ package struct JSONObject: Sendable, Hashable, ExpressibleByDictionaryLiteral {
     package var isEmpty: Bool { members.isEmpty }
 
     package subscript(name: String) -> JSONValue? {
-        get { members.first { $0.name == name }?.value }
+        get { index(of: name).map { members[$0].value } }
         set {
-            let index = members.firstIndex { $0.name == name }
+            let index = index(of: name)
             switch (index, newValue) {
             case (let index?, let value?): members[index].value = value
             case (let index?, nil): members.remove(at: index)
@@ -70,6 +70,12 @@ package struct JSONObject: Sendable, Hashable, ExpressibleByDictionaryLiteral {
             case (nil, nil): break
             }
         }
+    }
+
+    /// Lengths are compared first: texts are compared by their normal forms, which costs the square of the length where combining
+    /// marks follow each other, and a member's name may be as long as its document.
+    private func index(of name: String) -> Int? {
+        members.firstIndex { $0.name.utf8.count == name.utf8.count && $0.name == name }
     }
 
     /// For a reader that has seen to it that the name is new.

@@ -38,7 +38,8 @@ struct AdminBody: Sendable {
     ///
     /// - Parameter prefix: of the names in the error.
     static func requireKnown(_ object: JSONObject, _ members: Set<String>, prefix: String = "") throws(ChatError) {
-        for (name, _) in object.members where !members.contains(name) {
+        for (name, _) in object.members
+        where name.utf8.count > HTTPLimits.fieldName || !members.contains(name) {
             throw .invalid(
                 prefix + HeaderText.sanitized(name, limit: 60),
                 "is not known here; known are " + members.sorted().joined(separator: ", "))

@@ -38,8 +38,8 @@ struct AnswerMiddleware: RouterMiddleware {
         let isForAdmin = Self.isForAdmin(request.uri.path)
         var metadata: Logger.Metadata = [
             LogKeys.requestID: "\(context.requestID)",
-            // Without the query, which may hold a udid.
-            LogKeys.path: "\(HeaderText.sanitized(request.uri.path, limit: 100))",
+            // The route's pattern: the path may hold a whole token, the query a udid.
+            LogKeys.route: "\(context.endpointPath ?? "")",
             LogKeys.status: "\(answer.status.code)",
         ]
         if answer.status.code >= 500 {
@@ -64,7 +64,7 @@ struct AnswerMiddleware: RouterMiddleware {
     /// Whether a path belongs to the admin API, whose errors have a form of their own.
     private static func isForAdmin(_ path: String) -> Bool {
         let parts = path.split(separator: "/")
-        return parts.first == "v1" || parts == ["metrics"]
+        return parts.first == "v1" || parts == ["metrics"] || parts == ["readyz"]
     }
 
     /// The id that the client gave; nil if it is too long or has characters that do not belong into a log line.

@@ -63,8 +63,8 @@ package struct ChatHTTPSettings: Sendable {
 
 /// The relay's HTTP side, as a service.
 ///
-/// On a graceful shutdown it accepts no new connections, answers the requests that are being read or processed, and closes
-/// each connection after that.
+/// On a graceful shutdown it accepts no new connections and no new requests, answers those that are being read or processed, and
+/// closes each connection after that. The rest of a request has ``HTTPLimits/stopTime`` to come.
 package struct ChatServer: Service {
     /// The address cannot be listened on.
     package struct CannotListen: Error, Sendable, CustomStringConvertible {
@@ -114,7 +114,7 @@ package struct ChatServer: Service {
         // An eighth of the connections is left for requests.
         hub = EventHub(
             feed: stores.feed, maxStreams: configuration.maximumConnections / 8 * 7, time: elapsed, logger: logger)
-        let health = Health(store: stores.rooms, furtherChecks: readiness, logger: logger)
+        let health = Health(store: stores.rooms, readiness: readiness, logger: logger)
         let limiter = RequestLimiter(now: elapsed.now)
         let chat = ChatAPI(
             rooms: stores.rooms, feed: stores.feed, devices: stores.devices, subscriptions: stores.subscriptions,

@@ -40,6 +40,8 @@ enum HTTPLimits {
     static let requestTime: Duration = .seconds(30)
     /// Time from the opening of a connection to its first request's head.
     static let firstHeadTime: Duration = .seconds(15)
+    /// When the server stops: time for the rest of a request that is being read, and again for its client to take an answer.
+    static let stopTime: Duration = .seconds(3)
     /// Connections from one address, for IPv6 from one /64 network; the machine's own and trusted proxies are not counted.
     static let connectionsPerAddress = 256
     /// Time without a request after which a connection is closed. Above the 60 seconds for which the tutorial's client
@@ -49,6 +51,8 @@ enum HTTPLimits {
     static let headerField = 16 * 1024
     static let headers = 32 * 1024
     static let headerFields = 100
+    /// Bytes of a header field that may have characters outside of ASCII; in longer ones they are replaced.
+    static let nonASCIIHeader = 512
     /// Connections that wait to be accepted.
     static let backlog = 1024
     /// Event streams of one member.

@@ -24,5 +24,8 @@ enum LogKeys {
     static let status = "status"
     static let reason = "reason"
     static let cause = "cause"
-    static let path = "path"
+    /// The pattern of the address, as `/v1/devices/{token}`.
+    static let route = "route"
+    /// What is checked for readiness.
+    static let check = "check"
 }

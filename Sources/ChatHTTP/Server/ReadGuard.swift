@@ -1,10 +1,13 @@
 import ChatDomain
 import HTTPTypes
 import NIOCore
+import NIOHTTP1
 import NIOHTTPTypes
+import NIOHTTPTypesHTTP1
 import Synchronization
 
-/// Closes a connection whose client is too slow or sends too much, and answers `Expect: 100-continue`.
+/// Closes a connection whose client is too slow or sends too much, also when the server stops, and answers
+/// `Expect: 100-continue`.
 ///
 /// Its times are the event loop's. A request that arrives in one piece costs no timer.
 final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
@@ -17,12 +20,17 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
     private var counted: IPAddress?
     private var progress = ReadProgress()
     private var deadline: Scheduled<Void>?
+    private var stop = StopProgress()
 
     init(connections: ConnectionCounter) {
         self.connections = connections
     }
 
     func handlerAdded(context: ChannelHandlerContext) {
+        let pipeline = context.pipeline.syncOperations
+        if let codec = try? pipeline.context(handlerType: HTTP1ToHTTPServerCodec.self) {
+            try? pipeline.addHandler(ConnectionHeader(), position: .before(codec.handler))
+        }
         if context.channel.isActive { begin(context) }
     }
 
@@ -44,15 +52,19 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        var data = data
         let action: ReadProgress.Action
+        // What comes after the last request that is still answered is dropped.
+        if stop.isStopping, !progress.isReading { return }
         switch unwrapInboundIn(data) {
-        case .head(let head):
+        case .head(var head):
             stopTimer()
+            if head.replaceCostlyText() { data = wrapInboundOut(.head(head)) }
             action = progress.began(head)
         case .body(let bytes): action = progress.read(bytes.readableBytes)
         case .end:
             progress.ended()
-            stopTimer()
+            if !stop.isStopping { stopTimer() }
             action = .pass
         }
         switch action {
@@ -70,6 +82,24 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
     func channelReadComplete(context: ChannelHandlerContext) {
         if progress.isReading, deadline == nil { startTimer(HTTPLimits.requestTime, context) }
         context.fireChannelReadComplete()
+    }
+
+    func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
+        switch unwrapOutboundIn(data) {
+        case .head: stop.isAnswering = true
+        case .body: break
+        case .end: stop.isAnswering = false
+        }
+        context.write(data, promise: promise)
+    }
+
+    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        if event is ChannelShouldQuiesceEvent {
+            stop.isStopping = true
+            stopTimer()
+            startStopTimer(context)
+        }
+        context.fireUserInboundEventTriggered(event)
     }
 
     func channelInactive(context: ChannelHandlerContext) {
@@ -95,10 +125,79 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
         }
     }
 
+    /// The connection closes by itself when what was read has its answer; this is for those who do not send or take theirs.
+    private func startStopTimer(_ context: ChannelHandlerContext) {
+        deadline = context.eventLoop.assumeIsolated().scheduleTask(in: TimeAmount(HTTPLimits.stopTime)) {
+            self.deadline = nil
+            if self.progress.isReading || self.stop.isStuck() {
+                context.close(promise: nil)
+            } else {
+                self.startStopTimer(context)
+            }
+        }
+    }
+
     private func stopTimer() {
         deadline?.cancel()
         deadline = nil
     }
+}
+
+/// How far a connection is when the server stops.
+struct StopProgress {
+    var isStopping = false
+    /// The head of an answer was written, and its end was not.
+    var isAnswering = false
+    private var wasAnswering = false
+
+    /// Whether the answer under way was so already when this was asked last.
+    mutating func isStuck() -> Bool {
+        defer { wasAnswering = isAnswering }
+        return isAnswering && wasAnswering
+    }
+}
+
+/// Sees to it that a connection is closed after the answer wherever its client expects that: HTTP/1.0 without
+/// `Connection: keep-alive` does (RFC 9112 §9.3), and `Connection: Close` in any spelling. What comes after this handler knows
+/// no version, and one spelling.
+private final class ConnectionHeader: ChannelInboundHandler, RemovableChannelHandler {
+    typealias InboundIn = HTTPServerRequestPart
+    typealias InboundOut = HTTPServerRequestPart
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        guard case .head(var head) = unwrapInboundIn(data), !head.isKeepAlive else {
+            context.fireChannelRead(data)
+            return
+        }
+        head.headers.replaceOrAdd(name: "Connection", value: "close")
+        context.fireChannelRead(wrapInboundOut(.head(head)))
+    }
+}
+
+extension HTTPRequest {
+    /// Replaces what would be costly to look at. Texts are compared, split and looked up by their Unicode normal forms, and
+    /// that costs the square of the length where combining marks follow each other. An address cannot hold them unescaped
+    /// (RFC 3986 §2; the parser sees to it), and a long header has no use for them.
+    ///
+    /// - Returns: whether anything was replaced.
+    mutating func replaceCostlyText() -> Bool {
+        var isChanged = false
+        if let authority, authority.isCostly {
+            self.authority = authority.inASCII
+            isChanged = true
+        }
+        for index in headerFields.indices where headerFields[index].value.isCostly {
+            headerFields[index].value = headerFields[index].value.inASCII
+            isChanged = true
+        }
+        return isChanged
+    }
+}
+
+extension String {
+    fileprivate var isCostly: Bool { utf8.count > HTTPLimits.nonASCIIHeader && utf8.contains { $0 >= 128 } }
+
+    fileprivate var inASCII: String { HeaderText.sanitized(self, limit: .max) }
 }
 
 /// How much of the current request has been read.

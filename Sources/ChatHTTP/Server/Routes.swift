@@ -47,7 +47,16 @@ struct Routes {
         for (path, page) in TestPages.all { routes.add(path, [.get: pages.test(page)]) }
 
         routes.add("/healthz", [.get: health.alive])
-        routes.add("/readyz", [.get: health.ready])
+        // What was found is the administrator's to read.
+        let details = administrators.guarding(health.details)
+        routes.add(
+            "/readyz",
+            [
+                .get: { request, context in
+                    request.headers.contains(.authorization)
+                        ? try await details(request, context) : await health.ready(request, context)
+                }
+            ])
         return routes.router.buildResponder()
     }
 

@@ -39,6 +39,8 @@ package final class ServerCertificate: Sendable {
         var configuration = TLSConfiguration.makeServerConfiguration(
             certificateChain: pair.chain, privateKey: pair.key)
         configuration.applicationProtocols = ["http/1.1"]
+        // RFC 8996: nobody is to speak TLS 1.0 and 1.1 any more.
+        configuration.minimumTLSVersion = .tlsv12
         // Called for every connection.
         configuration.sslContextCallback = { [self] _, promise in
             let pair = self.pair.withLock { $0 }

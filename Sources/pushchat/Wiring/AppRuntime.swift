@@ -11,6 +11,7 @@ final class AppRuntime: Sendable {
     let name: AppName
     private let stores: Stores
     private let gateway: any ConfiguredGateway
+    private let progress = DispatchProgress()
     private let current: Mutex<(app: AppConfiguration, credentials: AppCredentials)>
     private let logger: Logger
 
@@ -43,12 +44,20 @@ final class AppRuntime: Sendable {
 
     var certificateTopic: String? { current.withLock { $0.credentials.certificate?.topic } }
 
+    /// As the dispatcher is watched.
+    var watched: DispatchWatch.App {
+        let app = current.withLock { $0.app }
+        return DispatchWatch.App(
+            name: name, progress: progress, openConnections: { [gateway] in gateway.openConnections },
+            answerLimit: max(app.answerTimeout, app.settleTime))
+    }
+
     /// The dispatcher and, for the binary gateway, the feedback reader.
     /// - Parameter startsInDoubt: an earlier process may have sent some of what is queued.
     func services(startsInDoubt: Bool, showsTokens: Bool) -> [any Service] {
         let dispatcher = Dispatcher(
-            app: name, queue: stores.queue, gateway: gateway, startsInDoubt: startsInDoubt, logger: logger,
-            showsTokens: showsTokens)
+            app: name, queue: stores.queue, gateway: gateway, startsInDoubt: startsInDoubt, progress: progress,
+            logger: logger, showsTokens: showsTokens)
         // Over HTTP/2 the answers tell which tokens are no longer registered.
         guard current.withLock({ $0.app.gateway }) == .binary else { return [dispatcher] }
         let feedback = FeedbackReader(

@@ -68,6 +68,9 @@ extension RateLimit {
 /// Which app an `appid` means: its name in the configuration, its topic (the bundle id), or the topic behind a team id,
 /// as clients of the tutorials send it (`98Z3R5XU29.com.example.PushChat`).
 struct AppDirectory: Sendable {
+    /// Bytes of what a client sends to name an app.
+    private static let longest = 255
+
     private let defaultApp: AppName
     private var apps: [String: AppName] = [AppName.web.text: .web]
 
@@ -84,6 +87,7 @@ struct AppDirectory: Sendable {
 
     func resolve(_ appid: String?) throws(ChatError) -> AppName {
         guard let appid, !appid.isEmpty else { return defaultApp }
+        guard appid.utf8.count <= Self.longest else { throw .invalid("appid", "names no app of this relay") }
         if let app = apps[appid] { return app }
         if let dot = appid.firstIndex(of: "."), appid.distance(from: appid.startIndex, to: dot) == 10,
             let app = apps[String(appid[appid.index(after: dot)...])]

@@ -65,6 +65,7 @@ struct RelayProcess: Sendable {
         let certificate = try configuration.http.tls.map {
             try ServerCertificate(certificate: $0.certificate, key: $0.key)
         }
+        let watch = DispatchWatch(apps: apps.map(\.watched), figures: stores.figures)
         let server = ChatServer(
             configuration: ChatServerConfiguration(
                 host: configuration.http.host, port: configuration.http.port, certificate: certificate,
@@ -73,8 +74,8 @@ struct RelayProcess: Sendable {
             resolveApp: { appid throws(ChatError) in try live.apps.resolve(appid) },
             apps: { apps.map(\.status) + [browsers.status] }, format: { live.storeSettings.format($0) },
             recentWarnings: { [log] in log.recentWarnings }, sessions: { live.sessions },
-            browsers: { browsers.subscriptions }, version: Pushchat.version,
-            logger: logger,
+            browsers: { browsers.subscriptions }, readiness: { await Self.readiness(stores.upkeep, watch) },
+            version: Pushchat.version, logger: logger,
             onListening: { [configuration, onListening] port in
                 logger.info("listening", metadata: ["host": "\(configuration.http.host)", "port": "\(port)"])
                 onListening(port)
@@ -86,13 +87,14 @@ struct RelayProcess: Sendable {
         services.append(
             Housekeeping(
                 sweep: { () async throws(ChatError) in try await sweep(stores.upkeep, live.current) }, logger: logger))
-        for app in apps {
-            services += app.services(
+        services.append(watch)
+        let dispatching = apps.flatMap { app in
+            app.services(
                 startsInDoubt: backlog.apps.contains(app.name), showsTokens: configuration.environment == .development)
         }
-        services += browsers.services(
+        let browsing = browsers.services(
             startsInDoubt: backlog.apps.contains(.web), showsTokens: configuration.environment == .development)
-        services.append(server)
+        services.append(ConcurrentServices(services: dispatching + browsing + [server]))
         if reloads {
             services.append(
                 Reloader(
@@ -107,6 +109,23 @@ struct RelayProcess: Sendable {
         try store.close()
         logger.info("stopped")
         _ = consume lock
+    }
+
+    /// What must work besides reading the database.
+    private static func readiness(_ upkeep: any StoreUpkeep, _ watch: DispatchWatch) async -> [ReadinessCheck] {
+        var cause: String?
+        do throws(ChatError) {
+            try await upkeep.tryWriting()
+        } catch {
+            cause = "\(error)"
+        }
+        let stalled = watch.stalled.map { "app \($0.app) has not moved for \($0.time.components.seconds) s" }
+        return [
+            ReadinessCheck(name: "disk", problem: cause.map { _ in "takes no writes" }, cause: cause),
+            ReadinessCheck(
+                name: "dispatcher", problem: stalled.isEmpty ? nil : "does not move",
+                cause: stalled.isEmpty ? nil : stalled.joined(separator: ", ")),
+        ]
     }
 
     /// The topics that the apps' certificates name.
@@ -155,6 +174,26 @@ private struct NamedService: Service, CustomStringConvertible {
     }
 }
 
+/// Services that are stopped at the same moment, none waiting for another: nothing more is taken from the queue while requests are
+/// still answered.
+private struct ConcurrentServices: Service {
+    let services: [any Service]
+
+    func run() async throws {
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for service in services {
+                group.addTask {
+                    try await service.run()
+                    guard Task.isShuttingDownGracefully || Task.isCancelled else {
+                        throw Failure("\(type(of: service)) has ended by itself")
+                    }
+                }
+            }
+            try await group.waitForAll()
+        }
+    }
+}
+
 /// What the store does beside requests, as a service.
 private struct StoreMaintenance: Service {
     let upkeep: any StoreUpkeep
@@ -167,7 +206,7 @@ private struct StoreMaintenance: Service {
 /// How many files and connections the process may have open.
 enum FileLimit {
     /// Connections that are served at once, whatever the limit: each open event stream takes tens of kilobytes.
-    private static let maximumConnections = 16_384
+    static let maximumConnections = 16_384
 
     /// Raises the soft limit, often 1,024, to the hard one: each connection is a descriptor.
     static func raise() {

@@ -12,6 +12,8 @@ final class FakeFeed: RoomFeed {
         var handedOut: [MemberID: MessageID] = [:]
         var next: MessageID = 1
         var changes = RoomChanges()
+        /// Of every member.
+        var historyFrom: MessageID = 0
         var isBroken = false
         var readMessages = 0
         var failedReads = 0
@@ -63,6 +65,11 @@ final class FakeFeed: RoomFeed {
         }
     }
 
+    /// Every member has entered its room now.
+    func enterAll() {
+        state.withLock { $0.historyFrom = $0.next - 1 }
+    }
+
     /// While it is broken, nothing can be read.
     func setBroken(_ isBroken: Bool) {
         state.withLock { $0.isBroken = isBroken }
@@ -93,7 +100,9 @@ final class FakeFeed: RoomFeed {
         let position = try read { state -> RoomPosition?? in
             state.positionLookups += 1
             return state.rooms[member].map { code in
-                code.map { RoomPosition(code: $0, historyFrom: 0, last: state.messages[$0]?.last?.id ?? 0) }
+                code.map {
+                    RoomPosition(code: $0, historyFrom: state.historyFrom, last: state.messages[$0]?.last?.id ?? 0)
+                }
             }
         }
         guard let position else { throw .notJoined() }

@@ -217,6 +217,7 @@ private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, Subsc
 
     func prepare() async throws(ChatError) -> StoreBacklog { throw fail() }
     func watch() async { _ = fail() }
+    func tryWriting() async throws(ChatError) { throw fail() }
     func applyRetention(messages: Duration, queue: Duration) async throws(ChatError) -> RetentionResult { throw fail() }
 }
 

@@ -1,4 +1,5 @@
 import ChatDomain
+import Foundation
 import Testing
 
 @testable import pushchat
@@ -155,5 +156,18 @@ import Testing
         let changes = old.changes(to: new)
         #expect(changes.contains { $0.setting == "apps.default.certificate" })
         #expect(changes.filter { !$0.needsRestart } == [])
+    }
+}
+
+@Suite("Limits in the README")
+struct DocumentedLimitTests {
+    @Test("The number of connections is the code's")
+    func connections() throws {
+        let root = URL(filePath: #filePath).appending(path: "../../../..").standardized
+        let page = try String(contentsOf: root.appending(path: "README.md"), encoding: .utf8)
+        let number = "\(FileLimit.maximumConnections / 1000),\(FileLimit.maximumConnections % 1000)"
+        #expect(page.contains("(`ulimit -Hn`), \(number) at the most"))
+        let files = FileLimit.connections
+        #expect(files <= FileLimit.maximumConnections && files > 0)
     }
 }

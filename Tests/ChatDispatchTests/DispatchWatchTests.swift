@@ -1,0 +1,95 @@
+import ChatDomain
+import Logging
+import Synchronization
+import Testing
+
+@testable import ChatDispatch
+
+@Suite("Dispatchers that do not move")
+struct DispatchWatchTests {
+    /// A queue's depth, and a gateway, as a test sets them.
+    private final class Relay: RelayFigures {
+        struct State {
+            var due = 1
+            var connections = 1
+            var isBroken = false
+        }
+
+        let state = Mutex(State())
+
+        func queueDepths() async throws(ChatError) -> [QueueDepth] {
+            let state = state.withLock { $0 }
+            if state.isBroken { throw .unavailable(cause: "broken") }
+            return [QueueDepth(app: .default, due: state.due)]
+        }
+
+        func totals() async throws(ChatError) -> StoreTotals { StoreTotals() }
+        func outcomes() -> [OutcomeCount] { [] }
+    }
+
+    private let relay = Relay()
+    private let progress = DispatchProgress()
+
+    private func watch() -> DispatchWatch {
+        let app = DispatchWatch.App(
+            name: .default, progress: progress,
+            openConnections: { [relay] in relay.state.withLock { $0.connections } }, answerLimit: .seconds(30))
+        return DispatchWatch(apps: [app], figures: relay)
+    }
+
+    @Test("One that does nothing for longer than an answer may take, though it could, is named until it moves")
+    func stalled() async {
+        let watch = watch()
+        await watch.look(at: .seconds(10))
+        await watch.look(at: .seconds(99))
+        #expect(watch.stalled.isEmpty)
+        await watch.look(at: .seconds(100))
+        #expect(watch.stalled.map(\.app) == [.default] && watch.stalled.map(\.time) == [.seconds(90)])
+        // What cannot be looked at is as it was.
+        relay.state.withLock { $0.isBroken = true }
+        await watch.look(at: .seconds(200))
+        #expect(watch.stalled.count == 1)
+        relay.state.withLock { $0.isBroken = false }
+        progress.moved()
+        await watch.look(at: .seconds(210))
+        #expect(watch.stalled.isEmpty)
+    }
+
+    @Test(
+        "One that moves, has nothing to do, or waits for its gateway is well",
+        arguments: ["moves", "idle", "no gateway"])
+    func well(why: String) async {
+        let watch = watch()
+        if why == "idle" { relay.state.withLock { $0.due = 0 } }
+        if why == "no gateway" { relay.state.withLock { $0.connections = 0 } }
+        for time in stride(from: 10, through: 1000, by: 10) {
+            if why == "moves" { progress.moved() }
+            await watch.look(at: .seconds(time))
+            #expect(watch.stalled.isEmpty)
+        }
+        // Time without work does not count when there is some.
+        relay.state.withLock { $0 = Relay.State() }
+        await watch.look(at: .seconds(1010))
+        #expect(watch.stalled.isEmpty)
+    }
+
+    @Test("A dispatcher counts its leases and its reports")
+    func counts() async throws {
+        let (queue, gateway) = (FakeQueue(), FakeGateway())
+        queue.tell(.success(FakeQueue.rows(1...2)))
+        let dispatcher = Dispatcher(
+            app: .default, queue: queue, gateway: gateway, progress: progress,
+            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            group.addTask { try await dispatcher.run() }
+            await eventually("the lease, and one of nothing") { progress.count >= 2 }
+            let count = progress.count
+            gateway.answer([
+                DeliveryReport(connection: ConnectionID(1), identifiers: 5...6, outcome: .accepted)
+            ])
+            await eventually("the report") { progress.count > count }
+            group.cancelAll()
+            try await group.waitForAll()
+        }
+    }
+}
