@@ -22,7 +22,7 @@ package final class DispatchWatch: Service {
         let name: AppName
         let progress: DispatchProgress
         let openConnections: @Sendable () -> Int
-        let patience: Duration
+        let limit: Duration
 
         /// - Parameter answerLimit: how long the gateway may take for an answer, or for its silence to count as one.
         package init(
@@ -33,7 +33,7 @@ package final class DispatchWatch: Service {
             self.progress = progress
             self.openConnections = openConnections
             // Above the longest pause of a circuit breaker, too.
-            patience = answerLimit + .seconds(60)
+            limit = answerLimit + .seconds(60)
         }
     }
 
@@ -71,7 +71,7 @@ package final class DispatchWatch: Service {
     package var stalled: [(app: AppName, time: Duration)] {
         stalls.withLock { stalls in
             apps.compactMap { app in
-                guard let time = stalls[app.name]?.time, time >= app.patience else { return nil }
+                guard let time = stalls[app.name]?.time, time >= app.limit else { return nil }
                 return (app.name, time)
             }
         }

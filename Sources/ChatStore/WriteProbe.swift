@@ -9,7 +9,7 @@ final class WriteProbe: Sendable {
     /// How long a result counts.
     private static let freshness = Duration.seconds(1)
     /// How long the writer may take: longer than a statement waits for another process's lock.
-    private static let patience = Duration.seconds(DatabaseFile.busyTimeout) + .seconds(1)
+    private static let limit = Duration.seconds(DatabaseFile.busyTimeout) + .seconds(1)
     private static let interval = Duration.milliseconds(5)
 
     private struct State {
@@ -41,7 +41,7 @@ final class WriteProbe: Sendable {
         }
         while let began = state.withLock({ $0.began }) {
             let age = ContinuousClock.now - began
-            guard age < Self.patience, !Task.isCancelled else {
+            guard age < Self.limit, !Task.isCancelled else {
                 throw .unavailable(cause: "the writer has not moved for \(age.components.seconds) s")
             }
             try? await Task.sleep(for: Self.interval)

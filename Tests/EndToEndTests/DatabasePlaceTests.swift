@@ -36,13 +36,15 @@ extension Waiting {
                 try FileManager.default.moveItem(atPath: relay.database, toPath: kept)
                 try replacement?.write(to: URL(filePath: relay.database))
                 #expect(try await post("refused") == 503)
-                let (status, answer) = try await relay.admin("GET", "/readyz")
+                let (status, answer) = try await relay.admin(
+                    "GET", "/readyz", headers: [("Authorization", "Bearer any")])
                 #expect(status == 503 && answer.contains("was deleted, moved or replaced"), "\(answer)")
                 #expect(try await relay.admin("GET", "/healthz").0 == 200)
                 try await eventually("it is in the log") { losses() == index + 1 }
                 if replacement != nil { try FileManager.default.removeItem(atPath: relay.database) }
                 try FileManager.default.moveItem(atPath: kept, toPath: relay.database)
-                #expect(try await relay.admin("GET", "/readyz").0 == 200)
+                // The disk is tried once a second.
+                try await eventually("it is ready again") { try await relay.admin("GET", "/readyz").0 == 200 }
                 try await eventually("that it is back, too") {
                     relay.process.log().filter { $0.message == "the database's files are back" }.count == index + 1
                 }

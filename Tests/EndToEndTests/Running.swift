@@ -51,11 +51,22 @@ final class Running: Sendable {
 
     /// Waits until it listens on ports; fails early when it ends.
     func listens(on ports: [ReservedPort]) async throws {
-        try await eventually("it listens") {
-            guard isRunning else {
-                throw Child.Failure(description: "ended before it listened: \(log().map(\.message))")
+        do {
+            try await eventually("it listens") {
+                guard isRunning else {
+                    throw Child.Failure(description: "ended before it listened: \(log().map(\.message))")
+                }
+                return try ports.allSatisfy { try $0.isListening }
             }
-            return try ports.allSatisfy { try $0.isListening }
+        } catch let error as TimedOut {
+            let missing = try ports.filter { try !$0.isListening }.map(\.number)
+            let threads = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/\(child.identifier)/task")) ?? []
+            let waits = threads.map { thread in
+                (try? String(contentsOfFile: "/proc/\(child.identifier)/task/\(thread)/wchan", encoding: .utf8)) ?? "?"
+            }
+            throw TimedOut(
+                description:
+                    "\(error), not on \(missing); its threads wait in \(waits); it said \(log().map(\.message))")
         }
     }
 
