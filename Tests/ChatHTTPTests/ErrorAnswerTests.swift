@@ -12,7 +12,8 @@ struct ErrorAnswerTests {
             (.unknownCommand, 400), (.missingField, 400), (.invalidField, 400), (.malformedRequest, 400),
             (.notJoined, 404), (.forbidden, 403), (.tooLarge, 413), (.unsupportedMediaType, 415),
             (.idempotencyConflict, 422),
-            (.notFound, 404), (.ambiguous, 409), (.unauthorized, 401), (.tooManyRequests, 429), (.internalError, 500),
+            (.notFound, 404), (.ambiguous, 409), (.conflict, 409), (.unauthorized, 401), (.tooManyRequests, 429),
+            (.internalError, 500),
             (.unavailable, 503),
         ] as [(ChatError.Code, Int)])
     func statuses(code: ChatError.Code, status: Int) async throws {
@@ -27,7 +28,7 @@ struct ErrorAnswerTests {
 
     @Test("The table above has every code")
     func complete() {
-        #expect(ChatError.Code.allCases.count == 15)
+        #expect(ChatError.Code.allCases.count == 16)
     }
 
     @Test("The cause of an internal error is in the log only")

@@ -31,7 +31,7 @@ struct PagesTests {
         }
         let linked = page.text.components(between: "=\"/", and: "\"").map { "/" + $0 }
         #expect(linked.count > 3)
-        for path in Set(linked).subtracting(["/", "/test/"]).union(["/worker.js", "/icon-512.png"]) {
+        for path in Set(linked).subtracting(["/", "/test/"]).union(["/sw.js", "/icon-512.png"]) {
             let file = try await Relay().send(.get, path)
             #expect(file.status == .ok, "\(path)")
             #expect(!file.text.contains("{{"), "\(path)")
@@ -42,6 +42,49 @@ struct PagesTests {
         }
         let bytes = WebFiles.all.reduce(page.body.readableBytes) { $0 + $1.size }
         #expect(bytes < 100_000)
+    }
+
+    @Test("The worker is JavaScript that browsers ask for anew, and keeps every file of the chat page")
+    func worker() async throws {
+        let worker = try await Relay().send(.get, "/sw.js")
+        #expect(worker.headers[.contentType] == "text/javascript; charset=utf-8")
+        #expect(worker.headers[.cacheControl] == "no-cache")
+        let page = try await Relay().send(.get, "/")
+        let files = page.text.components(between: "=\"/", and: "\"").map { "/" + $0 }
+        #expect(files.contains("/notify.js") && files.contains("/manifest.webmanifest"))
+        for file in files { #expect(worker.text.contains("\"\(file)\""), "\(file)") }
+        // Pages of the relay's own worker and manifest, and of nobody else's.
+        let policy = try #require(page.header("Content-Security-Policy"))
+        #expect(policy.contains("worker-src 'self'") && policy.contains("manifest-src 'self'"))
+    }
+
+    @Test("The manifest is what a phone needs to install the page, and its icons are there")
+    func manifest() async throws {
+        let file = try await Relay().send(.get, "/manifest.webmanifest")
+        #expect(file.headers[.contentType] == "application/manifest+json")
+        let manifest = try #require(try JSONValue(parsing: Array(file.text.utf8)).object)
+        #expect(manifest["name"]?.text == "PushChat" && manifest["start_url"]?.text == "/")
+        #expect(manifest["display"]?.text == "standalone")
+        let icons = try #require(manifest["icons"]?.array).compactMap { $0.object?["src"]?.text }
+        #expect(icons.count == 3)
+        for icon in icons { #expect(try await Relay().send(.get, icon).status == .ok, "\(icon)") }
+    }
+
+    @Test("Pages get the key to subscribe with, or hear in JSON that there are no pushes to browsers")
+    func pushKey() async throws {
+        var relay = Relay()
+        let refused = try await relay.send(.get, "/webpush/key")
+        #expect(refused.status == .notFound)
+        #expect(refused.headers[.contentType] == "application/json")
+        #expect(
+            refused.text
+                == #"{"error":{"code":"not_found","message":"This relay sends no pushes to browsers"}}"#)
+        relay.browsers = KeyOnly()
+        let answer = try await relay.send(.get, "/webpush/key")
+        #expect(answer.status == .ok && answer.text == #"{"key":"BP4z"}"#)
+        // Another key stands in a restored database: the page must not compare with an old one.
+        #expect(answer.headers[.cacheControl] == "no-store")
+        #expect(try await relay.send(.post, "/webpush/key").status == .methodNotAllowed)
     }
 
     @Test("In development the tutorial's pages are there", arguments: testPages)
@@ -154,6 +197,12 @@ struct PagesTests {
         let checks = #""checks":{"database":"does not answer","disk":"takes no writes","dispatcher":"ok"}"#
         #expect(answer.text.hasPrefix(#"{"ready":false,"# + checks))
     }
+}
+
+/// Knows a key, and is asked for nothing else.
+private struct KeyOnly: SubscriptionReader {
+    let publicKey = "BP4z"
+    func subscription(_: String) throws(ChatError) -> Subscription { throw ChatError(.internalError, "not asked") }
 }
 
 extension String {

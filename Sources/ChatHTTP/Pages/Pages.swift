@@ -1,3 +1,4 @@
+import ChatDomain
 import Hummingbird
 import NIOCore
 import WebAssets
@@ -6,9 +7,19 @@ import WebAssets
 struct Pages: Sendable {
     let settings: @Sendable () -> ChatHTTPSettings
     let health: Health
+    /// Nil where there are no pushes to browsers.
+    let browsers: @Sendable () -> (any SubscriptionReader)?
 
     func chat(_ request: Request, _ context: ChatContext) -> Response {
         WebFiles.chat(textLimit: settings().textLimit).answer(request)
+    }
+
+    /// The key that pages subscribe to pushes with (`applicationServerKey`).
+    func pushKey(_ request: Request, _ context: ChatContext) -> Response {
+        guard let browsers = browsers() else {
+            return ErrorAnswer(ChatError(.notFound, "This relay sends no pushes to browsers")).response(.json)
+        }
+        return Answers.json(["key": .string(browsers.publicKey)])
     }
 
     /// A handler of one of the tutorial's pages, which are served in development only.
@@ -39,7 +50,7 @@ enum WebFiles {
             .page("/admin", PackageResources.admin_html),
             .style("/admin.css", PackageResources.admin_css),
             .script("/admin.js", PackageResources.admin_js),
-            .script("/worker.js", worker),
+            .script("/sw.js", worker),
             WebFile("/icon-512.png", "image/png", PackageResources.icon_512_png),
         ]
 
@@ -47,6 +58,8 @@ enum WebFiles {
     private static let ofChat: [WebFile] =
         WebFile.base + [
             .style("/chat.css", PackageResources.chat_css),
+            .script("/rooms.js", PackageResources.rooms_js),
+            .script("/notify.js", PackageResources.notify_js),
             .script("/chat.js", PackageResources.chat_js),
             .script("/qr.js", PackageResources.qr_js),
             WebFile("/icon.svg", "image/svg+xml", PackageResources.icon_svg),
@@ -63,6 +76,6 @@ enum WebFiles {
     private static let worker: [UInt8] = {
         let tags = ofChat.map(\.tag).joined().utf8
         let version = String(WebFile.digest(Array(tags) + PackageResources.chat_html), radix: 16)
-        return WebFile.filled(PackageResources.worker_js, "version", with: version)
+        return WebFile.filled(PackageResources.sw_js, "version", with: version)
     }()
 }

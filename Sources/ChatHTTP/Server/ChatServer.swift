@@ -129,7 +129,7 @@ package struct ChatServer: Service {
                 clock: time, logger: logger),
             figures: AdminFigures(
                 store: stores.figures, apps: apps, clock: time, version: version, started: time()),
-            pages: Pages(settings: settings, health: health), health: health,
+            pages: Pages(settings: settings, health: health, browsers: browsers), health: health,
             answers: AnswerMiddleware(settings: settings, logger: logger),
             foreignPages: ForeignPageGuard(settings: settings),
             administrators: AdminGuard(settings: settings, limiter: limiter))

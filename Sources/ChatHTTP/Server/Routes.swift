@@ -41,6 +41,7 @@ struct Routes {
         addAdmin("/metrics", [.get: figures.metrics])
 
         routes.add("/", [.get: pages.chat])
+        routes.add("/webpush/key", [.get: pages.pushKey])
         for file in WebFiles.all { routes.add(file.path, [.get: { request, _ in file.answer(request) }]) }
         // The tutorial's pages, in development only.
         routes.add("/test/database.php", [.get: pages.testDatabase])

@@ -3,76 +3,68 @@
 // each is shown once, by its id.
 
 const limit = Number(document.querySelector("meta[name=text-limit]").content);
-const encoder = new TextEncoder();
-// Messages that are shown when there is no connection.
-const kept = 200;
-
-// MARK: Local storage
-
-const memory = {
-  get(name, otherwise) {
-    try {
-      return JSON.parse(localStorage.getItem("pushchat." + name)) ?? otherwise;
-    } catch {
-      return otherwise;
-    }
-  },
-  set(name, value) {
-    try {
-      localStorage.setItem("pushchat." + name, JSON.stringify(value));
-    } catch {
-      // Storage is full or forbidden: the page works, without it.
-    }
-  },
-};
-
-function random(bytes) {
-  return Array.from(crypto.getRandomValues(new Uint8Array(bytes)), (byte) => byte.toString(16).padStart(2, "0")).join("");
-}
-
-// This member: made once, and kept. Whoever knows the udid acts as this member, so it is never shown.
-const member = memory.get("member", null) ?? { udid: random(20), name: "", code: "", joined: false };
-let outbox = memory.get("outbox", []);
-let messages = [];
-let cursor = 0;
-
-function remember() {
-  memory.set("member", member);
-  memory.set("outbox", outbox);
-  memory.set("room", { code: member.code, cursor, messages: messages.slice(-kept) });
-}
 
 // MARK: Calls
 
 // A session token of the operator's own system, where the relay requires one: in the fragment of the link to this page.
 // The tab keeps it until it is closed.
-let session = new URLSearchParams(location.hash.slice(1)).get("token");
-try {
-  if (session) sessionStorage.setItem("pushchat.session", session);
-  session ??= sessionStorage.getItem("pushchat.session");
-} catch {
-  // Storage is forbidden: the page works until it is loaded again.
+let session = null;
+
+function takeSession(token) {
+  session = token ?? session;
+  try {
+    if (token) sessionStorage.setItem("pushchat.session", token);
+    session ??= sessionStorage.getItem("pushchat.session");
+  } catch {
+    // Storage is forbidden: the page works until it is loaded again.
+  }
 }
 
-function call(fields, headers = {}, path = "/api.php") {
+function callRelay(path, fields, headers = {}) {
   if (session) headers.Authorization = "Bearer " + session;
   return fetchJSON(path, {
     method: "POST",
     headers: { Accept: "application/json", ...headers },
-    body: new URLSearchParams({ ...fields, udid: member.udid }),
+    body: new URLSearchParams(fields),
   }, 20000);
 }
 
-// MARK: Login
+// As the member of a room.
+function call(room, fields, headers = {}, path = "/api.php") {
+  return callRelay(path, { ...fields, udid: room.udid }, headers);
+}
 
-const invited = new URLSearchParams(location.hash.slice(1)).get("code");
-byId("name").value = member.name;
-byId("code").value = invited ?? member.code;
+// The relay does not know the member (any more).
+function isGone(error) {
+  return error instanceof Refused && error.status === 404;
+}
+
+// MARK: Login
 
 function complainAtLogin(text) {
   byId("login-error").textContent = text;
   byId("login-error").hidden = !text;
 }
+
+// Shows the door; who is in a room stays in it.
+function goToDoor(code = "", reason = "") {
+  byId("chat").hidden = true;
+  byId("login").hidden = false;
+  byId("back").hidden = rooms.length === 0;
+  byId("name").value = current?.name ?? memory.get("name", "");
+  byId("code").value = code;
+  complainAtLogin(reason);
+}
+
+byId("another").addEventListener("click", () => {
+  goToDoor();
+  byId("code").focus();
+});
+
+byId("back").addEventListener("click", () => {
+  open(current ?? rooms[0]);
+  byId("text").focus();
+});
 
 // Characters of a code below which the page warns: a few hundred guesses an hour can find it.
 const shortCode = 8;
@@ -84,16 +76,19 @@ byId("code").addEventListener("input", () => {
 
 byId("login-form").addEventListener("submit", async (event) => {
   event.preventDefault();
-  const [name, code] = [byId("name").value.trim(), byId("code").value.trim()];
+  const [name, code] = [byId("name").value.trim(), composed(byId("code").value)];
+  const room = rooms.find((room) => room.code === code) ?? recall({ udid: random(20), name, code });
   byId("enter").disabled = true;
   complainAtLogin("");
   try {
-    await call({ cmd: "join", token: "0", name, code });
-    if (code !== member.code || !member.joined) forget();
-    Object.assign(member, { name, code, joined: true });
-    remember();
-    open();
+    await call(room, { cmd: "join", token: "0", name, code });
+    room.name = name;
+    memory.set("name", name);
+    if (!rooms.includes(room)) rooms.push(room);
+    rememberRooms();
+    open(room);
     byId("text").focus();
+    bring(room).catch((error) => explain(error.message));
   } catch (error) {
     complainAtLogin(error instanceof Refused ? error.message : "The server cannot be reached. Are you online?");
   } finally {
@@ -101,47 +96,61 @@ byId("login-form").addEventListener("submit", async (event) => {
   }
 });
 
-function forget() {
-  messages = [];
-  outbox = [];
-  cursor = 0;
-  byId("log").replaceChildren();
-  showOutbox();
-}
-
-function open() {
+function open(room) {
   // The code must not stay in the address bar and in the history.
   if (location.hash) history.replaceState(null, "", location.pathname);
-  document.title = member.code + " – PushChat";
-  byId("room").textContent = member.code;
+  if (current) current.draft = field.value;
+  current = room;
+  memory.set("current", room.udid);
+  byId("room").textContent = room.code;
   byId("members").textContent = "\u00A0";
   byId("login").hidden = true;
   byId("chat").hidden = false;
+  say("");
+  attempt = 0;
+  field.value = room.draft;
+  showLog();
   showOutbox();
   toEnd();
   count();
   connect();
+  seen();
+  // What was being sent when the page was closed: the key makes it safe to send it again.
+  room.outbox.filter((item) => !item.problem && !item.isUnderWay).forEach((item) => deliver(item, room));
 }
 
-function close(reason) {
+// Nothing is left of a room that this browser is not in any more.
+function forget(room, reason) {
+  rooms = rooms.filter((other) => other !== room);
+  memory.set("room." + room.udid, undefined);
+  rememberRooms();
+  // The stream may tell of one's own leaving before the call does.
+  if (room === current) vacate(room.isLeft ? undefined : reason);
+  showRooms();
+}
+
+// The room that was shown is gone: another one, or the door.
+function vacate(reason) {
+  const { code } = current;
   disconnect();
-  member.joined = false;
-  forget();
-  remember();
-  document.title = "PushChat";
-  byId("chat").hidden = true;
-  byId("login").hidden = false;
-  byId("code").value = member.code;
-  complainAtLogin(reason ?? "");
+  current = null;
+  byId("log").replaceChildren();
+  byId("outbox").replaceChildren();
+  field.value = "";
+  if (rooms.length && !reason) return open(rooms[0]);
+  goToDoor(code, reason);
   byId("code").focus();
 }
 
 byId("leave").addEventListener("click", async () => {
+  const room = current;
   byId("leave").disabled = true;
+  room.isLeft = true;
   try {
-    await call({ cmd: "leave" });
-    close();
+    await call(room, { cmd: "leave" });
+    forget(room);
   } catch (error) {
+    room.isLeft = false;
     say(error instanceof Refused ? error.message : "You cannot leave now: the server cannot be reached.");
   } finally {
     byId("leave").disabled = false;
@@ -170,25 +179,26 @@ function disconnect() {
 async function connect() {
   disconnect();
   const mine = (stream = { close() {} });
+  const room = current;
   let ticket;
   try {
     for (;;) {
-      const fields = cursor > 0 ? { cmd: "messages", since: cursor, limit: 500 } : { cmd: "messages", limit: 500 };
-      const page = await call(fields);
+      const since = room.cursor > 0 ? { since: room.cursor } : {};
+      const page = await call(room, { cmd: "messages", limit: 500, ...since });
       if (stream !== mine) return;
       page.messages.forEach((message) => take(message));
       // A relay with another database may have lower ids.
-      cursor = page.messages.length ? cursor : Math.max(cursor, page.next);
+      room.cursor = page.messages.length ? room.cursor : Math.max(room.cursor, page.next);
       if (page.messages.length < 500) break;
     }
-    ({ ticket } = await call({}, {}, "/events/ticket"));
+    ({ ticket } = await call(room, {}, {}, "/events/ticket"));
     if (stream !== mine) return;
   } catch (error) {
     if (stream === mine) lost(error);
     return;
   }
-  remember();
-  const source = new EventSource("/events?" + new URLSearchParams({ ticket, since: cursor }));
+  remember(room);
+  const source = new EventSource("/events?" + new URLSearchParams({ ticket, since: room.cursor }));
   stream = source;
   source.addEventListener("open", () => {
     attempt = 0;
@@ -199,7 +209,7 @@ async function connect() {
     const { members } = JSON.parse(event.data);
     byId("members").textContent = members === 1 ? "Only you are here" : members + " members";
   });
-  source.addEventListener("left", () => close("You are not in the room any more."));
+  source.addEventListener("left", () => forget(room, "You are not in the room any more."));
   source.addEventListener("error", () => {
     if (stream === source) lost();
   });
@@ -208,7 +218,7 @@ async function connect() {
 // Always reconnects with the list first, which fills the gap whatever the reason was.
 function lost(error) {
   disconnect();
-  if (error instanceof Refused && error.status === 404) return close("You are not in the room any more.");
+  if (isGone(error)) return forget(current, "You are not in the room any more.");
   // Where sessions are needed: only the operator's own pages can give another one.
   if (error instanceof Refused && error.status === 401) {
     return say("Your session has ended. Open the chat again from where you came from.");
@@ -221,8 +231,8 @@ function lost(error) {
   retry = setTimeout(connect, wait);
 }
 
-addEventListener("online", () => member.joined && connect());
-addEventListener("offline", () => member.joined && say("You are offline."));
+addEventListener("online", () => current && connect());
+addEventListener("offline", () => current && say("You are offline."));
 // After a sleep the old connection may be dead without an event.
 let hiddenSince = null;
 document.addEventListener("visibilitychange", () => {
@@ -230,28 +240,29 @@ document.addEventListener("visibilitychange", () => {
     hiddenSince = Date.now();
     return;
   }
-  if (member.joined && hiddenSince && Date.now() - hiddenSince > 30000) connect();
+  if (current && hiddenSince && Date.now() - hiddenSince > 30000) connect();
   hiddenSince = null;
   seen();
+  countAllUnread();
 });
 
 // MARK: Messages
 
 const timeOf = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit" });
 const dayOf = new Intl.DateTimeFormat([], { weekday: "long", day: "numeric", month: "long" });
-let unread = 0;
 
 function take(message, isLive = false) {
-  if (message.id <= cursor) return;
-  cursor = message.id;
+  const { messages } = current;
+  if (message.id <= current.cursor) return;
+  current.cursor = message.id;
   const stays = nearEnd();
   show(message, messages.at(-1));
   messages.push(message);
   if (messages.length > 2 * kept) trim();
   if (message.own) settle(message);
   if (isLive) {
-    remember();
-    if (!message.own && document.hidden) note();
+    remember(current);
+    if (!message.own && !isSeen()) note();
   }
   if (stays || message.own) toEnd();
   else byId("newest").hidden = false;
@@ -263,7 +274,7 @@ function show(message, before) {
   if (!before || new Date(before.sent_at).toDateString() !== date.toDateString()) {
     log.append(element("div", "line", dayOf.format(date)));
   }
-  if (!message.own && document.hidden && unread === 0) {
+  if (!message.own && !isSeen() && current.unread === 0) {
     log.querySelector(".unread")?.remove();
     log.append(element("div", "line unread", "New"));
   }
@@ -283,21 +294,31 @@ function show(message, before) {
   log.append(item);
 }
 
+function showLog() {
+  byId("log").replaceChildren();
+  current.messages.forEach((message, index, all) => show(message, all[index - 1]));
+}
+
 // Keeps the memory bounded.
 function trim() {
-  messages = messages.slice(-kept);
-  byId("log").replaceChildren();
-  messages.forEach((message, index) => show(message, messages[index - 1]));
+  current.messages = current.messages.slice(-kept);
+  showLog();
+}
+
+function isSeen() {
+  return !document.hidden && !byId("chat").hidden;
 }
 
 function note() {
-  unread += 1;
-  document.title = "(" + unread + ") " + member.code + " – PushChat";
+  current.unread += 1;
+  showRooms();
 }
 
 function seen() {
-  unread = 0;
-  if (member.joined) document.title = member.code + " – PushChat";
+  if (!current || !isSeen()) return;
+  current.unread = 0;
+  showRooms();
+  closeNotifications(current);
 }
 
 function nearEnd() {
@@ -343,49 +364,52 @@ byId("compose").addEventListener("submit", (event) => {
   const text = field.value.trim();
   if (!text || encoder.encode(text).length > limit) return;
   const item = { key: random(16), text, problem: null };
-  outbox.push(item);
+  current.outbox.push(item);
   field.value = "";
   count();
   byId("log").querySelector(".unread")?.remove();
-  deliver(item);
+  deliver(item, current);
   toEnd();
   field.focus();
 });
 
 // With an idempotency key, so that a repeated request makes no second message.
-async function deliver(item) {
+async function deliver(item, room) {
   item.problem = null;
   item.isUnderWay = true;
   showOutbox();
-  remember();
+  remember(room);
   try {
-    const answer = await call({ cmd: "message", text: item.text }, { "Idempotency-Key": item.key });
+    const answer = await call(room, { cmd: "message", text: item.text }, { "Idempotency-Key": item.key });
     item.id = answer.id;
-    if (answer.id <= cursor) drop(item);
+    if (room !== current || answer.id <= room.cursor) drop(item, room);
   } catch (error) {
-    if (error instanceof Refused && error.status === 404) return close("You are not in the room any more.");
+    if (isGone(error)) return forget(room, "You are not in the room any more.");
     item.problem = error instanceof Refused ? error.message : "Not sent: the server cannot be reached.";
   }
   item.isUnderWay = false;
   showOutbox();
-  remember();
+  remember(room);
 }
 
 // Our own message has arrived: removes it from the outbox.
 function settle(message) {
+  const { outbox } = current;
   const item = outbox.find((item) => item.id === message.id)
     ?? outbox.find((item) => item.isUnderWay && item.text.replaceAll("\r", "") === message.text.replaceAll("\r", ""));
-  if (item) drop(item);
+  if (item) drop(item, current);
 }
 
-function drop(item) {
-  outbox = outbox.filter((other) => other !== item);
+function drop(item, room) {
+  room.outbox = room.outbox.filter((other) => other !== item);
   showOutbox();
 }
 
 function showOutbox() {
+  const room = current;
+  if (!room) return;
   const stays = nearEnd();
-  byId("outbox").replaceChildren(...outbox.map((item) => {
+  byId("outbox").replaceChildren(...room.outbox.map((item) => {
     const line = element("li");
     const bubble = element("span", "bubble", item.text);
     bubble.dir = "auto";
@@ -394,25 +418,25 @@ function showOutbox() {
       line.append(element("span", "problem", item.problem));
       const again = element("button", "quiet", "Send again");
       again.type = "button";
-      again.addEventListener("click", () => deliver(item));
+      again.addEventListener("click", () => deliver(item, room));
       const away = element("button", "quiet", "Delete");
       away.type = "button";
       away.addEventListener("click", () => {
-        drop(item);
-        remember();
+        drop(item, room);
+        remember(room);
       });
       line.append(again, away);
     }
     return line;
   }));
-  byId("outbox").hidden = outbox.length === 0;
+  byId("outbox").hidden = room.outbox.length === 0;
   if (stays) toEnd();
 }
 
 // MARK: Invitation
 
 byId("invite").addEventListener("click", () => {
-  const link = location.origin + "/#code=" + encodeURIComponent(member.code);
+  const link = location.origin + "/#code=" + encodeURIComponent(current.code);
   byId("link").value = link;
   byId("copied").textContent = "\u00A0";
   byId("share").hidden = !navigator.share;
@@ -455,19 +479,20 @@ byId("close").addEventListener("click", () => byId("invitation").close());
 
 // MARK: Start
 
-if ("serviceWorker" in navigator) navigator.serviceWorker.register("/worker.js").catch(() => {});
-
-if (member.joined && (!invited || invited === member.code)) {
-  const room = memory.get("room", {});
-  if (room.code === member.code) {
-    (room.messages ?? []).forEach((message, index, all) => {
-      show(message, all[index - 1]);
-      messages.push(message);
-    });
-    cursor = room.cursor ?? 0;
-  }
-  // Messages that were being sent when the page was closed: the key makes it safe to send them again.
-  const waiting = outbox.slice();
-  open();
-  waiting.filter((item) => !item.problem).forEach(deliver);
+// The fragment of the address: an invitation's code, a notification's room, a session.
+function arrive() {
+  const fragment = new URLSearchParams(location.hash.slice(1));
+  takeSession(fragment.get("token"));
+  const [code, hash] = [fragment.get("code"), fragment.get("room")];
+  const udid = memory.get("current", "");
+  const room = code !== null
+    ? rooms.find((room) => room.code === composed(code))
+    : rooms.find((room) => hashOf(room) === hash) ?? current ?? rooms.find((room) => room.udid === udid) ?? rooms[0];
+  if (room) open(room);
+  else goToDoor(code ?? "");
 }
+
+addEventListener("hashchange", () => location.hash && arrive());
+arrive();
+countAllUnread();
+renew();

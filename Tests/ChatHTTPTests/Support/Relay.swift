@@ -36,6 +36,7 @@ struct Relay: Sendable {
     var formats: [AppName: APNSFormat] = [:]
     var warnings: [JSONValue] = []
     var sessions: (any SessionVerifier)?
+    var browsers: (any SubscriptionReader)?
 
     init(_ store: ScriptedStore = ScriptedStore(), settings: ChatHTTPSettings = ChatHTTPSettings()) {
         self.store = store
@@ -55,7 +56,8 @@ struct Relay: Sendable {
             }, apps: { [apps] in apps },
             format: { [formats] app in formats[app] ?? APNSFormat(.http2, payloadLimit: 4096) },
             recentWarnings: { [warnings] in warnings },
-            sessions: { [sessions] in sessions }, readiness: { [checks] in checks },
+            sessions: { [sessions] in sessions }, browsers: { [browsers] in browsers },
+            readiness: { [checks] in checks },
             clock: clock, time: { Sample.time }, version: "1.2.3", logger: log.logger, onListening: onListening)
     }
 

@@ -1,4 +1,4 @@
-import ChatHTTP
+import ChatDomain
 import Testing
 
 @testable import pushchat

@@ -1,0 +1,165 @@
+"use strict";
+// Notifications: the worker that shows them, the subscription that they need, and what to do where there are none.
+
+const registered = navigator.serviceWorker?.register("/sw.js").catch(() => null) ?? Promise.resolve(null);
+let subscription = null;
+let isChanging = false;
+
+const words = {
+  insecure: "Notifications need an encrypted connection: open this page at an address that begins with https.",
+  install: "On an iPhone or iPad, notifications come to an installed page (iOS 16.4 or later): tap Share, then Add to Home Screen, and open PushChat from there.",
+  unsupported: "This browser cannot receive notifications here. If this is a private window, try an ordinary one; otherwise try another browser.",
+  blocked: "Notifications of this page are blocked. Click the sign beside the address and allow them there; in a private window they may be blocked for good.",
+  blockedInApp: "Notifications are blocked. Allow them in the system’s settings, under Notifications, PushChat.",
+  dismissed: "Nothing was allowed, so nothing was changed.",
+  none: "This relay sends no notifications to browsers.",
+  offline: "The server cannot be reached. Are you online?",
+  push: "The browser could not subscribe to its push service. It may be out of reach, switched off, or missing in a private window.",
+};
+
+// Why there cannot be notifications; null where there can.
+function obstacle() {
+  const isInstalled = matchMedia("(display-mode: standalone)").matches || navigator.standalone === true;
+  // An iPad says that it is a Mac.
+  const isHandheldOfApple = /iPhone|iPad|iPod/.test(navigator.userAgent)
+    || (navigator.platform === "MacIntel" && navigator.maxTouchPoints > 1);
+  if (!isSecureContext) return words.insecure;
+  if (isHandheldOfApple && !isInstalled) return words.install;
+  if (!("serviceWorker" in navigator && "PushManager" in window && "Notification" in window)) return words.unsupported;
+  if (Notification.permission === "denied") return isInstalled ? words.blockedInApp : words.blocked;
+  return null;
+}
+
+function explain(text) {
+  byId("notify-notice").hidden = !text;
+  byId("notify-text").textContent = text;
+}
+
+function showSwitch() {
+  byId("notify").textContent = subscription ? "Stop notifying" : "Notify me";
+}
+
+// MARK: The subscription
+
+async function pushManager() {
+  if (!await registered) throw new Error("there is no worker");
+  return (await navigator.serviceWorker.ready).pushManager;
+}
+
+// Subscribes unless there is a subscription with the relay's key, and tells the relay for each room.
+// Throws an error whose message is for the reader.
+async function subscribe() {
+  let key;
+  try {
+    const answer = await fetchJSON("/webpush/key", { headers: { Accept: "application/json" } });
+    key = Uint8Array.from(atob(answer.key.replaceAll("-", "+").replaceAll("_", "/")), (character) => character.charCodeAt(0));
+  } catch (error) {
+    throw new Error(error instanceof Refused ? (error.status === 404 ? words.none : error.message) : words.offline);
+  }
+  try {
+    const manager = await pushManager();
+    subscription = await manager.getSubscription();
+    // With another key it is worthless: the relay has another database.
+    if (subscription && !isEqual(new Uint8Array(subscription.options.applicationServerKey ?? []), key)) {
+      await subscription.unsubscribe();
+      subscription = null;
+    }
+    subscription ??= await manager.subscribe({ userVisibleOnly: true, applicationServerKey: key });
+  } catch (error) {
+    subscription = null;
+    throw new Error(obstacle() ?? words.push + " (" + error.message + ")");
+  }
+  for (const room of rooms.slice()) await bring(room);
+}
+
+function isEqual(first, second) {
+  return first.length === second.length && first.every((byte, index) => byte === second[index]);
+}
+
+// Tells the relay where the messages of a room go.
+async function bring(room) {
+  if (!subscription) return;
+  try {
+    await call(room, { cmd: "update", subscription: JSON.stringify(subscription) });
+  } catch (error) {
+    if (isGone(error)) return forget(room);
+    throw error instanceof Refused ? error : new Error(words.offline);
+  }
+}
+
+// At the start, and when another tab or the worker has changed something: never asks for the permission.
+async function renew() {
+  const isWanted = memory.get("notify", false) && !obstacle() && Notification.permission === "granted";
+  try {
+    subscription = isWanted ? await (await pushManager()).getSubscription() : null;
+    showSwitch();
+    if (isWanted) await subscribe();
+  } catch (error) {
+    // Without a connection it stays as it is.
+    if (error.message !== words.offline) explain(error.message);
+  }
+  showSwitch();
+}
+
+async function start() {
+  const problem = obstacle();
+  if (problem) return explain(problem);
+  const permission = await Notification.requestPermission();
+  if (permission !== "granted") return explain(obstacle() ?? words.dismissed);
+  try {
+    await subscribe();
+    memory.set("notify", true);
+  } catch (error) {
+    await subscription?.unsubscribe();
+    subscription = null;
+    throw error;
+  }
+}
+
+async function stop() {
+  const ended = subscription;
+  memory.set("notify", undefined);
+  subscription = null;
+  // Should this fail, the push service tells the relay with the next push.
+  const told = callRelay("/push_chat_service.php", { cmd: "unregister", subscription: JSON.stringify(ended) }).catch(() => {});
+  await Promise.all([told, ended.unsubscribe()]);
+}
+
+byId("notify").addEventListener("click", async () => {
+  if (isChanging) return;
+  isChanging = true;
+  explain("");
+  try {
+    await (subscription ? stop() : start());
+  } catch (error) {
+    explain(error.message);
+  }
+  isChanging = false;
+  showSwitch();
+});
+byId("notify-close").addEventListener("click", () => {
+  explain("");
+  byId("notify").focus();
+});
+addEventListener("storage", (event) => {
+  if (event.key === "pushchat.notify") renew();
+});
+
+// MARK: The worker
+
+// What was read needs no notification any more.
+async function closeNotifications(room) {
+  const hash = hashOf(room);
+  const notifications = await (await registered)?.getNotifications?.().catch(() => []) ?? [];
+  notifications.filter((notification) => notification.data?.room === hash).forEach((notification) => notification.close());
+}
+
+navigator.serviceWorker?.addEventListener("message", ({ data }) => {
+  const room = rooms.find((room) => hashOf(room) === data.room);
+  if (data.type === "open" && room) open(room);
+  if (data.type === "push" && room) {
+    countUnread(room);
+    if (room === current) seen();
+  }
+  if (data.type === "subscription") renew();
+});

@@ -1,0 +1,99 @@
+"use strict";
+// Shows pushes, and caches the page for when there is no connection. Messages are never cached here.
+
+const version = "{{version}}";
+const shell = [
+  "/", "/base.css", "/base.js", "/chat.css", "/qr.js", "/rooms.js", "/notify.js", "/chat.js", "/icon.svg", "/icon-192.png",
+  "/manifest.webmanifest",
+];
+
+addEventListener("install", (event) => {
+  event.waitUntil(caches.open(version).then((cache) => cache.addAll(shell)).then(() => skipWaiting()));
+});
+
+addEventListener("activate", (event) => {
+  event.waitUntil(
+    caches.keys().then((names) => Promise.all(names.filter((name) => name !== version).map((name) => caches.delete(name))))
+      .then(() => clients.claim()));
+});
+
+addEventListener("fetch", (event) => {
+  const address = new URL(event.request.url);
+  if (event.request.method !== "GET" || address.origin !== location.origin || !shell.includes(address.pathname)) return;
+  // From the network; from the cache when that fails.
+  event.respondWith(
+    fetch(event.request).then((response) => {
+      if (response.ok) {
+        const copy = response.clone();
+        event.waitUntil(caches.open(version).then((cache) => cache.put(address.pathname, copy)));
+      }
+      return response;
+    }).catch(() => caches.match(address.pathname).then((kept) => kept ?? Response.error())));
+});
+
+// MARK: Pushes
+
+addEventListener("push", (event) => event.waitUntil(show(event.data)));
+
+// For every push, also while a page is open: browsers take the permission away from who stays silent.
+async function show(data) {
+  let push = {};
+  try {
+    push = data.json() ?? {};
+  } catch {
+    // No JSON, or nothing at all.
+  }
+  const { title, body, tag, silent, navigate, data: more } = push.notification ?? {};
+  const text = (value, otherwise) => (typeof value === "string" && value ? value : otherwise);
+  const kept = { ...(typeof more === "object" ? more : {}), navigate: text(navigate) };
+  await registration.showNotification(text(title, "PushChat"), {
+    body: text(body, text(title) ? "" : "There is something new."),
+    tag: text(tag, ""),
+    silent: silent === true,
+    icon: "/icon-192.png",
+    data: kept,
+  });
+  await tell({ type: "push", room: kept.room });
+  // A visible page counts by itself what is unread.
+  const isCounted = (await pages()).some((page) => page.visibilityState === "visible");
+  const badge = push.app_badge ?? (isCounted ? null : (await registration.getNotifications()).length);
+  if (Number.isSafeInteger(badge) && badge >= 0) await navigator.setAppBadge?.(badge).catch(() => {});
+}
+
+// The chat's windows, the one that was used last first.
+async function pages() {
+  const windows = await clients.matchAll({ type: "window", includeUncontrolled: true });
+  return windows.filter((client) => new URL(client.url).pathname === "/");
+}
+
+async function tell(message) {
+  for (const page of await pages()) page.postMessage(message);
+}
+
+addEventListener("notificationclick", (event) => {
+  event.notification.close();
+  event.waitUntil(follow(event.notification.data ?? {}));
+});
+
+async function follow({ room, navigate }) {
+  const link = navigate && URL.canParse(navigate) ? new URL(navigate) : null;
+  const isElsewhere = link?.protocol.startsWith("http") && (link.origin !== location.origin || link.pathname !== "/");
+  if (!room && isElsewhere) return clients.openWindow(link.href);
+  const [page] = await pages();
+  if (!page) return clients.openWindow(room ? "/#room=" + room : "/");
+  // Some systems do not let it come to the front: it shows the room all the same.
+  await page.focus().catch(() => {});
+  if (room) page.postMessage({ type: "open", room });
+}
+
+// The browser has ended the subscription. A page tells the relay of the new one: now, or when it is opened again.
+addEventListener("pushsubscriptionchange", (event) => event.waitUntil(renew(event.oldSubscription)));
+
+async function renew(old) {
+  try {
+    const options = old?.options ?? { applicationServerKey: (await (await fetch("/webpush/key")).json()).key };
+    await registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: options.applicationServerKey });
+  } finally {
+    await tell({ type: "subscription" });
+  }
+}
