@@ -82,6 +82,7 @@ import Testing
               rate_per_address: 600/min burst 100
               rate_per_member: off
               joins_per_address: 10/h
+              public_url: https://chat.example.org/
             database: {path: data/chat.db}
             admin:
               token: 1234567812345678
@@ -89,6 +90,10 @@ import Testing
               sound: beep.caf
               text_limit: 4000
               expiration: 1 day
+              contact: mailto:you@example.org
+            webpush:
+              hosts: [up.example.org, "127.0.0.1:2199"]
+              trust: ca.pem
             registration: session
             session:
               secret: 0123456789abcdef0123456789abcdef
@@ -128,10 +133,17 @@ import Testing
         http.trustedProxies = ["127.0.0.1", "10.0.0.0/8", "fd00::/8"]
         http.ratePerAddress = RequestRate(count: 600, unit: .minute, burst: 100)
         http.joinsPerAddress = RequestRate(count: 10, unit: .hour, burst: 10)
+        http.publicURL = "https://chat.example.org"
         #expect(configuration.http == http)
         #expect(configuration.database.path == folder.path + "/data/chat.db")
         #expect(configuration.admin.tokens == [Secret("1234567812345678")])
-        #expect(configuration.push == .init(sound: "beep.caf", textLimit: 4000, expiration: .seconds(86_400)))
+        #expect(
+            configuration.push
+                == .init(
+                    sound: "beep.caf", textLimit: 4000, expiration: .seconds(86_400), contact: "mailto:you@example.org")
+        )
+        #expect(
+            configuration.webPush == .init(hosts: ["up.example.org", "127.0.0.1:2199"], trust: folder.path + "/ca.pem"))
         #expect(configuration.registration == .session)
         #expect(
             configuration.session

@@ -14,7 +14,8 @@ import Testing
         let values = [
             "environment": "production", "http.host": "localhost", "http.trusted_proxies": "127.0.0.1, ::1",
             "http.rate_per_address": "1/s", "http.rate_per_member": "off", "http.joins_per_address": "10/min",
-            "database.path": "a.db",
+            "http.public_url": "http://localhost:1", "push.contact": "https://example.org",
+            "webpush.hosts": "a.b, c.d:1", "database.path": "a.db",
             "admin.token": "abcdefghijklmnop", "push.sound": "none", "push.expiration": "none", "log.format": "json",
             "log.level": "error", "gateway": "binary", "topic": "a.b", "host": "h", "feedback_host": "f",
             "feedback_interval": "off", "passphrase": "abc", "key_id": "A1", "team_id": "B2", "settle": "2s",
