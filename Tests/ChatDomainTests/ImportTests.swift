@@ -16,7 +16,7 @@ struct ImportTests {
         "APNSGateway": ["ChatDomain", "APNSWire"],
         "WebPushWire": ["APNSWire"],
         "WebPushGateway": ["ChatDomain", "WebPushWire"],
-        "APNSSandbox": ["APNSWire", "WebAssets"],
+        "APNSSandbox": ["APNSWire", "WebAssets", "WebPushWire"],
         "pushchat": [
             "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatDispatch", "APNSGateway", "APNSWire",
             "APNSSandbox", "WebPushGateway", "WebPushWire",

@@ -117,4 +117,9 @@ struct FakeSubscriptions: SubscriptionStore {
         for address in addresses { found[address] = known[address] }
         return found
     }
+
+    // Only the gateway's side is asked here.
+    func keep(_: Subscription) async throws(ChatError) {}
+    func vapidKey(make: @escaping @Sendable () -> String) async throws(ChatError) -> String { make() }
+    func setVAPIDKey(_: String) async throws(ChatError) {}
 }

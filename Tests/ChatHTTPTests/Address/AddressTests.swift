@@ -1,3 +1,4 @@
+import ChatDomain
 import HTTPTypes
 import NIOCore
 import Testing

@@ -1,3 +1,4 @@
+import ChatDomain
 import Testing
 
 @testable import ChatHTTP

@@ -1,3 +1,4 @@
+import ChatDomain
 import ChatHTTP
 import Testing
 
