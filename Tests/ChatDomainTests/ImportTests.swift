@@ -15,7 +15,7 @@ struct ImportTests {
         "ChatDispatch": ["ChatDomain"],
         "APNSGateway": ["ChatDomain", "APNSWire"],
         "WebPushWire": ["APNSWire"],
-        "WebPushGateway": ["ChatDomain", "WebPushWire"],
+        "WebPushGateway": ["ChatDomain", "APNSWire", "WebPushWire"],
         "APNSSandbox": ["APNSWire", "WebAssets", "WebPushWire"],
         "pushchat": [
             "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatDispatch", "APNSGateway", "APNSWire",

@@ -127,7 +127,7 @@ extension EndToEnd {
                 return try JSONDecoder().decode([Answer].self, from: client.output)
             }
             let browser = try await browser(key: open)
-            let texts = ["hello", "", "Grüße 👋", String(repeating: "x", count: 3990)]
+            let texts = ["hello", "{}", "Grüße 👋", String(repeating: "x", count: 3990)]
             let answers = try await send(texts, to: browser)
             #expect(answers.map(\.status) == [Int](repeating: 201, count: 2 * texts.count), "\(answers)")
             #expect(Set(answers.map(\.version)) == ["HTTP/1.1", "HTTP/2"])

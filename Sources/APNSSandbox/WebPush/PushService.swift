@@ -64,7 +64,9 @@ struct PushService: Sendable {
         case .close:
             break
         }
-        try? await (channel.parent ?? channel).close().get()
+        // A stream's parent is its connection; a connection's is the listener.
+        let connection = channel.parent?.parent == nil ? channel : channel.parent
+        try? await connection?.close().get()
         // Nobody gets it.
         return Response(status: .noContent)
     }
