@@ -115,7 +115,7 @@ let package = Package(
         .target(
             name: "WebPushGateway",
             dependencies: [
-                "ChatDomain", "WebPushWire",
+                "ChatDomain", "APNSWire", "WebPushWire",
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
@@ -125,17 +125,20 @@ let package = Package(
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
             ],
             swiftSettings: strict),
-        // Apple's side, played: listeners, verdicts, faults, inbox. Must not know the relay.
+        // Apple's side, played, and browsers': listeners, verdicts, faults, inbox. Must not know the relay.
         .target(
             name: "APNSSandbox",
             dependencies: [
-                "APNSWire", "WebAssets",
+                "APNSWire", "WebAssets", "WebPushWire",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "CryptoExtras", package: "swift-crypto"),
                 .product(name: "Hummingbird", package: "hummingbird"),
+                .product(name: "HummingbirdCore", package: "hummingbird"),
+                .product(name: "HummingbirdHTTP2", package: "hummingbird"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHPACK", package: "swift-nio-http2"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
                 .product(name: "NIOHTTP2", package: "swift-nio-http2"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
@@ -252,7 +255,7 @@ let package = Package(
         .testTarget(
             name: "APNSSandboxTests",
             dependencies: [
-                "APNSSandbox", "APNSWire",
+                "APNSSandbox", "APNSWire", "WebPushWire",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "HummingbirdTesting", package: "hummingbird"),
                 .product(name: "NIOCore", package: "swift-nio"),

@@ -1,12 +1,14 @@
 import Crypto
 import Foundation
+import Hummingbird
+import HummingbirdCore
 package import Logging
 import NIOCore
 import NIOPosix
 import ServiceLifecycle
 
-/// The local gateway: plays Apple's HTTP/2 provider API, its legacy binary service and its feedback service, and shows
-/// what came.
+/// The local gateway: plays Apple's HTTP/2 provider API, its legacy binary service and its feedback service, and a push
+/// service of browsers, and shows what came.
 ///
 /// ``start()`` listens on all ports, so that a taken one is an error before anything else runs; ``run()`` serves until
 /// it is told to stop. Once stopped it cannot be started again.
@@ -15,7 +17,8 @@ package actor Sandbox: Service {
     private let logger: Logger
     let state: SharedState
     private var listeners: [TLSListener] = []
-    private var control: ControlServer?
+    private var control: HTTPListener?
+    private var webPush: HTTPListener?
     private var hasStarted = false
 
     package init(configuration: SandboxConfiguration, logger: Logger) {
@@ -40,12 +43,13 @@ package actor Sandbox: Service {
     /// Serves until a graceful shutdown or cancellation, then closes everything. Starts first if nothing has.
     package func run() async throws {
         if !hasStarted { _ = try await start() }
-        guard let control else { return }
+        guard let control, let webPush else { return }
         try await withThrowingTaskGroup(of: Void.self) { group in
             group.addTask {
                 do { try await gracefulShutdown() } catch is CancellationError {}
             }
             group.addTask { try await control.waitUntilEnded() }
+            group.addTask { try await webPush.waitUntilEnded() }
             let first = await group.nextResult()
             await stop()
             group.cancelAll()
@@ -59,12 +63,13 @@ package actor Sandbox: Service {
     /// Closes all listeners and connections; takes two seconds at most. For those who start without ``run()``.
     package func stop() async {
         let listeners = self.listeners
-        let control = self.control
+        let servers = [control, webPush].compactMap(\.self)
         self.listeners = []
-        self.control = nil
+        control = nil
+        webPush = nil
         await withDiscardingTaskGroup { group in
             for listener in listeners { group.addTask { await listener.close() } }
-            if let control { group.addTask { await control.stop() } }
+            for server in servers { group.addTask { await server.stop() } }
         }
     }
 
@@ -95,18 +100,31 @@ package actor Sandbox: Service {
         let binary = try await bind(.binary, port: configuration.binaryPort)
         let feedback = try await bind(.feedback, port: configuration.feedbackPort)
         let http2 = try await bind(.http2, port: configuration.http2Port)
-        let api = ControlAPI(state: state, configuration: configuration, randomBytes: SymmetricKey.randomBytes)
-        let control = try await ControlServer.start(
-            api, host: configuration.host, port: configuration.controlPort, group: group, logger: logger)
+        func serve<Context: RequestContext>(
+            _ router: sending Router<Context>, _ server: HTTPServerBuilder = .http1(), port: Int, flag: String
+        ) async throws -> HTTPListener where Context.Source == ApplicationRequestContextSource {
+            try await HTTPListener.start(
+                router, server: server, host: configuration.host, port: port, flag: flag,
+                connectionLimit: configuration.connectionLimit, group: group, logger: logger)
+        }
+        let webPush = try await serve(
+            PushService(host: configuration.host, state: state, logger: logger).router(),
+            PushService.server(tls: credentials.serverTLS()), port: configuration.webPushPort, flag: "--webpush-port")
+        self.webPush = webPush
+        let api = ControlAPI(
+            state: state, configuration: configuration, pushOrigin: webPush.address.pushOrigin,
+            randomBytes: SymmetricKey.randomBytes)
+        let control = try await serve(api.router(), port: configuration.controlPort, flag: "--control-port")
         self.control = control
         logger.info(
             "Sandbox started",
             metadata: [
                 "binary": "\(binary)", "feedback": "\(feedback)", "http2": "\(http2)",
-                "control": "\(control.address)", "topic": "\(credentials.topic)",
+                "control": "\(control.address)", "webpush": "\(webPush.address)", "topic": "\(credentials.topic)",
                 "directory": "\(credentials.directory)",
             ])
-        return SandboxAddresses(binary: binary, feedback: feedback, http2: http2, control: control.address)
+        return SandboxAddresses(
+            binary: binary, feedback: feedback, http2: http2, control: control.address, webPush: webPush.address)
     }
 }
 

@@ -25,6 +25,8 @@ package struct SandboxConfiguration: Sendable {
     /// For the HTTP/2 provider API.
     package var http2Port = 2197
     package var controlPort = 2198
+    /// For browsers' push service.
+    package var webPushPort = 2199
     /// The app: what the client certificate names, and what a device gets that is made without a topic.
     package var topic = SandboxConfiguration.defaultTopic
     /// Refuses tokens that the sandbox does not know (status 8), tokens that are not 32 bytes long (5),
@@ -99,13 +101,16 @@ package struct SandboxAddresses: Sendable, Hashable {
     package var feedback: SandboxAddress
     package var http2: SandboxAddress
     package var control: SandboxAddress
+    package var webPush: SandboxAddress
 
     package init(
-        binary: SandboxAddress, feedback: SandboxAddress, http2: SandboxAddress, control: SandboxAddress
+        binary: SandboxAddress, feedback: SandboxAddress, http2: SandboxAddress, control: SandboxAddress,
+        webPush: SandboxAddress
     ) {
         self.binary = binary
         self.feedback = feedback
         self.http2 = http2
         self.control = control
+        self.webPush = webPush
     }
 }

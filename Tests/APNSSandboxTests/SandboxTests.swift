@@ -9,7 +9,7 @@ import Testing
 
 @Suite("Sandbox", .timeLimit(.minutes(10)))
 struct SandboxTests {
-    @Test("A taken port is named, with the flag that changes it", arguments: 0..<4)
+    @Test("A taken port is named, with the flag that changes it", arguments: 0..<5)
     func takenPort(which: Int) async throws {
         try await TestSandbox.with { sandbox in
             try await withTemporaryDirectory { directory in
@@ -19,12 +19,14 @@ struct SandboxTests {
                     case 0: (sandbox.addresses.binary.port, "--binary-port")
                     case 1: (sandbox.addresses.feedback.port, "--feedback-port")
                     case 2: (sandbox.addresses.http2.port, "--http2-port")
+                    case 3: (sandbox.addresses.webPush.port, "--webpush-port")
                     default: (sandbox.addresses.control.port, "--control-port")
                     }
                 switch which {
                 case 0: configuration.binaryPort = port
                 case 1: configuration.feedbackPort = port
                 case 2: configuration.http2Port = port
+                case 3: configuration.webPushPort = port
                 default: configuration.controlPort = port
                 }
                 let second = Sandbox(configuration: configuration, logger: .silent)

@@ -15,8 +15,8 @@ struct ImportTests {
         "ChatDispatch": ["ChatDomain"],
         "APNSGateway": ["ChatDomain", "APNSWire"],
         "WebPushWire": ["APNSWire"],
-        "WebPushGateway": ["ChatDomain", "WebPushWire"],
-        "APNSSandbox": ["APNSWire", "WebAssets"],
+        "WebPushGateway": ["ChatDomain", "APNSWire", "WebPushWire"],
+        "APNSSandbox": ["APNSWire", "WebAssets", "WebPushWire"],
         "pushchat": [
             "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatDispatch", "APNSGateway", "APNSWire",
             "APNSSandbox", "WebPushGateway", "WebPushWire",

@@ -149,18 +149,20 @@ struct SandboxPorts: Sendable {
     let feedback: ReservedPort
     let http2: ReservedPort
     let control: ReservedPort
+    let webPush: ReservedPort
 
     init() throws {
-        (binary, feedback, http2, control) = try (ReservedPort(), ReservedPort(), ReservedPort(), ReservedPort())
+        (binary, feedback, http2) = try (ReservedPort(), ReservedPort(), ReservedPort())
+        (control, webPush) = try (ReservedPort(), ReservedPort())
     }
 
-    var all: [ReservedPort] { [binary, feedback, http2, control] }
+    var all: [ReservedPort] { [binary, feedback, http2, control, webPush] }
 
     /// Flags of the commands that start a sandbox.
     var flags: [String] {
         [
             "--binary-port", "\(binary.number)", "--feedback-port", "\(feedback.number)", "--http2-port",
-            "\(http2.number)", "--control-port", "\(control.number)",
+            "\(http2.number)", "--control-port", "\(control.number)", "--webpush-port", "\(webPush.number)",
         ]
     }
 }

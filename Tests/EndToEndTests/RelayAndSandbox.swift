@@ -13,7 +13,7 @@ struct SandboxProcess: Sendable {
         let payload: String?
         let identifier: Int?
         let topic: String?
-        let connection: Int
+        let connection: Int?
         let `protocol`: String
         let apnsID: String?
         let headers: [String: String]

@@ -1,4 +1,5 @@
 import APNSWire
+import Crypto
 import Foundation
 import Hummingbird
 import NIOCore
@@ -15,7 +16,9 @@ struct ControlAPI: Sendable {
 
     let state: SharedState
     let configuration: SandboxConfiguration
-    /// Random bytes for the tokens of new devices.
+    /// Of the push service: scheme, host and port.
+    let pushOrigin: String
+    /// Random bytes for the tokens of new devices, and the endpoints of new browsers.
     let randomBytes: @Sendable (Int) -> [UInt8]
 
     /// Every route, in the order of interface.md.
@@ -35,6 +38,9 @@ struct ControlAPI: Sendable {
         router.get("/devices") { request, _ in try devices(request) }
         router.post("/devices") { request, _ in try await makeDevice(request) }
         router.delete("/devices/:token") { _, context in try removeDevice(context.parameters.require("token")) }
+        router.get("/browsers") { request, _ in try browsers(request) }
+        router.post("/browsers") { request, _ in try await makeBrowser(request) }
+        router.delete("/browsers/:id") { _, context in try removeBrowser(context.parameters.require("id")) }
         router.get("/faults") { _, _ in try Response.json(["faults": state.withLock { $0.faults.all }]) }
         router.post("/faults") { request, _ in
             let fault = try await Fault(ControlBody(of: request))
@@ -70,7 +76,7 @@ struct ControlAPI: Sendable {
         let token = try parameters["token"].map { try Self.token($0, field: "token") }
         let gateway = try parameters["protocol"].map { text in
             guard let gateway = GatewayProtocol(rawValue: String(text)) else {
-                throw ControlError("protocol: must be binary or http2")
+                throw ControlError("protocol: \(GatewayProtocol.rule)")
             }
             return gateway
         }
@@ -129,6 +135,50 @@ struct ControlAPI: Sendable {
         }
         guard let device else { throw ControlError(.notFound, "token: there is no such device") }
         return try Response.json(device)
+    }
+
+    // MARK: Browsers
+
+    private enum BrowserField: String, CaseIterable {
+        case applicationServerKey = "application_server_key"
+    }
+
+    private func browsers(_ request: Request) throws -> Response {
+        struct Page: Encodable {
+            var browsers: [SandboxBrowser]
+            var next: Int
+        }
+        let (since, limit) = try page(request)
+        let page = state.withLock { $0.browsers.page(since: since, limit: limit) }
+        return try Response.json(Page(browsers: page.browsers, next: page.next))
+    }
+
+    private func makeBrowser(_ request: Request) async throws -> Response {
+        let body = try await ControlBody<BrowserField>(of: request)
+        let key = try body.string(.applicationServerKey).map { text in
+            // Browsers take it with padding, too.
+            guard let bytes = Base64URL.bytes(text.replacing("=", with: "")),
+                (try? P256.Signing.PublicKey(x963Representation: bytes)) != nil
+            else {
+                throw ControlError(
+                    "application_server_key: must be an uncompressed point on the curve P-256, 65 bytes in base64url")
+            }
+            return bytes
+        }
+        let secret = Base64URL.text(randomBytes(BrowserRegistry.secretSize))
+        let browser = try state.withLock { state in
+            try state.browsers.subscribe(
+                secret: secret, origin: pushOrigin, applicationServerKey: key, at: self.state.now())
+        }
+        return try Response.json(browser, status: .created)
+    }
+
+    private func removeBrowser(_ text: String) throws -> Response {
+        let browser = state.withLock { state in
+            Int(text).flatMap { state.browsers.remove(id: $0, at: self.state.now()) }
+        }
+        guard let browser else { throw ControlError(.notFound, "id: there is no such browser") }
+        return try Response.json(browser)
     }
 
     // MARK: Fields

@@ -76,17 +76,23 @@ package struct SandboxCredentials: Sendable, Hashable {
     ///
     /// For HTTP/2 a client may come without one. A certificate of another authority is refused in any case.
     func serverTLS(for listener: ListenerKind) throws -> NIOSSLContext {
-        let certificate = try NIOSSLCertificate.fromPEMFile(serverFile).map(NIOSSLCertificateSource.certificate)
-        let key = try NIOSSLPrivateKey(file: serverFile, format: .pem)
-        var configuration = TLSConfiguration.makeServerConfiguration(
-            certificateChain: certificate, privateKey: .privateKey(key))
+        var configuration = try serverTLS()
         configuration.trustRoots = .certificates(try NIOSSLCertificate.fromPEMFile(authorityFile))
         // A client has no host name to check; its certificate is demanded all the same.
         configuration.certificateVerification =
             listener == .http2 ? .optionalVerification : .noHostnameVerification
         if listener == .http2 { configuration.applicationProtocols = [SandboxHTTP2Handshake.protocolName] }
-        configuration.shutdownTimeout = .init(Self.shutdownTimeout)
         return try NIOSSLContext(configuration: configuration)
+    }
+
+    /// The server's certificate, and nothing demanded of a client.
+    func serverTLS() throws -> TLSConfiguration {
+        let certificate = try NIOSSLCertificate.fromPEMFile(serverFile).map(NIOSSLCertificateSource.certificate)
+        let key = try NIOSSLPrivateKey(file: serverFile, format: .pem)
+        var configuration = TLSConfiguration.makeServerConfiguration(
+            certificateChain: certificate, privateKey: .privateKey(key))
+        configuration.shutdownTimeout = .init(Self.shutdownTimeout)
+        return configuration
     }
 
     /// Reads the public halves of the two provider token keys.

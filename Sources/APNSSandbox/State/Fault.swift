@@ -7,6 +7,7 @@ struct Fault: Sendable, Hashable {
     enum Action: Sendable, Hashable {
         case binary(Binary)
         case http2(HTTP2)
+        case webPush(WebPush)
     }
 
     enum Binary: Sendable, Hashable {
@@ -54,6 +55,18 @@ struct Fault: Sendable, Hashable {
         case expireToken
     }
 
+    enum WebPush: Sendable, Hashable {
+        /// Answer the status, so much later.
+        /// - `retryAfter`: seconds.
+        case status(Int, retryAfter: Int?, delay: Int)
+        /// Close without an answer; the message is not processed.
+        case close
+        /// Process it so much later.
+        case delay(Int)
+        /// Record it as dropped, and never answer.
+        case drop
+    }
+
     /// From 1; given by the ``FaultTable``.
     fileprivate(set) var id = 0
     /// Only notifications to this token are hit and counted; nil: all.
@@ -85,6 +98,7 @@ struct Fault: Sendable, Hashable {
         switch action {
         case .binary: .binary
         case .http2: .http2
+        case .webPush: .webpush
         }
     }
 
@@ -99,6 +113,8 @@ extension Fault: Encodable {
     private static let longestDelay = 60_000
     /// The most that `after`, `times` and `every` may be.
     private static let largestCount = 1_000_000
+    /// Seconds: a day.
+    private static let longestRetryAfter = 86_400
     /// Bytes of a reason.
     private static let longestReason = 100
     /// Error codes of HTTP/2 (RFC 9113 §7).
@@ -112,6 +128,7 @@ extension Fault: Encodable {
         case lastStream = "last_stream"
         case code, limit
         case delay = "delay_ms"
+        case retryAfter = "retry_after"
     }
 
     /// What only an answer has.
@@ -136,8 +153,12 @@ extension Fault: Encodable {
             switch (self, gateway) {
             case (.status, .binary): [.status, .identifier, .delay]
             case (.status, .http2): [.status, .reason, .timestamp, .delay]
-            case (.stopReading, _), (.delay, _): [.delay]
-            case (.close, _), (.reset, _), (.drop, _): []
+            case (.status, .webpush): [.status, .retryAfter, .delay]
+            case (.delay, _): [.delay]
+            case (.close, _), (.drop, _): []
+            case (_, .webpush): nil
+            case (.stopReading, _): [.delay]
+            case (.reset, _): []
             case (_, .binary): nil
             case (.goAway, _): [.reason, .lastStream, .code]
             case (.streamLimit, _): [.limit, .delay]
@@ -150,7 +171,7 @@ extension Fault: Encodable {
     /// - Throws: ``ControlError`` that names the first wrong field and the rule.
     init(_ body: ControlBody<Field>) throws(ControlError) {
         guard let gateway = try body.string(.protocol).flatMap(GatewayProtocol.init) else {
-            throw ControlError("protocol: must be binary or http2")
+            throw ControlError("protocol: \(GatewayProtocol.rule)")
         }
         let token = try body.token(.token)
         let after = try body.integer(.after, in: 0...Self.largestCount)
@@ -169,6 +190,7 @@ extension Fault: Encodable {
             switch gateway {
             case .binary: .binary(try Self.binary(name, body))
             case .http2: .http2(try Self.http2(name, body))
+            case .webpush: .webPush(try Self.webPush(name, body))
             }
         self.init(action, token: token, after: after ?? 0, times: times ?? 1, every: every ?? 1)
     }
@@ -215,6 +237,23 @@ extension Fault: Encodable {
         case .resetStream: return .resetStream(code: code ?? internalErrorCode)
         case .refuseStream: return .resetStream(code: refusedStreamCode)
         case .expireToken: return .expireToken
+        }
+    }
+
+    private static func webPush(_ name: Name, _ body: ControlBody<Field>) throws(ControlError) -> WebPush {
+        let delay = try body.integer(.delay, in: 0...longestDelay)
+        switch name {
+        case .close: return .close
+        case .drop: return .drop
+        case .delay: return .delay(try required(delay))
+        // The rest are the others', and were refused before.
+        case .status, .reset, .stopReading, .closeAccepted, .goAway, .streamLimit, .resetStream, .refuseStream,
+            .expireToken:
+            guard let status = try body.integer(.status, in: 300...599) else {
+                throw ControlError("status: must be given with the action status, from 300 to 599")
+            }
+            let retryAfter = try body.integer(.retryAfter, in: 0...longestRetryAfter)
+            return .status(status, retryAfter: retryAfter, delay: delay ?? 0)
         }
     }
 
@@ -281,11 +320,14 @@ extension Fault: Encodable {
                 .status, refusal.reason,
                 [.status: refusal.status, .delay: delay, .timestamp: refusal.timestamp.map(Int.init)]
             )
-        case .binary(.close), .http2(.close): (.close, nil, [:])
+        case .webPush(.status(let status, let retryAfter, let delay)):
+            (.status, nil, [.status: status, .retryAfter: retryAfter, .delay: delay])
+        case .binary(.close), .http2(.close), .webPush(.close): (.close, nil, [:])
         case .binary(.reset), .http2(.reset): (.reset, nil, [:])
-        case .binary(.drop), .http2(.drop): (.drop, nil, [:])
+        case .binary(.drop), .http2(.drop), .webPush(.drop): (.drop, nil, [:])
         case .binary(.stopReading(let delay)), .http2(.stopReading(let delay)): (.stopReading, nil, [.delay: delay])
-        case .binary(.delay(let delay)), .http2(.delay(let delay)): (.delay, nil, [.delay: delay])
+        case .binary(.delay(let delay)), .http2(.delay(let delay)), .webPush(.delay(let delay)):
+            (.delay, nil, [.delay: delay])
         case .http2(.closeAccepted): (.closeAccepted, nil, [:])
         case .http2(.goAway(let reason, let last, let code)): (.goAway, reason, [.lastStream: last, .code: code])
         case .http2(.limitStreams(let limit, let delay)): (.streamLimit, nil, [.limit: limit, .delay: delay])

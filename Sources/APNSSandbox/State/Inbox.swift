@@ -1,10 +1,14 @@
 import APNSWire
 import Foundation
 
-/// The two protocols in which a provider can send.
-enum GatewayProtocol: String, Sendable, Hashable, Encodable {
+/// The protocols in which one can send.
+enum GatewayProtocol: String, Sendable, Hashable, Encodable, CaseIterable {
     case binary
     case http2
+    case webpush
+
+    /// The rule that a wrong name breaks.
+    static var rule: String { "must be one of \(allCases.map(\.rawValue).joined(separator: ", "))" }
 }
 
 /// One notification as the sandbox accepted or refused it, in JSON as `GET /notifications` shows it.
@@ -25,6 +29,8 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         case refused(BinaryStatus)
         /// Refused over HTTP/2, by a rule or a fault.
         case rejected(ProviderRefusal)
+        /// Refused by the push service of browsers, by a rule or a fault.
+        case denied(WebPushRefusal)
 
         /// As records, counts and logs show it.
         var name: String {
@@ -36,6 +42,7 @@ struct InboxEntry: Sendable, Hashable, Encodable {
             case .unprocessed: "unprocessed"
             case .refused(let status): status.name
             case .rejected(let refusal): refusal.reason
+            case .denied(let refusal): "\(refusal.status)"
             }
         }
     }
@@ -50,34 +57,44 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         ///   that was known.
         case http2(
             stream: Int, apnsID: String, pushType: String?, headers: [String: String], authentication: String?)
+        /// `headers`: TTL, urgency and topic, as they were sent.
+        case webPush(headers: [String: String])
     }
 
     /// From 1, without gaps, in the order of arrival; never used twice while the process runs.
     let id: Int
-    /// The connection's number, from 1.
-    let connection: Int
+    /// The connection's number, from 1; nil with Web Push, where nothing depends on it.
+    let connection: Int?
     /// The topic that was asked for, else the certificate's; nil where neither names one.
     let topic: String?
     /// Empty where the notification could not be read that far.
     let token: [UInt8]
+    /// With Web Push what the browser has decrypted; empty where it could not.
     let payload: [UInt8]
     let receivedAt: Date
     let answer: Answer
     let details: Details
 
     var gateway: GatewayProtocol {
-        if case .binary = details { .binary } else { .http2 }
+        switch details {
+        case .binary: .binary
+        case .http2: .http2
+        case .webPush: .webpush
+        }
     }
 
     /// Bytes that the inbox counts for it: payload and headers.
     var size: Int {
-        guard case .http2(_, _, _, let headers, _) = details else { return payload.count }
-        return headers.reduce(payload.count) { $0 + $1.key.utf8.count + $1.value.utf8.count }
+        switch details {
+        case .binary: payload.count
+        case .http2(_, _, _, let headers, _), .webPush(let headers):
+            headers.reduce(payload.count) { $0 + $1.key.utf8.count + $1.value.utf8.count }
+        }
     }
 
     private enum CodingKeys: String, CodingKey {
         case id, `protocol`, connection, stream, token, topic, authentication, command, identifier, headers, payload
-        case answer
+        case answer, message
         case apnsID = "apns_id"
         case pushType = "push_type"
         case payloadBase64 = "payload_base64"
@@ -88,7 +105,7 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         var fields = encoder.container(keyedBy: CodingKeys.self)
         try fields.encode(id, forKey: .id)
         try fields.encode(gateway, forKey: .protocol)
-        try fields.encode(connection, forKey: .connection)
+        try fields.encodeIfPresent(connection, forKey: .connection)
         try fields.encode(token.hex, forKey: .token)
         try fields.encodeIfPresent(topic, forKey: .topic)
         switch details {
@@ -106,6 +123,9 @@ struct InboxEntry: Sendable, Hashable, Encodable {
             try fields.encodeIfPresent(pushType, forKey: .pushType)
             try fields.encode(headers, forKey: .headers)
             try fields.encodeIfPresent(authentication, forKey: .authentication)
+        case .webPush(let headers):
+            try fields.encode(headers, forKey: .headers)
+            if case .denied(let refusal) = answer { try fields.encode(refusal.message, forKey: .message) }
         }
         if let text = String(validating: payload, as: UTF8.self) {
             try fields.encode(text, forKey: .payload)

@@ -4,13 +4,14 @@ import Logging
 import NIOCore
 import Synchronization
 
-/// All that the sandbox knows, as a value: inbox, devices, feedback, faults and counts, and the rules between them.
+/// All that the sandbox knows, as a value: inbox, devices, browsers, feedback, faults and counts, and the rules between them.
 ///
-/// Both protocols ask it for a decision on each notification; faults come before the sandbox's own rules.
+/// All protocols ask it for a decision on each notification; faults come before the sandbox's own rules.
 struct SandboxState: Sendable {
     private let configuration: SandboxConfiguration
     var inbox: Inbox
     var devices = DeviceRegistry()
+    var browsers = BrowserRegistry()
     var feedback = FeedbackList()
     var faults = FaultTable()
     private var counts = SandboxStats()
@@ -30,6 +31,7 @@ struct SandboxState: Sendable {
         stats.feedback.waiting = feedback.count
         stats.inbox = .init(count: inbox.count, dropped: inbox.dropped, last: inbox.lastID)
         stats.devices = .init(installed: devices.installedCount, removed: devices.count - devices.installedCount)
+        stats.browsers = .init(subscribed: browsers.count - browsers.removedCount, removed: browsers.removedCount)
         return stats
     }
 
@@ -381,6 +383,17 @@ struct SandboxState: Sendable {
         }
         return SandboxDecision(effect: effect)
     }
+
+    // MARK: Web Push
+
+    mutating func record(_ push: BrowserPush, _ answer: InboxEntry.Answer, at now: Date) {
+        counts.webPush.answers.count(answer)
+        inbox.append { id in
+            InboxEntry(
+                id: id, connection: nil, topic: nil, token: push.token, payload: (try? push.text?.get()) ?? [],
+                receivedAt: now, answer: answer, details: .webPush(headers: push.shownHeaders))
+        }
+    }
 }
 
 /// The one ``SandboxState`` that all listeners share, behind a lock.
@@ -418,6 +431,7 @@ final class SharedState: Sendable {
             case .binary(_, let identifier, _, _):
                 metadata["identifier"] = "\(identifier.map { String($0) } ?? "none")"
             case .http2(_, let apnsID, _, _, _): metadata["apns-id"] = "\(apnsID)"
+            case .webPush: metadata["protocol"] = "\(entry.gateway)"
             }
             logger.debug("Notification", metadata: metadata)
         }

@@ -65,6 +65,15 @@ struct SandboxStats: Sendable, Hashable, Encodable {
         }
     }
 
+    struct WebPush: Sendable, Hashable, Encodable {
+        var answers = Answers()
+    }
+
+    struct Browsers: Sendable, Hashable, Encodable {
+        var subscribed = 0
+        var removed = 0
+    }
+
     struct Feedback: Sendable, Hashable, Encodable {
         /// Tuples that no reader has got yet.
         var waiting = 0
@@ -88,10 +97,17 @@ struct SandboxStats: Sendable, Hashable, Encodable {
 
     var binary = Binary()
     var http2 = HTTP2()
+    var webPush = WebPush()
     var feedback = Feedback()
-    /// These two, and the feedback that waits, are read when they are asked for (``SandboxState/stats``).
+    /// These three, and the feedback that waits, are read when they are asked for (``SandboxState/stats``).
     var inbox = Inbox()
     var devices = Devices()
+    var browsers = Browsers()
+
+    private enum CodingKeys: String, CodingKey {
+        case binary, http2, feedback, inbox, devices, browsers
+        case webPush = "webpush"
+    }
 
     subscript(listener: ListenerKind) -> Connections {
         get {

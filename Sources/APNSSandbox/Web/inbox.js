@@ -1,10 +1,11 @@
 "use strict";
-// Shows what the control API has: what arrived, newest first; the simulated devices; the faults.
+// Shows what the control API has: what arrived, newest first; the simulated devices and browsers; the faults.
 
 const page = 100;
 // Between polls, in milliseconds: a poll costs one small answer.
 const interval = 700;
-const limits = { http2: 4096, binary: 2048 };
+const limits = { http2: 4096, binary: 2048, webpush: 3993 };
+const protocols = { http2: "HTTP/2", binary: "binary", webpush: "Web Push" };
 
 // Runs a button's action, and shows its error.
 function onClick(id, action) {
@@ -89,9 +90,13 @@ function add(notification, isFresh) {
   const banner = element("button", "banner");
   banner.type = "button";
   const top = element("span", "top");
-  top.append(element("span", "", notification.topic ?? "no topic"), element("time", "", timeText(notification.received_at)));
+  const isBrowser = notification.protocol === "webpush";
+  top.append(element("span", "", isBrowser ? "a browser" : notification.topic ?? "no topic"), element("time", "", timeText(notification.received_at)));
   banner.append(top);
-  const aps = parsed(notification)?.aps ?? {};
+  const content = parsed(notification);
+  // A declarative message of Web Push has the same under other names.
+  const shown = content?.notification;
+  const aps = content?.aps ?? (shown ? { alert: shown, badge: shown.app_badge } : {});
   const alert = aps.alert;
   const texts = typeof alert === "object" && alert !== null ? alert : { body: alert };
   const heading = texts.title ?? texts["title-loc-key"];
@@ -123,8 +128,9 @@ function choose(notification, banner) {
   byId("removed").textContent = "";
   byId("facts").replaceChildren(...facts([
     ["Answer", notification.answer, notification.answer === "accepted" ? "good" : "bad"],
+    ["Because", notification.message],
     ["Arrived", notification.received_at],
-    ["Protocol", notification.protocol === "http2" ? "HTTP/2" : "binary, command " + notification.command],
+    ["Protocol", protocols[notification.protocol] + (notification.command === undefined ? "" : ", command " + notification.command)],
     ["Connection", notification.connection],
     ["Stream", notification.stream],
     ["Logged in with", notification.authentication],
@@ -140,6 +146,7 @@ function choose(notification, banner) {
     : Uint8Array.from(atob(notification.payload_base64 ?? ""), (character) => character.charCodeAt(0));
   const limit = notification.push_type === "voip" && notification.protocol === "http2" ? 5120 : limits[notification.protocol];
   const document_ = parsed(notification);
+  byId("removal").hidden = notification.protocol === "webpush";
   byId("size").textContent = bytes.length + " bytes of " + limit + (document_ === null ? "; this is no JSON" : "");
   byId("size").className = bytes.length > limit || document_ === null ? "bad" : "hint";
   byId("pretty").textContent = document_ === null ? notification.payload ?? "(no UTF-8)" : JSON.stringify(document_, null, 2);
@@ -176,48 +183,67 @@ onClick("remove", async () => {
 
 // MARK: Devices
 
-async function devices() {
+// Fills the list of devices or browsers with the newest of them, each with a button that ends it.
+async function showList(name, action, idOf) {
   const list = [];
   let next = 0;
   do {
-    const answer = await callJSON("GET", "/devices?limit=1000&since=" + next);
-    list.push(...answer.devices);
-    next = answer.devices.length === 1000 ? answer.next : 0;
+    const answer = await callJSON("GET", `/${name}?limit=1000&since=${next}`);
+    list.push(...answer[name]);
+    next = answer[name].length === 1000 ? answer.next : 0;
   } while (next);
-  byId("devices").replaceChildren(...list.slice(-50).reverse().map((device) => {
+  byId(name).replaceChildren(...list.slice(-50).reverse().map((each) => {
     const line = element("li");
-    const token = element("code", "", device.token);
-    token.title = device.token;
+    const token = element("code", "", each.token);
+    token.title = each.token;
     line.append(token);
-    if (device.removed_at) {
+    if (each.removed_at) {
       line.append(element("span", "bad", "removed"));
     } else {
-      const remove = element("button", "quiet", "Remove the app");
+      const remove = element("button", "quiet", action);
       remove.type = "button";
-      remove.setAttribute("aria-label", "Remove the app from " + device.token.slice(0, 8));
-      remove.addEventListener("click", () => callJSON("DELETE", "/devices/" + device.token).then(devices).catch(showError));
+      remove.setAttribute("aria-label", `${action}: ${each.token.slice(0, 8)}`);
+      const ended = () => callJSON("DELETE", `/${name}/${idOf(each)}`).then(() => showList(name, action, idOf));
+      remove.addEventListener("click", () => ended().catch(showError));
       line.append(remove);
     }
     return line;
   }));
 }
 
+const devices = () => showList("devices", "Remove the app", (device) => device.token);
+const browsers = () => showList("browsers", "End", (browser) => browser.id);
+
 onClick("make", async () => {
   await callJSON("POST", "/devices", {});
   await devices();
 });
 
+onClick("make-browser", async () => {
+  const browser = await callJSON("POST", "/browsers", {});
+  byId("subscription-text").textContent = JSON.stringify(browser.subscription);
+  byId("subscription").hidden = false;
+  byId("copied").textContent = "";
+  await browsers();
+});
+onClick("copy", async () => {
+  await navigator.clipboard.writeText(byId("subscription-text").textContent);
+  byId("copied").textContent = "Copied.";
+});
+
 // MARK: Faults
 
-// What each action takes beside what all take: name, label, kind, example.
+// What each action is called, with which protocols there is it (all, if that is not said), and what it takes beside what all
+// take: name, label, kind, example.
 const actions = {
   status: ["answers with an error", {
     http2: [["reason", "Reason", "text", "Unregistered"]], binary: [["status", "Status", "number", "8"]],
+    webpush: [["status", "Status", "number", "503"], ["retry_after", "Retry after seconds", "number", "5"]],
   }],
   close: ["closes the connection"],
-  reset: ["resets the connection"],
-  stop_reading: ["stops reading", { both: [["delay_ms", "For milliseconds", "number", "5000"]] }],
-  delay: ["answers late", { both: [["delay_ms", "By milliseconds", "number", "2000"]] }],
+  reset: ["resets the connection", "http2 binary"],
+  stop_reading: ["stops reading", { all: [["delay_ms", "For milliseconds", "number", "5000"]] }, "http2 binary"],
+  delay: ["answers late", { all: [["delay_ms", "By milliseconds", "number", "2000"]] }],
   drop: ["takes it and says nothing"],
   close_accepted: ["takes it and closes", "http2"],
   goaway: ["sends GOAWAY", "http2"],
@@ -230,14 +256,14 @@ const actions = {
 function showActions() {
   const protocol = byId("fault-protocol").value;
   byId("fault-action").replaceChildren(...Object.entries(actions)
-    .filter(([, parts]) => protocol === "http2" || parts.at(-1) !== "http2")
+    .filter(([, parts]) => parts.length === 1 || typeof parts.at(-1) === "object" || parts.at(-1).includes(protocol))
     .map(([name, [label]]) => new Option(label, name)));
   showFields();
 }
 
 function showFields() {
   const wanted = actions[byId("fault-action").value].find((part) => typeof part === "object");
-  const fields = wanted?.[byId("fault-protocol").value] ?? wanted?.both ?? [];
+  const fields = wanted?.[byId("fault-protocol").value] ?? wanted?.all ?? [];
   byId("fault-more").replaceChildren(...fields.map(([name, label, kind, example]) => {
     const box = element("div");
     const title = element("label", "", label);
@@ -276,7 +302,7 @@ byId("fault").addEventListener("submit", async (event) => {
 async function faults() {
   const { faults } = await callJSON("GET", "/faults");
   byId("faults").replaceChildren(...faults.slice().reverse().map((fault) => {
-    const words = [fault.protocol === "http2" ? "HTTP/2" : "binary", actions[fault.action]?.[0] ?? fault.action];
+    const words = [protocols[fault.protocol], actions[fault.action]?.[0] ?? fault.action];
     if (fault.reason ?? fault.status) words.push(fault.reason ?? fault.status);
     if (fault.token) words.push("for " + fault.token.slice(0, 8) + "…");
     const line = element("li");
@@ -294,9 +320,9 @@ onClick("clear-faults", async () => {
 // MARK: What changes by itself
 
 async function figures() {
-  const { http2, binary, inbox } = await callJSON("GET", "/stats");
-  const accepted = (http2.answers.accepted ?? 0) + (binary.answers.accepted ?? 0);
-  const total = [http2, binary].flatMap((part) => Object.values(part.answers)).reduce((sum, count) => sum + count, 0);
+  const { http2, binary, webpush, inbox } = await callJSON("GET", "/stats");
+  const accepted = [http2, binary, webpush].reduce((sum, part) => sum + (part.answers.accepted ?? 0), 0);
+  const total = [http2, binary, webpush].flatMap((part) => Object.values(part.answers)).reduce((sum, count) => sum + count, 0);
   byId("figures").textContent = `${total} notifications, ${accepted} accepted · open connections: ${http2.connections.open} HTTP/2, `
     + `${binary.connections.open} binary` + (inbox.dropped ? ` · ${inbox.dropped} forgotten, the inbox is full` : "");
 }
@@ -309,7 +335,10 @@ async function run() {
         while (await poll());
         await figures();
         await faults();
-        if (round % 5 === 0) await devices();
+        if (round % 5 === 0) {
+          await devices();
+          await browsers();
+        }
       }
       if (isLost) showError();
       isLost = false;

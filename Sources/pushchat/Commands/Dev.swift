@@ -37,7 +37,8 @@ struct Dev: AsyncParsableCommand {
         let addresses = try await sandbox.start()
 
         // No file and no variables: dev does the same everywhere.
-        let flags =
+        let toSandbox = SandboxAppSettings(gateway: gateway, addresses: addresses, credentials: credentials)
+        var flags =
             [
                 ConfigurationFlag("environment", "development", name: "dev"),
                 ConfigurationFlag("http.port", String(port), name: "--port"),
@@ -45,9 +46,10 @@ struct Dev: AsyncParsableCommand {
                 ConfigurationFlag("log.level", logOptions.logLevel.rawValue, name: "--log-level"),
                 ConfigurationFlag("log.format", logOptions.logFormat.rawValue, name: "--log-format"),
             ]
-            + SandboxAppSettings(gateway: gateway, addresses: addresses, credentials: credentials).settings.map {
-                ConfigurationFlag("apps.default.\($0.name)", $0.value, name: "dev")
-            }
+            + toSandbox.settings.map { ConfigurationFlag("apps.default.\($0.name)", $0.value, name: "dev") }
+            + toSandbox.webPush.map { ConfigurationFlag("webpush.\($0.name)", $0.value, name: "dev") }
+        // A port that is not known yet cannot be named.
+        if port != 0 { flags.append(ConfigurationFlag("http.public_url", "http://localhost:\(port)", name: "dev")) }
         let sources = ConfigurationSources(flags: flags, variables: [:], searched: [])
         let configuration: Configuration
         do {

@@ -8,9 +8,10 @@ import ServiceLifecycle
 struct SandboxCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "sandbox",
-        abstract: "Run the local gateway that stands in for Apple: HTTP/2, binary protocol, feedback service, inbox.",
+        abstract:
+            "Run the local gateway that stands in for Apple and browsers: HTTP/2, binary, feedback, Web Push, inbox.",
         discussion: """
-            Point your provider at it instead of Apple.
+            Point your provider at it instead of Apple, or at its browsers (POST /browsers).
             The first start writes certificates into its folder.
             What arrived:     curl http://127.0.0.1:2198/notifications
             Its control API:  curl http://127.0.0.1:2198/
@@ -82,7 +83,8 @@ struct SandboxCommand: AsyncParsableCommand {
                     binary: .init(host: host, port: settings.binaryPort),
                     feedback: .init(host: host, port: settings.feedbackPort),
                     http2: .init(host: host, port: settings.http2Port),
-                    control: .init(host: host, port: settings.controlPort))
+                    control: .init(host: host, port: settings.controlPort),
+                    webPush: .init(host: host, port: settings.webPushPort))
                 let credentials = try await settings.credentials(logger: logger)
                 let relay = SandboxAppSettings(gateway: gateway, addresses: addresses, credentials: credentials)
                 print(relay.yaml, terminator: "")
@@ -96,6 +98,7 @@ struct SandboxCommand: AsyncParsableCommand {
                   binary   \(addresses.binary)      (TLS, client certificate)
                   feedback \(addresses.feedback)      (TLS, client certificate)
                   http2    \(addresses.http2)      (TLS, provider token or client certificate)
+                  webpush  \(addresses.webPush)      (TLS, VAPID)
                   control  http://\(addresses.control)/
                   folder   \(settings.directory)/
                 Stop with Ctrl-C.
@@ -119,10 +122,14 @@ struct SandboxPorts: ParsableArguments {
     @Option(help: .value("port", "The sandbox's port of the HTTP/2 provider API.")) var http2Port = 2197
     @Option(help: .value("port", "The sandbox's port of the inbox and the control API.")) var controlPort = 2198
 
+    @Option(name: .customLong("webpush-port"), help: .value("port", "The sandbox's port of browsers' push service."))
+    var webPushPort = 2199
+
     func validate() throws {
         try SandboxCommand.check([
             ("--binary-port", binaryPort, 0...65_535), ("--feedback-port", feedbackPort, 0...65_535),
             ("--http2-port", http2Port, 0...65_535), ("--control-port", controlPort, 0...65_535),
+            ("--webpush-port", webPushPort, 0...65_535),
         ])
     }
 
@@ -131,6 +138,7 @@ struct SandboxPorts: ParsableArguments {
         configuration.feedbackPort = feedbackPort
         configuration.http2Port = http2Port
         configuration.controlPort = controlPort
+        configuration.webPushPort = webPushPort
     }
 }
 
@@ -174,6 +182,14 @@ struct SandboxAppSettings: Sendable {
         ] + ofProtocol
     }
 
+    /// The settings with which a relay reaches the sandbox's browsers.
+    var webPush: [(name: String, value: String)] {
+        let hosts = ["localhost", addresses.webPush.host].map {
+            "\(SandboxAddress(host: $0, port: addresses.webPush.port))"
+        }
+        return [("hosts", hosts.joined(separator: ", ")), ("trust", credentials.authorityFile)]
+    }
+
     /// A whole configuration file.
     var yaml: String {
         """
@@ -184,5 +200,6 @@ struct SandboxAppSettings: Sendable {
 
         """
             + settings.map { "    \($0.name): \(Int($0.value) == nil ? "\"\($0.value)\"" : $0.value)\n" }.joined()
+            + "webpush:\n" + webPush.map { "  \($0.name): \"\($0.value)\"\n" }.joined()
     }
 }

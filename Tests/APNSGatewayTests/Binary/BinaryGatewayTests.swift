@@ -24,7 +24,7 @@ private final class Pair: Sendable {
         let silent = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
         var configuration = SandboxConfiguration(directory: folder.path)
         (configuration.binaryPort, configuration.feedbackPort) = (0, 0)
-        (configuration.http2Port, configuration.controlPort) = (0, 0)
+        (configuration.http2Port, configuration.controlPort, configuration.webPushPort) = (0, 0, 0)
         credentials = try await configuration.credentials(logger: silent)
         sandbox = Sandbox(configuration: configuration, logger: silent)
         addresses = try await sandbox.start()

@@ -143,6 +143,16 @@ struct ControlAPITests {
             ("POST", "/faults", #"{"protocol":"binary","action":"close","times":0}"#, "times"),
             ("POST", "/faults", #"{"protocol":"binary","action":"close","after":-1}"#, "after"),
             ("POST", "/faults", #"{"protocol":"binary","action":"close","after":1.5}"#, "after"),
+            ("POST", "/faults", #"{"protocol":"webpush","action":"reset"}"#, "action"),
+            ("POST", "/faults", #"{"protocol":"webpush","action":"status"}"#, "status"),
+            ("POST", "/faults", #"{"protocol":"webpush","action":"close","retry_after":1}"#, "retry_after"),
+            (
+                "POST", "/faults", #"{"protocol":"webpush","action":"status","status":503,"retry_after":-1}"#,
+                "retry_after"
+            ),
+            ("POST", "/browsers", #"{"application_server_key":"BAAA"}"#, "application_server_key"),
+            ("POST", "/browsers", #"{"key":"BAAA"}"#, "key"), ("GET", "/browsers?limit=0", nil, "limit"),
+            ("GET", "/notifications?protocol=smtp", nil, "protocol"),
         ] as [(String, String, String?, String)])
     func badFields(method: String, path: String, json: String?, field: String) async throws {
         try await TestSandbox.with { sandbox in

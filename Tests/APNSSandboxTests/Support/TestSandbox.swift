@@ -148,6 +148,7 @@ extension SandboxConfiguration {
         configuration.feedbackPort = 0
         configuration.http2Port = 0
         configuration.controlPort = 0
+        configuration.webPushPort = 0
         return configuration
     }
 }

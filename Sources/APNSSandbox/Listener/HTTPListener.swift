@@ -1,10 +1,11 @@
 import Hummingbird
+import HummingbirdCore
 import Logging
 import NIOCore
 import ServiceLifecycle
 
-/// The plain HTTP listener of the control API.
-struct ControlServer: Sendable {
+/// A listener whose requests a router answers: the control API, and the push service of browsers.
+struct HTTPListener: Sendable {
     let address: SandboxAddress
     /// Ends when the server does: on ``stop()``, or because it failed.
     private let serving: Task<Void, any Error>
@@ -13,17 +14,22 @@ struct ControlServer: Sendable {
     private static let shutdownLimit = Duration.seconds(1)
 
     /// Listens and answers until stopped.
-    static func start(
-        _ api: ControlAPI, host: String, port: Int, group: any EventLoopGroup, logger: Logger
-    ) async throws -> ControlServer {
+    /// - Parameters:
+    ///   - flag: the option that chooses the port.
+    ///   - connectionLimit: connections that are open at the same time; more wait to be accepted.
+    static func start<Context: RequestContext>(
+        _ router: sending Router<Context>, server: HTTPServerBuilder = .http1(), host: String, port: Int,
+        flag: String, connectionLimit: Int, group: any EventLoopGroup, logger: Logger
+    ) async throws -> HTTPListener where Context.Source == ApplicationRequestContextSource {
         var quiet = logger
         // The sandbox logs its addresses itself.
         quiet.logLevel = max(logger.logLevel, .warning)
         let (ports, bound) = AsyncThrowingStream<Int, any Error>.makeStream()
         let application = Application(
-            router: api.router(),
+            router: router, server: server,
             configuration: ApplicationConfiguration(
-                address: .hostname(host, port: port), serverName: "pushchat-sandbox"),
+                address: .hostname(host, port: port), serverName: "pushchat-sandbox",
+                availableConnectionsDelegate: MaximumAvailableConnections(connectionLimit, logger: quiet)),
             onServerRunning: { channel in bound.yield(channel.localAddress?.port ?? port) },
             eventLoopGroupProvider: .shared(group),
             logger: quiet)
@@ -40,14 +46,14 @@ struct ControlServer: Sendable {
                 throw error
             }
         }
-        let boundPort = try await TLSListener.bind(host: host, port: port, flag: "--control-port") {
+        let boundPort = try await TLSListener.bind(host: host, port: port, flag: flag) {
             try await ports.first { _ in true }
         }
         guard let boundPort else {
             serving.cancel()
             throw CancellationError()
         }
-        return ControlServer(address: SandboxAddress(host: host, port: boundPort), serving: serving, group: stoppable)
+        return HTTPListener(address: SandboxAddress(host: host, port: boundPort), serving: serving, group: stoppable)
     }
 
     func waitUntilEnded() async throws {

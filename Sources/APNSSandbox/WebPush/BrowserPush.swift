@@ -1,0 +1,203 @@
+import APNSWire
+import Foundation
+import HTTPTypes
+import WebPushWire
+
+/// A request to the push service with a message for a browser (RFC 8030 §5), and the rules that it has to keep.
+///
+/// The order in which they are checked is ours. `docs/sandbox.md` has them as a table.
+struct BrowserPush: Sendable {
+    /// Seconds that a message may be kept, as with Mozilla's service; more is granted so much.
+    static let longestTTL = 30 * 86_400
+    private static let longestTopic = 32
+    /// Seconds for which a VAPID token may be good (RFC 8292 §2).
+    private static let tokenLifetime: Int64 = 24 * 3600
+    /// Characters of a header that the inbox keeps.
+    private static let keptHeader = 200
+
+    /// Of the push service: scheme, host and port.
+    let origin: String
+    /// The last part of the path.
+    let secret: String
+    let headers: HTTPFields
+    /// What the browser reads; nil where the body is too long, or there is no such browser.
+    let text: Result<[UInt8], WebPushError>?
+
+    /// SHA-256 of the endpoint that was called.
+    var token: [UInt8] { SandboxBrowser.token(of: origin + BrowserRegistry.path + secret) }
+
+    /// What the inbox shows of the headers: those that were sent.
+    var shownHeaders: [String: String] {
+        var shown: [String: String] = [:]
+        for name in [HTTPField.Name.ttl, .urgency, .topic] {
+            shown[name.canonicalName] = headers[name].map { String($0.prefix(Self.keptHeader)) }
+        }
+        return shown
+    }
+
+    /// - Parameter browser: the one that is registered under ``secret``.
+    /// - Returns: the seconds for which the service would keep it.
+    func check(_ browser: SandboxBrowser?, at now: Date) throws(WebPushRefusal) -> Int {
+        guard let browser else { throw WebPushRefusal(404, 102, "there is no such subscription") }
+        guard browser.removedAt == nil else { throw WebPushRefusal(410, 103, "the subscription was removed") }
+        let ttl = try lifetime()
+        try checkHeaders()
+        try checkAuthorization(browser, at: now)
+        switch text {
+        case nil:
+            throw WebPushRefusal(413, 104, "the body must have at most \(MessageEncryption.largestBody) bytes")
+        case .failure(let error): throw WebPushRefusal(400, 110, "\(error)")
+        case .success: return ttl
+        }
+    }
+
+    private func lifetime() throws(WebPushRefusal) -> Int {
+        let values = headers[values: .ttl]
+        guard let value = values.first else { throw WebPushRefusal(400, 111, "TTL: must be given") }
+        guard values.count == 1, !value.isEmpty, value.utf8.allSatisfy({ (0x30...0x39).contains($0) }) else {
+            throw WebPushRefusal(400, 112, "TTL: must be a whole number of seconds from 0")
+        }
+        // Beyond what a number can hold it counts as the longest (RFC 8030 §5.2).
+        return min(Int(value) ?? Self.longestTTL, Self.longestTTL)
+    }
+
+    private func checkHeaders() throws(WebPushRefusal) {
+        let urgency = headers[values: .urgency]
+        guard urgency.count <= 1, urgency.allSatisfy(["very-low", "low", "normal", "high"].contains) else {
+            throw WebPushRefusal(400, 111, "Urgency: must be one of very-low, low, normal and high")
+        }
+        let topic = headers[values: .topic]
+        let isTopic = topic.allSatisfy {
+            (1...Self.longestTopic).contains($0.utf8.count) && $0.utf8.allSatisfy(\.isURLSafe)
+        }
+        guard topic.count <= 1, isTopic else {
+            throw WebPushRefusal(
+                400, 113, "Topic: must be 1 to \(Self.longestTopic) letters, digits, hyphens and underscores")
+        }
+        guard headers[values: .contentEncoding] == [MessageEncryption.coding] else {
+            throw WebPushRefusal(400, 110, "Content-Encoding: must be \(MessageEncryption.coding), and nothing else")
+        }
+    }
+
+    private func checkAuthorization(_ browser: SandboxBrowser, at now: Date) throws(WebPushRefusal) {
+        let values = headers[values: .authorization]
+        guard let value = values.first else {
+            throw WebPushRefusal(401, 109, "Authorization: must be vapid t=…, k=…")
+        }
+        func wrong(_ rule: String) -> WebPushRefusal { WebPushRefusal(403, 109, "Authorization: " + rule) }
+        guard values.count == 1 else { throw wrong("must be given once") }
+        let sender: VAPIDAuthorization
+        do {
+            sender = try VAPIDAuthorization(header: value)
+        } catch {
+            throw wrong(error.rule)
+        }
+        guard sender.audience == origin else { throw wrong("aud must be \(origin)") }
+        let left = sender.expiresAt - Int64(now.timeIntervalSince1970)
+        guard left > 0 else { throw wrong("exp must not be past") }
+        guard left <= Self.tokenLifetime else { throw wrong("exp must be within 24 hours") }
+        if let subject = sender.subject {
+            guard subject.hasPrefix("mailto:") || subject.hasPrefix("https:") else {
+                throw wrong("sub must be a URL of mailto or https")
+            }
+        }
+        if let key = browser.applicationServerKey, Base64URL.bytes(sender.publicText) != key {
+            throw wrong("k must be the application server key of the subscription")
+        }
+    }
+}
+
+extension UInt8 {
+    /// Of the alphabet of base64url.
+    fileprivate var isURLSafe: Bool {
+        switch self {
+        case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+            UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"):
+            true
+        default: false
+        }
+    }
+}
+
+extension HTTPField.Name {
+    static let ttl = Self("TTL")!
+    static let urgency = Self("Urgency")!
+    static let topic = Self("Topic")!
+}
+
+/// Why the push service does not take a message: a status, and the body that Mozilla's service would give.
+struct WebPushRefusal: Error, Sendable, Hashable {
+    let status: Int
+    /// Mozilla's number of the error (autopush, errors.md).
+    let errno: Int
+    let message: String
+    /// Seconds after which to come again; nil: not said.
+    var retryAfter: Int?
+
+    init(_ status: Int, _ errno: Int, _ message: String) {
+        self.status = status
+        self.errno = errno
+        self.message = message
+    }
+
+    /// Of a fault.
+    init(fault status: Int, retryAfter: Int?) {
+        let errno =
+            switch status {
+            case 401, 403: 109
+            case 404: 102
+            case 410: 103
+            case 413: 104
+            // Come again, and later each time.
+            case 429, 503: 201
+            default: 999
+            }
+        self.init(status, errno, "a fault of the sandbox")
+        self.retryAfter = retryAfter
+    }
+}
+
+/// What the push service does with a request.
+enum WebPushDecision: Sendable, Hashable {
+    /// Answer 201; the message would be kept for so many seconds.
+    case accept(ttl: Int)
+    /// Answer this, so many milliseconds later.
+    case refuse(WebPushRefusal, delay: Int = 0)
+    /// Judge it again after so many milliseconds, this time without faults.
+    case postpone(milliseconds: Int)
+    /// Never answer.
+    case ignore
+    /// Close the connection.
+    case close
+}
+
+extension SandboxState {
+    /// Decides on a message for a browser, and records it.
+    /// - Parameter applies: false when a fault has been applied to it already.
+    mutating func decide(_ push: BrowserPush, at now: Date, faults applies: Bool = true) -> WebPushDecision {
+        if applies, case .webPush(let fault)? = faults.trigger(token: push.token, over: .webpush) {
+            switch fault {
+            case .status(let status, let retryAfter, let delay):
+                let refusal = WebPushRefusal(fault: status, retryAfter: retryAfter)
+                record(push, .denied(refusal), at: now)
+                return .refuse(refusal, delay: delay)
+            case .delay(let milliseconds):
+                return .postpone(milliseconds: milliseconds)
+            case .drop:
+                record(push, .dropped, at: now)
+                return .ignore
+            case .close:
+                record(push, .closed, at: now)
+                return .close
+            }
+        }
+        do {
+            let ttl = try push.check(browsers[push.secret], at: now)
+            record(push, .accepted, at: now)
+            return .accept(ttl: ttl)
+        } catch {
+            record(push, .denied(error), at: now)
+            return .refuse(error)
+        }
+    }
+}

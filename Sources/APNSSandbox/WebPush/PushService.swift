@@ -1,0 +1,140 @@
+import Foundation
+import Hummingbird
+import HummingbirdCore
+import HummingbirdHTTP2
+import Logging
+import NIOCore
+import NIOHTTP1
+import NIOSSL
+import WebPushWire
+
+/// The push service of the simulated browsers (RFC 8030): takes messages for them, as strict as the browsers' vendors.
+struct PushService: Sendable {
+    /// How long a connection may be idle.
+    private static let idleTimeout = Duration.seconds(600)
+
+    /// Where it listens.
+    let host: String
+    let state: SharedState
+    let logger: Logger
+
+    /// Of all requests, over HTTP/1.1 and HTTP/2.
+    static func server(tls: TLSConfiguration) throws -> HTTPServerBuilder {
+        try .http2Upgrade(
+            tlsConfiguration: tls,
+            configuration: .init(
+                idleTimeout: idleTimeout, streamConfiguration: .init(idleTimeout: TimeAmount(idleTimeout))))
+    }
+
+    func router() -> Router<PushContext> {
+        let router = Router(context: PushContext.self)
+        router.add(middleware: PushErrorMiddleware())
+        router.post("\(BrowserRegistry.path):secret") { request, context in
+            try await answer(request, secret: context.parameters.require("secret"), on: context.channel)
+        }
+        return router
+    }
+
+    private func answer(_ request: Request, secret: String, on channel: any Channel) async throws -> Response {
+        let origin = SandboxAddress(host: host, port: channel.localAddress?.port ?? 0).pushOrigin
+        let browser = state.withLock { $0.browsers[secret] }
+        let body = try await Self.body(of: request)
+        // The keys' work is done outside of the lock.
+        let text = body.flatMap { body in
+            browser.map { browser in Result { () throws(WebPushError) in try browser.decrypt(body) } }
+        }
+        let push = BrowserPush(origin: origin, secret: secret, headers: request.headers, text: text)
+        var decision = state.decide(logger) { state, now in state.decide(push, at: now) }
+        if case .postpone(let milliseconds) = decision {
+            try await Task.sleep(for: .milliseconds(milliseconds))
+            decision = state.decide(logger) { state, now in state.decide(push, at: now, faults: false) }
+        }
+        switch decision {
+        case .accept(let ttl):
+            return Response(
+                status: .created,
+                headers: [
+                    .location: "\(origin)/message/\(UUID().uuidString.lowercased())", .ttl: "\(ttl)",
+                ])
+        case .refuse(let refusal, let delay):
+            if delay > 0 { try await Task.sleep(for: .milliseconds(delay)) }
+            return try refusal.response
+        case .ignore, .postpone:
+            await Self.untilClosed(channel)
+        case .close:
+            break
+        }
+        // A stream's parent is its connection; a connection's is the listener.
+        let connection = channel.parent?.parent == nil ? channel : channel.parent
+        try? await connection?.close().get()
+        // Nobody gets it.
+        return Response(status: .noContent)
+    }
+
+    /// Nil where it has more bytes than every push service takes.
+    private static func body(of request: Request) async throws -> [UInt8]? {
+        do {
+            return Array(try await request.body.collect(upTo: MessageEncryption.largestBody).readableBytesView)
+        } catch is NIOTooManyBytesError {
+            return nil
+        }
+    }
+
+    /// Waits until the client has gone, or the sandbox stops.
+    private static func untilClosed(_ channel: any Channel) async {
+        let (open, closed) = AsyncStream<Never>.makeStream()
+        channel.closeFuture.whenComplete { _ in closed.finish() }
+        for await _ in open {}
+    }
+}
+
+extension SandboxAddress {
+    /// The push service that listens there: scheme, host and port, as endpoints and VAPID tokens name it.
+    ///
+    /// On loopback, and on all addresses, its name is `localhost`: push services have names.
+    var pushOrigin: String {
+        let isLocal = ["127.0.0.1", "::1", "0.0.0.0", "::"].contains(host)
+        return "https://\(isLocal ? SandboxAddress(host: "localhost", port: port) : self)"
+    }
+}
+
+/// The context of a push: what Hummingbird needs, and the connection or stream on which it came.
+struct PushContext: RequestContext {
+    var coreContext: CoreRequestContextStorage
+    let channel: any Channel
+
+    init(source: ApplicationRequestContextSource) {
+        coreContext = .init(source: source)
+        channel = source.channel
+    }
+}
+
+extension WebPushRefusal {
+    fileprivate var response: Response {
+        get throws {
+            struct Body: Encodable {
+                let code: Int, errno: Int, error: String, message: String
+            }
+            let error = HTTPResponseStatus(statusCode: status).reasonPhrase
+            var response = try Response.json(
+                Body(code: status, errno: errno, error: error, message: message), status: .init(code: status))
+            response.headers[.retryAfter] = retryAfter.map { "\($0)" }
+            return response
+        }
+    }
+}
+
+/// Answers the router's errors as the push service's others: no such path, no such method.
+private struct PushErrorMiddleware: RouterMiddleware {
+    func handle(
+        _ request: Request, context: PushContext, next: (Request, PushContext) async throws -> Response
+    ) async throws -> Response {
+        do {
+            return try await next(request, context)
+        } catch let error as any HTTPResponseError {
+            return try WebPushRefusal(
+                error.status.code, 102, "there is no \(request.method.rawValue) \(request.uri.path.prefix(100))"
+            ).response
+        }
+    }
+}

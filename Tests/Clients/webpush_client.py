@@ -1,0 +1,67 @@
+"""Sends to a browser with pywebpush over HTTP/1.1, and with http-ece, py-vapid and httpx over HTTP/2; prints each answer as JSON.
+
+    webpush_client.py CA.PEM PRIVATE_KEY < {"subscription": …, "texts": […]}
+
+The key is the sender's, 32 bytes in base64url.
+"""
+
+import base64
+import json
+import ssl
+import sys
+import time
+import urllib.parse
+
+import http_ece
+import httpx
+import py_vapid
+import pywebpush
+import requests
+from cryptography.hazmat.primitives.asymmetric import ec
+
+authority, key = sys.argv[1:]
+order = json.load(sys.stdin)
+subscription = order["subscription"]
+claims = {"sub": "mailto:sender@example.org"}
+
+
+def with_pywebpush(text):
+    session = requests.Session()
+    session.verify = authority
+    # A bundle named in the environment would take the place of that.
+    session.trust_env = False
+    try:
+        return pywebpush.webpush(
+            subscription, text, vapid_private_key=key, vapid_claims=dict(claims), ttl=60, headers={"Urgency": "high"},
+            requests_session=session, timeout=60)
+    except pywebpush.WebPushException as refusal:
+        return refusal.response
+
+
+def decoded(text):
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def with_http_ece(text):
+    url = urllib.parse.urlsplit(subscription["endpoint"])
+    keys = subscription["keys"]
+    body = http_ece.encrypt(
+        text.encode(), private_key=ec.generate_private_key(ec.SECP256R1()), dh=decoded(keys["p256dh"]),
+        auth_secret=decoded(keys["auth"]), version="aes128gcm")
+    headers = py_vapid.Vapid02.from_string(key).sign(
+        {**claims, "aud": f"{url.scheme}://{url.netloc}", "exp": int(time.time()) + 3600})
+    with httpx.Client(http2=True, verify=ssl.create_default_context(cafile=authority), timeout=60) as client:
+        return client.post(
+            subscription["endpoint"], content=body,
+            headers={**headers, "TTL": "3600", "Topic": "news", "Content-Encoding": "aes128gcm"})
+
+
+json.dump(
+    [
+        {"sender": send.__name__, "status": answer.status_code, "version": getattr(answer, "http_version", "HTTP/1.1"),
+         "location": answer.headers.get("location"), "body": answer.text}
+        for text in order["texts"]
+        for send in (with_pywebpush, with_http_ece)
+        for answer in [send(text)]
+    ],
+    sys.stdout)
