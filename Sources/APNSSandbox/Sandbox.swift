@@ -101,7 +101,7 @@ package actor Sandbox: Service {
         let feedback = try await bind(.feedback, port: configuration.feedbackPort)
         let http2 = try await bind(.http2, port: configuration.http2Port)
         func serve<Context: RequestContext>(
-            _ router: sending Router<Context>, _ server: HTTPServerBuilder = .http1(), port: Int, flag: String
+            _ router: sending Router<Context>, _ server: HTTPServerBuilder = HTTPListener.plain, port: Int, flag: String
         ) async throws -> HTTPListener where Context.Source == ApplicationRequestContextSource {
             try await HTTPListener.start(
                 router, server: server, host: configuration.host, port: port, flag: flag,

@@ -27,8 +27,8 @@ package enum FieldText {
     /// limit cannot fit, and need not be composed, which may cost the square of its length.
     private static let mostShrinking = 4
 
-    /// Trims, composes if asked to, and checks: not empty, no more UTF-8 bytes than `limit`, no control characters below 32 but
-    /// those allowed.
+    /// Trims, composes if asked to, and checks: not empty, no more UTF-8 bytes than `limit`, no control characters (U+0000 to
+    /// U+001F but those allowed, U+007F to U+009F).
     static func checked(
         _ text: String, field: String, limit: Int, allowing allowed: Set<UInt8> = [], composing: Bool = false
     ) throws(ChatError) -> String {
@@ -40,9 +40,10 @@ package enum FieldText {
         guard size <= limit else {
             throw .invalid(field, "must have at most \(limit) bytes of UTF-8, has \(size)")
         }
-        if let control = text.utf8.first(where: { $0 < 32 && !allowed.contains($0) }) {
-            throw .invalid(field, "must not contain the control character \(control)")
+        let control = text.unicodeScalars.first { scalar in
+            scalar.value < 32 ? !allowed.contains(UInt8(scalar.value)) : (0x7F...0x9F).contains(scalar.value)
         }
+        if let control { throw .invalid(field, "must not contain the control character \(control.value)") }
         return text
     }
 }

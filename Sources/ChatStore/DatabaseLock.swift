@@ -25,7 +25,8 @@ package struct DatabaseLock: ~Copyable {
         // A system that knows no such locks has the other one.
         let isFirst = fcntl(database, Self.setLock, &range) == 0 || ![EAGAIN, EACCES].contains(errno)
         let file = DatabaseFile.resolved(path) + ".lock"
-        let name = open(file, O_RDWR | O_CLOEXEC | (isFirst ? O_CREAT : 0), 0o600)
+        // A link would have another file written to.
+        let name = open(file, O_RDWR | O_NOFOLLOW | O_CLOEXEC | (isFirst ? O_CREAT : 0), 0o600)
         guard name >= 0 || !isFirst else {
             defer { close(database) }
             throw DatabaseFile.unusable("\(file) cannot be opened")

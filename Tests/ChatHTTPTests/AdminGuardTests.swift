@@ -96,6 +96,13 @@ struct AdminGuardTests {
         #expect(lines.first?.hasPrefix("notice call of the admin API refused address=127.0.0.1 ") == true, "\(lines)")
     }
 
+    @Test(
+        "Another spelling of an address, which a rule of a proxy may not know, is no address",
+        arguments: ["//v1/queue", "/v1//queue", "//metrics", "///v1/queue"])
+    func doubledSlash(path: String) async throws {
+        #expect(try await Self.status(Self.development, path: path).0 == 404)
+    }
+
     @Test("The addresses of the apps are not guarded")
     func others() async throws {
         for path in ["/healthz", "/", "/v10"] {

@@ -1,4 +1,5 @@
 import ChatDomain
+import Logging
 import Testing
 
 @testable import ChatHTTP
@@ -288,6 +289,28 @@ struct EventsTests {
             // The server notices that the clients have disconnected when it does.
             while try await Self.answer(port, "GET").status != 200 {}
         }
+    }
+
+    @Test("An address has a limited number of streams, whatever members they are of; this machine has not")
+    func addressLimit() throws {
+        let hub = EventHub(
+            feed: FakeFeed(), maxStreams: 10_000, time: ElapsedTime(ContinuousClock()),
+            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        let position = RoomPosition(code: SecretCode(stored: "room"), historyFrom: 0, last: 0)
+        func open(_ number: Int, from address: String) throws -> EventSubscription {
+            let digits = String(number)
+            let member = try MemberID(parsing: String(repeating: "0", count: 40 - digits.count) + digits)
+            return try hub.open(member, from: IPAddress(address), at: position) {}
+        }
+        var kept = try (0..<HTTPLimits.streamsPerAddress).map { try open($0, from: "192.0.2.1") }
+        let refused = #expect(throws: ChatError.self) { () throws in _ = try open(9000, from: "192.0.2.1") }
+        #expect(refused?.code == .tooManyRequests)
+        kept.append(try open(9001, from: "192.0.2.2"))
+        for number in 1000..<1300 { kept.append(try open(number, from: "127.0.0.1")) }
+        // One that has ended does not count.
+        kept.removeFirst()
+        kept.append(try open(9002, from: "192.0.2.1"))
+        #expect(hub.count == kept.count)
     }
 
     @Test("A HEAD request opens no stream")

@@ -47,6 +47,27 @@ struct ServerTests {
         }
     }
 
+    @Test(
+        "A wish for another protocol is not granted: the request is answered, nothing behind it is read, and the connection closed",
+        arguments: [
+            "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+            "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n",
+            "CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n",
+        ])
+    func upgrade(request: String) async throws {
+        try await Relay().listening { port in
+            try await RawConnection.open(port: port) { connection in
+                try await connection.write(request)
+                let answer = try await connection.answer()
+                #expect(
+                    answer.status == (request.hasPrefix("GET") ? 200 : 405) || answer.status == 400
+                        || answer.status == 404)
+                #expect(answer.headers["upgrade"] == nil)
+                try await connection.closed()
+            }
+        }
+    }
+
     @Test("Headers are limited")
     func headers() async throws {
         try await Relay().listening { port in

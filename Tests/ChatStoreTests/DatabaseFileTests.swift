@@ -31,17 +31,17 @@ struct DatabaseFileTests {
         #expect(try await store.pragma("journal_mode") == "wal")
         #expect(try await store.pragma("synchronous") == "2")
         #expect(try await store.pragma("foreign_keys") == "1")
-        #expect(try await store.pragma("user_version") == "5")
+        #expect(try await store.pragma("user_version") == "6")
     }
 
     @Test("An older version is upgraded step by step")
     func upgrades() throws {
         _ = try fixture.open()
         let later = Schema(
-            version: 7, sql: "", upgrades: [5: "CREATE TABLE second (x)", 6: "ALTER TABLE second ADD COLUMN y"])
+            version: 8, sql: "", upgrades: [6: "CREATE TABLE second (x)", 7: "ALTER TABLE second ADD COLUMN y"])
         _ = try fixture.open(later)
         #expect(try fixture.value("SELECT count(*) FROM pragma_table_info('second')") == 2)
-        #expect(try fixture.value("PRAGMA user_version") == 7)
+        #expect(try fixture.value("PRAGMA user_version") == 8)
     }
 
     @Test("A file of an earlier version becomes what a new one is, with all that it held", arguments: [1, 2, 3, 4, 5])
@@ -211,7 +211,7 @@ struct DatabaseFileTests {
         #expect {
             try fixture.open()
         } throws: { error in
-            error is DatabaseFile.Unusable && "\(error)".contains(name) && "\(error)".contains("schema version 6")
+            error is DatabaseFile.Unusable && "\(error)".contains(name) && "\(error)".contains("schema version 5")
         }
         #expect(try fixture.value("PRAGMA user_version") == 4)
         #expect(try content() == before)
@@ -316,7 +316,7 @@ struct DatabaseFileTests {
             try FileManager.default.copyItem(atPath: fixture.path + suffix, toPath: copy.path + suffix)
         }
         _ = try copy.open()
-        #expect(try copy.value("PRAGMA user_version") == 5)
+        #expect(try copy.value("PRAGMA user_version") == 6)
         try store.close()
     }
 

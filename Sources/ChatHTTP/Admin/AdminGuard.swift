@@ -1,6 +1,7 @@
 import ChatDomain
 import HTTPTypes
 import Hummingbird
+import Logging
 
 /// Lets only the operator call the admin API.
 ///
@@ -10,17 +11,34 @@ import Hummingbird
 struct AdminGuard: Sendable {
     let settings: @Sendable () -> ChatHTTPSettings
     let limiter: RequestLimiter
+    let logger: Logger
 
     func guarding(_ handler: @escaping Routes.Handler) -> Routes.Handler {
         { request, context in
+            // The router takes `//v1` for `/v1`; a rule of a proxy does not.
+            guard !request.uri.path.contains("//") else { throw ErrorAnswer.notFound }
             let settings = settings()
             if settings.adminTokens.isEmpty {
                 try Self.checkOrigin(request, context, settings)
             } else {
                 try checkToken(request, context, settings)
             }
+            log(request, context, settings)
             return try await handler(request, context)
         }
+    }
+
+    /// Who called, in case that a token was stolen. Monitoring, which comes every few seconds, is a detail.
+    private func log(_ request: Request, _ context: ChatContext, _ settings: ChatHTTPSettings) {
+        let route = context.endpointPath ?? ""
+        let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
+        logger.log(
+            level: ["/metrics", "/readyz", "/v1/stats", "/v1/queue"].contains(route) ? .debug : .info,
+            "administrator's call",
+            metadata: [
+                LogKeys.requestID: "\(context.requestID)", LogKeys.address: "\(client?.description ?? "unknown")",
+                "method": "\(request.method.rawValue)", LogKeys.route: "\(route)",
+            ])
     }
 
     private func checkToken(

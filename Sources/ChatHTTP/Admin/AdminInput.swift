@@ -165,7 +165,8 @@ struct AdminQuery: Sendable {
     /// The room that a call is about.
     func room() throws(ChatError) -> SecretCode {
         guard let code = try code("room") else { throw .missing("room") }
-        return code
+        // As members write it.
+        return SecretCode(stored: FieldText.composed(code.text))
     }
 }
 

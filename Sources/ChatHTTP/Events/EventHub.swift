@@ -23,6 +23,8 @@ final class EventHub: Service {
         var rooms: [SecretCode: EventRoom] = [:]
         var streams: [MemberID: [EventStream]] = [:]
         var count = 0
+        /// Streams of each address.
+        var addresses: [IPAddress: Int] = [:]
         /// Rooms with messages that are not read yet.
         var unread: Set<SecretCode> = []
         /// Rooms whose members are to be counted.
@@ -66,12 +68,16 @@ final class EventHub: Service {
 
     /// Opens a stream.
     ///
-    /// - Parameter close: closes the connection.
+    /// - Parameters:
+    ///   - address: the client's; this machine's own programs are not limited.
+    ///   - close: closes the connection.
     /// - Returns: what keeps the stream open for as long as somebody holds it.
     func open(
-        _ member: MemberID, at position: RoomPosition, close: @escaping @Sendable () -> Void
+        _ member: MemberID, from address: IPAddress? = nil, at position: RoomPosition,
+        close: @escaping @Sendable () -> Void
     ) throws(ChatError) -> EventSubscription {
-        let stream = EventStream(member: member, room: position.code, now: time.now, close: close)
+        let address = address.flatMap { $0.isLoopback ? nil : $0.rateKey }
+        let stream = EventStream(member: member, address: address, room: position.code, now: time.now, close: close)
         let refusal = state.withLock { state -> ChatError? in
             guard state.count < maxStreams else {
                 return ChatError(.unavailable, "Too many streams are open", retryAfter: .seconds(30))
@@ -80,6 +86,14 @@ final class EventHub: Service {
                 return ChatError(
                     .tooManyRequests, "This member has \(HTTPLimits.streamsPerMember) streams open already",
                     retryAfter: .seconds(30))
+            }
+            if let address {
+                guard state.addresses[address, default: 0] < HTTPLimits.streamsPerAddress else {
+                    return ChatError(
+                        .tooManyRequests, "This address has \(HTTPLimits.streamsPerAddress) streams open already",
+                        retryAfter: .seconds(30))
+                }
+                state.addresses[address, default: 0] += 1
             }
             state.count += 1
             state.streams[member, default: []].append(stream)
@@ -100,6 +114,9 @@ final class EventHub: Service {
         state.withLock { state in
             guard let index = state.streams[stream.member]?.firstIndex(of: stream) else { return }
             state.count -= 1
+            if let address = stream.address, let count = state.addresses[address] {
+                state.addresses[address] = count > 1 ? count - 1 : nil
+            }
             state.unchecked.remove(stream)
             state.streams[stream.member]?.remove(at: index)
             if state.streams[stream.member]?.isEmpty == true { state.streams[stream.member] = nil }
@@ -298,16 +315,19 @@ final class EventStream: Sendable, Hashable {
     }
 
     let member: MemberID
+    /// By which it is counted; nil for this machine's own programs.
+    let address: IPAddress?
     let room: SecretCode
     private let now: @Sendable () -> Duration
     private let close: @Sendable () -> Void
     private let state: Mutex<State>
 
     fileprivate init(
-        member: MemberID, room: SecretCode, now: @escaping @Sendable () -> Duration,
+        member: MemberID, address: IPAddress?, room: SecretCode, now: @escaping @Sendable () -> Duration,
         close: @escaping @Sendable () -> Void
     ) {
         self.member = member
+        self.address = address
         self.room = room
         self.now = now
         self.close = close

@@ -20,11 +20,11 @@ struct EventsAPI: Sendable {
     private static let retry = 2000
 
     func stream(_ request: Request, _ context: ChatContext) async throws -> Response {
-        try chat.admit(request, context)
+        let address = try chat.admit(request, context).address
         let member = try await member(request)
         let since = try Self.since(request)
         let position = try await feed.position(of: member)
-        let subscription = try hub.open(member, at: position) { [channel = context.channel] in
+        let subscription = try hub.open(member, from: address, at: position) { [channel = context.channel] in
             channel.close(promise: nil)
         }
         logger.debug(

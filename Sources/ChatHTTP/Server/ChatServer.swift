@@ -6,6 +6,7 @@ package import Logging
 import NIOCore
 import ServiceLifecycle
 import Synchronization
+import WebAssets
 
 /// Where the server listens.
 package struct ChatServerConfiguration: Sendable {
@@ -132,7 +133,7 @@ package struct ChatServer: Service {
             pages: Pages(settings: settings, health: health, browsers: browsers), health: health,
             answers: AnswerMiddleware(settings: settings, logger: logger),
             foreignPages: ForeignPageGuard(settings: settings),
-            administrators: AdminGuard(settings: settings, limiter: limiter))
+            administrators: AdminGuard(settings: settings, limiter: limiter, logger: logger))
     }
 
     package func run() async throws {
@@ -156,7 +157,7 @@ package struct ChatServer: Service {
         quiet.logLevel = max(logger.logLevel, .notice)
         let connections = connections
         var http = HTTP1Channel.Configuration(
-            additionalChannelHandlers: [ReadGuard(connections: connections)],
+            additionalChannelHandlers: [ReadGuard(connections: connections), UpgradeRefusal()],
             idleTimeout: TimeAmount(HTTPLimits.idleTime))
         http.httpDecoder.maxHeaderFieldSize = HTTPLimits.headerField
         http.httpDecoder.maxHeaderListSize = HTTPLimits.headers

@@ -55,6 +55,8 @@ enum HTTPLimits {
     static let nonASCIIHeader = 512
     /// Connections that wait to be accepted.
     static let backlog = 1024
+    /// Event streams of one address, as of connections: also where a proxy in front brings all of them.
+    static let streamsPerAddress = 256
     /// Event streams of one member.
     static let streamsPerMember = 8
     /// Time in which a client must accept what is written to its event stream; after it the connection is closed.
