@@ -134,10 +134,11 @@ struct AdminAPI: Sendable {
             ["id": .number(receipt.id), "devices": .number(receipt.devices)], status: .accepted, headers: headers)
     }
 
-    /// In the format of the app's gateway; without an app it must fit the gateway of every app.
+    /// In the format of the app's gateway; without an app it must fit the gateway of every app of the configuration. Browsers
+    /// are sent what can be translated for them; what cannot fails for them alone.
     private func compose(_ content: NotificationContent, for app: AppName?) throws(ChatError) -> ComposedNotification {
         var composed: ComposedNotification?
-        for app in app.map({ [$0] }) ?? apps().map(\.app) {
+        for app in app.map({ [$0] }) ?? apps().map(\.app).filter({ $0 != .web }) {
             let next = try format(app).compose(content, for: app)
             composed = composed ?? next
         }

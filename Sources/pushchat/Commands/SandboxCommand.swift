@@ -195,11 +195,13 @@ struct SandboxAppSettings: Sendable {
         """
         # A relay that pushes to the sandbox on this machine: pushchat serve --config THIS_FILE
         environment: development
-        apps:
-          default:
+        webpush:
 
-        """
+        """ + webPush.map { "  \($0.name): \"\($0.value)\"\n" }.joined() + """
+            apps:
+              default:
+
+            """
             + settings.map { "    \($0.name): \(Int($0.value) == nil ? "\"\($0.value)\"" : $0.value)\n" }.joined()
-            + "webpush:\n" + webPush.map { "  \($0.name): \"\($0.value)\"\n" }.joined()
     }
 }

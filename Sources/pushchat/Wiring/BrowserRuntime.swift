@@ -36,8 +36,10 @@ final class BrowserRuntime: Sendable {
     /// Reads subscriptions by the settings in force.
     var subscriptions: any SubscriptionReader { current.withLock { $0 } }
 
-    var status: AppStatus {
-        AppStatus(
+    /// Nil while no push service was connected to: most relays have no browsers, and need not read of them.
+    var status: AppStatus? {
+        guard gateway.openConnections > 0 else { return nil }
+        return AppStatus(
             app: .web, gateway: "webpush", address: nil, topic: nil, connections: gateway.openConnections,
             certificateExpiresAt: nil)
     }
