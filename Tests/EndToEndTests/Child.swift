@@ -129,13 +129,25 @@ final class ReservedPort: Sendable {
         close(descriptor)
     }
 
+    /// To its end: Foundation reads a file of /proc, which has no size, only once, and that is a page.
+    private static func systemList() throws -> String {
+        let descriptor = open("/proc/net/tcp", O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { throw Child.Failure(description: "/proc/net/tcp cannot be opened") }
+        defer { close(descriptor) }
+        var (list, piece) = ([UInt8](), [UInt8](repeating: 0, count: 1 << 16))
+        while true {
+            let count = read(descriptor, &piece, piece.count)
+            guard count > 0 else { return String(decoding: list, as: UTF8.self) }
+            list += piece[..<count]
+        }
+    }
+
     /// Whether anybody listens there, by the system's list: asking by a connection would leave a trace.
     var isListening: Bool {
         get throws {
             // Address, port and state (RFC 9293's LISTEN is 0A) in hexadecimal.
             let port = ":" + String(format: "%04X", number)
-            return try String(contentsOfFile: "/proc/net/tcp", encoding: .utf8).split(separator: "\n").contains {
-                line in
+            return try Self.systemList().split(separator: "\n").contains { line in
                 let words = line.split(separator: " ")
                 return words.count > 3 && words[1].hasSuffix(port) && words[3] == "0A"
             }
