@@ -70,6 +70,8 @@ struct SandboxTests {
             async let running: Void = group.run()
             let client = try await sandbox.gateway()
             try await client.send(.good(1))
+            // By then the server has finished its handshake, too; the client's own end of it may come first.
+            try await TestLimit.wait { try await sandbox.notifications().count == 1 }
             let hanging = try await sandbox.gateway()
             try await hanging.stopReading()
             await group.triggerGracefulShutdown()
@@ -83,7 +85,8 @@ struct SandboxTests {
     func cancellation() async throws {
         try await TestSandbox.with { sandbox in
             let client = try await sandbox.gateway()
-            try await client.handshake()
+            try await client.send(.good(1))
+            try await TestLimit.wait { try await sandbox.notifications().count == 1 }
             let running = Task { try await sandbox.sandbox.run() }
             running.cancel()
             try await running.value

@@ -1,6 +1,7 @@
 import ChatDomain
 import HTTPTypes
 import Hummingbird
+import NIOCore
 
 /// Finds the client's address when the connection comes from a proxy.
 ///
@@ -65,5 +66,16 @@ enum ClientAddress {
         if let address = IPAddress(text) { return address }
         guard let colon = text.lastIndex(of: ":"), text.firstIndex(of: ":") == colon else { return nil }
         return IPAddress(text[..<colon])
+    }
+}
+
+extension IPAddress {
+    /// Nil for a Unix socket.
+    init?(_ address: SocketAddress) {
+        switch address {
+        case .v4(let v4): self.init(v4: UInt32(bigEndian: v4.address.sin_addr.s_addr))
+        case .v6(let v6): self.init(v6: withUnsafeBytes(of: v6.address.sin6_addr) { Array($0) })
+        case .unixDomainSocket: return nil
+        }
     }
 }
