@@ -79,9 +79,8 @@ package struct PushEndpoint: Sendable, Hashable {
 package struct EndpointRules: Sendable, Hashable {
     /// Hosts of the browsers' vendors; a leading dot stands for every host below.
     package static let vendors = [
-        "fcm.googleapis.com", "android.googleapis.com", "jmt17.google.com",
-        "updates.push.services.mozilla.com", ".push.services.mozilla.com", "web.push.apple.com", ".push.apple.com",
-        ".notify.windows.com",
+        "fcm.googleapis.com", "android.googleapis.com", "jmt17.google.com", ".push.services.mozilla.com",
+        ".push.apple.com", ".notify.windows.com",
     ]
 
     /// A host that the operator named, with a port of its own or 443.
