@@ -36,6 +36,7 @@ struct QueuePropertyTests {
 
     private final class Model {
         let fixture: StoreFixture
+        let otherProgram: DatabaseQueue
         var bench: QueueBench
         var random: Random
         var fates: [Int64: Fate] = [:]
@@ -45,12 +46,16 @@ struct QueuePropertyTests {
         var connection: Int64 = 1
         /// Pushes that a crash, or a connection that was lost, left in doubt: they may come twice.
         var doubtful: Set<Int64> = []
-        var lastInLane: Int64 = 0
 
         init(seed: UInt64) throws {
             random = Random(state: seed)
             fixture = try StoreFixture()
             bench = try QueueBench(fixture)
+            otherProgram = try fixture.connection()
+        }
+
+        func query(_ sql: String, _ arguments: StatementArguments = []) throws -> [Row] {
+            try otherProgram.write { try Row.fetchAll($0, sql: sql, arguments: arguments) }
         }
 
         func chance(_ percent: Int) -> Bool { Int.random(in: 0..<100, using: &random) < percent }
@@ -85,10 +90,10 @@ struct QueuePropertyTests {
         let count = Int.random(in: 1...40, using: &model.random)
         for _ in 0..<count {
             let isBulk = model.chance(20)
-            _ = try model.fixture.query(
-                "INSERT INTO push_queue (device_token, payload, bulk) VALUES (?, '{\"aps\":{}}', ?)",
-                [StoreFixture.token(1).description, isBulk])
-            let entry = Int64(try model.fixture.value("SELECT max(message_id) FROM push_queue"))
+            let entry: Int64 = try model.query(
+                """
+                INSERT INTO push_queue (device_token, payload, bulk) VALUES (?, '{"aps":{}}', ?) RETURNING message_id
+                """, [StoreFixture.token(1).description, isBulk])[0][0]
             model.fates[entry] = Fate(isRefused: model.chance(10))
         }
     }
@@ -170,20 +175,20 @@ struct QueuePropertyTests {
         guard let entry = model.fates.keys.sorted().randomElement(using: &model.random) else { return }
         switch Int.random(in: 0..<3, using: &model.random) {
         case 0:
-            _ = try model.fixture.query("DELETE FROM push_queue WHERE message_id = ? AND state = 'pending'", [entry])
-            if try model.fixture.query("SELECT 1 FROM push_queue WHERE message_id = ?", [entry]).isEmpty {
+            _ = try model.query("DELETE FROM push_queue WHERE message_id = ? AND state = 'pending'", [entry])
+            if try model.query("SELECT 1 FROM push_queue WHERE message_id = ?", [entry]).isEmpty {
                 model.fates[entry]?.isDeleted = true
             }
         case 1:
-            _ = try model.fixture.query(
+            _ = try model.query(
                 "UPDATE push_queue SET state = 'cancelled' WHERE message_id = ? AND state = 'pending'", [entry])
-            if try !model.fixture.query(
+            if try !model.query(
                 "SELECT 1 FROM push_queue WHERE message_id = ? AND state = 'cancelled'", [entry]
             ).isEmpty {
                 model.fates[entry]?.isCancelled = true
             }
         default:
-            _ = try model.fixture.query(
+            _ = try model.query(
                 "UPDATE push_queue SET not_before = ? WHERE message_id = ? AND state = 'pending'",
                 [(model.fixture.time.withLock { $0 } + .seconds(20)).milliseconds, entry])
         }
@@ -225,7 +230,7 @@ struct QueuePropertyTests {
             lose(model)
             try await lease(model)
             if model.inFlight.isEmpty {
-                if try model.fixture.value("SELECT count(*) FROM push_queue WHERE state = 'pending'") == 0 { return }
+                if try model.query("SELECT 1 FROM push_queue WHERE state = 'pending' LIMIT 1").isEmpty { return }
                 model.fixture.advance(.seconds(60))
             }
         }
@@ -233,7 +238,7 @@ struct QueuePropertyTests {
     }
 
     private func verify(_ model: Model, _ place: Comment) throws {
-        let rows = try model.fixture.query("SELECT message_id, state FROM push_queue")
+        let rows = try model.query("SELECT message_id, state FROM push_queue")
         let states = Dictionary(uniqueKeysWithValues: rows.map { ($0[0] as Int64, $0[1] as String) })
         for (entry, fate) in model.fates {
             switch states[entry] {
@@ -252,6 +257,6 @@ struct QueuePropertyTests {
                 #expect(fate.accepted <= 1, "\(entry) was sent \(fate.accepted) times; \(place)")
             }
         }
-        #expect(try model.fixture.query("PRAGMA integrity_check")[0][0] == "ok")
+        #expect(try model.query("PRAGMA integrity_check")[0][0] == "ok")
     }
 }

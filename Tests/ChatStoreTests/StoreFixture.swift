@@ -42,10 +42,14 @@ final class StoreFixture: Sendable {
 
     /// Another process's look at the file.
     func query(_ sql: String, _ arguments: StatementArguments = []) throws -> [Row] {
+        try connection().write { try Row.fetchAll($0, sql: sql, arguments: arguments) }
+    }
+
+    /// Another process's connection to the file, for tests that look often.
+    func connection() throws -> DatabaseQueue {
         var configuration = GRDB.Configuration()
         configuration.busyMode = .timeout(5)
-        let queue = try DatabaseQueue(path: path, configuration: configuration)
-        return try queue.write { try Row.fetchAll($0, sql: sql, arguments: arguments) }
+        return try DatabaseQueue(path: path, configuration: configuration)
     }
 
     func value(_ sql: String) throws -> Int {

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-extension EndToEnd {
+extension Clients {
     @Suite("The clients of the other documents")
     struct DocumentClientTests {
         @Test(

@@ -7,7 +7,10 @@ import Testing
 /// What users do, through the built executable and real sockets.
 @Suite("End to end", .serialized, .timeLimit(.minutes(10))) enum EndToEnd {}
 
-/// What takes its time without using the machine: they run beside the family `EndToEnd`.
+/// Clients that nobody here wrote. They run beside the family `EndToEnd`.
+@Suite("Clients", .serialized, .timeLimit(.minutes(10))) enum Clients {}
+
+/// What takes its time without using the machine: beside the family `EndToEnd`, too.
 @Suite("Waiting", .serialized, .timeLimit(.minutes(10))) enum Waiting {}
 
 /// The pages in a browser that nobody here wrote. Beside the family `EndToEnd`, too.
@@ -16,9 +19,9 @@ import Testing
 /// What loads the machine: many pushes, kills, faults, full disks. These run alone (`Tests/run`).
 @Suite("Stress", .serialized, .timeLimit(.minutes(10)))
 enum Stress {
-    /// A fifth of a count, or with `make stress` all of it: a debug build sends a thousand pushes a second over HTTP/2.
+    /// A tenth of a count, or with `make stress` all of it: a debug build sends a thousand pushes a second over HTTP/2.
     static func scaled(_ count: Int) -> Int {
-        ProcessInfo.processInfo.environment["STRESS"] == "full" ? count : count / 5
+        ProcessInfo.processInfo.environment["STRESS"] == "full" ? count : count / 10
     }
 
     /// Where faults happen. `STRESS_SEED` repeats a run whose seed was printed.

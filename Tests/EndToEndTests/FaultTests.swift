@@ -124,7 +124,7 @@ extension Stress {
         }
 
         /// Pushes through a gateway that closes again and again: enough that growing pauses would show.
-        private static let closed = 20_000
+        private static let closed = max(10_000, Stress.scaled(20_000))
 
         /// A fault that comes again and again.
         struct Closing: Sendable, CustomTestStringConvertible {

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-extension EndToEnd {
+extension Clients {
     /// Programs that nobody here wrote, or that were written from Apple's description alone, against the sandbox.
     @Suite("Independent clients")
     struct IndependentClientTests {

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-extension EndToEnd {
+extension Clients {
     /// Clients that nobody here wrote, against the sandbox's HTTP/2 side.
     @Suite("Independent clients of the HTTP/2 provider API")
     struct IndependentProviderTests {

@@ -3,7 +3,7 @@ import Foundation
 import NIOCore
 import Testing
 
-extension EndToEnd {
+extension Clients {
     /// Messages to simulated browsers, through the relay and from senders that nobody here wrote.
     @Suite("Web Push")
     struct WebPushTests {
