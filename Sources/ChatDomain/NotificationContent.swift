@@ -3,13 +3,16 @@
 package struct NotificationContent: Sendable, Hashable {
     /// The fields that make up a payload.
     private static let composed = [
-        "alert", "badge", "sound", "category", "thread_id", "content_available", "mutable_content", "custom",
+        "alert", "badge", "sound", "category", "thread_id", "content_available", "mutable_content", "link",
+        "custom",
     ]
     /// The fields it is read from; what else stands in an object, its reader answers for.
     package static let fields = Set(
         composed + ["payload", "expiration", "priority", "collapse_id", "push_type", "not_before"])
     /// Bytes of a text that is no alert: more than any gateway takes.
     private static let longestText = 4096
+    /// Bytes of a link.
+    private static let longestLink = 2000
     /// How far ahead a notification can be scheduled.
     package static let longestDelay = Duration.seconds(366 * 86_400)
 
@@ -22,6 +25,8 @@ package struct NotificationContent: Sendable, Hashable {
     package let threadID: String?
     package let contentAvailable: Bool
     package let mutableContent: Bool
+    /// Where a click leads: a browser goes there, an app finds it beside `aps`.
+    package let link: String?
     /// Members that go beside what is composed.
     package let custom: JSONObject?
     /// The whole document, in place of all of these.
@@ -55,6 +60,7 @@ package struct NotificationContent: Sendable, Hashable {
         mutableContent = try Self.flag(fields["mutable_content"], "mutable_content")
         category = try Self.text(fields["category"], "category")
         threadID = try Self.text(fields["thread_id"], "thread_id")
+        link = try Self.link(fields["link"])
         custom = try Self.object(
             fields["custom"], "custom", "must be an object, whose members go beside what is composed")
         pushType = try Self.text(fields["push_type"], "push_type")
@@ -81,8 +87,12 @@ package struct NotificationContent: Sendable, Hashable {
         if let category { aps["category"] = .string(category) }
         if let threadID { aps["thread-id"] = .string(threadID) }
         var document: JSONObject = ["aps": .object(aps)]
+        if let link { document["link"] = .string(link) }
         guard let custom else { return document }
         guard custom["aps"] == nil else { throw .invalid("custom", "must not have the member aps") }
+        guard link == nil || custom["link"] == nil else {
+            throw .invalid("custom", "must not have the member link beside the field link")
+        }
         for (name, value) in custom.members { document.append(name, value) }
         return document
     }
@@ -90,7 +100,9 @@ package struct NotificationContent: Sendable, Hashable {
     /// A whole payload: what Apple's keys hold, where they are there, is of their type.
     private static func checked(_ document: JSONObject) throws(ChatError) -> JSONObject {
         guard let value = document["aps"] else {
-            guard document["mdm"] != nil else { throw .invalid("payload", "must have the member aps") }
+            guard document["mdm"] != nil || document["notification"]?.object != nil else {
+                throw .invalid("payload", "must have the member aps")
+            }
             return document
         }
         guard let aps = value.object else { throw .invalid("payload.aps", "must be an object, is \(value.kind)") }
@@ -179,6 +191,23 @@ package struct NotificationContent: Sendable, Hashable {
         case nil: false
         case .bool(let value)?: value
         default: throw .invalid(field, "must be true or false")
+        }
+    }
+
+    private static func link(_ value: JSONValue?) throws(ChatError) -> String? {
+        guard let link = try text(value, "link") else { return nil }
+        guard isLink(link) else {
+            throw .invalid(
+                "link", "must be an address with https:// or http://, of at most \(longestLink) ASCII characters")
+        }
+        return link
+    }
+
+    /// Whether a browser can be led there.
+    package static func isLink(_ text: String) -> Bool {
+        guard text.utf8.count <= longestLink, text.utf8.allSatisfy({ (0x21...0x7E).contains($0) }) else { return false }
+        return ["https://", "http://"].contains {
+            text.hasPrefix($0) && text.dropFirst($0.count).first != "/" && text.count > $0.count
         }
     }
 

@@ -1,5 +1,11 @@
 import ChatDomain
 
+/// A push and what it takes to reach its browser.
+struct BrowserPush: Sendable, Hashable {
+    let push: Push
+    let subscription: Subscription
+}
+
 /// One push service, by its origin: how much it is given at a time, and whether it is given anything now, so that one that is
 /// slow or down holds up nobody else. A value; ``WebPushGateway`` acts.
 struct OriginState: Sendable {
@@ -35,9 +41,9 @@ struct OriginState: Sendable {
 
     /// What follows from an answer.
     struct Next: Sendable {
-        var send: [Push] = []
+        var send: [BrowserPush] = []
         /// Their time is over: they wait in the queue again.
-        var postponed: [(push: Push, until: Timestamp)] = []
+        var postponed: [(push: BrowserPush, until: Timestamp)] = []
         /// From now on nothing is sent until then; nil: no change.
         var opened: Timestamp?
     }
@@ -52,7 +58,7 @@ struct OriginState: Sendable {
     private var phase = Phase.closed(failures: 0)
     private var backoff = Backoff(first: Self.pauses.first, longest: Self.pauses.longest)
     private(set) var inFlight = 0
-    private var waiting: [Push] = []
+    private var waiting: [BrowserPush] = []
     private var lastAnswer: Timestamp
     private var lastAccepted: Timestamp?
     /// When the last push that found no capacity is due: the next one comes after it, as fast as the service answers.
@@ -74,7 +80,7 @@ struct OriginState: Sendable {
         return Self.window + Self.waitingLimit - outstanding
     }
 
-    mutating func submit(_ push: Push, at now: Timestamp) -> Decision {
+    mutating func submit(_ push: BrowserPush, at now: Timestamp) -> Decision {
         if outstanding == 0 { lastAnswer = now }
         switch phase {
         case .open(let until) where now < until && until <= now + Self.pauses.longest + PushLifeCycle.longestWait:
@@ -119,6 +125,13 @@ struct OriginState: Sendable {
         defer { waiting.removeFirst(count) }
         inFlight += count
         return Next(send: Array(waiting.prefix(count)))
+    }
+
+    /// The relay stops, or sends in another way from now on.
+    /// - Returns: those that were not sent.
+    mutating func withdrawWaiting() -> [BrowserPush] {
+        defer { waiting = [] }
+        return waiting
     }
 
     /// Others got through lately: a refusal of the credentials is about the subscription.

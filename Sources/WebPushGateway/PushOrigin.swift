@@ -48,7 +48,10 @@ final class PushOrigin: Sendable {
 
     func capacity(at now: Timestamp) -> Int? { state.withLock { $0.capacity(at: now) } }
     func isAuthorized(at now: Timestamp) -> Bool { state.withLock { $0.isAuthorized(at: now) } }
-    func submit(_ push: Push, at now: Timestamp) -> OriginState.Decision { state.withLock { $0.submit(push, at: now) } }
+    func submit(_ push: BrowserPush, at now: Timestamp) -> OriginState.Decision {
+        state.withLock { $0.submit(push, at: now) }
+    }
+    func withdrawWaiting() -> [BrowserPush] { state.withLock { $0.withdrawWaiting() } }
     func finished(_ result: OriginState.Result, at now: Timestamp) -> OriginState.Next {
         state.withLock { $0.finished(result, at: now) }
     }

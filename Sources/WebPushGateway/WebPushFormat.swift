@@ -46,10 +46,11 @@ package struct WebPushFormat: PushFormat {
     private func document(_ notification: JSONObject, path: String, badge: Int64?) -> String {
         var document = JSONObject()
         var notification = notification
-        if let publicURL {
-            document.append("web_push", .number(Self.declarative))
-            if notification["navigate"] == nil { notification.append("navigate", .string(publicURL + path)) }
+        if let publicURL, notification["navigate"] == nil {
+            notification.append("navigate", .string(publicURL + path))
         }
+        // Without it a message is not a declarative one.
+        if notification["navigate"] != nil { document.append("web_push", .number(Self.declarative)) }
         document.append("notification", .object(notification))
         if let badge { document.append("app_badge", .number(badge)) }
         return JSONValue.object(document).description
@@ -88,6 +89,10 @@ package struct WebPushFormat: PushFormat {
         if let collapseID { notification.append("tag", .string(collapseID)) }
         var data = document
         data["aps"] = nil
+        if let link = document["link"]?.text, NotificationContent.isLink(link) {
+            notification.append("navigate", .string(link))
+            data["link"] = nil
+        }
         if !data.isEmpty { notification.append("data", .object(data)) }
         return self.document(notification, path: "/", badge: aps["badge"]?.integer)
     }

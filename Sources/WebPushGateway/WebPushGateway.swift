@@ -48,7 +48,7 @@ package final class WebPushGateway: PushGateway {
 
     private enum Work: Sendable {
         case lease(Lease)
-        case push(Push, PushOrigin, Subscription)
+        case push(BrowserPush, PushOrigin)
         /// Looks again whether there is a slot, once the services had time to answer.
         case lookAgain
     }
@@ -57,8 +57,6 @@ package final class WebPushGateway: PushGateway {
         var sender: Sender?
         var format: WebPushFormat
         var origins: [String: PushOrigin] = [:]
-        /// By entry: what it takes to reach those that wait for a window.
-        var waiting: [Int64: Subscription] = [:]
         var outstanding = 0
         var nextIdentifier: UInt32 = 1
         var connection: ConnectionID
@@ -101,6 +99,7 @@ package final class WebPushGateway: PushGateway {
             defer { (state.sender, state.format, state.origins) = (sender, format, [:]) }
             return Array(state.origins.values)
         }
+        withdrawWaiting(old)
         for origin in old { Task { await origin.close() } }
         serveWaiters()
     }
@@ -168,12 +167,13 @@ package final class WebPushGateway: PushGateway {
     package func reports() async -> [DeliveryReport]? { await buffer.take() }
 
     package func drain() async {
-        let isIdle = state.withLock { state in
-            state.isDraining = true
-            return state.outstanding == 0
-        }
+        withdrawWaiting(
+            state.withLock { state in
+                state.isDraining = true
+                return Array(state.origins.values)
+            })
         serveWaiters()
-        if !isIdle {
+        if state.withLock({ $0.outstanding > 0 }) {
             await withTaskGroup(of: Void.self) { group in
                 group.addTask { try? await Task.sleep(for: self.options.drainLimit) }
                 group.addTask { await self.waitUntilIdle() }
@@ -223,8 +223,7 @@ package final class WebPushGateway: PushGateway {
     private func perform(_ work: Work) async {
         switch work {
         case .lease(let lease): await admit(lease)
-        case .push(let push, let origin, let subscription):
-            await send(push, to: subscription, over: origin)
+        case .push(let push, let origin): await send(push, over: origin)
         case .lookAgain:
             try? await Task.sleep(for: OriginState.slowAfter)
             state.withLock { $0.willLookAgain = false }
@@ -253,34 +252,34 @@ package final class WebPushGateway: PushGateway {
                 report(.rejected(reason: "NoSubscription"), of: push)
                 continue
             }
-            submit(push, subscription)
+            submit(BrowserPush(push: push, subscription: subscription))
         }
     }
 
-    private func submit(_ push: Push, _ subscription: Subscription) {
+    private func submit(_ push: BrowserPush) {
         let origin: PushOrigin
         do throws(WebPushError) {
-            origin = try self.origin(of: subscription)
+            origin = try self.origin(of: push.subscription)
         } catch {
-            report(.rejected(reason: "BadEndpoint", hint: "\(error)"), of: push)
+            report(.rejected(reason: "BadEndpoint", hint: "\(error)"), of: push.push)
             return
         }
-        state.withLock { $0.waiting[push.entry] = subscription }
         switch origin.submit(push, at: clock()) {
-        case .send: start(push, origin)
-        case .wait: break
+        case .send: work.continuation.yield(.push(push, origin))
+        case .wait: if state.withLock({ $0.isDraining }) { withdrawWaiting([origin]) }
         case .postpone(let until): postpone(push, until: until)
         }
     }
 
-    private func start(_ push: Push, _ origin: PushOrigin) {
-        guard let subscription = state.withLock({ $0.waiting.removeValue(forKey: push.entry) }) else { return }
-        work.continuation.yield(.push(push, origin, subscription))
+    private func postpone(_ push: BrowserPush, until: Timestamp) {
+        report(.postponed(until: until, reason: "ServiceUnavailable"), of: push.push)
     }
 
-    private func postpone(_ push: Push, until: Timestamp) {
-        state.withLock { $0.waiting[push.entry] = nil }
-        report(.postponed(until: until, reason: "ServiceUnavailable"), of: push)
+    /// What was not sent yet is as if it had never been leased.
+    private func withdrawWaiting(_ origins: [PushOrigin]) {
+        for origin in origins {
+            for push in origin.withdrawWaiting() { report(.notProcessed, of: push.push) }
+        }
     }
 
     /// The service that a subscription names, if it may be sent to.
@@ -302,10 +301,10 @@ package final class WebPushGateway: PushGateway {
         return try result.get()
     }
 
-    private func send(_ push: Push, to subscription: Subscription, over origin: PushOrigin) async {
+    private func send(_ push: BrowserPush, over origin: PushOrigin) async {
         let begun = clock()
         let answer = await origin.send(
-            WebPushRequest(push, to: subscription, lifetime: options.lifetime, now: begun), now: begun)
+            WebPushRequest(push, lifetime: options.lifetime, now: begun), now: begun)
         let now = clock()
         let isAuthorized = origin.isAuthorized(at: now)
         let next = origin.finished(answer.result, at: now)
@@ -314,9 +313,9 @@ package final class WebPushGateway: PushGateway {
                 "a push service takes nothing now",
                 metadata: ["origin": "\(origin.name)", "reason": "\(answer.reason)", "until": "\(until.rfc3339)"])
         }
-        report(answer.outcome(sentAt: begun, isAuthorized: isAuthorized, pausedUntil: next.opened), of: push)
+        report(answer.outcome(sentAt: begun, isAuthorized: isAuthorized, pausedUntil: next.opened), of: push.push)
         for (push, until) in next.postponed { postpone(push, until: until) }
-        for push in next.send { start(push, origin) }
+        for push in next.send { work.continuation.yield(.push(push, origin)) }
     }
 
     private func report(_ outcome: Outcome, of push: Push) {

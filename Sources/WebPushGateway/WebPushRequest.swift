@@ -13,13 +13,14 @@ struct WebPushRequest: Sendable {
     /// Seconds. 28 days; Apple's service keeps for 30.
     private static let longestLifetime: Int64 = 28 * 86_400
 
-    let payload: [UInt8]
-    let subscription: Subscription
+    private let payload: [UInt8]
+    private let subscription: Subscription
     private let headers: HTTPHeaders
 
-    init(_ push: Push, to subscription: Subscription, lifetime: Duration, now: Timestamp) {
+    init(_ addressed: BrowserPush, lifetime: Duration, now: Timestamp) {
+        let push = addressed.push
         payload = push.payload
-        self.subscription = subscription
+        subscription = addressed.subscription
         var headers: HTTPHeaders = [
             "Content-Type": "application/octet-stream", "Content-Encoding": MessageEncryption.coding,
             "TTL": String(Self.lifetime(push.expiration, lifetime, now)), "Urgency": Self.urgency(push.priority),

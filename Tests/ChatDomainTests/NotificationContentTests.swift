@@ -14,7 +14,7 @@ struct NotificationContentTests {
         let content = try Self.content(
             #"""
             {"alert":"a","badge":3,"sound":null,"category":"c","thread_id":"t","content_available":true,
-            "mutable_content":false,"custom":{"n":1.50},"push_type":"p","priority":5,"collapse_id":"x y","payload":null}
+            "mutable_content":false,"link":"https://example.org/a?b#c","custom":{"n":1.50},"push_type":"p","priority":5,"collapse_id":"x y","payload":null}
             """#)
         #expect(content.alert == .string("a"))
         #expect(content.badge == 3)
@@ -23,6 +23,7 @@ struct NotificationContentTests {
         #expect(content.threadID == "t")
         #expect(content.contentAvailable)
         #expect(!content.mutableContent)
+        #expect(content.link == "https://example.org/a?b#c")
         #expect(content.custom == ["n": .number("1.50")])
         #expect(content.payload == nil)
         #expect(content.pushType == "p")
@@ -42,7 +43,10 @@ struct NotificationContentTests {
             (#"{"sound":{"volume":1}}"#, "sound"), (#"{"sound":1}"#, "sound"),
             (#"{"alert":"a","custom":[]}"#, "custom"), (#"{"alert":"a","payload":{"aps":{}}}"#, "payload"),
             (#"{"payload":"x"}"#, "payload"), (#"{"content_available":1}"#, "content_available"),
-            (#"{"alert":"a","category":""}"#, "category"), (#"{"alert":"a","priority":7}"#, "priority"),
+            (#"{"alert":"a","category":""}"#, "category"), (#"{"alert":"a","link":"javascript:x"}"#, "link"),
+            (#"{"alert":"a","link":"https:///x"}"#, "link"), (#"{"alert":"a","link":"https://"}"#, "link"),
+            (#"{"alert":"a","link":"https://a b"}"#, "link"),
+            (#"{"payload":{"aps":{}},"link":"https://a"}"#, "payload"), (#"{"alert":"a","priority":7}"#, "priority"),
             (#"{"alert":"a","priority":"10"}"#, "priority"), (#"{"alert":"a","expiration":1}"#, "expiration"),
             (#"{"alert":"a","expiration":"tomorrow"}"#, "expiration"),
             (#"{"alert":"a","expiration":-1}"#, "expiration"), (#"{"alert":"a","expiration":1e9}"#, "expiration"),

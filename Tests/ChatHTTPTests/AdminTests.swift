@@ -98,6 +98,62 @@ struct AdminTests {
         #expect(try await Self.call(.put, Self.device, to: Self.scripted(.unchanged)).status == .ok)
     }
 
+    /// A reader that takes one text.
+    private struct OneSubscription: SubscriptionReader {
+        static let text = #"{"endpoint":"https://push.test/1","keys":{"p256dh":"k","auth":"a"}}"#
+        let publicKey = "BP4z"
+
+        static func known() throws(ChatError) -> Subscription {
+            Subscription(
+                address: try DeviceToken(parsing: Sample.token), endpoint: "https://push.test/1", publicKey: [1],
+                secret: [2])
+        }
+
+        func subscription(_ text: String) throws(ChatError) -> Subscription {
+            guard text == Self.text else { throw .invalid("subscription", "is another one") }
+            return try Self.known()
+        }
+    }
+
+    @Test("POST registers a browser by its subscription, as an object or as its text")
+    func post() async throws {
+        let quoted = JSONValue.string(OneSubscription.text)
+        for json in [
+            #"{"subscription":\#(OneSubscription.text),"user_reference":"alice","tags":["a"]}"#,
+            #"{"app":"webpush","subscription":\#(quoted),"user_reference":"alice","tags":["a"]}"#,
+        ] {
+            var relay = Self.scripted()
+            relay.browsers = OneSubscription()
+            let answer = try await Self.call(.post, "/v1/devices", json, to: relay)
+            #expect(answer.status == .created, "\(answer.text)")
+            #expect(answer.text == #"{"token":"\#(Sample.token)","app":"webpush","result":"created"}"#)
+            let edit = DeviceEdit(user: .set(UserReference(stored: "alice")), tags: [Tag(stored: "a")])
+            #expect(
+                try relay.store.calls == [
+                    .keep(OneSubscription.known()),
+                    .register(RegistrationRequest(token: Sample.device, app: .web, edit: edit)),
+                ])
+        }
+    }
+
+    @Test(
+        "A browser's registration that breaks a rule leaves nothing behind",
+        arguments: [
+            ("{}", "subscription"), (#"{"subscription":null}"#, "subscription"),
+            (#"{"subscription":"x"}"#, "subscription"), (#"{"subscription":[]}"#, "subscription"),
+            (#"{"app":"default","subscription":\#(OneSubscription.text)}"#, "app"),
+            (#"{"token":"aa","subscription":\#(OneSubscription.text)}"#, "token"),
+            (#"{"subscription":\#(OneSubscription.text),"tags":["a b\u0000"]}"#, "tags[0]"),
+        ])
+    func badPost(json: String, field: String) async throws {
+        var relay = Self.scripted()
+        relay.browsers = OneSubscription()
+        let answer = try await Self.call(.post, "/v1/devices", json, to: relay)
+        #expect(answer.status == .badRequest)
+        #expect(answer.text.contains(#""field":"\#(field)""#), "\(answer.text)")
+        #expect(relay.store.calls == [])
+    }
+
     @Test("A token in the path may be written as Apple prints it")
     func printedToken() async throws {
         let relay = Self.scripted()
@@ -356,7 +412,7 @@ struct AdminTests {
         let document = try #require(try JSONValue(parsing: answer.text).object)
         let paths = try #require(document["paths"]?.object)
         let expected = [
-            "/metrics": "get", "/v1/devices": "get", "/v1/devices/{token}": "delete get patch put",
+            "/metrics": "get", "/v1/devices": "get post", "/v1/devices/{token}": "delete get patch put",
             "/v1/failures": "get", "/v1/members": "get", "/v1/messages": "get", "/v1/messages/{id}": "get",
             "/v1/notifications": "post", "/v1/notifications/{id}": "delete get", "/v1/openapi.json": "get",
             "/v1/queue": "get", "/v1/rooms": "get", "/v1/stats": "get", "/v1/warnings": "get",

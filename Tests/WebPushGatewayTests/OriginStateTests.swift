@@ -7,9 +7,11 @@ import Testing
 struct OriginStateTests {
     private static let start = Timestamp(seconds: 1_800_000_000)
 
-    private static func push(_ entry: Int64) throws -> Push {
+    private static func push(_ entry: Int64) throws -> BrowserPush {
         let token = try #require(DeviceToken(bytes: [UInt8](repeating: 1, count: 32)))
-        return Push(entry: entry, identifier: UInt32(entry), address: .token(token), payload: [])
+        return BrowserPush(
+            push: Push(entry: entry, identifier: UInt32(entry), address: .token(token), payload: []),
+            subscription: Subscription(address: token, endpoint: "https://push.test/1", publicKey: [], secret: []))
     }
 
     /// A state with so many requests in flight.
@@ -37,7 +39,7 @@ struct OriginStateTests {
         }
         #expect(last >= Self.start + .seconds(1))
         let next = state.finished(.answered(accepted: true), at: Self.start)
-        #expect(next.send.map(\.entry) == [1001])
+        #expect(next.send.map(\.push.entry) == [1001])
         #expect(state.outstanding == OriginState.window + OriginState.waitingLimit - 1)
         #expect(state.capacity(at: Self.start) == 1)
     }
@@ -49,17 +51,30 @@ struct OriginStateTests {
         #expect(state.capacity(at: Self.start + .seconds(3)) == nil)
     }
 
+    @Test("What waits is withdrawn once, and what is in flight stays")
+    func withdrawal() throws {
+        var state = try Self.busy(OriginState.window)
+        #expect(state.submit(try Self.push(2000), at: Self.start) == .wait)
+        #expect(state.withdrawWaiting().map(\.push.entry) == [2000])
+        #expect(state.withdrawWaiting().isEmpty)
+        #expect(state.outstanding == OriginState.window)
+        #expect(state.finished(.answered(accepted: true), at: Self.start).send.isEmpty)
+    }
+
     @Test("After failures in a row nothing is sent; then one push finds out; a success opens it for all")
     func pause() throws {
         var state = try Self.busy(OriginState.window)
-        #expect(state.submit(try Self.push(2000), at: Self.start) == .wait)
+        let waiting = (2001...2010).map(Int64.init)
+        for entry in waiting { #expect(state.submit(try Self.push(entry), at: Self.start) == .wait) }
         for _ in 1..<OriginState.failureLimit {
             let next = state.finished(.failed(notBefore: nil), at: Self.start, random: 1)
             #expect(next.opened == nil)
         }
         let next = state.finished(.failed(notBefore: nil), at: Self.start, random: 1)
         #expect(next.opened == Self.start + .seconds(1))
-        #expect(next.postponed.map(\.push.entry) == [2000] || next.postponed.isEmpty)
+        // Each of the failures before made room for one.
+        #expect(next.postponed.map(\.push.push.entry) == Array(waiting.dropFirst(OriginState.failureLimit - 1)))
+        #expect(next.postponed.allSatisfy { $0.until > Self.start + .seconds(1) })
         #expect(state.capacity(at: Self.start) == nil)
         guard case .postpone(let until) = state.submit(try Self.push(3000), at: Self.start) else {
             Issue.record("sent while the service fails")

@@ -265,6 +265,13 @@ struct WebPushFormatTests {
         #expect(notification["silent"] == nil)
         #expect(notification["data"]?.object?["order"]?.integer == 7)
         #expect(full["app_badge"]?.integer == 3)
+        let linked = try Self.sent(#"{"aps":{"alert":"a"},"link":"https://example.org/x","n":1}"#)
+        #expect(linked["web_push"]?.integer == 8030)
+        #expect(linked["notification"]?.object?["navigate"]?.text == "https://example.org/x")
+        #expect(linked["notification"]?.object?["data"] == .object(["n": .number(1)]))
+        let strange = try Self.sent(#"{"aps":{"alert":"a"},"link":"javascript:1"}"#)
+        #expect(strange["web_push"] == nil && strange["notification"]?.object?["navigate"] == nil)
+        #expect(strange["notification"]?.object?["data"]?.object?["link"]?.text == "javascript:1")
         let own = try Self.sent(#"{"notification":{"title":"own"},"web_push":8030}"#)
         #expect(own["notification"]?.object?["title"]?.text == "own")
     }
@@ -289,6 +296,11 @@ struct WebPushFormatTests {
             return try format.compose(try NotificationContent(object, now: .now()), for: AppName("web"))
         }
         #expect(try compose(#"{"alert":"Hello"}"#).payload == #"{"aps":{"alert":"Hello"}}"#)
+        #expect(
+            try compose(#"{"alert":"Hello","link":"https://example.org"}"#).payload
+                == #"{"aps":{"alert":"Hello"},"link":"https://example.org"}"#)
+        let own = #"{"notification":{"title":"own"}}"#
+        #expect(try compose(#"{"payload":\#(own)}"#).payload == own)
         #expect { try compose(#"{"badge":1}"#) } throws: { ($0 as? ChatError)?.field == "alert" }
         let long = String(repeating: "x", count: 4000)
         #expect { try compose(#"{"alert":"\#(long)"}"#) } throws: { ($0 as? ChatError)?.field == "payload" }

@@ -117,6 +117,9 @@ package struct APNSFormat: PushFormat {
     /// Without a check of the size.
     package static func composed(_ content: NotificationContent) throws(ChatError) -> ComposedNotification {
         let document = try content.document()
+        guard document["aps"] != nil || document["mdm"] != nil else {
+            throw .invalid("payload", "must have the member aps")
+        }
         let type = try pushType(content.pushType, of: document)
         if let id = content.collapseID {
             guard id.utf8.count <= ProviderHeader.longestCollapseID, id.utf8.allSatisfy({ (0x21...0x7E).contains($0) })

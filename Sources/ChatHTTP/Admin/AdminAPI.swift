@@ -7,6 +7,8 @@ import NIOCore
 /// What the operator's own programs call: devices, notifications, rooms. ``AdminGuard`` checks who calls.
 struct AdminAPI: Sendable {
     let stores: Stores
+    /// Reads browsers' subscriptions; nil where there are no pushes to browsers.
+    let browsers: @Sendable () -> (any SubscriptionReader)?
     /// Which app a name or topic means. Throws what the user reads if it means none.
     let resolveApp: @Sendable (String?) throws(ChatError) -> AppName
     /// The apps that are configured.
@@ -24,18 +26,50 @@ struct AdminAPI: Sendable {
     func register(_ request: Request, _ context: ChatContext) async throws -> Response {
         let token = try Self.token(context)
         let query = try AdminQuery(request, names: ["app"])
-        let body = try await AdminBody.read(
-            request, members: ["app", "user_reference", "client_info", "tags"], isOptional: true)
+        let body = try await AdminBody.read(request, members: Self.registration, isOptional: true)
         let named = try app(body.text("app"))
         let asked = try app(query.text("app"))
         guard named == nil || asked == nil || named == asked else {
             throw ChatError.invalid("app", "is another one in the query")
         }
-        let app = try named ?? asked ?? resolveApp(nil)
-        let edit = DeviceEdit(
+        return try await register(token, app: named ?? asked ?? resolveApp(nil), Self.edit(body), context)
+    }
+
+    /// `POST /v1/devices`: a browser, by its subscription.
+    func subscribe(_ request: Request, _ context: ChatContext) async throws -> Response {
+        _ = try AdminQuery(request, names: [])
+        let body = try await AdminBody.read(request, members: Self.registration.union(["subscription"]))
+        guard let value = body.object["subscription"], value != .null else {
+            throw ChatError(
+                .missingField, "Missing subscription; a phone is registered with PUT /v1/devices/{token}",
+                field: "subscription")
+        }
+        guard let browsers = browsers() else {
+            throw ChatError.invalid("subscription", "cannot be given here: this relay has no pushes to browsers")
+        }
+        guard try body.text("app").map({ $0 == AppName.web.text }) ?? true else {
+            throw ChatError.invalid("app", "must be \(AppName.web) for a browser")
+        }
+        // As JavaScript's object, or as the text that JSON.stringify makes of it.
+        let subscription = try browsers.subscription(value.text ?? "\(value)")
+        let edit = try Self.edit(body)
+        try await stores.subscriptions.keep(subscription)
+        return try await register(subscription.address, app: .web, edit, context)
+    }
+
+    /// The members of a registration.
+    private static let registration: Set = ["app", "user_reference", "client_info", "tags"]
+
+    private static func edit(_ body: AdminBody) throws(ChatError) -> DeviceEdit {
+        DeviceEdit(
             user: try body.change("user_reference", UserReference.init(parsing:field:)),
             clientInfo: try body.change("client_info", DeviceNote.text(_:field:)),
             tags: try body.tags())
+    }
+
+    private func register(
+        _ token: DeviceToken, app: AppName, _ edit: DeviceEdit, _ context: ChatContext
+    ) async throws -> Response {
         let result = try await stores.devices.register(RegistrationRequest(token: token, app: app, edit: edit))
         logger.info(
             "device registered",

@@ -126,7 +126,8 @@ package struct ChatServer: Service {
             events: EventsAPI(
                 feed: stores.feed, hub: hub, chat: chat, tickets: EventTickets(now: elapsed.now), logger: logger),
             admin: AdminAPI(
-                stores: stores, resolveApp: resolveApp, apps: apps, format: format, recentWarnings: recentWarnings,
+                stores: stores, browsers: browsers, resolveApp: resolveApp, apps: apps, format: format,
+                recentWarnings: recentWarnings,
                 clock: time, logger: logger),
             figures: AdminFigures(
                 store: stores.figures, apps: apps, clock: time, version: version, started: time()),

@@ -26,7 +26,7 @@ struct Routes {
         addAdmin(
             "/v1/devices/{token}",
             [.put: admin.register, .get: admin.device, .patch: admin.edit, .delete: admin.unregister])
-        addAdmin("/v1/devices", [.get: admin.devices])
+        addAdmin("/v1/devices", [.get: admin.devices, .post: admin.subscribe])
         addAdmin("/v1/notifications", [.post: admin.send])
         addAdmin("/v1/notifications/{id}", [.get: admin.notification, .delete: admin.cancel])
         addAdmin("/v1/rooms", [.get: admin.rooms])

@@ -11,6 +11,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         case post(PostRequest)
         case messages(MemberID, since: MessageID?, limit: Int)
         case register(RegistrationRequest)
+        case keep(Subscription)
         case unregister(DeviceToken, AppName?)
         case edit(DeviceToken, AppName?, DeviceEdit)
         case device(DeviceToken, AppName?)
@@ -64,7 +65,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
 
     /// All ports.
     var stores: Stores {
-        let others = UnaskedPorts()
+        let others = UnaskedPorts { [self] subscription in recorded.withLock { $0.append(.keep(subscription)) } }
         return Stores(
             rooms: self, feed: self, records: self, devices: self, notifications: self, queue: others, feedback: others,
             providerTokens: others, subscriptions: others, figures: self, upkeep: others)
@@ -188,8 +189,10 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     }
 }
 
-/// The ports that the HTTP side does not use: a call fails the test.
+/// The ports that the HTTP side does not use: a call fails the test. But a subscription is kept.
 private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, SubscriptionStore, StoreUpkeep {
+    let keep: @Sendable (Subscription) -> Void
+
     private func fail(_ call: String = #function) -> ChatError {
         Issue.record("Not to be asked by the HTTP side: \(call)")
         return ChatError(.internalError, "not scripted")
@@ -208,7 +211,7 @@ private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, Subsc
         for key: ProviderKeyName, refused: String?, sign: @escaping @Sendable (Timestamp) throws -> String
     ) async throws(ChatError) -> IssuedToken { throw fail() }
 
-    func keep(_ subscription: Subscription) async throws(ChatError) { throw fail() }
+    func keep(_ subscription: Subscription) async throws(ChatError) { keep(subscription) }
     func subscriptions(_ addresses: [DeviceToken]) async throws(ChatError) -> [DeviceToken: Subscription] {
         throw fail()
     }

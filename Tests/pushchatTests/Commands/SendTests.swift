@@ -47,8 +47,11 @@ import Testing
             ),
             (["--all", "--alert", "x", "--skip-unchanged"], #"{"to":{"all":true},"alert":"x","skip_unchanged":true}"#),
             (
-                ["--all", "--alert", "x", "--category", "c", "--thread-id", "t", "--mutable-content"],
-                #"{"to":{"all":true},"alert":"x","category":"c","thread_id":"t","mutable_content":true}"#
+                [
+                    "--all", "--alert", "x", "--category", "c", "--thread-id", "t", "--mutable-content", "--link",
+                    "https://a.example/",
+                ],
+                #"{"to":{"all":true},"alert":"x","category":"c","thread_id":"t","link":"https://a.example/","mutable_content":true}"#
             ),
         ])
     func fields(arguments: [String], expected: String) throws {
