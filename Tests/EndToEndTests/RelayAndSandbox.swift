@@ -53,6 +53,7 @@ struct SandboxProcess: Sendable {
     var feedback: Int { ports.feedback.number }
     var http2: Int { ports.http2.number }
     var control: Int { ports.control.number }
+    var webPush: Int { ports.webPush.number }
     var base: String { "http://127.0.0.1:\(control)" }
 
     func notifications() async throws -> [Notification] {
@@ -105,6 +106,33 @@ struct SandboxProcess: Sendable {
 
     func stats() async throws -> Stats {
         try JSONDecoder().decode(Stats.self, from: await HTTP.get("\(base)/stats"))
+    }
+
+    /// A simulated browser.
+    struct Browser: Sendable, Decodable {
+        struct Subscription: Sendable, Codable {
+            let endpoint: String
+            let expirationTime: Int?
+            let keys: [String: String]
+
+            /// As a page sends it.
+            var json: String {
+                get throws { String(decoding: try JSONEncoder().encode(self), as: UTF8.self) }
+            }
+        }
+
+        let id: Int
+        let token: String
+        let subscription: Subscription
+    }
+
+    /// - Parameter key: the only sender's; nil: any may send.
+    func makeBrowser(key: String? = nil) async throws -> Browser {
+        let body = try JSONEncoder().encode(key.map { ["application_server_key": $0] } ?? [:])
+        let (status, answer) = try await HTTP.post(
+            "\(base)/browsers", body: body, headers: [("Content-Type", "application/json")])
+        guard status == 201 else { throw Child.Failure(description: "POST /browsers: \(status) \(answer)") }
+        return try JSONDecoder().decode(Browser.self, from: Data(answer.utf8))
     }
 
     /// The app is removed from a device.

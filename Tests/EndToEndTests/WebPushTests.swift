@@ -15,28 +15,7 @@ extension Clients {
             sandbox = try await SandboxProcess.start(folder)
         }
 
-        struct Subscription: Codable {
-            let endpoint: String
-            let expirationTime: Int?
-            let keys: [String: String]
-        }
-
-        struct Browser: Decodable {
-            let id: Int
-            let token: String
-            let subscription: Subscription
-        }
-
-        /// - Parameter key: the only sender's; nil: any may send.
-        private func browser(key: String? = nil) async throws -> Browser {
-            let body = try JSONEncoder().encode(key.map { ["application_server_key": $0] } ?? [:])
-            let (status, answer) = try await HTTP.post(
-                "\(sandbox.base)/browsers", body: body, headers: [("Content-Type", "application/json")])
-            #expect(status == 201, "\(answer)")
-            return try JSONDecoder().decode(Browser.self, from: Data(answer.utf8))
-        }
-
-        private func end(_ browser: Browser) async throws {
+        private func end(_ browser: SandboxProcess.Browser) async throws {
             var request = HTTPClientRequest(url: "\(sandbox.base)/browsers/\(browser.id)")
             request.method = .DELETE
             let response = try await HTTP.client.execute(request, timeout: .seconds(10))
@@ -45,7 +24,7 @@ extension Clients {
         }
 
         /// What the browser got of the room.
-        private func bodies(_ browser: Browser, answer: String = "accepted") async throws -> [String] {
+        private func bodies(_ browser: SandboxProcess.Browser, answer: String = "accepted") async throws -> [String] {
             struct Message: Decodable {
                 struct Notification: Decodable {
                     let body: String
@@ -64,10 +43,10 @@ extension Clients {
             let key = try await tool(Running.executable.path, ["webpush", "key", "--database", database])
                 .trimmingCharacters(in: .whitespacesAndNewlines)
             let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
-            let browser = try await browser(key: key)
-            let subscription = String(decoding: try JSONEncoder().encode(browser.subscription), as: UTF8.self)
+            let browser = try await sandbox.makeBrowser(key: key)
             let (status, answer) = try await relay.call([
-                "cmd": "join", "udid": Name.udid(1), "subscription": subscription, "name": "Alice", "code": "c",
+                "cmd": "join", "udid": Name.udid(1), "subscription": browser.subscription.json, "name": "Alice",
+                "code": "c",
             ])
             #expect(status == 200, "\(answer)")
             try await relay.call([
@@ -115,18 +94,18 @@ extension Clients {
         @Test("pywebpush over HTTP/1.1, and http-ece with py-vapid over HTTP/2, deliver unchanged")
         func libraries() async throws {
             struct Order: Encodable {
-                let subscription: Subscription
+                let subscription: SandboxProcess.Browser.Subscription
                 let texts: [String]
             }
             let (secret, open) = try await keys()
-            func send(_ texts: [String], to browser: Browser) async throws -> [Answer] {
+            func send(_ texts: [String], to browser: SandboxProcess.Browser) async throws -> [Answer] {
                 let client = try await Python.run(
                     "webpush_client.py", [sandbox.authority, secret],
                     input: JSONEncoder().encode(Order(subscription: browser.subscription, texts: texts)))
                 guard client.status == 0 else { throw Child.Failure(description: client.errors) }
                 return try JSONDecoder().decode([Answer].self, from: client.output)
             }
-            let browser = try await browser(key: open)
+            let browser = try await sandbox.makeBrowser(key: open)
             let texts = ["hello", "{}", "Grüße 👋", String(repeating: "x", count: 3990)]
             let answers = try await send(texts, to: browser)
             #expect(answers.map(\.status) == [Int](repeating: 201, count: 2 * texts.count), "\(answers)")
@@ -138,7 +117,7 @@ extension Clients {
             #expect(arrivals.last?.headers == ["ttl": "3600", "topic": "news"])
 
             // Another's key, and a subscription that has ended.
-            let other = try await self.browser(
+            let other = try await sandbox.makeBrowser(
                 key: "BP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl7A8")
             #expect(try await send(["no"], to: other).map(\.status) == [403, 403])
             try await end(browser)
