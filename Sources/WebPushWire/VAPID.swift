@@ -11,11 +11,17 @@ package struct VAPIDKey: Sendable {
         key = P256.Signing.PrivateKey()
     }
 
-    /// As other servers write it: 32 bytes in base64url.
+    /// As other servers write it: 32 bytes in base64url or base64, or PEM.
     package init(text: String) throws(WebPushError) {
-        guard let bytes = Base64URL.bytes(text.trimmingCharacters(in: CharacterSet(charactersIn: "= \t\r\n"))),
-            let key = try? P256.Signing.PrivateKey(rawRepresentation: bytes)
-        else { throw WebPushError("key", "must be a private key of the curve P-256, 32 bytes in base64url") }
+        let isPEM = text.contains("-----BEGIN")
+        let bytes = Base64URL.bytes(
+            text.trimmingCharacters(in: CharacterSet(charactersIn: "= \t\r\n"))
+                .replacing("+", with: "-").replacing("/", with: "_"))
+        guard
+            let key = isPEM
+                ? try? P256.Signing.PrivateKey(pemRepresentation: text)
+                : bytes.flatMap({ try? P256.Signing.PrivateKey(rawRepresentation: $0) })
+        else { throw WebPushError("key", "must be a private key of the curve P-256: 32 bytes in base64url, or PEM") }
         self.key = key
     }
 

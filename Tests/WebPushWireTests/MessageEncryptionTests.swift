@@ -138,6 +138,11 @@ struct VAPIDTests {
         #expect(key.publicText.utf8.count == 87)
         #expect(try VAPIDKey(text: key.text).publicText == key.publicText)
         #expect(try VAPIDKey(text: key.text + "=\n").publicText == key.publicText)
+        // Standard base64, and PEM, as Python's libraries keep it.
+        let standard = key.text.replacing("-", with: "+").replacing("_", with: "/")
+        #expect(try VAPIDKey(text: standard + "=").publicText == key.publicText)
+        let secret = try P256.Signing.PrivateKey(rawRepresentation: #require(Base64URL.bytes(key.text)))
+        #expect(try VAPIDKey(text: secret.pemRepresentation).publicText == key.publicText)
         for text in ["", "abc", key.publicText, String(repeating: "A", count: 43), "not base64!"] {
             #expect(throws: WebPushError.self) { try VAPIDKey(text: text) }
         }

@@ -1,6 +1,7 @@
 import ArgumentParser
 import ChatDomain
 import ChatStore
+import Foundation
 import Logging
 import WebPushWire
 
@@ -22,7 +23,9 @@ struct WebPush: AsyncParsableCommand {
         @Flag(help: "Print the private key, 32 bytes in base64url, as other servers write it.") var export = false
         @Option(
             name: .customLong("import"),
-            help: .value("key", "Use this private key from now on; - reads it from standard input."))
+            help: .value(
+                "key", "Use this private key from now on, in base64url or PEM: the key, @FILE, or - for standard input."
+            ))
         var imported: String?
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
@@ -34,6 +37,8 @@ struct WebPush: AsyncParsableCommand {
             let path = try options.path()
             let key: VAPIDKey
             do {
+                // A key that cannot be read leaves no database behind.
+                let given = try imported.map { try VAPIDKey(text: Self.text($0)) }
                 let stores = try SQLiteStores(
                     file: DatabaseFile(path: path),
                     settings: {
@@ -41,8 +46,8 @@ struct WebPush: AsyncParsableCommand {
                     },
                     logger: Logger(label: "webpush") { _ in SwiftLogNoOpLogHandler() })
                 defer { try? stores.close() }
-                if let imported {
-                    key = try VAPIDKey(text: imported == "-" ? readLine() ?? "" : imported)
+                if let given {
+                    key = given
                     try await stores.subscriptions.setVAPIDKey(key.text)
                 } else {
                     key = try VAPIDKey(text: try await stores.subscriptions.vapidKey { VAPIDKey().text })
@@ -51,6 +56,23 @@ struct WebPush: AsyncParsableCommand {
                 throw Failure("\(error)")
             }
             print(export ? key.text : key.publicText)
+        }
+
+        /// Bytes of a file with a key: far more than any has.
+        private static let longestFile = 1 << 16
+
+        private static func text(_ given: String) throws -> String {
+            if given == "-" {
+                return String(
+                    decoding: try FileHandle.standardInput.readToEnd() ?? Data(), as: UTF8.self)
+            }
+            guard given.hasPrefix("@") else { return given }
+            let path = String(given.dropFirst())
+            do throws(ReadableFile.Problem) {
+                return String(decoding: try ReadableFile.read(path, limit: longestFile), as: UTF8.self)
+            } catch {
+                throw Failure("--import names \(path), \(error)")
+            }
         }
     }
 }
