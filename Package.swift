@@ -290,7 +290,9 @@ let package = Package(
 
 // `make fuzz` builds this of the tests only. The parsers' targets tell libFuzzer which code an input reaches.
 if let fuzzer = Context.environment["FUZZ_RUNTIME"] {
-    let parsers: Set = ["APNSGateway", "APNSWire", "ChatDomain", "ChatHTTP", "ChatSession", "pushchat"]
+    let parsers: Set = [
+        "APNSGateway", "APNSWire", "ChatDomain", "ChatHTTP", "ChatSession", "pushchat", "WebPushGateway", "WebPushWire",
+    ]
     let runtime: [LinkerSetting] = [.unsafeFlags([fuzzer, "-lstdc++"])]
     package.targets.removeAll { $0.isTest }
     for target in package.targets where parsers.contains(target.name) {

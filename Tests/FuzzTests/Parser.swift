@@ -7,6 +7,8 @@ import NIOCore
 @testable import APNSWire
 @testable import ChatHTTP
 @testable import ChatSession
+@testable import WebPushGateway
+@testable import WebPushWire
 @testable import pushchat
 
 /// Ends the process with the message, also in an optimised build.
@@ -16,7 +18,8 @@ private func require(_ holds: Bool, _ message: @autoclosure () -> String) {
 
 /// What reads bytes that strangers send, or that an operator or another program has written.
 enum Parser: String, CaseIterable {
-    case form, multipart, json, binary, feedback, http2, providerToken, sessionToken, configuration
+    case form, multipart, json, binary, feedback, http2, providerToken, sessionToken, configuration, subscription,
+        webPush
 
     /// Valid inputs, to start from.
     var seeds: [[UInt8]] {
@@ -71,6 +74,15 @@ enum Parser: String, CaseIterable {
                 "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJhbGljZSIsImV4cCI6NDEwMjQ0NDgwMH0.AAAA",
                 "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0.",
             ].map { Array($0.utf8) }
+        case .subscription:
+            [
+                #"{"endpoint":"https://updates.push.services.mozilla.com/wpush/v2/gAAAA","expirationTime":null,"keys":{"p256dh":"BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4","auth":"BTBZMqHH6r4Tts7J_aSIgg"}}"#,
+                "https://push.test:8443/a?b#c", "https://[::ffff:127.0.0.1]/", "https://0x7f.1/",
+            ].map { Array($0.utf8) }
+        case .webPush:
+            [
+                "vapid t=eyJ0eXAiOiJKV1QiLCJhbGciOiJFUzI1NiJ9.eyJhdWQiOiJodHRwczovL3B1c2guZXhhbXBsZS5uZXQiLCJleHAiOjE0NTM1MjM3NjgsInN1YiI6Im1haWx0bzpwdXNoQGV4YW1wbGUuY29tIn0.i3CYb7t4xfxCDquptFOepC9GAu_HLGkMlMuCGSK2rpiUfnK9ojFwDXb1JrErtmysazNjjvW2L9OkSSHzvoD1oA, k=BA1Hxzyi1RUM1b5wjxsn7nGxAszw2u61m164i3MrAIxHF6YK5h4SDYic-dRuU_RCPCfA5aq9ojSwk5Y2EmClBPs"
+            ].map { Array($0.utf8) }
         case .configuration:
             [
                 """
@@ -100,6 +112,8 @@ enum Parser: String, CaseIterable {
         case .providerToken: Self.providerToken
         case .sessionToken: try await Self.sessionToken()
         case .configuration: Self.configuration()
+        case .subscription: try Self.subscription()
+        case .webPush: Self.webPush()
         }
     }
 
@@ -205,6 +219,30 @@ enum Parser: String, CaseIterable {
                 isDone.signal()
             }
             isDone.wait()
+        }
+    }
+
+    /// What is taken as an endpoint leads to a host that is allowed.
+    private static func subscription() throws -> ([UInt8]) -> Void {
+        let rules = try EndpointRules()
+        let reader = WebPushSubscriptions(key: VAPIDKey(), rules: rules)
+        return { bytes in
+            let text = String(decoding: bytes, as: UTF8.self)
+            if let subscription = try? reader.subscription(text) {
+                require(subscription.publicKey.count == 65 && subscription.secret.count == 16, "keys of a wrong size")
+                require(subscription.endpoint.utf8.count <= 1000, "an endpoint that is too long")
+            }
+            if let endpoint = try? PushEndpoint(text) { _ = try? rules.check(endpoint) }
+        }
+    }
+
+    /// What a push service reads: who sends, and the encrypted body.
+    private static func webPush() -> ([UInt8]) -> Void {
+        let key = P256.KeyAgreement.PrivateKey()
+        let secret = MessageEncryption.randomSalt()
+        return { bytes in
+            _ = try? VAPIDAuthorization(header: String(decoding: bytes, as: UTF8.self))
+            require((try? MessageEncryption.decrypt(bytes, key: key, secret: secret)) == nil, "it was not encrypted")
         }
     }
 
