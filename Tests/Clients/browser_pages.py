@@ -25,7 +25,7 @@ def check(what, holds, detail=""):
     print(what, flush=True)
 
 
-def until(what, look, within=20):
+def until(what, look, within=120):
     end = time.time() + within
     while True:
         try:
@@ -571,7 +571,8 @@ def notifications(relay):
     for bad in ("no JSON", "[]", "null", '"text"', '{"notification":7}', '{"notification":{"title":7,"data":"x"},"app_badge":-1}', ""):
         count = len(shown())
         push(bad)
-        until(f"{bad[:20]!r} is shown somehow", lambda: len(shown()) == count + 1)
+        until(f"{bad[:20]!r} is shown somehow", lambda: len(shown()) > count)
+    check("each push once", len(shown()) == 2 + 7, shown())
     check("with the name of the app", {each["title"] for each in shown()} == {"Otto", "PushChat"}, shown())
     worker.run("""(() => {
       self.badges = []; self.opened = [];
