@@ -59,7 +59,9 @@ package struct WebPushFormat: PushFormat {
 
     /// The queue keeps Apple's document, which is translated when it is sent; here the translation is tried.
     package func compose(_ content: NotificationContent, for app: AppName) throws(ChatError) -> ComposedNotification {
-        let document = try content.document()
+        // One for browsers has no aps.
+        let own = content.payload.flatMap { $0["notification"] == nil ? nil : $0 }
+        let document = if let own { own } else { try content.document() }
         guard let translated = translated(document, collapseID: content.collapseID) else {
             throw .invalid("alert", "must have a text for browsers of app \(app): they show every push")
         }

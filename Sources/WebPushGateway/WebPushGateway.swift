@@ -60,6 +60,8 @@ package final class WebPushGateway: PushGateway {
         /// By entry: what it takes to reach those that wait for a window.
         var waiting: [Int64: Subscription] = [:]
         var outstanding = 0
+        /// Of these, those that are not yet given to their service, which may be the same for all.
+        var unassigned = 0
         var nextIdentifier: UInt32 = 1
         var connection: ConnectionID
         var waiters: [CheckedContinuation<ConnectionSlot?, Never>] = []
@@ -139,9 +141,11 @@ package final class WebPushGateway: PushGateway {
         let now = clock()
         // All of a lease may be for one service, also for one that is new.
         let busiest = state.origins.values.compactMap { $0.capacity(at: now) }.min() ?? .max
-        let capacity = min(options.limit - state.outstanding, busiest, OriginState.window + OriginState.waitingLimit)
+        let capacity = min(
+            options.limit - state.outstanding,
+            min(busiest, OriginState.window + OriginState.waitingLimit) - state.unassigned)
         // Few at a time would cost a transaction each.
-        guard capacity >= OriginState.window / 2 || (state.outstanding == 0 && capacity > 0) else { return nil }
+        guard capacity >= OriginState.waitingLimit / 2 || (state.outstanding == 0 && capacity > 0) else { return nil }
         if state.nextIdentifier > .max - UInt32(options.limit) {
             guard state.outstanding == 0 else { return nil }
             (state.nextIdentifier, state.connection) = (1, connectionIDs.next())
@@ -155,6 +159,7 @@ package final class WebPushGateway: PushGateway {
         let isTaken = state.withLock { state in
             guard !state.isDraining else { return false }
             state.outstanding += lease.pushes.count
+            state.unassigned += lease.pushes.count
             state.nextIdentifier += UInt32(lease.pushes.count)
             return true
         }
@@ -234,6 +239,10 @@ package final class WebPushGateway: PushGateway {
 
     /// Finds the subscriptions and gives each push to its service.
     private func admit(_ lease: Lease) async {
+        defer {
+            state.withLock { $0.unassigned -= lease.pushes.count }
+            serveWaiters()
+        }
         let addresses = lease.pushes.map(\.browser)
         var backoff = Backoff()
         var known: [DeviceToken: Subscription]?
