@@ -145,6 +145,8 @@ final class PushOrigin: Sendable {
             timeout: .init(connect: TimeAmount(answerLimit), read: TimeAmount(answerLimit)), decompression: .disabled)
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = Self.connections
         configuration.connectionPool.retryConnectionEstablishment = false
+        // Nobody reads spans, and a request's costs.
+        configuration.tracing.tracer = nil
         // A proxy of the environment would look the name up for itself.
         configuration.proxy = nil
         if IPAddress(endpoint.host) == nil { configuration.dnsOverride = [endpoint.host: address.description] }
