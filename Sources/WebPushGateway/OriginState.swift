@@ -13,7 +13,8 @@ struct OriginState: Sendable {
     static let window = 100
     /// Pushes that wait for the window. With a full window and these, the gateway leases no more until some are answered.
     static let waitingLimit = 400
-    /// After this time without an answer the gateway does not wait for the service: it leases for the others.
+    /// A service that has not answered for so long, or will need so long for what it has been given, is not waited for: the
+    /// gateway leases for the others, and what it leases for this one is put off.
     static let slowAfter = Duration.seconds(2)
     /// Failures in a row from which on nothing is sent for a while.
     static let failureLimit = 5
@@ -63,25 +64,33 @@ struct OriginState: Sendable {
     private var lastAccepted: Timestamp?
     /// When the last push that found no capacity is due: the next one comes after it, as fast as the service answers.
     private var postponedTo: Timestamp
-    /// Answers a second, over the last second with answers.
-    private var rate: (since: Timestamp, count: Int, perSecond: Double)
+    /// Answers a second, over the last second in which there was something to answer; nil until that is over.
+    private var rate: (since: Timestamp, count: Int, perSecond: Double?)
+    /// As long as the rate is not known.
+    private static let assumedRate: Double = 10
 
     init(now: Timestamp) {
         lastAnswer = now
         postponedTo = now
-        rate = (now, 0, 10)
+        rate = (now, 0, nil)
     }
 
     var outstanding: Int { inFlight + waiting.count }
 
     /// How many more pushes it can take at once; nil where the others must not wait for it.
-    func capacity(at now: Timestamp) -> Int? {
+    /// - Parameter isAlone: there are no others.
+    func capacity(at now: Timestamp, isAlone: Bool = false) -> Int? {
         guard case .closed = phase, outstanding == 0 || lastAnswer + Self.slowAfter > now else { return nil }
+        if !isAlone, let perSecond = rate.perSecond,
+            Double(outstanding) > perSecond * Double(Self.slowAfter.components.seconds)
+        {
+            return nil
+        }
         return Self.window + Self.waitingLimit - outstanding
     }
 
     mutating func submit(_ push: BrowserPush, at now: Timestamp) -> Decision {
-        if outstanding == 0 { lastAnswer = now }
+        if outstanding == 0 { (lastAnswer, rate) = (now, (now, 0, nil)) }
         switch phase {
         case .open(let until) where now < until && until <= now + Self.pauses.longest + PushLifeCycle.longestWait:
             return .postpone(until: postpone(from: until))
@@ -157,7 +166,7 @@ struct OriginState: Sendable {
     private mutating func postpone(from time: Timestamp) -> Timestamp {
         // A clock that was set back must not put anything off for ever.
         if postponedTo < time || postponedTo > time + PushLifeCycle.longestWait { postponedTo = time }
-        postponedTo = postponedTo + .milliseconds(max(1, Int64(1000 / rate.perSecond)))
+        postponedTo = postponedTo + .milliseconds(max(1, Int64(1000 / (rate.perSecond ?? Self.assumedRate))))
         return postponedTo
     }
 

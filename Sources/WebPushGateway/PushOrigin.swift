@@ -46,7 +46,9 @@ final class PushOrigin: Sendable {
         state = Mutex(OriginState(now: now))
     }
 
-    func capacity(at now: Timestamp) -> Int? { state.withLock { $0.capacity(at: now) } }
+    func capacity(at now: Timestamp, isAlone: Bool) -> Int? {
+        state.withLock { $0.capacity(at: now, isAlone: isAlone) }
+    }
     func isAuthorized(at now: Timestamp) -> Bool { state.withLock { $0.isAuthorized(at: now) } }
     func submit(_ push: BrowserPush, at now: Timestamp) -> OriginState.Decision {
         state.withLock { $0.submit(push, at: now) }
@@ -148,6 +150,8 @@ final class PushOrigin: Sendable {
             timeout: .init(connect: TimeAmount(answerLimit), read: TimeAmount(answerLimit)), decompression: .disabled)
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = Self.connections
         configuration.connectionPool.retryConnectionEstablishment = false
+        // Nobody reads spans, and a request's costs.
+        configuration.tracing.tracer = nil
         // A proxy of the environment would look the name up for itself.
         configuration.proxy = nil
         if IPAddress(endpoint.host) == nil { configuration.dnsOverride = [endpoint.host: address.description] }

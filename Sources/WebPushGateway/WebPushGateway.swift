@@ -58,6 +58,8 @@ package final class WebPushGateway: PushGateway {
         var format: WebPushFormat
         var origins: [String: PushOrigin] = [:]
         var outstanding = 0
+        /// Of these, those that are not yet given to their service, which may be the same for all.
+        var unassigned = 0
         var nextIdentifier: UInt32 = 1
         var connection: ConnectionID
         var waiters: [CheckedContinuation<ConnectionSlot?, Never>] = []
@@ -137,10 +139,14 @@ package final class WebPushGateway: PushGateway {
         guard !state.isDraining, state.sender != nil else { return nil }
         let now = clock()
         // All of a lease may be for one service, also for one that is new.
-        let busiest = state.origins.values.compactMap { $0.capacity(at: now) }.min() ?? .max
-        let capacity = min(options.limit - state.outstanding, busiest, OriginState.window + OriginState.waitingLimit)
+        let busiest =
+            state.origins.values
+            .compactMap { $0.capacity(at: now, isAlone: state.origins.count == 1) }.min() ?? .max
+        let capacity = min(
+            options.limit - state.outstanding,
+            min(busiest, OriginState.window + OriginState.waitingLimit) - state.unassigned)
         // Few at a time would cost a transaction each.
-        guard capacity >= OriginState.window / 2 || (state.outstanding == 0 && capacity > 0) else { return nil }
+        guard capacity >= OriginState.waitingLimit / 2 || (state.outstanding == 0 && capacity > 0) else { return nil }
         if state.nextIdentifier > .max - UInt32(options.limit) {
             guard state.outstanding == 0 else { return nil }
             (state.nextIdentifier, state.connection) = (1, connectionIDs.next())
@@ -154,6 +160,7 @@ package final class WebPushGateway: PushGateway {
         let isTaken = state.withLock { state in
             guard !state.isDraining else { return false }
             state.outstanding += lease.pushes.count
+            state.unassigned += lease.pushes.count
             state.nextIdentifier += UInt32(lease.pushes.count)
             return true
         }
@@ -233,6 +240,10 @@ package final class WebPushGateway: PushGateway {
 
     /// Finds the subscriptions and gives each push to its service.
     private func admit(_ lease: Lease) async {
+        defer {
+            state.withLock { $0.unassigned -= lease.pushes.count }
+            serveWaiters()
+        }
         let addresses = lease.pushes.map(\.browser)
         var backoff = Backoff()
         var known: [DeviceToken: Subscription]?

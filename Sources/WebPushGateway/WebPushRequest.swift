@@ -129,6 +129,7 @@ enum WebPushAnswer: Sendable, Hashable {
 
     /// A word or a sentence of the services' bodies: Apple's `reason`, Mozilla's `message`, else the first line.
     private static func explanation(_ body: ByteBuffer) -> String {
+        guard body.readableBytes > 0 else { return "" }
         var text = String(buffer: body)
         if let object = try? JSONValue(parsing: text).object {
             text = object["reason"]?.text ?? object["message"]?.text ?? object["error"]?.text ?? ""

@@ -54,7 +54,7 @@ package enum MessageEncryption {
     ///   - key: the sender's, for this message only.
     ///   - salt: 16 random bytes, for this message only.
     package static func encrypt(
-        _ text: [UInt8], for keys: SubscriptionKeys, key: P256.KeyAgreement.PrivateKey = .init(),
+        _ text: [UInt8], for keys: SubscriptionKeys, key: P256.KeyAgreement.PrivateKey = messageKey(),
         salt: [UInt8] = randomSalt()
     ) throws -> [UInt8] {
         guard text.count <= largestText else { throw WebPushError("text", "must have at most \(largestText) bytes") }
@@ -110,9 +110,15 @@ package enum MessageEncryption {
         return Array(padded[..<end])
     }
 
+    /// Of a random number. `PrivateKey()` would also sign and verify with each key, and throw every other one away because its
+    /// public part has no compact form, which costs more than all the rest.
+    package static func messageKey() -> P256.KeyAgreement.PrivateKey {
+        // One number in 2³² is none of the curve's.
+        (try? P256.KeyAgreement.PrivateKey(rawRepresentation: SymmetricKey(size: .bits256))) ?? .init()
+    }
+
     package static func randomSalt() -> [UInt8] {
-        var generator = SystemRandomNumberGenerator()
-        return (0..<16).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
+        SymmetricKey(size: .bits128).withUnsafeBytes { Array($0) }
     }
 
     private static func derive(

@@ -45,7 +45,8 @@ package struct VAPIDKey: Sendable {
         let signed =
             Base64URL.text(Array(#"{"typ":"JWT","alg":"ES256"}"#.utf8)) + "." + Base64URL.text(Array(claims))
         let signature = try key.signature(for: Data(signed.utf8))
-        return "vapid t=\(signed).\(Base64URL.text(Array(signature.rawRepresentation))), k=\(publicText)"
+        // Without a space after the comma, which py-vapid does not read.
+        return "vapid t=\(signed).\(Base64URL.text(Array(signature.rawRepresentation))),k=\(publicText)"
     }
 }
 

@@ -53,6 +53,11 @@ def check_queue(rows, count):
     return int(attempts - count)
 
 
+def first_sent(rows):
+    """When the first of them was answered, as time.time() does."""
+    return rows.execute("SELECT (julianday(min(time_sent)) - julianday('1970-01-01')) * 86400 FROM push_queue").fetchone()[0]
+
+
 def row_of_losses(gateway, counts, pushes):
     """Of all runs together. If one was lost through the relay, the benchmark has failed before."""
     lost, twice = (sum(numbers) for numbers in zip(*counts))
@@ -91,8 +96,7 @@ def drain_http2(credentials, port):
         # nghttpd does not count; the queue does. Its first answer is all that says when it began.
         twice = check_queue(rows, PUSHES)
         bench.oracle(twice == 0, f"{twice} pushes were tried twice")
-        first = rows.execute("SELECT (julianday(min(time_sent)) - julianday('1970-01-01')) * 86400 FROM push_queue").fetchone()[0]
-        return Drain(PUSHES / (settled - first), cpu / PUSHES * 1e6, memory, twice)
+        return Drain(PUSHES / (settled - first_sent(rows)), cpu / PUSHES * 1e6, memory, twice)
 
 
 def h2load(folder, port, streams):

@@ -66,10 +66,10 @@ def free_port():
 
 
 @contextlib.contextmanager
-def nghttpd(folder, credentials):
-    """Its port. It answers 200 to whatever is posted to the one device that it has."""
-    os.makedirs(folder + "/root/3/device")
-    open(f"{folder}/root/3/device/{DEVICE}", "w").close()
+def nghttpd(folder, credentials, path=f"3/device/{DEVICE}"):
+    """Its port. It answers 200 to whatever is posted to this one path: that of the one device that it has."""
+    os.makedirs(os.path.dirname(f"{folder}/root/{path}"))
+    open(f"{folder}/root/{path}", "w").close()
     port = free_port()
     server = subprocess.Popen(
         ["nghttpd", "-a", "127.0.0.1", "-m", "1000", "-d", folder + "/root", str(port), credentials + "/server.pem",

@@ -261,9 +261,15 @@ struct RelayProcess: Sendable {
 
     /// Queues a push to each token as another program does, in one transaction.
     func queue(_ tokens: [String]) throws {
+        try queue(tokens.map { ("default", $0, #"{"aps":{"alert":"hi"}}"#) })
+    }
+
+    /// Queues pushes as another program does, in one transaction.
+    func queue(_ pushes: [(app: String, token: String, payload: String)]) throws {
         try open().write { db in
-            let insert = try db.cachedStatement(sql: "INSERT INTO push_queue (device_token, payload) VALUES (?, ?)")
-            for token in tokens { try insert.execute(arguments: [token, #"{"aps":{"alert":"hi"}}"#]) }
+            let insert = try db.cachedStatement(
+                sql: "INSERT INTO push_queue (app, device_token, payload) VALUES (?, ?, ?)")
+            for push in pushes { try insert.execute(arguments: [push.app, push.token, push.payload]) }
         }
     }
 

@@ -1,7 +1,9 @@
 import AsyncHTTPClient
+import Crypto
 import Foundation
 import NIOCore
 import Testing
+import WebPushWire
 
 extension Clients {
     /// Messages to simulated browsers, through the relay and from senders that nobody here wrote.
@@ -124,6 +126,152 @@ extension Clients {
             let gone = try await send(["gone"], to: browser)
             #expect(gone.map(\.status) == [410, 410])
             #expect(gone.allSatisfy { $0.body.contains(#""errno":103"#) })
+        }
+
+        // MARK: What the relay sends, read by others
+
+        /// Of a VAPID token.
+        struct Claims: Decodable {
+            let aud: String
+            let exp: Double
+            let sub: String
+        }
+
+        /// A document for browsers, as it is to arrive.
+        private static func document(_ size: Int) -> String {
+            let (start, end) = (
+                size < 80 ? #"{"notification":{"title":""# : #"{"notification":{"title":"Grüße 👋","body":""#, #""}}"#
+            )
+            return start + String(repeating: "x", count: size - start.utf8.count - end.utf8.count) + end
+        }
+
+        @Test("1,000 pushes up to the largest: http-ece decrypts and py-vapid verifies each; a byte more is refused")
+        func independentService() async throws {
+            struct Service: Decodable {
+                let port: Int
+                let subscriptions: [Subscription]
+            }
+            struct Arrival: Decodable {
+                let browser: Int
+                let text: String
+                let key: String
+                let claims: Claims
+                /// Bytes of the body.
+                let size: Int
+            }
+            // From the smallest document that has a title, close together at both ends.
+            let most = 3993
+            let sizes = Set(stride(from: 30, through: most, by: 4)).union(30...33).union(3987...most).sorted()
+            #expect(sizes.count == 1000)
+            let output = folder.file("service.out")
+            let service = try Child(
+                [
+                    try Python.program("python"), ClientProgram.sources.appending(path: "webpush_service.py").path,
+                    folder.file("sandbox/server.pem").path, "8",
+                ], output: output, errors: folder.file("service.err"))
+            func lines() throws -> [Data] {
+                try Data(contentsOf: output).split(separator: UInt8(ascii: "\n")).map { Data($0) }
+            }
+            try await eventually("the service listens") {
+                guard service.status == nil else {
+                    throw Child.Failure(
+                        description: try String(contentsOf: folder.file("service.err"), encoding: .utf8))
+                }
+                return try !lines().isEmpty
+            }
+            let about = try JSONDecoder().decode(Service.self, from: lines()[0])
+            let configuration = folder.file("relay.yaml")
+            try """
+            push: {contact: "mailto:push@example.org"}
+            webpush: {hosts: ["127.0.0.1:\(about.port)"], trust: "\(sandbox.authority)"}
+            """.write(to: configuration, atomically: true, encoding: .utf8)
+            let relay = try await RelayProcess.start(folder, configuration: configuration)
+            let key = try await tool(Running.executable.path, ["webpush", "key", "--database", relay.database])
+                .trimmingCharacters(in: .whitespacesAndNewlines)
+            for subscription in about.subscriptions {
+                let text = String(decoding: try JSONEncoder().encode(subscription), as: UTF8.self)
+                let (status, answer) = try await HTTP.post(
+                    "http://127.0.0.1:\(relay.port)/push_chat_service.php",
+                    body: Data("subscription=\(HTTP.escaped(text))".utf8),
+                    headers: [("Content-Type", "application/x-www-form-urlencoded")])
+                #expect(status == 200, "\(answer)")
+            }
+            let tokens = try about.subscriptions.map {
+                try relay.query("SELECT device_token FROM subscriptions WHERE endpoint = ?", [$0.endpoint])[0][0]
+                    as String
+            }
+
+            // The largest as a program sends it, and what is larger; the rest as scripts do.
+            func notify(_ size: Int) async throws -> (Int, String) {
+                try await relay.admin(
+                    "POST", "/v1/notifications",
+                    #"{"to":{"tokens":["\#(tokens[size % 8])"]},"app":"webpush","payload":\#(Self.document(size))}"#)
+            }
+            for size in [most + 1, 2 * most] {
+                let (status, answer) = try await notify(size)
+                #expect(status == 400)
+                #expect(
+                    answer.contains(
+                        "payload: has \(size) bytes of UTF-8 for browsers, \(size - most) more than the \(most)"))
+            }
+            for size in sizes.suffix(2) {
+                let (status, answer) = try await notify(size)
+                #expect(status == 202, "\(answer)")
+            }
+            try relay.queue((sizes.dropLast(2) + [most + 1]).map { ("webpush", tokens[$0 % 8], Self.document($0)) })
+            try await relay.drained(within: .seconds(300))
+            let failed = try relay.query("SELECT length(payload), reason FROM push_queue WHERE state <> 'sent'")
+            #expect(failed.map { "\($0[1] as String)" } == ["PayloadTooLarge"])
+
+            let arrivals = try lines().dropFirst().map { try JSONDecoder().decode(Arrival.self, from: $0) }
+                .sorted { $0.size < $1.size }
+            #expect(arrivals.map(\.text) == sizes.map(Self.document))
+            #expect(arrivals.map(\.size) == sizes.map { $0 + 103 })
+            #expect(arrivals.map(\.browser) == sizes.map { $0 % 8 })
+            #expect(Set(arrivals.map(\.key)) == [key])
+            #expect(Set(arrivals.map(\.claims.aud)) == ["https://127.0.0.1:\(about.port)"])
+            #expect(Set(arrivals.map(\.claims.sub)) == ["mailto:push@example.org"])
+            let left = arrivals.map { $0.claims.exp - Date().timeIntervalSince1970 }
+            #expect(left.allSatisfy { (3600...86_400).contains($0) })
+        }
+
+        @Test("http-ece decrypts a message of every size from 0 to the largest")
+        func everySize() async throws {
+            struct Order: Encodable {
+                let `private`: String
+                let auth: String
+                let authorization: String
+                let bodies: [String]
+            }
+            struct Reading: Decodable {
+                let claims: Claims
+                let key: String
+                let texts: [String]
+            }
+            func text(_ bytes: some DataProtocol) -> String {
+                Data(bytes).base64EncodedString().replacing("+", with: "-").replacing("/", with: "_").replacing(
+                    "=", with: "")
+            }
+            let browser = P256.KeyAgreement.PrivateKey()
+            let keys = try SubscriptionKeys(
+                publicKey: Array(browser.publicKey.x963Representation), secret: MessageEncryption.randomSalt())
+            let texts = (0...MessageEncryption.largestText).map { size in
+                [UInt8](repeating: UInt8(truncatingIfNeeded: size), count: size)
+            }
+            let sender = VAPIDKey()
+            let order = Order(
+                private: text(browser.rawRepresentation), auth: text(keys.secret),
+                authorization: try sender.authorization(
+                    audience: "https://push.example.net", expiresAt: 2_000_000_000, subject: "mailto:push@example.org"),
+                bodies: try texts.map { text(try MessageEncryption.encrypt($0, for: keys)) })
+            let client = try await Python.run(
+                "webpush_service.py", [], input: JSONEncoder().encode(order), within: 300)
+            guard client.status == 0 else { throw Child.Failure(description: client.errors) }
+            let reading = try JSONDecoder().decode(Reading.self, from: client.output)
+            #expect(reading.texts.count == 3994)
+            #expect(reading.texts == texts.map { text($0) })
+            #expect(reading.key == sender.publicText)
+            #expect(reading.claims.aud == "https://push.example.net")
         }
     }
 }

@@ -51,6 +51,27 @@ struct OriginStateTests {
         #expect(state.capacity(at: Self.start + .seconds(3)) == nil)
     }
 
+    @Test("The others do not wait for a service that answers, but needs long for what it has")
+    func slow() throws {
+        var state = try Self.busy(OriginState.window)
+        for entry in 1...Int64(OriginState.waitingLimit) {
+            #expect(state.submit(try Self.push(1000 + entry), at: Self.start) == .wait)
+        }
+        // Ten in a tenth of a second, in ten tenths: a hundred a second.
+        var now = Self.start
+        for _ in 1...10 {
+            now = now + .milliseconds(100)
+            #expect(state.capacity(at: now) == 500 - state.outstanding)
+            for _ in 1...10 { _ = state.finished(.answered(accepted: true), at: now) }
+        }
+        #expect(state.outstanding == 400)
+        #expect(state.capacity(at: now) == nil)
+        #expect(state.capacity(at: now, isAlone: true) == 100)
+        // What is left is two seconds' work.
+        for _ in 1...200 { _ = state.finished(.answered(accepted: true), at: now) }
+        #expect(state.capacity(at: now) == 300)
+    }
+
     @Test("What waits is withdrawn once, and what is in flight stays")
     func withdrawal() throws {
         var state = try Self.busy(OriginState.window)

@@ -16,7 +16,8 @@ struct WebPushGatewayTests {
     }
 
     private func gateway(
-        _ subscriptions: [Subscription], hosts: [String], addresses: [String: String] = ["localhost": "127.0.0.1"]
+        _ subscriptions: [Subscription], hosts: [String], addresses: [String: String] = ["localhost": "127.0.0.1"],
+        clock: @escaping TimeSource = Timestamp.now
     ) throws -> WebPushGateway {
         var logger = Logger(label: "gateway")
         logger.logLevel = .critical
@@ -28,7 +29,7 @@ struct WebPushGatewayTests {
         options.answerLimit = .seconds(60)
         return WebPushGateway(
             sender: sender, format: WebPushFormat(publicURL: nil), subscriptions: FakeSubscriptions(subscriptions),
-            options: options, connectionIDs: ConnectionIDs(), logger: logger)
+            options: options, connectionIDs: ConnectionIDs(), clock: clock, logger: logger)
     }
 
     private func push(
@@ -86,13 +87,15 @@ struct WebPushGatewayTests {
     func delivers() async throws {
         let pushes = try await service.serve { [self] in
             let subscriptions = (1...1200).map { service.subscription($0) }
-            let gateway = try gateway(subscriptions, hosts: ["localhost:\(service.port)"])
+            // While no time passes no service is slow: none of them is put off, however fast they are leased.
+            let gateway = try gateway(
+                subscriptions, hosts: ["localhost:\(service.port)"], clock: { [now = Timestamp.now()] in now })
             let pushes = subscriptions.enumerated().map { index, subscription in
                 push(
                     index + 1, to: subscription, priority: [nil, 10, 5, 1][index % 4],
                     collapseID: index % 2 == 0 ? "room" : nil)
             }
-            let outcomes = try await send(pushes, over: gateway, repeating: { _ in true })
+            let outcomes = try await send(pushes, over: gateway)
             #expect(outcomes.values.allSatisfy { $0 == .accepted })
             return pushes
         }
@@ -301,8 +304,17 @@ struct WebPushFormatTests {
                 == #"{"aps":{"alert":"Hello"},"link":"https://example.org"}"#)
         let own = #"{"notification":{"title":"own"}}"#
         #expect(try compose(#"{"payload":\#(own)}"#).payload == own)
+        for wrong in [#"{"notification":{"body":"no title"}}"#, #"{"notification":3}"#, "{}"] {
+            #expect(throws: ChatError.self, "\(wrong)") { try compose(#"{"payload":\#(wrong)}"#) }
+        }
         #expect { try compose(#"{"badge":1}"#) } throws: { ($0 as? ChatError)?.field == "alert" }
         let long = String(repeating: "x", count: 4000)
         #expect { try compose(#"{"alert":"\#(long)"}"#) } throws: { ($0 as? ChatError)?.field == "payload" }
+        let most = #"{"notification":{"title":""# + String(repeating: "x", count: 3993 - 29) + #""}}"#
+        #expect(try compose(#"{"payload":\#(most)}"#).payload == most)
+        let more = most.replacing("title\":\"", with: "title\":\"x")
+        #expect { try compose(#"{"payload":\#(more)}"#) } throws: {
+            ($0 as? ChatError)?.message.contains("has 3994 bytes of UTF-8 for browsers, 1 more than the 3993") == true
+        }
     }
 }

@@ -125,6 +125,7 @@ struct VAPIDTests {
         #expect(read.audience == "https://push.example.net")
         #expect(read.expiresAt == 1_453_523_768)
         #expect(read.subject == "mailto:push@example.com")
+        #expect(try VAPIDAuthorization(header: header.replacing(",k=", with: ", k=")) == read)
         // Quotes and slashes in a subject make no other claim.
         let odd = try key.authorization(audience: "https://a", expiresAt: 1, subject: #"https://b/","exp":"9"#)
         #expect(try VAPIDAuthorization(header: odd).subject == #"https://b/","exp":"9"#)
@@ -152,11 +153,11 @@ struct VAPIDTests {
     func changed() throws {
         let header = try VAPIDKey().authorization(audience: "https://a", expiresAt: 1, subject: "mailto:a@b")
         let other = VAPIDKey().publicText
-        let (token, _) = try #require(header.firstRange(of: ", k=").map { (header[..<$0.lowerBound], $0) })
+        let (token, _) = try #require(header.firstRange(of: ",k=").map { (header[..<$0.lowerBound], $0) })
         for text in [
-            "", "vapid", "Bearer abc", String(token), "\(token), k=\(other)",
+            "", "vapid", "Bearer abc", String(token), "\(token),k=\(other)",
             header.replacingOccurrences(of: ".", with: ""),
-            header.replacingOccurrences(of: "t=ey", with: "t=fy"), "vapid t=a.b.c, k=\(other)",
+            header.replacingOccurrences(of: "t=ey", with: "t=fy"), "vapid t=a.b.c,k=\(other)",
         ] {
             #expect(throws: WebPushError.self, "\(text)") { try VAPIDAuthorization(header: text) }
         }
