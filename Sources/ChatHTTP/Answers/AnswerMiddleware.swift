@@ -14,7 +14,7 @@ struct AnswerMiddleware: RouterMiddleware {
     let logger: Logger
 
     private static let noHost = ChatError(
-        .malformedRequest, "Host: a request must have this header once (RFC 9112 §3.2)", field: "Host")
+        .malformedRequest, "Host: a request must have this header once (RFC 9112, 3.2)", field: "Host")
     private static let noSniff = HTTPField(name: .xContentTypeOptions, value: "nosniff")
     private static let requestIDCharacters = Set(
         "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:/+=@".utf8)
