@@ -89,6 +89,13 @@ struct DispatchLog: Sendable {
         }
     }
 
+    /// The process stops, and what became of these is not in the database.
+    func notRecorded(_ settlements: [Settlement]) {
+        logger.error(
+            "outcomes are lost: the process stops and cannot write; after the next start these are sent again",
+            metadata: ["count": "\(settlements.reduce(0) { $0 + $1.count })"])
+    }
+
     /// The first failure in a row is an error, the others are details.
     func failed(_ what: Logger.Message, _ error: ChatError, isFirst: Bool) {
         logger.log(level: isFirst ? .error : .debug, what, metadata: ["error": "\(error)"])

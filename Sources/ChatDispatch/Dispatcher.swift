@@ -8,6 +8,10 @@ import Synchronization
 /// Woken by the commit that brings pushes. What cannot be done now (the disk is full, the gateway is down) is tried
 /// again until it can; the queue's rows say where everything stands. What is decided, ``InFlightPushes`` decides.
 package struct Dispatcher: Service {
+    /// How long outcomes that cannot be written down are tried again once the process stops. Their pushes are sent again
+    /// after the next start, as after a crash.
+    private static let stopTime = Duration.seconds(2)
+
     private let app: AppName
     private let queue: any PushQueue
     private let gateway: any PushGateway
@@ -105,7 +109,8 @@ package struct Dispatcher: Service {
                 await handOver(leased, to: slot)
             } catch {
                 log.failed("pushes could not be taken from the queue", error, isFirst: backoff.isFresh)
-                guard await backoff.pause() else { return false }
+                await pause(&backoff)
+                if Task.isCancelled { return false }
             }
         }
     }
@@ -131,7 +136,7 @@ package struct Dispatcher: Service {
         }
         if !admission.settlements.isEmpty {
             log.refused(admission.settlements)
-            _ = await settle(admission.settlements)
+            _ = await writeDown(admission.settlements)
         }
     }
 
@@ -157,16 +162,17 @@ package struct Dispatcher: Service {
                 queue.giveBack(entries.ranges, lane: lane, app: app)
             }
             for batch in conclusion.batches {
-                guard let settled = await settle(batch.map(\.settlement)) else { return }
+                guard let settled = await writeDown(batch.map(\.settlement)) else { return }
                 log.settled(batch, settled)
             }
         }
     }
 
     /// Repeats until it is written down.
-    /// - Returns: nil when the task was cancelled.
-    private func settle(_ settlements: [Settlement]) async -> [SettledPushes]? {
+    /// - Returns: nil when the task was cancelled, or the process stops and it cannot be written.
+    private func writeDown(_ settlements: [Settlement]) async -> [SettledPushes]? {
         var backoff = Backoff()
+        var end: ContinuousClock.Instant?
         while true {
             do throws(ChatError) {
                 let settled = try await queue.settle(settlements, app: app)
@@ -175,8 +181,23 @@ package struct Dispatcher: Service {
             } catch {
                 inFlight.cannotRecord.store(true, ordering: .relaxed)
                 log.failed("outcomes could not be recorded", error, isFirst: backoff.isFresh)
-                guard await backoff.pause() else { return nil }
+                if Task.isShuttingDownGracefully, end == nil { end = .now + Self.stopTime }
+                if Task.isCancelled || end.map({ $0 <= .now }) == true {
+                    log.notRecorded(settlements)
+                    return nil
+                }
+                await pause(&backoff)
             }
+        }
+    }
+
+    /// Ends early when the process begins to stop; pauses after that are short.
+    private func pause(_ backoff: inout Backoff) async {
+        if Task.isShuttingDownGracefully {
+            try? await Task.sleep(for: backoff.delay(limit: backoff.first))
+        } else {
+            let delay = backoff.delay()
+            await cancelWhenGracefulShutdown { try? await Task.sleep(for: delay) }
         }
     }
 }

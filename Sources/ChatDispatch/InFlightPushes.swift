@@ -197,7 +197,7 @@ struct InFlightPushes: Sendable {
         /// To which nothing has happened.
         var givenBack: [PushLane: IDRanges] = [:]
 
-        mutating func settle(_ settlement: Settlement, _ report: DeliveryReport) {
+        mutating func add(_ settlement: Settlement, _ report: DeliveryReport) {
             if batches.isEmpty || lastBatch >= InFlightPushes.batch {
                 batches.append([])
                 lastBatch = 0
@@ -263,7 +263,7 @@ struct InFlightPushes: Sendable {
                 } else {
                     let settlement = Settlement(
                         run, transition, notification: block.notification, overrulesSilence: report.overrulesSilence)
-                    conclusion.settle(settlement, report)
+                    conclusion.add(settlement, report)
                 }
             }
         }

@@ -121,7 +121,8 @@ package struct DatabaseFile: Sendable {
         let descriptor = Foundation.open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else { throw Self.unusable("\(path) cannot be opened") }
         defer { close(descriptor) }
-        for file in [path, path + "-wal", path + "-shm"] where access(file, F_OK) == 0 {
+        let real = Self.resolved(path)
+        for file in [real, real + "-wal", real + "-shm"] where access(file, F_OK) == 0 {
             guard chmod(file, 0o600) == 0 else { throw Self.unusable("the mode of \(file) cannot be set to 0600") }
         }
     }

@@ -29,10 +29,12 @@ final class MemberActivity: Sendable {
     }
 
     private let database: SQLiteDatabase
+    private let mostWaiting: Int
     private let notes = Mutex<[MemberID: Note]>([:])
 
-    init(database: SQLiteDatabase) {
+    init(database: SQLiteDatabase, mostWaiting: Int = MemberActivity.mostWaiting) {
         self.database = database
+        self.mostWaiting = mostWaiting
     }
 
     /// A message, and what came before it, was handed out to a member.
@@ -47,7 +49,7 @@ final class MemberActivity: Sendable {
 
     private func add(_ note: Note, of member: MemberID) {
         notes.withLock { notes in
-            guard notes.count < Self.mostWaiting || notes[member] != nil else { return }
+            guard notes.count < mostWaiting || notes[member] != nil else { return }
             notes[member, default: Note()].add(note)
         }
     }

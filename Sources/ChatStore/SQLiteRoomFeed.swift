@@ -83,7 +83,8 @@ package final class SQLiteRoomFeed: RoomFeed {
         let listener = state.withLock { state -> AsyncStream<Void>.Continuation? in
             guard let listener = state.listener else { return nil }
             change(&state.changes)
-            if max(state.changes.messages.count, state.changes.members.count) > Self.mostNoted {
+            let changes = state.changes
+            if max(changes.messages.count, changes.memberships.count, changes.members.count) > Self.mostNoted {
                 state.changes = RoomChanges()
                 state.changes.isUnknown = true
             }

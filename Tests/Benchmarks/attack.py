@@ -40,7 +40,11 @@ def neighbours(port):
 def measure_one(kind, count):
     """Milliseconds at the 99th percentile, in quiet and under attack; megabytes before, at the most, and after."""
     with tempfile.TemporaryDirectory() as folder:
-        relay, port, database = bench.start_configured(folder, None)
+        configuration = os.path.join(folder, "relay.yaml")
+        with open(configuration, "w") as file:
+            # Else nothing is remembered of a udid.
+            file.write("http: {rate_per_member: 100/s burst 100}\n")
+        relay, port, database = bench.start_configured(folder, configuration)
         try:
             posts.members(database, MOST, ROOM)
             quiet = neighbours(port)

@@ -124,6 +124,23 @@ struct DispatcherTests {
         }
     }
 
+    @Test("When the process stops, what cannot be written down is not tried for ever", .timeLimit(.minutes(1)))
+    func stopsWithoutRecording() async throws {
+        queue.tell(.success(FakeQueue.rows(1...1)))
+        queue.state.withLock { $0.settleFailures = .max }
+        let dispatcher = Dispatcher(app: .default, queue: queue, gateway: gateway, logger: silent)
+        let services = ServiceGroup(services: [dispatcher], logger: silent)
+        async let work: Void = services.run()
+        await eventually("written") { gateway.written.count == 1 }
+        gateway.answer([report(5...5)])
+        await eventually("it has failed so often that the pauses are long") {
+            queue.state.withLock { $0.settleFailures } < .max - 3
+        }
+        await services.triggerGracefulShutdown()
+        try await work
+        #expect(queue.state.withLock { $0.settled }.isEmpty)
+    }
+
     @Test("Many outcomes are recorded in parts, each of them until it is")
     func parts() async throws {
         queue.state.withLock { $0.settleFailures = 1 }

@@ -39,6 +39,7 @@ struct NotificationContentTests {
         arguments: [
             ("{}", "alert"), (#"{"custom":{"a":1}}"#, "alert"), (#"{"alert":""}"#, "alert"), (#"{"alert":5}"#, "alert"),
             (#"{"alert":{}}"#, "alert"), (#"{"badge":-1}"#, "badge"), (#"{"badge":1.5}"#, "badge"),
+            (#"{"badge":0.\#(String(repeating: "9", count: 400))}"#, "badge"),
             (#"{"badge":"1"}"#, "badge"), (#"{"badge":4294967296}"#, "badge"), (#"{"sound":""}"#, "sound"),
             (#"{"sound":{"volume":1}}"#, "sound"), (#"{"sound":1}"#, "sound"),
             (#"{"alert":"a","custom":[]}"#, "custom"), (#"{"alert":"a","payload":{"aps":{}}}"#, "payload"),

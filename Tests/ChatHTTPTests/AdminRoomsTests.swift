@@ -44,6 +44,10 @@ struct AdminRoomsTests {
                 == #"{"rooms":[{"code":"our room/1","members":2,"last_message":9,"last_message_at":"1970-01-01T00:00:01.000Z"}],"#
                 + #""next":"our room/1"}"#)
         #expect(calls == [.rooms("our ", after: SecretCode(stored: "our a"), limit: 1)])
+        // As browsers' URLSearchParams and forms write it.
+        #expect(
+            try await call("/v1/rooms?prefix=our+%2B&cursor=our+a&limit=%31").1
+                == [.rooms("our +", after: SecretCode(stored: "our a"), limit: 1)])
         #expect(try await call("/v1/rooms").1 == [.rooms("", after: nil, limit: 100)])
     }
 
@@ -92,7 +96,9 @@ struct AdminRoomsTests {
             ("/v1/members", "room"), ("/v1/members?room=", "room"), ("/v1/messages", "room"),
             ("/v1/messages?room=a&cursor=x", "cursor"), ("/v1/messages/x", "id"),
             ("/v1/messages/9?state=sent", "state"),
-            ("/v1/rooms?limit=501", "limit"), ("/v1/rooms?cursor=%00", "cursor"), ("/v1/rooms?prefix=", "prefix"),
+            ("/v1/rooms?limit=501", "limit"), ("/v1/rooms?cursor=%00", "cursor"),
+            ("/v1/rooms?prefix=%FF", "prefix"), ("/v1/rooms?limit", "limit"),
+            ("/v1/rooms?prefix=", "prefix"),
             ("/v1/rooms?room=a", "room"), ("/v1/failures?app=no", "app"), ("/v1/warnings?limit=1", "limit"),
         ])
     func refused(path: String, field: String) async throws {

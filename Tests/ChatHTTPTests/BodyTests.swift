@@ -42,6 +42,7 @@ struct BodyTests {
             let answer = try await Relay().exchange(compressed(body, "gzip"))
             #expect(answer.status == 400)
             #expect(answer.body.contains("gzip"))
+            #expect(answer.body.contains("in one piece") == (body.count == 2 * Self.gzip.count))
         }
     }
 

@@ -126,6 +126,8 @@ struct EventsTests {
                 let ticket = try await Self.ticket("\(Self.member(1))", connection)
                 let late = try await Self.ticket("\(Self.member(1))", connection)
                 #expect(ticket.count == 32 && ticket != late)
+                // Asking for the head alone is answered, and does not use it up.
+                try await Self.refuseHead(port, "ticket=\(ticket)")
                 try await RawConnection.open(port: port) { stream in
                     try await stream.write("GET /events?ticket=\(ticket) HTTP/1.1\r\nHost: localhost\r\n\r\n")
                     _ = try await stream.text(until: "retry: 2000\n")
@@ -281,13 +283,13 @@ struct EventsTests {
                     }
                 }
                 await opened.reach(HTTPLimits.streamsPerMember)
-                let refused = try await Self.answer(port, "GET")
+                let refused = try await Self.answer(port)
                 #expect(refused.status == 429 && refused.headers["retry-after"] == "30")
                 gate.finish()
                 try await group.waitForAll()
             }
             // The server notices that the clients have disconnected when it does.
-            while try await Self.answer(port, "GET").status != 200 {}
+            while try await Self.answer(port).status != 200 {}
         }
     }
 
@@ -317,16 +319,24 @@ struct EventsTests {
     func headRequest() async throws {
         try await Self.run { _, _, port in
             for _ in 0...HTTPLimits.streamsPerMember {
-                let answer = try await Self.answer(port, "HEAD")
-                #expect(answer.status == 200)
+                try await Self.refuseHead(port, "udid=\(Self.member(1))")
             }
+            try await Self.follow(port, 1) { _ in }
+        }
+    }
+
+    private static func refuseHead(_ port: Int, _ query: String) async throws {
+        try await RawConnection.open(port: port) { connection in
+            try await connection.write("HEAD /events?\(query) HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            let head = try await connection.text(until: "\r\n\r\n")
+            #expect(head.contains(" 405 ") && head.lowercased().contains("allow: get\r\n"))
         }
     }
 
     /// The answer to the first member's request, without the events.
-    private static func answer(_ port: Int, _ method: String) async throws -> RawConnection.Answer {
+    private static func answer(_ port: Int) async throws -> RawConnection.Answer {
         try await RawConnection.open(port: port) { connection in
-            try await connection.write("\(method) /events?udid=\(member(1)) HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            try await connection.write("GET /events?udid=\(member(1)) HTTP/1.1\r\nHost: localhost\r\n\r\n")
             return try await connection.answer()
         }
     }
@@ -433,6 +443,48 @@ struct EventHubTests {
         #expect(next(hub, stream.stream, members: nil) == "members 2")
         await hub.readChanges()
         #expect(next(hub, stream.stream) == "events [1]")
+    }
+
+    @Test(
+        "Rooms forget what they hold after a while, however many they are; a stream behind that reads it from the store"
+    )
+    func forgets() async throws {
+        let hub = hub()
+        let stream = try await open(hub, member)
+        feed.post("hello", by: member)
+        await hub.readChanges()
+        await hub.maintain()
+        #expect(next(hub, stream.stream) == "events [1]")
+        clock.advance(by: .seconds(10))
+        await hub.maintain()
+        #expect(next(hub, stream.stream) == "behind")
+        #expect(next(hub, stream.stream, after: 1) != "behind")
+        feed.post("again", by: member)
+        await hub.readChanges()
+        #expect(next(hub, stream.stream, after: 1) == "events [2]")
+    }
+
+    @Test("One write to a stream is bounded, unless its one event is larger; the rest is written next")
+    func writes() throws {
+        func events(_ length: Int) -> ArraySlice<MessageEvent> {
+            (1...100).map { id in
+                MessageEvent(
+                    Message(
+                        id: id, sender: other, nickname: "n", text: String(repeating: "x", count: length),
+                        sentAt: Sample.time))
+            }[...]
+        }
+        for length in [1, 190, 4000, 20_000] {
+            var (rest, count) = (events(length), 0)
+            while let (bytes, last) = MessageEvent.write(rest, for: member) {
+                let written = rest.prefix { $0.id <= last }
+                #expect(bytes.readableBytes <= HTTPLimits.streamWrite || written.count == 1)
+                #expect(bytes.readableBytes == written.reduce(0) { $0 + $1.bytes(for: member).readableBytes })
+                count += written.count
+                rest = rest.dropFirst(written.count)
+            }
+            #expect(count == 100)
+        }
     }
 
     @Test("A stream whose member has left between the look-up and the opening ends")

@@ -69,6 +69,30 @@ struct LoggingTests {
         }
     }
 
+    @Test("What cannot be done now is told once for many, with their number; another reason is not held back by it")
+    func unavailable() async throws {
+        let clock = TestClock()
+        let refusals = RepeatedRefusals(now: ElapsedTime(clock).now)
+        #expect(refusals.count("streams") == 1)
+        for _ in 0..<1000 { #expect(refusals.count("streams") == nil) }
+        #expect(refusals.count("disk") == 1)
+        clock.advance(by: HTTPLimits.refusalReports)
+        #expect(refusals.count("streams") == 1001)
+        #expect(refusals.count("streams") == nil)
+
+        let full = ScriptedStore(leave: { () throws(ChatError) in throw .unavailable(cause: "disk full") })
+        let relay = Relay(full)
+        try await relay.listening { port in
+            try await RawConnection.open(port: port) { connection in
+                for _ in 0..<3 {
+                    try await connection.write(post(Sample.leave))
+                    #expect(try await connection.answer().status == 503)
+                }
+            }
+        }
+        #expect(relay.log.lines.filter { $0.hasPrefix("error request failed") }.count == 1)
+    }
+
     @Test("A refused request is logged once, at debug")
     func refused() async throws {
         let relay = Relay()

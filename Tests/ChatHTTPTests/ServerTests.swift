@@ -201,6 +201,24 @@ struct ServerTests {
         }
     }
 
+    @Test(
+        "A request without exactly one Host is refused and its connection closed; HTTP/1.0 need not have one",
+        arguments: [
+            ("1.1", "", 400), ("1.1", "Host: a\r\nHost: a\r\n", 400), ("1.1", "host: a\r\nHOST: b\r\n", 400),
+            ("1.0", "Host: a\r\nHost: b\r\n", 400), ("1.0", "", 200), ("1.1", "Host:\r\n", 200),
+        ])
+    func hosts(version: String, headers: String, status: Int) async throws {
+        try await Relay().listening { port in
+            try await RawConnection.open(port: port) { connection in
+                try await connection.write("GET /healthz HTTP/\(version)\r\n\(headers)\r\n")
+                let answer = try await connection.answer()
+                #expect(answer.status == status)
+                if status == 400 { #expect(answer.headers["x-error-description"]?.hasPrefix("Host: ") == true) }
+                if status == 400 || version == "1.0" { try await connection.closed() }
+            }
+        }
+    }
+
     @Test("An address that is in use is named, with its settings")
     func taken() async throws {
         try await Relay().listening { port in

@@ -2,6 +2,7 @@ import ChatDomain
 import ChatStore
 import Foundation
 import GRDB
+import Logging
 import Testing
 
 @Suite("The database file")
@@ -23,6 +24,23 @@ struct DatabaseFileTests {
             let attributes = try FileManager.default.attributesOfItem(atPath: fixture.path + name)
             #expect(attributes[.posixPermissions] as? Int == 0o600, "\(name)")
         }
+    }
+
+    @Test("Through a symbolic link, too: the side files that an earlier process left lie where it leads")
+    func linkedModes() throws {
+        let link = fixture.path + ".link"
+        try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: fixture.path)
+        let names = ["", "-wal", "-shm"].map { fixture.path + $0 }
+        for name in names {
+            #expect(FileManager.default.createFile(atPath: name, contents: nil, attributes: [.posixPermissions: 0o644]))
+        }
+        let database = try SQLiteDatabase(
+            file: DatabaseFile(path: link), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        for name in names {
+            let attributes = try FileManager.default.attributesOfItem(atPath: name)
+            #expect(attributes[.posixPermissions] as? Int == 0o600, "\(name)")
+        }
+        try database.close()
     }
 
     @Test("Commits are durable: WAL, synchronous FULL, foreign keys")

@@ -40,6 +40,20 @@ struct RoomRecordsTests {
         )
     }
 
+    @Test("What members did is noted of a limited number of them until it is written down")
+    func bounded() async throws {
+        for number in 1...5 { try await store.rooms.join(StoreFixture.join(number)) }
+        let activity = MemberActivity(database: store.database, mostWaiting: 3)
+        let time = fixture.time.withLock { $0 } + .seconds(1)
+        for number in [1, 2, 3, 4, 5, 1] { activity.wrote(try StoreFixture.member(number), at: time, from: nil) }
+        try await activity.flush()
+        #expect(try fixture.value("SELECT count(*) FROM active_users WHERE time_last_message IS NOT NULL") == 3)
+        // Then there is room for others.
+        activity.wrote(try StoreFixture.member(5), at: time, from: nil)
+        try await activity.flush()
+        #expect(try fixture.value("SELECT count(*) FROM active_users WHERE time_last_message IS NOT NULL") == 4)
+    }
+
     @Test("A message's progress: who may read it, who has fetched it, what became of its pushes")
     func progress() async throws {
         for number in 1...3 { try await store.rooms.join(StoreFixture.join(number)) }

@@ -55,7 +55,7 @@ package struct APNSFormat: PushFormat {
             {
                 throw Refusal.collapseID.named(by: kind)
             }
-            guard Self.isUUID(row.id) else { throw Refusal.id.named(by: kind) }
+            guard ProviderHeader.isID(row.id) else { throw Refusal.id.named(by: kind) }
             id = row.id.lowercased()
         }
         return Push(
@@ -89,15 +89,6 @@ package struct APNSFormat: PushFormat {
     private static func isHeaderText(_ text: String, limit: Int) -> Bool {
         (1...limit).contains(text.utf8.count) && text.utf8.allSatisfy { (0x20...0x7E).contains($0) }
             && text.utf8.first != 0x20 && text.utf8.last != 0x20
-    }
-
-    private static func isUUID(_ text: String) -> Bool {
-        guard text.utf8.count == 36 else { return false }
-        for (index, byte) in text.utf8.enumerated() {
-            let isDash = index == 8 || index == 13 || index == 18 || index == 23
-            guard isDash ? byte == UInt8(ascii: "-") : Hex.isDigit(byte) else { return false }
-        }
-        return true
     }
 
     // MARK: - Notifications

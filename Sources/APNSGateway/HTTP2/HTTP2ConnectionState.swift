@@ -83,7 +83,7 @@ struct HTTP2ConnectionState: Sendable {
         var status = 0
         var body: [UInt8] = []
         /// Its push has an outcome; the stream itself may still have to be closed.
-        var isSettled = false
+        var isConcluded = false
 
         /// The outcome where the answer has no end. A refusal that lacks its reason proves nothing, and a repeat of it does
         /// no harm.
@@ -106,7 +106,7 @@ struct HTTP2ConnectionState: Sendable {
     private var lastStream = 0
     private var outcomes: [(identifier: UInt32, outcome: Outcome)] = []
     private var health = Health()
-    /// Streams whose push is settled and that are not known to be closed.
+    /// Streams whose push is concluded and that are not known to be closed.
     private var unclosed: [Int] = []
 
     /// Nil until the peer has sent SETTINGS.
@@ -239,7 +239,7 @@ struct HTTP2ConnectionState: Sendable {
 
     /// The connection is over: what is on streams was written, and its outcome is unknown.
     mutating func end(reason: String) {
-        for stream in streams.values where !stream.isSettled {
+        for stream in streams.values where !stream.isConcluded {
             outcomes.append((stream.identifier, stream.outcomeWithoutEnd(reason: reason)))
         }
         streams = [:]
@@ -268,9 +268,9 @@ struct HTTP2ConnectionState: Sendable {
         if endsStream { answered(id, now: now) }
     }
 
-    /// A piece of an answer's body; what is beyond the limit is not read, and settles the stream.
+    /// A piece of an answer's body; what is beyond the limit is not read, and concludes the stream.
     mutating func received(body: ByteBufferView, endsStream: Bool, on id: Int, now: NIODeadline) {
-        guard let stream = streams[id], !stream.isSettled else { return }
+        guard let stream = streams[id], !stream.isConcluded else { return }
         if stream.status != 200 {
             let room = ProviderRefusal.bodyLimit - stream.body.count
             streams[id]?.body += body.prefix(room)
@@ -281,14 +281,14 @@ struct HTTP2ConnectionState: Sendable {
 
     /// The peer has ended a stream early.
     mutating func received(reset isRefused: Bool, on id: Int, now: NIODeadline) {
-        guard let stream = streams[id], !stream.isSettled else { return }
+        guard let stream = streams[id], !stream.isConcluded else { return }
         if stream.status == 200 {
             answered(id, now: now)
         } else if isRefused, stream.status == 0 {
-            settle(id, .sentBack(reason: "RefusedStream"))
+            conclude(id, .sentBack(reason: "RefusedStream"))
             streamRefused(id, now: now)
         } else {
-            settle(id, stream.outcomeWithoutEnd(reason: "StreamReset"))
+            conclude(id, stream.outcomeWithoutEnd(reason: "StreamReset"))
         }
     }
 
@@ -301,29 +301,29 @@ struct HTTP2ConnectionState: Sendable {
     /// Streams above `last` were not and will not be processed (RFC 9113 §6.8).
     mutating func received(goAwayAfter last: Int, reason: String) {
         for (id, stream) in streams where id > last {
-            if !stream.isSettled { outcomes.append((stream.identifier, .sentBack(reason: "GoAway"))) }
+            if !stream.isConcluded { outcomes.append((stream.identifier, .sentBack(reason: "GoAway"))) }
             streams[id] = nil
         }
         retire(.goAway(reason))
     }
 
-    private mutating func settle(_ id: Int, _ outcome: Outcome) {
-        guard let stream = streams[id], !stream.isSettled else { return }
-        streams[id]?.isSettled = true
+    private mutating func conclude(_ id: Int, _ outcome: Outcome) {
+        guard let stream = streams[id], !stream.isConcluded else { return }
+        streams[id]?.isConcluded = true
         unclosed.append(id)
         outcomes.append((stream.identifier, outcome))
     }
 
     private mutating func answered(_ id: Int, now: NIODeadline) {
-        guard let stream = streams[id], !stream.isSettled else { return }
+        guard let stream = streams[id], !stream.isConcluded else { return }
         lastAnswer = now
         if stream.status == 200 {
             accepted()
-            return settle(id, .accepted)
+            return conclude(id, .accepted)
         }
-        guard stream.status > 0 else { return settle(id, .unanswered(reason: "MalformedAnswer")) }
+        guard stream.status > 0 else { return conclude(id, .unanswered(reason: "MalformedAnswer")) }
         let refusal = ProviderRefusal(status: stream.status, body: stream.body)
-        settle(id, mapping.outcome(of: refusal, type: stream.type, writtenAt: stream.writtenAt))
+        conclude(id, mapping.outcome(of: refusal, type: stream.type, writtenAt: stream.writtenAt))
         if refusal.status != 403 { isConfirmed = true }
         switch refusal.action {
         case .giveUp:
@@ -374,7 +374,7 @@ struct HTTP2ConnectionState: Sendable {
 
     /// Checks the deadlines; called every ``HTTP2Limits/tick``.
     mutating func tick(now: NIODeadline) -> TickAction? {
-        settleUnanswered(now: now)
+        concludeUnanswered(now: now)
         if !hasSettings, now - createdAt >= limits.silence + limits.ping { return .close(reason: "ConnectionLost") }
         if let tokenEnd, now >= tokenEnd { retire(.tokenAge) }
         if let idleLimit, isEmpty, now - lastOpened >= idleLimit { retire(.idle) }
@@ -392,14 +392,14 @@ struct HTTP2ConnectionState: Sendable {
         return .ping
     }
 
-    /// Settles the streams whose time is up. With a stream's time within a tick of exact, one mark per tick will do.
-    private mutating func settleUnanswered(now: NIODeadline) {
+    /// Concludes the streams whose time is up. With a stream's time within a tick of exact, one mark per tick will do.
+    private mutating func concludeUnanswered(now: NIODeadline) {
         if lastStream > marks.last?.stream ?? 0 { marks.append(Mark(stream: lastStream, at: now)) }
         guard let due = marks.last(where: { now - $0.at >= limits.answer }) else { return }
         marks.removeAll { $0.stream <= due.stream }
-        let late = streams.filter { $0.key <= due.stream && !$0.value.isSettled }
+        let late = streams.filter { $0.key <= due.stream && !$0.value.isConcluded }
         guard !late.isEmpty else { return }
-        for (id, stream) in late { settle(id, stream.outcomeWithoutEnd(reason: "NoAnswer")) }
+        for (id, stream) in late { conclude(id, stream.outcomeWithoutEnd(reason: "NoAnswer")) }
         // Not one answer in all that time: it will not answer the next ones either.
         if now - lastAnswer >= limits.answer { retire(.unresponsive) }
     }
@@ -416,7 +416,7 @@ struct HTTP2ConnectionState: Sendable {
         return health
     }
 
-    /// Streams that are settled and still open: the peer answered before it had everything, or too late. To be reset.
+    /// Streams that are concluded and still open: the peer answered before it had everything, or too late. To be reset.
     mutating func takeUnclosed() -> [Int] {
         defer { unclosed = [] }
         return unclosed.filter { streams[$0] != nil }

@@ -30,27 +30,14 @@ struct SandboxRules {
         if request.hasDuplicates { throw .init(.duplicateHeaders) }
         guard let token = request.tokenText else { throw .init(.badPath) }
         guard request.method == "POST" else { throw .init(.methodNotAllowed) }
-        if let id = request.id, !Self.isUUID(id) { throw .init(.badMessageID) }
+        if let id = request.id, !ProviderHeader.isID(id) { throw .init(.badMessageID) }
         if token.isEmpty { throw .init(.missingDeviceToken) }
         guard configuration.acceptedTokenSizes.contains(request.token.count) else { throw .init(.badDeviceToken) }
     }
 
     /// The request's own id, if it is one that an answer can repeat.
     static func answerID(_ request: SandboxRequest) -> String? {
-        request.id.flatMap { isUUID($0) ? $0 : nil }
-    }
-
-    /// 8-4-4-4-12 hexadecimal digits. Apple asks for lower case, and accepts both.
-    private static func isUUID(_ text: String) -> Bool {
-        let bytes = text.utf8
-        guard bytes.count == 36 else { return false }
-        for (place, byte) in bytes.enumerated() {
-            switch place {
-            case 8, 13, 18, 23: guard byte == UInt8(ascii: "-") else { return false }
-            default: guard byte.hexDigit != nil else { return false }
-            }
-        }
-        return true
+        request.id.flatMap { ProviderHeader.isID($0) ? $0 : nil }
     }
 
     // MARK: 5: the certificate (the token has a state of its own, ``SandboxAuthentication``)

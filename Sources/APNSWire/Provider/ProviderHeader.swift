@@ -16,4 +16,14 @@ package enum ProviderHeader {
     package static let devicePath = "/3/device/"
     /// Bytes of a collapse id.
     package static let longestCollapseID = 64
+
+    /// Whether a text can be an ``id``, a UUID: 8-4-4-4-12 hexadecimal digits. Apple asks for lower case, and accepts both.
+    package static func isID(_ text: String) -> Bool {
+        guard text.utf8.count == 36 else { return false }
+        for (index, byte) in text.utf8.enumerated() {
+            let isDash = index == 8 || index == 13 || index == 18 || index == 23
+            guard isDash ? byte == UInt8(ascii: "-") : byte.hexDigit != nil else { return false }
+        }
+        return true
+    }
 }

@@ -12,10 +12,28 @@ package enum JSONValue: Sendable, Hashable {
     package static func texts(_ texts: [String]) -> JSONValue { .array(texts.map { .string($0) }) }
 
     /// The value of a whole number that fits, however it is written (`1`, `1.0`, `1e3`: JSON has one kind of number); nil for
-    /// everything else.
+    /// everything else. Nothing is rounded.
     package var integer: Int64? {
-        guard case .number(let digits) = self else { return nil }
-        return Int64(digits) ?? Double(digits).flatMap { Int64(exactly: $0) }
+        guard case .number(let text) = self else { return nil }
+        return Int64(text) ?? Self.whole(text)
+    }
+
+    private static func whole(_ text: String) -> Int64? {
+        let parts = text.utf8.split(maxSplits: 1) { $0 | 0x20 == UInt8(ascii: "e") }
+        guard let mantissa = parts.first?.split(separator: UInt8(ascii: ".")), let start = mantissa.first else {
+            return nil
+        }
+        let sign = start.first == UInt8(ascii: "-") ? "-" : ""
+        let all = mantissa.joined().drop { $0 == UInt8(ascii: "-") || $0 == UInt8(ascii: "0") }
+        let zeros = all.reversed().prefix { $0 == UInt8(ascii: "0") }.count
+        let digits = Array(all).dropLast(zeros)
+        if digits.isEmpty { return 0 }
+        // 19 digits are more than fit.
+        guard digits.count <= 19, let exponent = parts.count == 1 ? 0 : Int(Substring(parts[1])) else { return nil }
+        let fraction = mantissa.count == 1 ? 0 : mantissa[1].count
+        let (missing, isTooLarge) = exponent.addingReportingOverflow(zeros - fraction)
+        guard !isTooLarge, (0...19).contains(missing) else { return nil }
+        return Int64(sign + String(decoding: digits, as: UTF8.self) + String(repeating: "0", count: missing))
     }
 
     package var text: String? {

@@ -97,21 +97,25 @@ struct AdminBody: Sendable {
     }
 }
 
-/// The query of a request: known names only, none twice.
+/// The query of a request: known names only, none twice. Escaped as in forms, where `+` is a blank.
 struct AdminQuery: Sendable {
     private var values: [String: String] = [:]
 
     init(_ request: Request, names: Set<String>) throws(ChatError) {
-        for (name, value) in request.uri.queryParameters {
-            let shown = HeaderText.sanitized(String(name), limit: 60)
-            guard names.contains(String(name)) else {
+        for pair in (request.uri.query ?? "").utf8.split(separator: UInt8(ascii: "&")) {
+            let parts = pair.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
+                .map { String(validating: URLEncodedForm.unescaped(Array($0)[...]), as: UTF8.self) }
+            let name = parts[0] ?? "\u{FFFD}"
+            let shown = HeaderText.sanitized(name, limit: 60)
+            guard names.contains(name) else {
                 throw .invalid(
                     shown,
                     names.isEmpty
                         ? "is not known here: this call has no query"
                         : "is not known here; known are " + names.sorted().joined(separator: ", "))
             }
-            guard values.updateValue(String(value), forKey: String(name)) == nil else {
+            guard let value = parts.count == 1 ? "" : parts[1] else { throw .invalid(shown, "must be UTF-8") }
+            guard values.updateValue(value, forKey: name) == nil else {
                 throw .invalid(shown, "must not stand twice")
             }
         }

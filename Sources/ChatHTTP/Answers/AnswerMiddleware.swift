@@ -3,14 +3,18 @@ import HTTPTypes
 import Hummingbird
 import Logging
 import NIOHTTP1
+import Synchronization
 
 /// Around every request: gives it an id, answers and logs errors, sets the headers that every answer has.
 struct AnswerMiddleware: RouterMiddleware {
     typealias Context = ChatContext
 
     let settings: @Sendable () -> ChatHTTPSettings
+    let unavailable: RepeatedRefusals
     let logger: Logger
 
+    private static let noHost = ChatError(
+        .malformedRequest, "Host: a request must have this header once (RFC 9112, 3.2)", field: "Host")
     private static let noSniff = HTTPField(name: .xContentTypeOptions, value: "nosniff")
     private static let requestIDCharacters = Set(
         "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:/+=@".utf8)
@@ -22,6 +26,7 @@ struct AnswerMiddleware: RouterMiddleware {
         context.requestID = Self.validRequestID(request.headers) ?? context.id
         var response: Response
         do {
+            guard request.head.authority != nil else { throw Self.noHost }
             response = try await next(request, context)
         } catch let error as HTTPParserError {
             // The connection's handler answers 400 and closes.
@@ -45,7 +50,10 @@ struct AnswerMiddleware: RouterMiddleware {
         if answer.status.code >= 500 {
             metadata[LogKeys.code] = "\(answer.code)"
             metadata[LogKeys.cause] = "\(answer.cause ?? answer.message)"
-            logger.error("request failed", metadata: metadata)
+            // A fault of the relay is told each time, what is only not possible now once for many.
+            let count = answer.status == .serviceUnavailable ? unavailable.count(answer.message) : 1
+            if let count, count > 1 { metadata[LogKeys.count] = "\(count)" }
+            logger.log(level: count == nil ? .debug : .error, "request failed", metadata: metadata)
         } else {
             metadata[LogKeys.reason] = "\(answer.message)"
             if isForAdmin, answer.status == .unauthorized || answer.status == .forbidden {
@@ -73,5 +81,31 @@ struct AnswerMiddleware: RouterMiddleware {
             id.utf8.allSatisfy(requestIDCharacters.contains)
         else { return nil }
         return id
+    }
+}
+
+/// Refusals of a kind that come in numbers, for the log: the first is told of at once, then one in
+/// ``HTTPLimits/refusalReports``, with how many there were since the last that was told of.
+final class RepeatedRefusals: Sendable {
+    /// Kinds are few, and there is a limit all the same: those above it count as one.
+    private static let kinds = 16
+
+    private let told = Mutex<[String: (time: Duration, untold: Int)]>([:])
+    private let now: @Sendable () -> Duration
+
+    init(now: @escaping @Sendable () -> Duration) {
+        self.now = now
+    }
+
+    /// How many to tell of, this one included; nil for none now.
+    func count(_ kind: String) -> Int? {
+        let now = now()
+        return told.withLock { told in
+            let kind = told[kind] == nil && told.count >= Self.kinds ? "" : kind
+            let (time, untold) = told[kind] ?? (now - HTTPLimits.refusalReports, 0)
+            let isDue = now - time >= HTTPLimits.refusalReports
+            told[kind] = isDue ? (now, 0) : (time, untold + 1)
+            return isDue ? untold + 1 : nil
+        }
     }
 }

@@ -12,10 +12,14 @@ import Synchronization
 final class EventHub: Service {
     /// Messages that are read at a time.
     private static let page = 100
+    /// Those that one stream reads for itself: about as many as go into one write.
+    private static let ownPage = 25
     /// Between two runs of ``maintain()``.
     private static let interval = Duration.seconds(1)
     /// Time without an event after which a stream gets a comment: proxies close a connection after a silent minute.
     private static let heartbeat = Duration.seconds(15)
+    /// Between two runs of ``EventRoom/forget()``: longer than a stream that is read needs for an event.
+    private static let keptTime = Duration.seconds(10)
     /// Of the streams whose member may have left the room, those that are checked in one run of ``maintain()``.
     private static let checksPerRun = 2000
 
@@ -33,6 +37,8 @@ final class EventHub: Service {
         var unchecked: Set<EventStream> = []
         /// All streams are to be checked again, after those in `unchecked`.
         var mustCheckAll = false
+        /// When rooms forget what they hold next.
+        var nextForgetting = Duration.zero
 
         mutating func takeUnchecked(_ limit: Int) -> [EventStream] {
             if mustCheckAll, unchecked.isEmpty {
@@ -150,7 +156,7 @@ final class EventHub: Service {
 
     /// The messages that a stream that is behind has to write next.
     func older(for stream: EventStream, after cursor: MessageID) async throws(ChatError) -> [MessageEvent] {
-        try await feed.messages(in: stream.room, after: cursor, limit: Self.page).map(MessageEvent.init)
+        try await feed.messages(in: stream.room, after: cursor, limit: Self.ownPage).map(MessageEvent.init)
     }
 
     // MARK: - The service
@@ -218,8 +224,13 @@ final class EventHub: Service {
     /// Once a second, what is not urgent: counts members, checks some streams' members, closes the connections of streams
     /// that accept nothing, wakes streams that need a comment.
     func maintain() async {
+        let now = time.now()
         let (hasUnread, uncounted, streams, unchecked) = state.withLock { state in
             defer { state.uncounted = [] }
+            if now >= state.nextForgetting {
+                for code in state.rooms.keys { state.rooms[code]?.forget() }
+                state.nextForgetting = now + Self.keptTime
+            }
             return (
                 !state.unread.isEmpty, state.uncounted, state.streams.values.flatMap { $0 },
                 state.takeUnchecked(Self.checksPerRun)
@@ -228,7 +239,6 @@ final class EventHub: Service {
         if hasUnread { signal.continuation.yield() }
         await checkMembers(of: unchecked)
         await countMembers(of: uncounted)
-        let now = time.now()
         for stream in streams {
             let (began, isUnderWay) = stream.lastWrite
             if isUnderWay, now - began >= HTTPLimits.streamWriteTime {
@@ -408,10 +418,23 @@ struct EventRoom: Sendable {
     private(set) var start: MessageID
     /// The last message that was read.
     private(set) var last: MessageID
+    /// ``last`` when ``forget()`` was called last.
+    private var forgotten: MessageID
 
     init(last: MessageID) {
         start = last
         self.last = last
+        forgotten = last
+    }
+
+    /// Drops what was there when it was called last. So rooms hold the messages of some seconds together, however many they are.
+    mutating func forget() {
+        let old = events.prefix { $0.id <= forgotten }
+        size -= old.reduce(0) { $0 + $1.size }
+        // Not emptied alone: its memory is given up.
+        events = old.count == events.count ? [] : Array(events.dropFirst(old.count))
+        start = max(start, forgotten)
+        forgotten = last
     }
 
     mutating func append(_ new: [MessageEvent]) {
@@ -457,6 +480,20 @@ struct MessageEvent: Sendable {
     }
 
     func bytes(for member: MemberID) -> ByteBuffer { member == sender ? own : others }
+
+    /// The bytes of the first of some events, as many as go into one write, and the last of these; nil for none.
+    static func write(_ events: ArraySlice<Self>, for member: MemberID) -> (bytes: ByteBuffer, last: MessageID)? {
+        guard let first = events.first else { return nil }
+        // Those of a single event are not copied: all streams of the room share them.
+        var (bytes, last) = (first.bytes(for: member), first.id)
+        for event in events.dropFirst() {
+            var more = event.bytes(for: member)
+            guard bytes.readableBytes + more.readableBytes <= HTTPLimits.streamWrite else { break }
+            bytes.writeBuffer(&more)
+            last = event.id
+        }
+        return (bytes, last)
+    }
 
     /// Bytes that it takes in memory.
     var size: Int { others.readableBytes + own.readableBytes }

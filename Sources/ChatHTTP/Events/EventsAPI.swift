@@ -3,7 +3,6 @@ import HTTPTypes
 import Hummingbird
 import Logging
 import NIOCore
-import ServiceLifecycle
 
 /// `GET /events`: a member's room as Server-Sent Events (WHATWG HTML, "Server-sent events").
 ///
@@ -33,21 +32,19 @@ struct EventsAPI: Sendable {
         let start =
             since.map { max($0, position.historyFrom) }.map { $0 > position.last ? position.historyFrom : $0 }
             ?? position.last
-        let body = request.body
         return Response(
             status: .ok,
             headers: [.contentType: "text/event-stream", .cacheControl: "no-store", .accelBuffering: "no"],
-            body: ResponseBody { writer in
+            body: ResponseBody { [channel = context.channel] writer in
                 let stream = subscription.stream
-                try await body.consumeWithInboundCloseHandler { _ in
-                    try await withGracefulShutdownHandler {
-                        try await follow(stream, from: start, into: &writer)
-                    } onGracefulShutdown: {
-                        stream.end(.reconnect, closesConnection: true)
+                channel.setOption(.writeBufferWaterMark, value: HTTPLimits.streamBuffer).whenFailure { _ in }
+                channel.whenEnding { reason in
+                    switch reason {
+                    case .clientLeft: stream.end(.disconnected)
+                    case .serverStops: stream.end(.reconnect, closesConnection: true)
                     }
-                } onInboundClosed: {
-                    stream.end(.disconnected)
                 }
+                try await follow(stream, from: start, into: &writer)
                 try await writer.finish(nil)
             })
     }
@@ -88,7 +85,7 @@ struct EventsAPI: Sendable {
         return id
     }
 
-    /// Writes until the stream ends.
+    /// Writes until the stream ends. What does not go into one write is asked for again.
     private func follow(
         _ stream: EventStream, from start: MessageID, into writer: inout any ResponseBodyWriter
     ) async throws {
@@ -125,13 +122,8 @@ struct EventsAPI: Sendable {
     private func write(
         _ events: ArraySlice<MessageEvent>, of stream: EventStream, into writer: inout any ResponseBodyWriter
     ) async throws -> MessageID? {
-        guard let last = events.last?.id else { return nil }
-        var buffer = ByteBuffer()
-        for event in events {
-            var bytes = event.bytes(for: stream.member)
-            buffer.writeBuffer(&bytes)
-        }
-        try await write(buffer, of: stream, into: &writer)
+        guard let (bytes, last) = MessageEvent.write(events, for: stream.member) else { return nil }
+        try await write(bytes, of: stream, into: &writer)
         feed.handedOut(last, to: stream.member)
         return last
     }

@@ -72,6 +72,9 @@ enum ContentCoding: String, Sendable, Hashable {
             return result
         } catch NIOHTTPDecompression.DecompressionError.limit {
             throw ChatError(.tooLarge, "The body has more than \(limit) bytes when decompressed")
+        } catch let error as NIOHTTPDecompression.ExtraDecompressionError where error == .invalidTrailingData {
+            // RFC 1952 §2.2 has several members in a file, one after another. No client sends a form so.
+            throw .malformed("The body goes on after the end of its \(rawValue) data; send it compressed in one piece")
         } catch {
             throw .malformed("The body is not valid \(rawValue), as its Content-Encoding says", cause: "\(error)")
         }

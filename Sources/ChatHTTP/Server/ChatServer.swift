@@ -132,7 +132,8 @@ package struct ChatServer: Service {
             figures: AdminFigures(
                 store: stores.figures, apps: apps, clock: time, version: version, started: time()),
             pages: Pages(settings: settings, health: health, browsers: browsers), health: health,
-            answers: AnswerMiddleware(settings: settings, logger: logger),
+            answers: AnswerMiddleware(
+                settings: settings, unavailable: RepeatedRefusals(now: elapsed.now), logger: logger),
             foreignPages: ForeignPageGuard(settings: settings),
             administrators: AdminGuard(settings: settings, limiter: limiter, logger: logger))
     }

@@ -1,3 +1,5 @@
+import NIOCore
+
 /// Every limit on what a client may send or hold, in one place.
 enum HTTPLimits {
     /// Bytes of a body, after decompression. Far above the largest valid form (a 4,000-byte text, every byte escaped).
@@ -30,6 +32,8 @@ enum HTTPLimits {
     static let joinShares = 20
     /// How often the operator is told that joins are refused.
     static let reports = RateLimit(perSecond: 1.0 / 60, burst: 1)!
+    /// How often the operator is told that something cannot be done now, which any number of clients ask for.
+    static let refusalReports = Duration.seconds(10)
     /// Wrong tokens of the admin API from one address.
     static let wrongTokens = RateLimit(perSecond: 10.0 / 60, burst: 30)!
     /// How long a ticket for an event stream is valid, and how many there are at a time: the oldest ends first. The rates of
@@ -61,6 +65,13 @@ enum HTTPLimits {
     static let streamsPerMember = 8
     /// Time in which a client must accept what is written to its event stream; after it the connection is closed.
     static let streamWriteTime: Duration = .seconds(20)
+
+    /// Bytes of one write to an event stream, unless a single event has more, and bytes that wait to be sent, above which
+    /// the stream has to wait: a client that reads nothing costs no more than both.
+    static let streamWrite = 8 * 1024
+    static let streamBuffer = ChannelOptions.Types.WriteBufferWaterMark(low: 1024, high: 4096)
+    /// For what a connection sends next: so many bytes at first, and more where much comes.
+    static let readBuffer = AdaptiveRecvByteBufferAllocator(minimum: 256, initial: 512, maximum: 64 * 1024)
 
     /// Bytes of a body that a request to a path may have.
     static func body(of path: String?) -> Int {

@@ -23,6 +23,8 @@ enum LogKeys {
     static let code = "code"
     static let status = "status"
     static let reason = "reason"
+    /// How many alike, where a line stands for several.
+    static let count = "count"
     static let cause = "cause"
     /// The pattern of the address, as `/v1/devices/{token}`.
     static let route = "route"

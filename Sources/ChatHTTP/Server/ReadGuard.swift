@@ -6,8 +6,8 @@ import NIOHTTPTypes
 import NIOHTTPTypesHTTP1
 import Synchronization
 
-/// Closes a connection whose client is too slow or sends too much, also when the server stops, and answers
-/// `Expect: 100-continue`.
+/// Closes a connection whose client is too slow or sends too much, also when the server stops, answers
+/// `Expect: 100-continue`, and tells a stream when its connection ends.
 ///
 /// Its times are the event loop's. A request that arrives in one piece costs no timer.
 final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
@@ -21,6 +21,9 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
     private var progress = ReadProgress()
     private var deadline: Scheduled<Void>?
     private var stop = StopProgress()
+    /// Of the answer under way; nil when it was told.
+    private var onEnd: (@Sendable (ConnectionEnd) -> Void)?
+    private var ending: ConnectionEnd?
 
     init(connections: ConnectionCounter) {
         self.connections = connections
@@ -29,8 +32,10 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
     func handlerAdded(context: ChannelHandlerContext) {
         let pipeline = context.pipeline.syncOperations
         if let codec = try? pipeline.context(handlerType: HTTP1ToHTTPServerCodec.self) {
-            try? pipeline.addHandler(ConnectionHeader(), position: .before(codec.handler))
+            try? pipeline.addHandler(VersionRules(), position: .before(codec.handler))
         }
+        // The buffer for what comes next stays with the connection, also with one that sends nothing any more.
+        try? context.channel.syncOptions?.setOption(.recvAllocator, value: HTTPLimits.readBuffer)
         if context.channel.isActive { begin(context) }
     }
 
@@ -98,6 +103,9 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
             stop.isStopping = true
             stopTimer()
             startStopTimer(context)
+            ends(.serverStops)
+        } else if case ChannelEvent.inputClosed = event {
+            ends(.clientLeft)
         }
         context.fireUserInboundEventTriggered(event)
     }
@@ -111,7 +119,19 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
         end()
     }
 
+    /// Calls `act` once, when the client closes its side or the server stops; at once if that has happened.
+    fileprivate func whenEnding(_ act: @escaping @Sendable (ConnectionEnd) -> Void) {
+        if let ending { act(ending) } else { onEnd = act }
+    }
+
+    private func ends(_ reason: ConnectionEnd) {
+        ending = ending ?? reason
+        onEnd?(reason)
+        onEnd = nil
+    }
+
     private func end() {
+        ends(.clientLeft)
         stopTimer()
         if let counted { connections.remove(counted) }
         counted = nil
@@ -143,6 +163,24 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
     }
 }
 
+/// Why a connection ends while an answer is under way.
+enum ConnectionEnd: Sendable {
+    case clientLeft
+    case serverStops
+}
+
+extension Channel {
+    /// Calls `act` once, on the event loop, when the connection's client closes its side or the server stops; at once if that
+    /// has happened. One at a time. A task that waits for it would cost each stream some kilobytes.
+    func whenEnding(_ act: @escaping @Sendable (ConnectionEnd) -> Void) {
+        eventLoop.execute {
+            let handler = try? self.pipeline.syncOperations.handler(type: ReadGuard.self)
+            guard let handler else { return act(.clientLeft) }
+            handler.whenEnding(act)
+        }
+    }
+}
+
 /// How far a connection is when the server stops.
 struct StopProgress {
     var isStopping = false
@@ -157,19 +195,26 @@ struct StopProgress {
     }
 }
 
-/// Sees to it that a connection is closed after the answer wherever its client expects that: HTTP/1.0 without
-/// `Connection: keep-alive` does (RFC 9112 §9.3), and `Connection: Close` in any spelling. What comes after this handler knows
-/// no version, and one spelling.
-private final class ConnectionHeader: ChannelInboundHandler, RemovableChannelHandler {
+/// What depends on the version of HTTP/1, which nothing after this handler knows.
+///
+/// A connection is closed after the answer wherever its client expects that: HTTP/1.0 without `Connection: keep-alive` does
+/// (RFC 9112 §9.3), and `Connection: Close` in any spelling. A request without exactly one `Host` has no authority then, so
+/// that ``AnswerMiddleware`` refuses it, and its connection is closed, because what stands in front of the relay may have read
+/// it in another way (RFC 9112 §3.2). HTTP/1.0 need not have one.
+private final class VersionRules: ChannelInboundHandler, RemovableChannelHandler {
     typealias InboundIn = HTTPServerRequestPart
     typealias InboundOut = HTTPServerRequestPart
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        guard case .head(var head) = unwrapInboundIn(data), !head.isKeepAlive else {
-            context.fireChannelRead(data)
-            return
+        guard case .head(var head) = unwrapInboundIn(data) else { return context.fireChannelRead(data) }
+        var hosts = head.headers["Host"].count
+        if hosts == 1, head.isKeepAlive { return context.fireChannelRead(data) }
+        if hosts == 0, head.version == .http1_0 {
+            head.headers.add(name: "Host", value: "")
+            hosts = 1
         }
-        head.headers.replaceOrAdd(name: "Connection", value: "close")
+        if hosts > 1 { head.headers.remove(name: "Host") }
+        if hosts != 1 || !head.isKeepAlive { head.headers.replaceOrAdd(name: "Connection", value: "close") }
         context.fireChannelRead(wrapInboundOut(.head(head)))
     }
 }

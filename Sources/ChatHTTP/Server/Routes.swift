@@ -17,7 +17,8 @@ struct Routes {
         routes.add("/api", [.post: chat.answer])
         routes.add("/push_chat_service.php", [.post: chat.register])
         routes.add("/admin/apns_devices.json", [.post: chat.registerAsJSON])
-        routes.add(Self.events, [.get: events.stream])
+        // HEAD has no stream, and would use up a ticket.
+        routes.add(Self.events, [.get: events.stream], answersHead: false)
         routes.add("/events/ticket", [.post: events.ticket])
 
         func addAdmin(_ path: String, _ handlers: [HTTPRequest.Method: Handler]) {
@@ -66,12 +67,14 @@ struct Routes {
 
     typealias Handler = @Sendable (Request, ChatContext) async throws -> Response
 
-    /// The router knows paths and methods as one; a known path with another method has its own answer, 405. What answers GET
-    /// answers HEAD.
+    /// The router knows paths and methods as one; a known path with another method has its own answer, 405.
+    /// - Parameter answersHead: whether what answers GET answers HEAD, too.
     private func add(
-        _ path: String, _ handlers: [HTTPRequest.Method: Handler], for administrators: AdminGuard? = nil
+        _ path: String, _ handlers: [HTTPRequest.Method: Handler], for administrators: AdminGuard? = nil,
+        answersHead: Bool = true
     ) {
-        let handlers = handlers.merging(handlers[.get].map { [.head: $0] } ?? [:]) { own, _ in own }
+        var handlers = handlers
+        if answersHead, handlers[.head] == nil { handlers[.head] = handlers[.get] }
         let allow = Self.methods.filter { handlers[$0] != nil }.map(\.rawValue).joined(separator: ", ")
         for method in Self.methods {
             let handler: Handler = handlers[method] ?? { _, _ in throw ErrorAnswer.methodNotAllowed(allow: allow) }

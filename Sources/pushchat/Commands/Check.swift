@@ -57,6 +57,13 @@ private struct CheckReport {
         add(
             .ok, "configuration",
             "\(configuration.file ?? "no file, defaults"), \(configuration.environment.rawValue)")
+        if let secret = configuration.secretsInFile.first, let file = configuration.file,
+            ReadableFile.isReadableByAll(file)
+        {
+            add(
+                .warning, "configuration",
+                "\(file) holds a secret (\(secret)) and every user of this machine can read it; chmod 600 \(file)")
+        }
         if let tls = configuration.http.tls { checkServer(tls.certificate, tls.key) }
         checkDatabase(configuration)
         if configuration.registration == .session {

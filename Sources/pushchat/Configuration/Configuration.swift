@@ -106,6 +106,8 @@ struct Configuration: Sendable {
     var file: String?
     /// Where the settings that are not at their default came from.
     var origins: [SettingKey: SettingOrigin] = [:]
+    /// Secrets that stand in the file themselves, also where something overrides them.
+    var secretsInFile: [SettingKey] = []
 
     /// The defaults, with the one app named `default`.
     init(environment: Environment) {

@@ -160,6 +160,7 @@ private struct ConfigurationLoader {
     private let entries: [Entry]
     private(set) var problems: [ConfigurationError.Problem] = []
     private var origins: [SettingKey: SettingOrigin] = [:]
+    private var secretsInFile: [SettingKey] = []
     /// Settings whose value broke a rule; what depends on them is not reported as well.
     private var refused: Set<SettingKey> = []
     private let environment: Configuration.Environment
@@ -252,6 +253,7 @@ private struct ConfigurationLoader {
         // Those of the other environment are only checked.
         for name in Self.apps(of: layers) where !names.contains(name) { _ = appConfiguration(name) }
         configuration.origins = origins
+        configuration.secretsInFile = secretsInFile
         checkTogether(configuration)
         return configuration
     }
@@ -284,6 +286,9 @@ private struct ConfigurationLoader {
             let key = SettingKey(app: app, name: setting.name)
             let winner = Self.winner(key, entries)
             for (index, (layer, entry)) in entries.enumerated() where entry.key == key {
+                if setting.isSecret, !entry.isFile, entry.value != nil, case .file = entry.origin {
+                    secretsInFile.append(key)
+                }
                 let wins = index == winner
                 let context = SettingContext(folder: layer.folder, checksFiles: wins)
                 var scratch = root

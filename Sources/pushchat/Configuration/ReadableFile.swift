@@ -35,6 +35,12 @@ enum ReadableFile {
         guard size > 0 else { throw Problem("which is empty") }
     }
 
+    /// Whether users who neither own it nor are of its group may read it.
+    static func isReadableByAll(_ path: String) -> Bool {
+        var facts = stat()
+        return stat(path, &facts) == 0 && facts.st_mode & S_IROTH != 0
+    }
+
     /// - Parameter limit: bytes.
     static func read(_ path: String, limit: Int) throws(Problem) -> [UInt8] {
         let (descriptor, _) = try open(path)

@@ -20,10 +20,19 @@ enum HangupSignal {
         if hasCome.exchange(false, ordering: .relaxed) { raise(SIGHUP) }
     }
 
-    /// Calls `act` for each from now on, and once for those since ``hold()``. Kept for as long as `signals` is.
-    static func forEach(_ signals: UnixSignalsSequence, _ act: () async -> Void) async {
+    /// Calls `act` for each from now on, and once for those since ``hold()``. Those that come while it acts are one. Kept for
+    /// as long as `signals` is.
+    static func forEach(
+        _ signals: some AsyncSequence<some Sendable, Never> & Sendable, _ act: () async -> Void
+    ) async {
         // What came before `signals` was made is noted here, and what came after it is there.
         if hasCome.exchange(false, ordering: .relaxed) { await act() }
-        for await _ in signals { await act() }
+        let (latest, latestSignal) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+        async let reading: Void = {
+            for await _ in signals { latestSignal.yield() }
+            latestSignal.finish()
+        }()
+        for await _ in latest { await act() }
+        await reading
     }
 }

@@ -206,7 +206,7 @@ private struct StoreMaintenance: Service {
 
 /// How many files and connections the process may have open.
 enum FileLimit {
-    /// Connections that are served at once, whatever the limit: each open event stream takes tens of kilobytes.
+    /// Connections that are served at once, whatever the limit: each open event stream takes some twenty kilobytes.
     static let maximumConnections = 16_384
 
     /// Raises the soft limit, often 1,024, to the hard one: each connection is a descriptor.

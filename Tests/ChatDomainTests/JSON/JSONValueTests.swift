@@ -33,6 +33,20 @@ struct JSONValueTests {
         #expect(error?.byte == byte, "\(error?.description ?? "accepted")")
     }
 
+    @Test(
+        "A whole number has its value however it is written, and nothing is rounded to one",
+        arguments: [
+            ("0", 0), ("-0.0e9", 0), ("1.0", 1), ("1e3", 1000), ("1.5e1", 15), ("1500E-2", 15), ("-2.50e+2", -250),
+            ("9223372036854775807", .max), ("-9223372036854775808.0", .min), ("0e99999999999999999999", 0),
+            ("9007199254740993.0", 9_007_199_254_740_993), ("9223372036854775808", nil), ("1e19", nil), ("1.5", nil),
+            ("1e-1", nil), ("1e99999999999999999999", nil), ("1e-9223372036854775808", nil),
+            ("9223372036854775807.00000000000000000001", nil), ("0." + String(repeating: "9", count: 400_000), nil),
+            ("2." + String(repeating: "0", count: 400_000), 2), (String(repeating: "9", count: 400_000), nil),
+        ] as [(String, Int64?)])
+    func whole(text: String, expected: Int64?) throws {
+        #expect(try JSONValue(parsing: text).integer == expected)
+    }
+
     @Test("Bytes that are no UTF-8 are refused", arguments: [[0xFF], [0xC3], [0xED, 0xA0, 0x80], [0xC0, 0x80]])
     func noUTF8(bytes: [UInt8]) {
         let text = [UInt8(ascii: "\"")] + bytes + [UInt8(ascii: "\"")]

@@ -20,6 +20,18 @@ import Testing
         #expect(configuration.admin.tokens.map(\.text) == ["s3cret-of-16-byte"])
     }
 
+    @Test("Those that stand in the configuration file itself are known, also where another source overrides them")
+    func inFile() throws {
+        try folder.write("s3cret-of-16-byte\n", to: "token")
+        let yaml = "admin: {token_file: token}\nproduction: {session: {secret: \(String(repeating: "x", count: 32))}}"
+        #expect(try folder.load(yaml).secretsInFile.map(\.description) == ["session.secret"])
+        let configuration = try folder.load(
+            "admin: {token: the-old-token-16b}\napps: {a: {passphrase: p}}",
+            variables: ["PUSHCHAT_ADMIN_TOKEN": "the-new-token-16b"])
+        #expect(
+            configuration.secretsInFile.map(\.description) == ["admin.token", "apps.a.passphrase"])
+    }
+
     @Test("An app's passphrase too")
     func passphrase() throws {
         try folder.write("two words", to: "p")
