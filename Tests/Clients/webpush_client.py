@@ -1,4 +1,5 @@
-"""Sends to a browser with pywebpush over HTTP/1.1, and with http-ece, py-vapid and httpx over HTTP/2; prints each answer as JSON.
+"""Sends to a browser with pywebpush over HTTP/1.1, with webpush-rs (a library in Rust), and with http-ece, py-vapid and httpx
+over HTTP/2; prints each answer as JSON.
 
     webpush_client.py CA.PEM PRIVATE_KEY < {"subscription": …, "texts": […]}
 
@@ -7,9 +8,12 @@ The key is the sender's, 32 bytes in base64url.
 
 import base64
 import json
+import os
+import re
 import ssl
 import sys
 import time
+import types
 import urllib.parse
 
 import http_ece
@@ -17,6 +21,7 @@ import httpx
 import py_vapid
 import pywebpush
 import requests
+import webpush_rs
 from cryptography.hazmat.primitives.asymmetric import ec
 
 authority, key = sys.argv[1:]
@@ -36,6 +41,25 @@ def with_pywebpush(text):
             requests_session=session, timeout=60)
     except pywebpush.WebPushException as refusal:
         return refusal.response
+
+
+# Bytes that webpush-rs takes.
+RUST_LIMIT = 3070
+
+
+def with_webpush_rs(text):
+    # It trusts what the system trusts, which the environment can name.
+    os.environ["SSL_CERT_FILE"] = authority
+    keys = subscription["keys"]
+    try:
+        status = webpush_rs.send_one(
+            subscription["endpoint"], keys["p256dh"], keys["auth"], key, claims["sub"], text.encode())
+    except RuntimeError as refusal:
+        code = re.search(r"code (\d+)", str(refusal))
+        if not code:
+            raise
+        status = int(code[1])
+    return types.SimpleNamespace(status_code=status, http_version="not told", headers={}, text="")
 
 
 def decoded(text):
@@ -61,7 +85,8 @@ json.dump(
         {"sender": send.__name__, "status": answer.status_code, "version": getattr(answer, "http_version", "HTTP/1.1"),
          "location": answer.headers.get("location"), "body": answer.text}
         for text in order["texts"]
-        for send in (with_pywebpush, with_http_ece)
+        for send in (with_pywebpush, with_webpush_rs, with_http_ece)
+        if send is not with_webpush_rs or len(text.encode()) <= RUST_LIMIT
         for answer in [send(text)]
     ],
     sys.stdout)

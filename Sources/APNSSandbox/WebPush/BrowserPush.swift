@@ -92,7 +92,8 @@ struct BrowserPush: Sendable {
         } catch {
             throw wrong(error.rule)
         }
-        guard sender.audience == origin else { throw wrong("aud must be \(origin)") }
+        // Libraries that leave the port out work with the vendors, who are on 443.
+        guard [origin, Self.withoutPort(origin)].contains(sender.audience) else { throw wrong("aud must be \(origin)") }
         let left = sender.expiresAt - Int64(now.timeIntervalSince1970)
         guard left > 0 else { throw wrong("exp must not be past") }
         guard left <= Self.tokenLifetime else { throw wrong("exp must be within 24 hours") }
@@ -104,6 +105,15 @@ struct BrowserPush: Sendable {
         if let key = browser.applicationServerKey, Base64URL.bytes(sender.publicText) != key {
             throw wrong("k must be the application server key of the subscription")
         }
+    }
+}
+
+extension BrowserPush {
+    private static func withoutPort(_ origin: String) -> String {
+        guard let colon = origin.lastIndex(of: ":"), origin[colon...].dropFirst().allSatisfy(\.isNumber) else {
+            return origin
+        }
+        return String(origin[..<colon])
     }
 }
 
