@@ -115,12 +115,12 @@ package actor Sandbox: Service {
         let api = ControlAPI(
             state: state, configuration: configuration, pushOrigin: webPush.address.pushOrigin,
             randomBytes: SymmetricKey.randomBytes)
+        let pushes = PushSocket(
+            state: state, sockets: sockets, origin: webPush.address.pushOrigin,
+            helloTimeout: configuration.handshakeTimeout, logger: logger)
+        let hosts = ControlGuard(host: configuration.host, allowed: configuration.allowedHosts)
         let server = HTTPServerBuilder { responder in
-            PushSocket(
-                http: HTTP1Channel(responder: responder),
-                hosts: ControlGuard(host: configuration.host, allowed: configuration.allowedHosts), state: state,
-                sockets: sockets, origin: webPush.address.pushOrigin,
-                helloTimeout: TimeAmount(configuration.handshakeTimeout), logger: logger)
+            ControlChannel(http: HTTP1Channel(responder: responder), hosts: hosts, pushes: pushes)
         }
         let control = try await serve(api.router(), server, port: configuration.controlPort, flag: "--control-port")
         self.control = control

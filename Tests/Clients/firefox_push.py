@@ -274,6 +274,10 @@ except Exception:
     traceback.print_exc()
     sys.exit(1)
 finally:
+    # The screen removes its files when it is asked to end.
     for each in reversed(processes):
-        each.kill()
-        each.wait()
+        each.terminate()
+        try:
+            each.wait(10)
+        except subprocess.TimeoutExpired:
+            end(each)

@@ -42,7 +42,7 @@ struct ControlAPI: Sendable {
         router.post("/browsers") { request, _ in try await makeBrowser(request) }
         router.delete("/browsers/:id") { _, context in try removeBrowser(context.parameters.require("id")) }
         // A request that became a WebSocket does not get here.
-        router.get("\(PushSocket.path)") { _, _ -> Response in
+        router.get("\(ControlChannel.pushPath)") { _, _ -> Response in
             throw ControlError(.upgradeRequired, "Upgrade: only as a WebSocket, for Mozilla's push protocol")
         }
         router.get("/faults") { _, _ in try Response.json(["faults": state.withLock { $0.faults.all }]) }

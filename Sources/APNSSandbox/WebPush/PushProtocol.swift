@@ -36,7 +36,7 @@ enum BrowserMessage: Sendable, Hashable {
         switch fields.messageType {
         case nil, "ping": self = .ping
         case "hello":
-            guard fields.use_webpush == true else { throw PushProtocolError("use_webpush: must be true") }
+            guard fields.usesWebPush == true else { throw PushProtocolError("use_webpush: must be true") }
             self = .hello(userAgent: fields.uaid)
         case "register":
             let key = try fields.key.map { (text) throws(PushProtocolError) in
@@ -62,16 +62,20 @@ enum BrowserMessage: Sendable, Hashable {
         }
     }
 
-    /// As they are spelt there.
     private struct Fields: Decodable {
         struct Update: Decodable {
             let version: String?
             let code: Int?
         }
         let messageType, uaid, channelID, key, version: String?
-        let use_webpush: Bool?
+        let usesWebPush: Bool?
         let code: Int?
         let updates: [Update]?
+
+        private enum CodingKeys: String, CodingKey {
+            case messageType, uaid, channelID, key, version, code, updates
+            case usesWebPush = "use_webpush"
+        }
 
         func channel() throws(PushProtocolError) -> String {
             guard let channelID, UUID(uuidString: channelID) != nil else {
@@ -97,7 +101,7 @@ struct ServiceMessage: Sendable, Hashable, Encodable {
     let messageType: String?
     var status: Int?
     var uaid: String?
-    var use_webpush: Bool?
+    var usesWebPush: Bool?
     var broadcasts: [String: String]?
     var channelID: String?
     var pushEndpoint: String?
@@ -107,13 +111,18 @@ struct ServiceMessage: Sendable, Hashable, Encodable {
     /// The message as it came, in base64url.
     var data: String?
     var headers: [String: String]?
+
+    private enum CodingKeys: String, CodingKey {
+        case messageType, status, uaid, broadcasts, channelID, pushEndpoint, version, ttl, data, headers
+        case usesWebPush = "use_webpush"
+    }
 }
 
 extension ServiceMessage {
     static let pong = ServiceMessage(messageType: nil)
 
     static func hello(_ userAgent: String) -> ServiceMessage {
-        ServiceMessage(messageType: "hello", status: 200, uaid: userAgent, use_webpush: true, broadcasts: [:])
+        ServiceMessage(messageType: "hello", status: 200, uaid: userAgent, usesWebPush: true, broadcasts: [:])
     }
 
     /// - Parameter endpoint: nil where no more subscriptions can be made.

@@ -1,142 +1,11 @@
 import APNSWire
 import Crypto
 import Foundation
-import Hummingbird
-import HummingbirdCore
 import Logging
 import NIOCore
-import NIOHTTP1
-import NIOHTTPTypes
-import NIOHTTPTypesHTTP1
 import NIOWebSocket
 import Synchronization
-import WebAssets
 import WebPushWire
-
-/// The connections of the control port: HTTP, and WebSockets of browsers that speak Mozilla's push protocol.
-struct PushSocket: ServerChildChannel {
-    /// Of the request that becomes a WebSocket.
-    static let path = "/push"
-    /// Bytes of a message of a browser, and of each of its frames.
-    fileprivate static let largestMessage = 64 << 10
-    /// Frames of a message of a browser.
-    fileprivate static let mostFrames = 100
-    private static let subprotocol = "push-notification"
-
-    typealias HTTP = NIOAsyncChannel<HTTPRequestPart, HTTPResponsePart>
-
-    struct Value: ServerChildChannelValue {
-        let channel: any Channel
-        /// Nil: a WebSocket, which needs nothing more.
-        fileprivate let http: EventLoopFuture<HTTP?>
-    }
-
-    /// Answers requests.
-    let http: HTTP1Channel
-    let hosts: ControlGuard
-    let state: SharedState
-    let sockets: PushSockets
-    /// Of the push service: scheme, host and port.
-    let origin: String
-    /// After it a connection is closed over which no browser has said who it is.
-    let helloTimeout: TimeAmount
-    let logger: Logger
-
-    func setup(channel: any Channel, logger: Logger) -> EventLoopFuture<Value> {
-        channel.eventLoop.makeCompletedFuture {
-            let upgrader = NIOTypedWebSocketServerUpgrader<HTTP?>(
-                maxFrameSize: Self.largestMessage, shouldUpgrade: answer
-            ) { channel, _ in
-                channel.eventLoop.makeCompletedFuture {
-                    let pipeline = channel.pipeline.syncOperations
-                    try pipeline.addHandler(BackPressureHandler())
-                    try pipeline.addHandler(
-                        NIOWebSocketFrameAggregator(
-                            minNonFinalFragmentSize: 1, maxAccumulatedFrameCount: Self.mostFrames,
-                            maxAccumulatedFrameSize: Self.largestMessage))
-                    try pipeline.addHandler(PushSocketHandler(self))
-                    return nil
-                }
-            }
-            let upgrade = NIOTypedHTTPServerUpgradeConfiguration<HTTP?>(upgraders: [upgrader]) { channel in
-                channel.eventLoop.makeCompletedFuture {
-                    let pipeline = channel.pipeline.syncOperations
-                    try pipeline.addHandler(HTTP1ToHTTPServerCodec(secure: false))
-                    try pipeline.addHandler(UpgradeRefusal())
-                    try pipeline.addHandler(HTTPConnectionStateHandler(logger: logger))
-                    return try HTTP(
-                        wrappingChannelSynchronously: channel,
-                        configuration: .init(isOutboundHalfClosureEnabled: true))
-                }
-            }
-            // Requests behind each other are Hummingbird's business.
-            var configuration = NIOUpgradableHTTPServerPipelineConfiguration(upgradeConfiguration: upgrade)
-            configuration.enablePipelining = false
-            configuration.enableResponseHeaderValidation = false
-            let pipeline = channel.pipeline.syncOperations
-            let negotiated = try pipeline.configureUpgradableHTTPServerPipeline(configuration: configuration)
-            try pipeline.addHandler(CloseWhenStopping())
-            return Value(channel: channel, http: negotiated)
-        }
-    }
-
-    func handle(value: Value, logger: Logger) async {
-        do {
-            let http = try await withTaskCancellationHandler {
-                try await value.http.get()
-            } onCancel: {
-                value.channel.close(promise: nil)
-            }
-            if let http { return await self.http.handle(value: http, logger: logger) }
-            try await withTaskCancellationHandler {
-                try await value.channel.closeFuture.get()
-            } onCancel: {
-                value.channel.close(promise: nil)
-            }
-        } catch {
-            logger.trace("Connection failed", metadata: ["error": "\(error)"])
-            value.channel.close(promise: nil)
-        }
-    }
-
-    /// - Returns: more headers of the answer; nil where the request is none that becomes a WebSocket.
-    private func answer(_ channel: any Channel, to request: HTTPRequestHead) -> EventLoopFuture<HTTPHeaders?> {
-        let names = request.headers["Host"]
-        // Firefox gives the whole address as the origin.
-        let origins = request.headers["Origin"].map { origin in
-            origin.split(separator: "/", omittingEmptySubsequences: false).prefix(3).joined(separator: "/")
-        }
-        let isAllowed =
-            request.uri == Self.path && names.count == 1
-            && (try? hosts.check(
-                host: names[0], origins: origins, schemes: ["http://", "https://", "ws://"],
-                port: channel.localAddress?.port)) != nil
-        let offered = request.headers[canonicalForm: "Sec-WebSocket-Protocol"]
-        var headers = HTTPHeaders()
-        if offered.contains(where: { $0 == Self.subprotocol }) {
-            headers.add(name: "Sec-WebSocket-Protocol", value: Self.subprotocol)
-        }
-        return channel.eventLoop.makeSucceededFuture(isAllowed ? headers : nil)
-    }
-}
-
-/// Closes a connection on which no request has come, or which has become a WebSocket, when the server stops.
-private final class CloseWhenStopping: ChannelInboundHandler {
-    typealias InboundIn = HTTPServerRequestPart
-
-    private var hasRequest = false
-
-    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        // From here on another handler closes it, after the answer.
-        hasRequest = true
-        context.fireChannelRead(data)
-    }
-
-    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
-        if event is ChannelShouldQuiesceEvent, !hasRequest { context.close(promise: nil) }
-        context.fireUserInboundEventTriggered(event)
-    }
-}
 
 /// The WebSockets of real browsers.
 final class PushSockets: Sendable {
@@ -158,6 +27,41 @@ final class PushSockets: Sendable {
     }
 
     fileprivate struct MessagesWait: Sendable {}
+}
+
+/// The push service on WebSockets: Mozilla's push protocol (web-push.md §7).
+struct PushSocket: Sendable {
+    /// Bytes of a message of a browser, and of each of its frames.
+    static let largestMessage = 64 << 10
+    /// Frames of a message of a browser.
+    private static let mostFrames = 100
+
+    fileprivate let state: SharedState
+    fileprivate let sockets: PushSockets
+    fileprivate let origin: String
+    fileprivate let helloTimeout: TimeAmount
+    fileprivate let logger: Logger
+
+    /// - Parameters:
+    ///   - origin: of the push service: scheme, host and port.
+    ///   - helloTimeout: after it a connection is closed over which no browser has said who it is.
+    init(state: SharedState, sockets: PushSockets, origin: String, helloTimeout: Duration, logger: Logger) {
+        self.state = state
+        self.sockets = sockets
+        self.origin = origin
+        self.helloTimeout = TimeAmount(helloTimeout)
+        self.logger = logger
+    }
+
+    /// To a connection that has become a WebSocket, behind its frames' decoder.
+    func addHandlers(to pipeline: ChannelPipeline.SynchronousOperations) throws {
+        try pipeline.addHandler(BackPressureHandler())
+        try pipeline.addHandler(
+            NIOWebSocketFrameAggregator(
+                minNonFinalFragmentSize: 1, maxAccumulatedFrameCount: Self.mostFrames,
+                maxAccumulatedFrameSize: Self.largestMessage))
+        try pipeline.addHandler(PushSocketHandler(self))
+    }
 }
 
 /// A browser's WebSocket: hands its messages to ``SandboxState``, and writes what that says.
@@ -246,6 +150,7 @@ private final class PushSocketHandler: ChannelInboundHandler {
         switch event {
         case is PushSockets.MessagesWait: writeMessages(context)
         case ChannelEvent.inputClosed: context.close(promise: nil)
+        case is ChannelShouldQuiesceEvent: close(context, .goingAway, "")
         default: context.fireUserInboundEventTriggered(event)
         }
     }
@@ -280,7 +185,7 @@ private final class PushSocketHandler: ChannelInboundHandler {
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        // What breaks WebSocket itself has been answered before; what the aggregator refuses has not.
-        close(context, .protocolError, "")
+        // A frame that cannot be read has been answered already.
+        if error is NIOWebSocketError { isClosing = true } else { close(context, .protocolError, "") }
     }
 }

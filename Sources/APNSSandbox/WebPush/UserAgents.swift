@@ -96,7 +96,9 @@ struct UserAgents: Sendable {
         } else {
             name = fresh
             if userAgents.count >= Self.limit,
-                let oldest = userAgents.filter({ $0.value.connection == nil }).min(by: { $0.value.leftAt < $1.value.leftAt })
+                let oldest = userAgents.filter({ $0.value.connection == nil }).min(by: {
+                    $0.value.leftAt < $1.value.leftAt
+                })
             {
                 oldest.value.messages.forEach { inbox.note(.unregistered, of: $0.id) }
                 forgotten = Array(oldest.value.channels.values)

@@ -28,7 +28,8 @@ private struct Service {
     mutating func say(_ message: BrowserMessage, over connection: Int) throws -> ServiceMessage? {
         made += 1
         return try state.answer(
-            message, over: connection, origin: Self.origin, fresh: .init(userAgent: "ua\(made)", secret: "secret\(made)"),
+            message, over: connection, origin: Self.origin,
+            fresh: .init(userAgent: "ua\(made)", secret: "secret\(made)"),
             at: now)
     }
 
@@ -48,7 +49,8 @@ private struct Service {
         return String(try #require(answer?.pushEndpoint).dropFirst((Self.origin + BrowserRegistry.path).count))
     }
 
-    mutating func push(_ text: String, to secret: String, ttl: Int = 60, topic: String? = nil) throws -> WebPushDecision {
+    mutating func push(_ text: String, to secret: String, ttl: Int = 60, topic: String? = nil) throws -> WebPushDecision
+    {
         var headers: HTTPFields = [.ttl: "\(ttl)", .contentEncoding: "aes128gcm"]
         headers[.topic] = topic
         headers[.authorization] = try key.authorization(
@@ -95,7 +97,8 @@ struct UserAgentsTests {
         #expect(try service.hello("unknown").name != "unknown")
     }
 
-    @Test("Before the hello there are only pings; it comes once; whoever connects again is heard over the new connection")
+    @Test(
+        "Before the hello there are only pings; it comes once; whoever connects again is heard over the new connection")
     func order() throws {
         var service = Service()
         let connection = try service.connect()
@@ -261,7 +264,9 @@ struct UserAgentsTests {
         var service = Service()
         let (connection, name) = try service.hello()
         let secret = try service.register(over: connection)
-        for _ in 1..<UserAgents.channelLimit { _ = try service.register(UUID().uuidString.lowercased(), over: connection) }
+        for _ in 1..<UserAgents.channelLimit {
+            _ = try service.register(UUID().uuidString.lowercased(), over: connection)
+        }
         let refused = try service.say(.register(channel: UUID().uuidString.lowercased(), key: nil), over: connection)
         #expect(refused?.status == 500)
         _ = try service.push("waits", to: secret)
@@ -287,15 +292,23 @@ struct UserAgentsTests {
     @Test(
         "Messages are read as Firefox writes them",
         arguments: [
-            (#"{"messageType":"hello","broadcasts":{"remote-settings/monitor_changes":"v"},"use_webpush":true}"#,
-             .hello(userAgent: nil)),
+            (
+                #"{"messageType":"hello","broadcasts":{"remote-settings/monitor_changes":"v"},"use_webpush":true}"#,
+                .hello(userAgent: nil)
+            ),
             (#"{"messageType":"hello","broadcasts":{},"use_webpush":true,"uaid":"abc"}"#, .hello(userAgent: "abc")),
-            (#"{"messageType":"register","channelID":"0D9AC2A8-6e4f-4c5d-a2cf-f5b0ae1a3a3a"}"#,
-             .register(channel: Service.channel, key: nil)),
-            (#"{"messageType":"unregister","channelID":"0d9ac2a8-6e4f-4c5d-a2cf-f5b0ae1a3a3a","code":200}"#,
-             .unregister(channel: Service.channel)),
-            (#"{"messageType":"ack","updates":[{"channelID":"x","version":"7","code":100}]}"#,
-             .acknowledge([.init(version: "7", code: 100)])),
+            (
+                #"{"messageType":"register","channelID":"0D9AC2A8-6e4f-4c5d-a2cf-f5b0ae1a3a3a"}"#,
+                .register(channel: Service.channel, key: nil)
+            ),
+            (
+                #"{"messageType":"unregister","channelID":"0d9ac2a8-6e4f-4c5d-a2cf-f5b0ae1a3a3a","code":200}"#,
+                .unregister(channel: Service.channel)
+            ),
+            (
+                #"{"messageType":"ack","updates":[{"channelID":"x","version":"7","code":100}]}"#,
+                .acknowledge([.init(version: "7", code: 100)])
+            ),
             (#"{"messageType":"nack","version":"7","code":302}"#, .fail(.init(version: "7", code: 302))),
             (#"{"messageType":"broadcast_subscribe","broadcasts":{"a":"b"}}"#, .subscribeToBroadcasts),
             ("{}", .ping),
@@ -319,7 +332,8 @@ struct UserAgentsTests {
             (#"{"messageType":"bye"}"#, "messageType: "), (#"{"messageType":7}"#, "messageType: "),
             (#"{"messageType":"hello"}"#, "use_webpush: "),
             (#"{"messageType":"hello","use_webpush":true,"uaid":7}"#, "uaid: "),
-            (#"{"messageType":"register","channelID":"x"}"#, "channelID: "), (#"{"messageType":"unregister"}"#, "channelID: "),
+            (#"{"messageType":"register","channelID":"x"}"#, "channelID: "),
+            (#"{"messageType":"unregister"}"#, "channelID: "),
             (#"{"messageType":"register","channelID":"0d9ac2a8-6e4f-4c5d-a2cf-f5b0ae1a3a3a","key":"AAAA"}"#, "key: "),
             (#"{"messageType":"ack","updates":[7]}"#, "updates: "), (#"{"messageType":"nack"}"#, "version: "),
         ])
