@@ -21,7 +21,8 @@ struct WebPush: AsyncParsableCommand {
 
         @Flag(help: "Print the private key, 32 bytes in base64url, as other servers write it.") var export = false
         @Option(
-            name: .customLong("import"),
+            // One key in 64 begins with a hyphen.
+            name: .customLong("import"), parsing: .unconditional,
             help: .value("key", "Use this private key from now on; - reads it from standard input."))
         var imported: String?
         @OptionGroup(title: "The database") var options: DatabaseOptions

@@ -101,8 +101,10 @@ struct PushSocketTests {
     @Test("A browser that does not say who it is is closed; the sandbox's end closes the others")
     func ends() async throws {
         try await TestSandbox.with({ $0.handshakeTimeout = .milliseconds(1) }) { sandbox in
-            let end = try await TestBrowser.connect(to: sandbox).end()
-            #expect(end.code == 1008)
+            let port = sandbox.addresses.control.port
+            let heard = try await raw(sandbox, Self.upgrade("/push", host: "localhost:\(port)"), toEnd: true)
+            #expect(heard.hasPrefix("HTTP/1.1 101 "))
+            #expect(heard.hasSuffix("messageType: hello must come first, and at once"))
         }
         let browser = try await TestSandbox.with { sandbox in
             let browser = try await TestBrowser.connect(to: sandbox)
@@ -135,9 +137,17 @@ struct PushSocketTests {
             let answer = try await sandbox.control(.get, "/push")
             #expect(answer.status == 426)
             #expect(answer.body.contains("Upgrade: "))
-            #expect(try await raw(sandbox, "nonsense\r\n\r\n") == 400)
+            #expect(Self.status(try await raw(sandbox, "nonsense\r\n\r\n")) == 400)
             // A client that sends nothing and ends its side is closed.
-            #expect(try await raw(sandbox, nil) == 0)
+            #expect(try await raw(sandbox, nil, toEnd: true) == "")
+            // Not with the second request.
+            let port = sandbox.addresses.control.port
+            let both =
+                "GET /healthz HTTP/1.1\r\nHost: localhost:\(port)\r\n\r\n"
+                + Self.upgrade("/push", host: "localhost:\(port)")
+            let heard = try await raw(sandbox, both, toEnd: true)
+            #expect(heard.hasPrefix("HTTP/1.1 200 "))
+            #expect(heard.contains("HTTP/1.1 426 "))
         }
     }
 
@@ -173,20 +183,32 @@ struct PushSocketTests {
 
     // MARK: The upgrade
 
+    private static func upgrade(_ path: String, host: String, origin: String? = nil) -> String {
+        let lines = [
+            "GET \(path) HTTP/1.1", "Host: \(host)", "Connection: Upgrade", "Upgrade: websocket",
+            "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        ]
+        return (lines + (origin.map { ["Origin: " + $0] } ?? [])).joined(separator: "\r\n") + "\r\n\r\n"
+    }
+
+    /// - Returns: the status.
     private func upgrade(
         _ sandbox: TestSandbox, _ path: String, host: String? = nil, origin: String? = nil
     ) async throws -> Int {
         let port = "\(sandbox.addresses.control.port)"
-        var lines = [
-            "GET \(path) HTTP/1.1", "Host: \(host ?? "localhost:\(port)")", "Connection: Upgrade", "Upgrade: websocket",
-            "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-        ]
-        if let origin { lines.append("Origin: " + origin.replacing("PORT", with: port)) }
-        return try await raw(sandbox, lines.joined(separator: "\r\n") + "\r\n\r\n")
+        let request = Self.upgrade(
+            path, host: host ?? "localhost:\(port)", origin: origin?.replacing("PORT", with: port))
+        return Self.status(try await raw(sandbox, request))
     }
 
-    /// - Returns: the status.
-    private func raw(_ sandbox: TestSandbox, _ request: String?) async throws -> Int {
+    private static func status(_ answer: String) -> Int {
+        Int(answer.split(separator: " ").dropFirst().first ?? "") ?? 0
+    }
+
+    /// - Parameters:
+    ///   - request: nil: none, and nothing more will come.
+    ///   - toEnd: reads until the sandbox closes the connection, and else until something has come.
+    private func raw(_ sandbox: TestSandbox, _ request: String?, toEnd: Bool = false) async throws -> String {
         let address = sandbox.addresses.control
         let channel = try await ClientBootstrap(group: MultiThreadedEventLoopGroup.singleton)
             .channelOption(.allowRemoteHalfClosure, value: true)
@@ -198,10 +220,12 @@ struct PushSocketTests {
             }
         return try await channel.executeThenClose { inbound, outbound in
             if let request { try await outbound.write(ByteBuffer(string: request)) } else { outbound.finish() }
+            var heard = ""
             for try await bytes in inbound {
-                return Int(String(buffer: bytes).split(separator: " ").dropFirst().first ?? "") ?? 0
+                heard += String(buffer: bytes)
+                if !toEnd { break }
             }
-            return 0
+            return heard
         }
     }
 }
