@@ -7,8 +7,8 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # What the build and the tests need of the system: SQLite, and OpenSSL for the tests' independent clients.
 PACKAGES := libsqlite3-dev libssl-dev openssl sqlite3 gcc make curl nghttp2-client python3 python3-venv
 
-# And what only the tests need: a browser for the pages.
-TEST_PACKAGES := chromium chromium-driver
+# And what only the tests need: browsers, and a screen for the one that shows notifications only there.
+TEST_PACKAGES := chromium chromium-driver firefox-esr xvfb
 # Clients of others, from PyPI.
 TEST_CLIENTS := .build/test-clients
 # And what only the measuring needs: a load generator, a server that is not ours, and HTTP/2 for a server that is.

@@ -77,7 +77,7 @@ package actor Sandbox: Service {
         let credentials = try await configuration.credentials(logger: logger)
         let keys = try credentials.keyring()
         let group = MultiThreadedEventLoopGroup.singleton
-        let (configuration, state) = (configuration, state)
+        let (configuration, state, logger) = (configuration, state, logger)
         func bind(_ kind: ListenerKind, port: Int) async throws -> SandboxAddress {
             let listener = try await TLSListener.bind(
                 kind, port: port, tls: credentials.serverTLS(for: kind), configuration: configuration, state: state,
@@ -101,20 +101,28 @@ package actor Sandbox: Service {
         let feedback = try await bind(.feedback, port: configuration.feedbackPort)
         let http2 = try await bind(.http2, port: configuration.http2Port)
         func serve<Context: RequestContext>(
-            _ router: sending Router<Context>, _ server: HTTPServerBuilder = HTTPListener.plain, port: Int, flag: String
+            _ router: sending Router<Context>, _ server: HTTPServerBuilder, port: Int, flag: String
         ) async throws -> HTTPListener where Context.Source == ApplicationRequestContextSource {
             try await HTTPListener.start(
                 router, server: server, host: configuration.host, port: port, flag: flag,
                 connectionLimit: configuration.connectionLimit, group: group, logger: logger)
         }
+        let sockets = PushSockets()
         let webPush = try await serve(
-            PushService(host: configuration.host, state: state, logger: logger).router(),
+            PushService(host: configuration.host, state: state, sockets: sockets, logger: logger).router(),
             PushService.server(tls: credentials.serverTLS()), port: configuration.webPushPort, flag: "--webpush-port")
         self.webPush = webPush
         let api = ControlAPI(
             state: state, configuration: configuration, pushOrigin: webPush.address.pushOrigin,
             randomBytes: SymmetricKey.randomBytes)
-        let control = try await serve(api.router(), port: configuration.controlPort, flag: "--control-port")
+        let pushes = PushSocket(
+            state: state, sockets: sockets, origin: webPush.address.pushOrigin,
+            helloTimeout: configuration.handshakeTimeout, logger: logger)
+        let hosts = ControlGuard(host: configuration.host, allowed: configuration.allowedHosts)
+        let server = HTTPServerBuilder { responder in
+            ControlChannel(http: HTTP1Channel(responder: responder), hosts: hosts, pushes: pushes)
+        }
+        let control = try await serve(api.router(), server, port: configuration.controlPort, flag: "--control-port")
         self.control = control
         logger.info(
             "Sandbox started",

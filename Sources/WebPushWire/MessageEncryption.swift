@@ -84,18 +84,8 @@ package enum MessageEncryption {
     package static func decrypt(
         _ body: [UInt8], key: P256.KeyAgreement.PrivateKey, secret: [UInt8]
     ) throws(WebPushError) -> [UInt8] {
-        guard body.count >= headerSize + 1 + tagSize, Int(body[20]) == SubscriptionKeys.publicKeySize else {
-            throw WebPushError("body", "must begin with salt, record size and the sender's public key of 65 bytes")
-        }
-        let recordSize = body[16..<20].reduce(0) { $0 << 8 | Int($1) }
-        let sender = Array(body[21..<headerSize])
-        let record = body[headerSize...]
-        guard recordSize >= 18, record.count <= recordSize else {
-            throw WebPushError("body", "must be one record: \(record.count) bytes, at most \(recordSize) allowed")
-        }
-        guard let publicKey = try? P256.KeyAgreement.PublicKey(x963Representation: sender),
-            let agreed = try? key.sharedSecretFromKeyAgreement(with: publicKey)
-        else { throw WebPushError("body", "must have a sender's key that is a point on the curve P-256") }
+        let (sender, publicKey, record) = try parts(of: body)
+        guard let agreed = try? key.sharedSecretFromKeyAgreement(with: publicKey) else { throw wrongKey }
         let (contentKey, nonce) = derive(
             agreed, secret: secret, receiver: Array(key.publicKey.x963Representation), sender: sender,
             salt: Array(body[..<16]))
@@ -115,6 +105,30 @@ package enum MessageEncryption {
     package static func messageKey() -> P256.KeyAgreement.PrivateKey {
         // One number in 2³² is none of the curve's.
         (try? P256.KeyAgreement.PrivateKey(rawRepresentation: SymmetricKey(size: .bits256))) ?? .init()
+    }
+
+    /// What can be seen of a body without the browser's keys: header, sender's key, one record.
+    /// - Throws: what is wrong with it.
+    package static func checkForm(_ body: [UInt8]) throws(WebPushError) {
+        _ = try parts(of: body)
+    }
+
+    private static let wrongKey = WebPushError("body", "must have a sender's key that is a point on the curve P-256")
+
+    private static func parts(
+        of body: [UInt8]
+    ) throws(WebPushError) -> (sender: [UInt8], publicKey: P256.KeyAgreement.PublicKey, record: ArraySlice<UInt8>) {
+        guard body.count >= headerSize + 1 + tagSize, Int(body[20]) == SubscriptionKeys.publicKeySize else {
+            throw WebPushError("body", "must begin with salt, record size and the sender's public key of 65 bytes")
+        }
+        let recordSize = body[16..<20].reduce(0) { $0 << 8 | Int($1) }
+        let sender = Array(body[21..<headerSize])
+        let record = body[headerSize...]
+        guard recordSize >= 18, record.count <= recordSize else {
+            throw WebPushError("body", "must be one record: \(record.count) bytes, at most \(recordSize) allowed")
+        }
+        guard let publicKey = try? P256.KeyAgreement.PublicKey(x963Representation: sender) else { throw wrongKey }
+        return (sender, publicKey, record)
     }
 
     package static func randomSalt() -> [UInt8] {

@@ -41,6 +41,10 @@ struct ControlAPI: Sendable {
         router.get("/browsers") { request, _ in try browsers(request) }
         router.post("/browsers") { request, _ in try await makeBrowser(request) }
         router.delete("/browsers/:id") { _, context in try removeBrowser(context.parameters.require("id")) }
+        // A request that became a WebSocket does not get here.
+        router.get("\(ControlChannel.pushPath)") { _, _ -> Response in
+            throw ControlError(.upgradeRequired, "Upgrade: only as a WebSocket, for Mozilla's push protocol")
+        }
         router.get("/faults") { _, _ in try Response.json(["faults": state.withLock { $0.faults.all }]) }
         router.post("/faults") { request, _ in
             let fault = try await Fault(ControlBody(of: request))
@@ -156,10 +160,7 @@ struct ControlAPI: Sendable {
     private func makeBrowser(_ request: Request) async throws -> Response {
         let body = try await ControlBody<BrowserField>(of: request)
         let key = try body.string(.applicationServerKey).map { text in
-            // Browsers take it with padding, too.
-            guard let bytes = Base64URL.bytes(text.replacing("=", with: "")),
-                (try? P256.Signing.PublicKey(x963Representation: bytes)) != nil
-            else {
+            guard let bytes = BrowserRegistry.applicationServerKey(text) else {
                 throw ControlError(
                     "application_server_key: must be an uncompressed point on the curve P-256, 65 bytes in base64url")
             }
@@ -175,7 +176,7 @@ struct ControlAPI: Sendable {
 
     private func removeBrowser(_ text: String) throws -> Response {
         let browser = state.withLock { state in
-            Int(text).flatMap { state.browsers.remove(id: $0, at: self.state.now()) }
+            Int(text).flatMap { state.removeBrowser(id: $0, at: self.state.now()) }
         }
         guard let browser else { throw ControlError(.notFound, "id: there is no such browser") }
         return try Response.json(browser)

@@ -34,16 +34,9 @@ struct ControlGuard: RouterMiddleware {
     func handle(
         _ request: Request, context: ControlContext, next: (Request, ControlContext) async throws -> Response
     ) async throws -> Response {
-        guard namesThisListener(request.head.authority ?? "", port: context.port) else {
-            throw ControlError(
-                .forbidden, "Host: only localhost, 127.0.0.1 and [::1] with this port, and names that were allowed")
-        }
-        for origin in request.headers[values: .origin] {
-            let scheme = ["http://", "https://"].first(where: origin.lowercased().hasPrefix)
-            guard let scheme, namesThisListener(String(origin.dropFirst(scheme.count)), port: context.port) else {
-                throw ControlError(.forbidden, "Origin: only pages of this address may call it")
-            }
-        }
+        try check(
+            host: request.head.authority ?? "", origins: request.headers[values: .origin],
+            schemes: ["http://", "https://"], port: context.port)
         if [.post, .put, .patch].contains(request.method) {
             let type = request.headers[.contentType]?.split(separator: ";").first ?? ""
             guard type.trimmingCharacters(in: .whitespaces).lowercased() == "application/json" else {
@@ -51,6 +44,22 @@ struct ControlGuard: RouterMiddleware {
             }
         }
         return try await next(request, context)
+    }
+
+    /// - Parameters:
+    ///   - schemes: of the origins that may call.
+    ///   - port: at which the client arrived.
+    func check(host: String, origins: [String], schemes: [String], port: Int?) throws(ControlError) {
+        guard namesThisListener(host, port: port) else {
+            throw ControlError(
+                .forbidden, "Host: only localhost, 127.0.0.1 and [::1] with this port, and names that were allowed")
+        }
+        for origin in origins {
+            let scheme = schemes.first(where: origin.lowercased().hasPrefix)
+            guard let scheme, namesThisListener(String(origin.dropFirst(scheme.count)), port: port) else {
+                throw ControlError(.forbidden, "Origin: only pages of this address may call it")
+            }
+        }
     }
 
     /// Whether a `Host` header, or an `Origin` without its scheme, names this listener.

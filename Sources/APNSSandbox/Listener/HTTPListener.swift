@@ -3,7 +3,6 @@ import HummingbirdCore
 import Logging
 import NIOCore
 import ServiceLifecycle
-import WebAssets
 
 /// A listener whose requests a router answers: the control API, and the push service of browsers.
 struct HTTPListener: Sendable {
@@ -14,14 +13,12 @@ struct HTTPListener: Sendable {
     /// How long requests may take to be finished when the server stops.
     private static let shutdownLimit = Duration.seconds(1)
 
-    static let plain = HTTPServerBuilder.http1(configuration: .init(additionalChannelHandlers: [UpgradeRefusal()]))
-
     /// Listens and answers until stopped.
     /// - Parameters:
     ///   - flag: the option that chooses the port.
     ///   - connectionLimit: connections that are open at the same time; more wait to be accepted.
     static func start<Context: RequestContext>(
-        _ router: sending Router<Context>, server: HTTPServerBuilder = plain, host: String, port: Int,
+        _ router: sending Router<Context>, server: HTTPServerBuilder, host: String, port: Int,
         flag: String, connectionLimit: Int, group: any EventLoopGroup, logger: Logger
     ) async throws -> HTTPListener where Context.Source == ApplicationRequestContextSource {
         var quiet = logger

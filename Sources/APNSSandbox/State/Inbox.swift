@@ -61,6 +61,30 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         case webPush(headers: [String: String])
     }
 
+    /// How far a message for a real browser has come.
+    struct Delivery: Sendable, Hashable {
+        enum Progress: String, Sendable, Encodable {
+            /// The browser is not connected, or reads slowly.
+            case waiting
+            /// The browser has not acknowledged it. It gets it again when it connects the next time.
+            case sent
+            case acknowledged
+            /// The browser acknowledged it, and then the page's worker failed.
+            case failed
+            /// Its TTL has passed.
+            case expired
+            /// Another with the same topic came.
+            case replaced
+            /// Too many were waiting.
+            case dropped
+            /// The subscription has ended.
+            case unregistered
+        }
+        let progress: Progress
+        /// What the browser said: 100 to 102 of an acknowledged one, 301 to 303 of one that failed.
+        var code: Int?
+    }
+
     /// From 1, without gaps, in the order of arrival; never used twice while the process runs.
     let id: Int
     /// The connection's number, from 1; nil with Web Push, where nothing depends on it.
@@ -69,11 +93,13 @@ struct InboxEntry: Sendable, Hashable, Encodable {
     let topic: String?
     /// Empty where the notification could not be read that far.
     let token: [UInt8]
-    /// With Web Push what the browser has decrypted; empty where it could not.
+    /// With Web Push what the browser has decrypted, empty where it could not; for a real browser the message as it came.
     let payload: [UInt8]
     let receivedAt: Date
     let answer: Answer
     let details: Details
+    /// Of a message for a real browser.
+    var delivery: Delivery?
 
     var gateway: GatewayProtocol {
         switch details {
@@ -94,7 +120,8 @@ struct InboxEntry: Sendable, Hashable, Encodable {
 
     private enum CodingKeys: String, CodingKey {
         case id, `protocol`, connection, stream, token, topic, authentication, command, identifier, headers, payload
-        case answer, message
+        case answer, message, delivery
+        case deliveryCode = "delivery_code"
         case apnsID = "apns_id"
         case pushType = "push_type"
         case payloadBase64 = "payload_base64"
@@ -132,6 +159,8 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         } else {
             try fields.encode(Data(payload).base64EncodedString(), forKey: .payloadBase64)
         }
+        try fields.encodeIfPresent(delivery?.progress, forKey: .delivery)
+        try fields.encodeIfPresent(delivery?.code, forKey: .deliveryCode)
         try fields.encode(receivedAt.rfc3339, forKey: .receivedAt)
         try fields.encode(answer.name, forKey: .answer)
     }
@@ -173,6 +202,13 @@ struct Inbox: Sendable {
         while count > limit || bytes > byteLimit && count > 1 {
             dropFirst()
         }
+    }
+
+    /// Notes how far a message has come, if it is still here.
+    mutating func note(_ progress: InboxEntry.Delivery.Progress, code: Int? = nil, of id: Int) {
+        let index = first + id - (lastID - count + 1)
+        guard index >= first, index < entries.count else { return }
+        entries[index]?.delivery = .init(progress: progress, code: code)
     }
 
     mutating func clear() {

@@ -12,6 +12,7 @@ struct SandboxState: Sendable {
     var inbox: Inbox
     var devices = DeviceRegistry()
     var browsers = BrowserRegistry()
+    var userAgents = UserAgents()
     var feedback = FeedbackList()
     var faults = FaultTable()
     private var counts = SandboxStats()
@@ -31,7 +32,9 @@ struct SandboxState: Sendable {
         stats.feedback.waiting = feedback.count
         stats.inbox = .init(count: inbox.count, dropped: inbox.dropped, last: inbox.lastID)
         stats.devices = .init(installed: devices.installedCount, removed: devices.count - devices.installedCount)
-        stats.browsers = .init(subscribed: browsers.count - browsers.removedCount, removed: browsers.removedCount)
+        stats.browsers = .init(
+            subscribed: browsers.count - browsers.removedCount, removed: browsers.removedCount,
+            connected: userAgents.connectedCount, waiting: userAgents.waitingCount)
         return stats
     }
 

@@ -72,6 +72,10 @@ struct SandboxStats: Sendable, Hashable, Encodable {
     struct Browsers: Sendable, Hashable, Encodable {
         var subscribed = 0
         var removed = 0
+        /// Real browsers that are connected.
+        var connected = 0
+        /// Messages that real browsers have not acknowledged.
+        var waiting = 0
     }
 
     struct Feedback: Sendable, Hashable, Encodable {

@@ -103,7 +103,7 @@ function add(notification, isFresh) {
   if (heading !== undefined) banner.append(element("span", "heading", String(heading)));
   if (texts.subtitle !== undefined) banner.append(element("span", "", String(texts.subtitle)));
   const body = texts.body ?? texts["loc-key"];
-  banner.append(body !== undefined ? element("span", "body", String(body)) : element("span", "body hint", "(nothing to show)"));
+  banner.append(body !== undefined ? element("span", "body", String(body)) : element("span", "body hint", notification.delivery ? "(only the browser can read it)" : "(nothing to show)"));
   const marks = [];
   if (aps.badge !== undefined) marks.push("badge " + aps.badge);
   if (aps.sound !== undefined) marks.push("sound " + (aps.sound?.name ?? aps.sound));
@@ -112,11 +112,18 @@ function add(notification, isFresh) {
   const last = element("span", "marks", marks.join(" · ") + " · ");
   last.append(element("span", notification.answer === "accepted" ? "good" : "bad", notification.answer));
   banner.append(last);
-  banner.addEventListener("click", () => choose(notification, banner));
+  banner.addEventListener("click", () => latest(notification).then((latest) => choose(latest, banner)).catch(showError));
   item.append(banner);
   byId("list").prepend(item);
   byId("empty").hidden = true;
   if (byId("list").childElementCount > shownLimit) byId("list").lastElementChild.remove();
+}
+
+// A message for a real browser has come further meanwhile.
+async function latest(notification) {
+  if (!notification.delivery) return notification;
+  const page = await callJSON("GET", `/notifications?limit=1&since=${notification.id - 1}`);
+  return page.notifications.find((each) => each.id === notification.id) ?? notification;
 }
 
 function choose(notification, banner) {
@@ -129,6 +136,7 @@ function choose(notification, banner) {
   byId("facts").replaceChildren(...facts([
     ["Answer", notification.answer, notification.answer === "accepted" ? "good" : "bad"],
     ["Because", notification.message],
+    ["Delivery", notification.delivery && [notification.delivery, notification.delivery_code].join(" ").trim()],
     ["Arrived", notification.received_at],
     ["Protocol", protocols[notification.protocol] + (notification.command === undefined ? "" : ", command " + notification.command)],
     ["Connection", notification.connection],
@@ -147,8 +155,8 @@ function choose(notification, banner) {
   const limit = notification.push_type === "voip" && notification.protocol === "http2" ? 5120 : limits[notification.protocol];
   const document_ = parsed(notification);
   byId("removal").hidden = notification.protocol === "webpush";
-  byId("size").textContent = bytes.length + " bytes of " + limit + (document_ === null ? "; this is no JSON" : "");
-  byId("size").className = bytes.length > limit || document_ === null ? "bad" : "hint";
+  byId("size").textContent = bytes.length + " bytes of " + limit + (document_ !== null ? "" : notification.delivery ? "; encrypted" : "; this is no JSON");
+  byId("size").className = bytes.length > limit || document_ === null && !notification.delivery ? "bad" : "hint";
   byId("pretty").textContent = document_ === null ? notification.payload ?? "(no UTF-8)" : JSON.stringify(document_, null, 2);
   byId("bytes").textContent = dump(bytes);
   // On a narrow page it stands below.
@@ -197,6 +205,7 @@ async function showList(name, action, idOf) {
     const token = element("code", "", each.token);
     token.title = each.token;
     line.append(token);
+    if (each.channel_id) line.append(element("span", "hint", "a real one"));
     if (each.removed_at) {
       line.append(element("span", "bad", "removed"));
     } else {

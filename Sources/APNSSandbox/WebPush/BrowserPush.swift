@@ -20,7 +20,7 @@ struct BrowserPush: Sendable {
     /// The last part of the path.
     let secret: String
     let headers: HTTPFields
-    /// What the browser reads; nil where the body is too long, or there is no such browser.
+    /// What the inbox shows (``SandboxBrowser/read(_:)``); nil where the body is too long, or there is no such browser.
     let text: Result<[UInt8], WebPushError>?
 
     /// SHA-256 of the endpoint that was called.
@@ -169,8 +169,9 @@ struct WebPushRefusal: Error, Sendable, Hashable {
 
 /// What the push service does with a request.
 enum WebPushDecision: Sendable, Hashable {
-    /// Answer 201; the message would be kept for so many seconds.
-    case accept(ttl: Int)
+    /// Answer 201; the message is kept for so many seconds for a real browser, and would be for a simulated one.
+    /// - `wakes`: the connection over which a real browser is to get it at once.
+    case accept(ttl: Int, wakes: Int? = nil)
     /// Answer this, so many milliseconds later.
     case refuse(WebPushRefusal, delay: Int = 0)
     /// Judge it again after so many milliseconds, this time without faults.
@@ -204,7 +205,7 @@ extension SandboxState {
         do {
             let ttl = try push.check(browsers[push.secret], at: now)
             record(push, .accepted, at: now)
-            return .accept(ttl: ttl)
+            return .accept(ttl: ttl, wakes: keep(push, ttl: ttl, at: now))
         } catch {
             record(push, .denied(error), at: now)
             return .refuse(error)

@@ -8,7 +8,7 @@ import NIOHTTP1
 import NIOSSL
 import WebPushWire
 
-/// The push service of the simulated browsers (RFC 8030): takes messages for them, as strict as the browsers' vendors.
+/// The push service of browsers, simulated and real (RFC 8030): takes messages for them, as strict as the browsers' vendors.
 struct PushService: Sendable {
     /// How long a connection may be idle.
     private static let idleTimeout = Duration.seconds(600)
@@ -16,6 +16,8 @@ struct PushService: Sendable {
     /// Where it listens.
     let host: String
     let state: SharedState
+    /// The connections of real browsers.
+    let sockets: PushSockets
     let logger: Logger
 
     /// Of all requests, over HTTP/1.1 and HTTP/2.
@@ -41,7 +43,7 @@ struct PushService: Sendable {
         let body = try await Self.body(of: request)
         // The keys' work is done outside of the lock.
         let text = body.flatMap { body in
-            browser.map { browser in Result { () throws(WebPushError) in try browser.decrypt(body) } }
+            browser.map { browser in Result { () throws(WebPushError) in try browser.read(body) } }
         }
         let push = BrowserPush(origin: origin, secret: secret, headers: request.headers, text: text)
         var decision = state.decide(logger) { state, now in state.decide(push, at: now) }
@@ -50,7 +52,8 @@ struct PushService: Sendable {
             decision = state.decide(logger) { state, now in state.decide(push, at: now, faults: false) }
         }
         switch decision {
-        case .accept(let ttl):
+        case .accept(let ttl, let connection):
+            if let connection { sockets.wake(connection) }
             return Response(
                 status: .created,
                 headers: [

@@ -22,7 +22,8 @@ struct WebPush: AsyncParsableCommand {
 
         @Flag(help: "Print the private key, 32 bytes in base64url, as other servers write it.") var export = false
         @Option(
-            name: .customLong("import"),
+            // One key in 64 begins with a hyphen.
+            name: .customLong("import"), parsing: .unconditional,
             help: .value(
                 "key", "Use this private key from now on, in base64url or PEM: the key, @FILE, or - for standard input."
             ))

@@ -1,0 +1,191 @@
+import APNSWire
+import Crypto
+import Foundation
+import Logging
+import NIOCore
+import NIOWebSocket
+import Synchronization
+import WebPushWire
+
+/// The WebSockets of real browsers.
+final class PushSockets: Sendable {
+    /// By the connection's number.
+    private let channels = Mutex<[Int: any Channel]>([:])
+
+    /// Messages wait for the connection.
+    func wake(_ connection: Int) {
+        let channel = channels.withLock { $0[connection] }
+        channel?.pipeline.fireUserInboundEventTriggered(MessagesWait())
+    }
+
+    fileprivate func insert(_ channel: any Channel, as connection: Int) {
+        channels.withLock { $0[connection] = channel }
+    }
+
+    fileprivate func remove(_ connection: Int) {
+        _ = channels.withLock { $0.removeValue(forKey: connection) }
+    }
+
+    fileprivate struct MessagesWait: Sendable {}
+}
+
+/// The push service on WebSockets: Mozilla's push protocol (web-push.md §7).
+struct PushSocket: Sendable {
+    /// Bytes of a message of a browser, and of each of its frames.
+    static let largestMessage = 64 << 10
+    /// Frames of a message of a browser.
+    private static let mostFrames = 100
+
+    fileprivate let state: SharedState
+    fileprivate let sockets: PushSockets
+    fileprivate let origin: String
+    fileprivate let helloTimeout: TimeAmount
+    fileprivate let logger: Logger
+
+    /// - Parameters:
+    ///   - origin: of the push service: scheme, host and port.
+    ///   - helloTimeout: after it a connection is closed over which no browser has said who it is.
+    init(state: SharedState, sockets: PushSockets, origin: String, helloTimeout: Duration, logger: Logger) {
+        self.state = state
+        self.sockets = sockets
+        self.origin = origin
+        self.helloTimeout = TimeAmount(helloTimeout)
+        self.logger = logger
+    }
+
+    /// To a connection that has become a WebSocket, behind its frames' decoder.
+    func addHandlers(to pipeline: ChannelPipeline.SynchronousOperations) throws {
+        try pipeline.addHandler(BackPressureHandler())
+        try pipeline.addHandler(
+            NIOWebSocketFrameAggregator(
+                minNonFinalFragmentSize: 1, maxAccumulatedFrameCount: Self.mostFrames,
+                maxAccumulatedFrameSize: Self.largestMessage))
+        try pipeline.addHandler(PushSocketHandler(self))
+    }
+}
+
+/// A browser's WebSocket: hands its messages to ``SandboxState``, and writes what that says.
+private final class PushSocketHandler: ChannelInboundHandler {
+    typealias InboundIn = WebSocketFrame
+    typealias OutboundOut = WebSocketFrame
+
+    private let socket: PushSocket
+    private let encoder = JSONEncoder()
+    /// Nil: not admitted.
+    private var connection: Int?
+    private var isClosing = false
+    private var helloTimer: Scheduled<Void>?
+
+    init(_ socket: PushSocket) {
+        self.socket = socket
+        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+    }
+
+    func handlerAdded(context: ChannelHandlerContext) {
+        guard let connection = socket.state.withLock({ $0.userAgents.open() }) else {
+            // 1013: try again later (IANA's registry of close codes).
+            return close(context, .unknown(1013), "there are \(UserAgents.connectionLimit) connections already")
+        }
+        self.connection = connection
+        socket.sockets.insert(context.channel, as: connection)
+        let (handler, bound) = (NIOLoopBound(self, eventLoop: context.eventLoop), context.loopBound)
+        helloTimer = context.eventLoop.scheduleTask(in: socket.helloTimeout) {
+            handler.value.close(bound.value, .policyViolation, "messageType: hello must come first, and at once")
+        }
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        end()
+        context.fireChannelInactive()
+    }
+
+    func handlerRemoved(context: ChannelHandlerContext) { end() }
+
+    private func end() {
+        helloTimer?.cancel()
+        guard let connection else { return }
+        self.connection = nil
+        socket.sockets.remove(connection)
+        socket.state.withLock { $0.userAgents.close(connection) }
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        guard !isClosing else { return }
+        let frame = unwrapInboundIn(data)
+        switch frame.opcode {
+        case .text: receive(frame.unmaskedData, context)
+        case .binary: close(context, .unacceptableData, "a message must be text")
+        case .ping:
+            let pong = WebSocketFrame(fin: true, opcode: .pong, data: frame.unmaskedData)
+            context.writeAndFlush(wrapOutboundOut(pong), promise: nil)
+        case .connectionClose: close(context, .normalClosure, "")
+        default: break
+        }
+    }
+
+    private func receive(_ json: ByteBuffer, _ context: ChannelHandlerContext) {
+        guard let connection else { return }
+        do throws(PushProtocolError) {
+            let message = try BrowserMessage(json: Data(json.readableBytesView))
+            let fresh = SandboxState.Fresh(
+                userAgent: SymmetricKey.randomBytes(16).hex,
+                secret: Base64URL.text(SymmetricKey.randomBytes(BrowserRegistry.secretSize)))
+            let now = socket.state.now()
+            let answer = try socket.state.withLock { (state) throws(PushProtocolError) in
+                try state.answer(message, over: connection, origin: socket.origin, fresh: fresh, at: now)
+            }
+            if case .hello = message { helloTimer?.cancel() }
+            if answer?.status == 500 {
+                socket.logger.warning("A browser cannot subscribe: there are too many subscriptions already")
+            }
+            if let answer { write(answer, context) }
+            writeMessages(context)
+        } catch {
+            socket.logger.warning("A browser's message is refused", metadata: ["error": "\(error.text)"])
+            close(context, .policyViolation, error.text)
+        }
+    }
+
+    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        switch event {
+        case is PushSockets.MessagesWait: writeMessages(context)
+        case ChannelEvent.inputClosed: context.close(promise: nil)
+        case is ChannelShouldQuiesceEvent: close(context, .goingAway, "")
+        default: context.fireUserInboundEventTriggered(event)
+        }
+    }
+
+    func channelWritabilityChanged(context: ChannelHandlerContext) {
+        writeMessages(context)
+        context.fireChannelWritabilityChanged()
+    }
+
+    /// Writes what waits, unless the browser reads too slowly.
+    private func writeMessages(_ context: ChannelHandlerContext) {
+        guard let connection, !isClosing, context.channel.isWritable else { return }
+        for message in socket.state.withLock({ $0.takeMessages(over: connection) }) { write(message, context) }
+    }
+
+    private func write(_ message: ServiceMessage, _ context: ChannelHandlerContext) {
+        guard let json = try? encoder.encode(message) else { return }
+        let frame = WebSocketFrame(fin: true, opcode: .text, data: ByteBuffer(bytes: json))
+        context.writeAndFlush(wrapOutboundOut(frame), promise: nil)
+    }
+
+    /// - Parameter reason: at most 123 bytes.
+    private func close(_ context: ChannelHandlerContext, _ code: WebSocketErrorCode, _ reason: String) {
+        guard !isClosing else { return }
+        isClosing = true
+        var data = ByteBuffer()
+        data.write(webSocketErrorCode: code)
+        data.writeString(reason)
+        let bound = context.loopBound
+        context.writeAndFlush(wrapOutboundOut(WebSocketFrame(fin: true, opcode: .connectionClose, data: data)))
+            .whenComplete { _ in bound.value.close(promise: nil) }
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        // A frame that cannot be read has been answered already.
+        if error is NIOWebSocketError { isClosing = true } else { close(context, .protocolError, "") }
+    }
+}

@@ -1,0 +1,284 @@
+import APNSWire
+import Foundation
+
+/// The real browsers of Mozilla's push protocol: who is connected, and what they have not acknowledged.
+///
+/// Their subscriptions are in ``BrowserRegistry``. All of it ends with the process: a browser that comes with a name of before
+/// gets another, and subscribes anew.
+struct UserAgents: Sendable {
+    /// Connections that are open at the same time. Not more than ``limit``, so that one can always be forgotten.
+    static let connectionLimit = 100
+    /// Browsers that are known. For another, the one that has been away the longest is forgotten.
+    static let limit = 100
+    /// Subscriptions of a browser.
+    static let channelLimit = 100
+    /// Messages that wait for a browser. For another, the oldest is dropped.
+    static let messageLimit = 100
+
+    /// A message that a browser has not acknowledged.
+    struct Message: Sendable, Hashable {
+        /// In the inbox. Its text is what the protocol calls the message's version.
+        let id: Int
+        let channel: String
+        /// A later message of the channel with the same replaces it.
+        let topic: String?
+        /// Seconds.
+        let ttl: Int
+        let expiresAt: Date
+        let body: [UInt8]
+        /// Whether it went over the present connection.
+        fileprivate(set) var isSent = false
+
+        var version: String { "\(id)" }
+    }
+
+    private struct UserAgent {
+        /// Nil: not connected.
+        var connection: Int?
+        /// The last parts of the endpoints, by channel.
+        var channels: [String: String] = [:]
+        /// Oldest first.
+        var messages: [Message] = []
+        /// The last ones that it acknowledged: the worker may fail with them later.
+        var acknowledged: [Int] = []
+        /// Grows with each that leaves.
+        var leftAt = 0
+    }
+
+    private var userAgents: [String: UserAgent] = [:]
+    /// The browsers' names by connection; nil before the hello.
+    private var names: [Int: String?] = [:]
+    private var lastConnection = 0
+    private var departures = 0
+
+    var connectedCount: Int { userAgents.values.count { $0.connection != nil } }
+    var waitingCount: Int { userAgents.values.reduce(0) { $0 + $1.messages.count } }
+
+    // MARK: Connections
+
+    /// - Returns: the connection's number, from 1; nil where there are too many.
+    mutating func open() -> Int? {
+        guard names.count < Self.connectionLimit else { return nil }
+        lastConnection += 1
+        names[lastConnection] = .some(nil)
+        return lastConnection
+    }
+
+    mutating func close(_ connection: Int) {
+        guard case let name?? = names.removeValue(forKey: connection), userAgents[name]?.connection == connection else {
+            return
+        }
+        departures += 1
+        userAgents[name]?.connection = nil
+        userAgents[name]?.leftAt = departures
+        // It would come back without its name (Firefox does not send it unless it has subscriptions).
+        if userAgents[name]?.channels.isEmpty == true { userAgents[name] = nil }
+    }
+
+    /// - Returns: nil before the hello, and when the browser has made another connection since.
+    func name(over connection: Int) -> String? {
+        guard case let name?? = names[connection], userAgents[name]?.connection == connection else { return nil }
+        return name
+    }
+
+    /// A browser says who it is.
+    /// - Parameters:
+    ///   - known: the name that it says it has.
+    ///   - fresh: the name that it gets where there is none of that name.
+    /// - Returns: its name, and the endpoints of one that was forgotten for it.
+    mutating func hello(
+        _ known: String?, fresh: String, over connection: Int, inbox: inout Inbox, at now: Date
+    ) -> (name: String, forgotten: [String]) {
+        var forgotten: [String] = []
+        let name: String
+        if let known, userAgents[known] != nil {
+            name = known
+        } else {
+            name = fresh
+            if userAgents.count >= Self.limit,
+                let oldest = userAgents.filter({ $0.value.connection == nil }).min(by: {
+                    $0.value.leftAt < $1.value.leftAt
+                })
+            {
+                oldest.value.messages.forEach { inbox.note(.unregistered, of: $0.id) }
+                forgotten = Array(oldest.value.channels.values)
+                userAgents[oldest.key] = nil
+            }
+            userAgents[name] = UserAgent()
+        }
+        names[connection] = name
+        userAgents[name]?.connection = connection
+        end(.expired, of: name, inbox: &inbox) { $0.expiresAt <= now }
+        for index in userAgents[name]?.messages.indices ?? 0..<0 { userAgents[name]?.messages[index].isSent = false }
+        return (name, forgotten)
+    }
+
+    // MARK: Channels
+
+    /// The last part of the channel's endpoint.
+    func secret(of channel: PushChannel) -> String? { userAgents[channel.userAgent]?.channels[channel.id] }
+
+    func canRegister(_ name: String) -> Bool { userAgents[name].map { $0.channels.count < Self.channelLimit } ?? false }
+
+    mutating func register(_ channel: PushChannel, secret: String) {
+        userAgents[channel.userAgent]?.channels[channel.id] = secret
+    }
+
+    mutating func unregister(_ channel: PushChannel, inbox: inout Inbox) {
+        userAgents[channel.userAgent]?.channels[channel.id] = nil
+        end(.unregistered, of: channel.userAgent, inbox: &inbox) { $0.channel == channel.id }
+    }
+
+    // MARK: Messages
+
+    /// Keeps a message until it is acknowledged.
+    /// - Returns: the connection over which it is to go at once.
+    mutating func keep(_ message: Message, for name: String, inbox: inout Inbox, at now: Date) -> Int? {
+        guard let userAgent = userAgents[name] else { return nil }
+        let connection = userAgent.connection
+        if let topic = message.topic {
+            end(.replaced, of: name, inbox: &inbox) { $0.channel == message.channel && $0.topic == topic }
+        }
+        if connection == nil {
+            // Those of a connected one are on their way, however late.
+            end(.expired, of: name, inbox: &inbox) { $0.expiresAt <= now }
+            guard message.expiresAt > now else {
+                inbox.note(.expired, of: message.id)
+                return nil
+            }
+        }
+        if let oldest = userAgents[name]?.messages.first, userAgents[name]?.messages.count == Self.messageLimit {
+            end(.dropped, of: name, inbox: &inbox) { $0.id == oldest.id }
+        }
+        userAgents[name]?.messages.append(message)
+        inbox.note(.waiting, of: message.id)
+        return connection
+    }
+
+    /// The messages that have not gone over the connection yet, oldest first. From now on they have.
+    mutating func take(over connection: Int, inbox: inout Inbox) -> [Message] {
+        guard let name = name(over: connection), let messages = userAgents[name]?.messages else { return [] }
+        for index in messages.indices where !messages[index].isSent {
+            userAgents[name]?.messages[index].isSent = true
+            inbox.note(.sent, of: messages[index].id)
+        }
+        return messages.filter { !$0.isSent }
+    }
+
+    mutating func acknowledge(_ acknowledgement: BrowserMessage.Acknowledgement, by name: String, inbox: inout Inbox) {
+        guard let message = userAgents[name]?.messages.first(where: { $0.version == acknowledgement.version }) else {
+            return
+        }
+        userAgents[name]?.messages.removeAll { $0.id == message.id }
+        userAgents[name]?.acknowledged.append(message.id)
+        if let count = userAgents[name]?.acknowledged.count, count > Self.messageLimit {
+            userAgents[name]?.acknowledged.removeFirst()
+        }
+        inbox.note(.acknowledged, code: acknowledgement.code, of: message.id)
+    }
+
+    /// The worker failed with a message. It is not sent again: the browser has it.
+    mutating func fail(_ failure: BrowserMessage.Acknowledgement, by name: String, inbox: inout Inbox) {
+        acknowledge(failure, by: name, inbox: &inbox)
+        guard let id = userAgents[name]?.acknowledged.last(where: { "\($0)" == failure.version }) else { return }
+        inbox.note(.failed, code: failure.code, of: id)
+    }
+
+    /// Forgets messages, and notes why.
+    private mutating func end(
+        _ progress: InboxEntry.Delivery.Progress, of name: String, inbox: inout Inbox, where ends: (Message) -> Bool
+    ) {
+        userAgents[name]?.messages.removeAll { message in
+            guard ends(message) else { return false }
+            inbox.note(progress, of: message.id)
+            return true
+        }
+    }
+}
+
+extension SandboxState {
+    /// Random values for a connection's message, used where it needs them.
+    struct Fresh: Sendable {
+        /// A browser's name, 32 hexadecimal digits.
+        let userAgent: String
+        /// The last part of an endpoint.
+        let secret: String
+    }
+
+    /// Answers a message of a browser. What waits for it comes from ``takeMessages(over:)``.
+    /// - Parameters:
+    ///   - origin: of the push service.
+    ///   - fresh: never used before.
+    /// - Throws: what is wrong; the connection has to be closed.
+    mutating func answer(
+        _ message: BrowserMessage, over connection: Int, origin: String, fresh: Fresh, at now: Date
+    ) throws(PushProtocolError) -> ServiceMessage? {
+        let name = userAgents.name(over: connection)
+        if case .hello(let known) = message {
+            guard name == nil else { throw PushProtocolError("messageType: hello must come once") }
+            let (name, forgotten) = userAgents.hello(
+                known, fresh: fresh.userAgent, over: connection, inbox: &inbox, at: now)
+            for secret in forgotten { browsers.remove(secret: secret, at: now) }
+            return .hello(name)
+        }
+        if case .ping = message { return .pong }
+        guard let name else { throw PushProtocolError("messageType: hello must come first") }
+        switch message {
+        case .hello, .ping, .subscribeToBroadcasts: return nil
+        case .register(let channel, let key):
+            let channel = PushChannel(userAgent: name, id: channel)
+            if let secret = userAgents.secret(of: channel), let browser = browsers[secret] {
+                if browser.applicationServerKey == key, browser.removedAt == nil {
+                    return .registered(channel.id, endpoint: browser.endpoint)
+                }
+                end(channel, secret: secret, at: now)
+            }
+            guard userAgents.canRegister(name),
+                let browser = try? browsers.subscribe(
+                    secret: fresh.secret, origin: origin, channel: channel, applicationServerKey: key, at: now)
+            else { return .registered(channel.id, endpoint: nil) }
+            userAgents.register(channel, secret: browser.secret)
+            return .registered(channel.id, endpoint: browser.endpoint)
+        case .unregister(let channel):
+            let channel = PushChannel(userAgent: name, id: channel)
+            if let secret = userAgents.secret(of: channel) { end(channel, secret: secret, at: now) }
+            return .unregistered(channel.id)
+        case .acknowledge(let acknowledgements):
+            for each in acknowledgements { userAgents.acknowledge(each, by: name, inbox: &inbox) }
+            return nil
+        case .fail(let failure):
+            userAgents.fail(failure, by: name, inbox: &inbox)
+            return nil
+        }
+    }
+
+    /// What is to go over the connection now.
+    mutating func takeMessages(over connection: Int) -> [ServiceMessage] {
+        userAgents.take(over: connection, inbox: &inbox).map(ServiceMessage.notification)
+    }
+
+    /// Keeps a message that was accepted and recorded, if it is for a real browser.
+    /// - Returns: the connection over which it is to go at once.
+    mutating func keep(_ push: BrowserPush, ttl: Int, at now: Date) -> Int? {
+        guard let channel = browsers[push.secret]?.channel, case .success(let body)? = push.text else { return nil }
+        let message = UserAgents.Message(
+            id: inbox.lastID, channel: channel.id, topic: push.headers[.topic], ttl: ttl,
+            expiresAt: now + TimeInterval(ttl), body: body)
+        return userAgents.keep(message, for: channel.userAgent, inbox: &inbox, at: now)
+    }
+
+    /// Ends a subscription, without a word to a real browser.
+    mutating func removeBrowser(id: Int, at now: Date) -> SandboxBrowser? {
+        let browser = browsers.remove(id: id, at: now)
+        // Its channel may have got another endpoint since.
+        if let browser, let channel = browser.channel, userAgents.secret(of: channel) == browser.secret {
+            userAgents.unregister(channel, inbox: &inbox)
+        }
+        return browser
+    }
+
+    private mutating func end(_ channel: PushChannel, secret: String, at now: Date) {
+        browsers.remove(secret: secret, at: now)
+        userAgents.unregister(channel, inbox: &inbox)
+    }
+}

@@ -1,0 +1,31 @@
+import Foundation
+import Testing
+
+extension Browser {
+    @Suite("Pushes, in Firefox")
+    struct FirefoxTests {
+        private static let programs = ["firefox-esr", "Xvfb"].map { "/usr/bin/" + $0 }
+
+        @Test(
+            "A real Firefox is notified with the page closed: after a kill of the relay, with its key in an empty database",
+            .enabled("firefox-esr or xvfb is missing") {
+                programs.allSatisfy(FileManager.default.isExecutableFile)
+            })
+        func notified() async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let configuration = try await sandbox.relayConfiguration()
+            let port = try ReservedPort()
+            let own = folder.file("firefox")
+            try FileManager.default.createDirectory(at: own, withIntermediateDirectories: true)
+            let played = try await Python.run(
+                "firefox_push.py",
+                [
+                    "http://localhost:\(port.number)", "http://localhost:\(sandbox.control)", own.path,
+                    Running.executable.path, "serve", "--config", configuration.path, "--port", "\(port.number)",
+                ], input: Data(), within: 400)
+            #expect(played.status == 0, "\(played.text.split(separator: "\n").suffix(3)) \(played.errors.suffix(3000))")
+            #expect(played.text.contains("who stops has no subscription"))
+        }
+    }
+}
