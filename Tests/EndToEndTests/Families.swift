@@ -16,7 +16,10 @@ import Testing
 /// The pages in a browser that nobody here wrote. Beside the family `EndToEnd`, too.
 @Suite("In a browser", .serialized, .timeLimit(.minutes(10))) enum Browser {}
 
-/// What loads the machine: many pushes, kills, faults, full disks. These run alone (`Tests/run`).
+/// The same in another.
+@Suite("In another browser", .serialized, .timeLimit(.minutes(10))) enum OtherBrowser {}
+
+/// What loads the machine: many pushes, kills, faults of Apple's gateways. No other family runs beside these two (`Tests/run`).
 @Suite("Stress", .serialized, .timeLimit(.minutes(10)))
 enum Stress {
     /// A tenth of a count, or with `make stress` all of it: a debug build sends a thousand pushes a second over HTTP/2.
@@ -29,3 +32,6 @@ enum Stress {
         ProcessInfo.processInfo.environment["STRESS_SEED"].flatMap { UInt64($0) } ?? .random(in: 0...UInt64.max)
     }
 }
+
+/// The same, where more is waited: disks, and browsers' push services.
+@Suite("Stress around the relay", .serialized, .timeLimit(.minutes(10))) enum Surroundings {}

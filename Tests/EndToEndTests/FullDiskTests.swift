@@ -3,7 +3,7 @@ import Foundation
 import NIOCore
 import Testing
 
-extension Stress {
+extension Surroundings {
     /// What the relay does when the disk takes nothing more, and when another process holds the database.
     @Suite("A disk in the way")
     struct FullDiskTests {

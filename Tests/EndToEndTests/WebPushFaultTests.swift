@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-extension Stress {
+extension Surroundings {
     @Suite("Push services of browsers that fail")
     struct WebPushFaultTests {
         /// At each of five services.
