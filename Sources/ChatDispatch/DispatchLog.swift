@@ -92,7 +92,7 @@ struct DispatchLog: Sendable {
     /// The process stops, and what became of these is not in the database.
     func notRecorded(_ settlements: [Settlement]) {
         logger.error(
-            "outcomes are lost: the process stops and cannot write; after the next start these are sent again",
+            "outcomes are lost: the process stops and cannot write; these and later ones are sent again after the next start",
             metadata: ["count": "\(settlements.reduce(0) { $0 + $1.count })"])
     }
 

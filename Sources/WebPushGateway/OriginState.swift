@@ -38,6 +38,8 @@ struct OriginState: Sendable {
         case failed(notBefore: Timestamp?)
         /// It does not accept who sends.
         case notAuthorized
+        /// Nothing: the push was not sent.
+        case notSent
     }
 
     /// What follows from an answer.
@@ -47,6 +49,8 @@ struct OriginState: Sendable {
         var postponed: [(push: BrowserPush, until: Timestamp)] = []
         /// From now on nothing is sent until then; nil: no change.
         var opened: Timestamp?
+        /// Nothing is sent until then, whether that is new or not.
+        var pausedUntil: Timestamp?
     }
 
     private enum Phase: Sendable {
@@ -114,9 +118,11 @@ struct OriginState: Sendable {
     /// - Parameter random: from 0 to 1, for the pause.
     mutating func finished(_ result: Result, at now: Timestamp, random: Double = .random(in: 0...1)) -> Next {
         inFlight -= 1
+        if result == .notSent { return Next() }
         lastAnswer = now
         count(now)
         switch result {
+        case .notSent: break
         case .answered(let accepted):
             if accepted { lastAccepted = now }
             phase = .closed(failures: 0)
@@ -126,9 +132,10 @@ struct OriginState: Sendable {
         case .failed, .notAuthorized:
             if let until = fail(result, now, random) {
                 defer { waiting = [] }
-                return Next(postponed: waiting.map { ($0, postpone(from: until)) }, opened: until)
+                return Next(postponed: waiting.map { ($0, postpone(from: until)) }, opened: until, pausedUntil: until)
             }
         }
+        if case .open(let until) = phase { return Next(pausedUntil: until) }
         guard case .closed = phase else { return Next() }
         let count = min(waiting.count, Self.window - inFlight)
         defer { waiting.removeFirst(count) }

@@ -8,10 +8,13 @@ package struct PushEndpoint: Sendable, Hashable {
     /// Bytes (UnifiedPush's limit; the vendors' have some 200).
     package static let longest = 1000
 
+    /// As the browser gave it, but for the spelling of scheme, host and port: what is checked is what is connected to.
     package let url: String
     /// Lower case, without the brackets of an IPv6 address.
     package let host: String
     package let port: Int
+    /// Scheme, host and port, as a VAPID token names it.
+    package let origin: String
 
     /// `https`, printable ASCII, a host, no user name, no fragment.
     package init(_ url: String) throws(WebPushError) {
@@ -29,15 +32,11 @@ package struct PushEndpoint: Sendable, Hashable {
         guard let host, let port, (1...65535).contains(port) else {
             throw wrong("must name a host, and a port if not 443")
         }
-        self.url = url
         self.host = host
         self.port = port
-    }
-
-    /// Scheme, host and port, as a VAPID token names it.
-    package var origin: String {
         let name = host.contains(":") ? "[\(host)]" : host
-        return port == 443 ? "https://\(name)" : "https://\(name):\(port)"
+        origin = port == 443 ? "https://\(name)" : "https://\(name):\(port)"
+        self.url = origin + rest.dropFirst(authority.count)
     }
 
     private static func split(_ authority: Substring) -> (host: String?, port: Int?) {

@@ -29,10 +29,16 @@ final class PushOrigin: Sendable {
     private let connection = Mutex(Connection())
 
     private struct Connection {
+        var client: OriginClient?
         /// Looks up and makes a client; those that come meanwhile wait for it.
         var opening: Task<OriginClient, any Error>?
+        /// How many were made: each connects to the next of the name's addresses.
+        var opened = 0
         var isClosed = false
     }
+
+    /// It was closed before the push was sent.
+    private struct Closed: Error {}
 
     /// - Parameter answerLimit: how long a request may take, with the wait for a connection.
     init(
@@ -49,6 +55,7 @@ final class PushOrigin: Sendable {
     func capacity(at now: Timestamp, isAlone: Bool) -> Int? {
         state.withLock { $0.capacity(at: now, isAlone: isAlone) }
     }
+    var isIdle: Bool { state.withLock { $0.outstanding == 0 } }
     func isAuthorized(at now: Timestamp) -> Bool { state.withLock { $0.isAuthorized(at: now) } }
     func submit(_ push: BrowserPush, at now: Timestamp) -> OriginState.Decision {
         state.withLock { $0.submit(push, at: now) }
@@ -76,6 +83,8 @@ final class PushOrigin: Sendable {
                 if Self.isUnreachable(error) { giveUp(client) }
                 throw error
             }
+        } catch is Closed {
+            return .notSent
         } catch {
             logger.debug("a push service was not reached", metadata: ["origin": "\(name)", "error": "\(error)"])
             return .lost(Self.reason(error))
@@ -108,40 +117,54 @@ final class PushOrigin: Sendable {
 
     // MARK: - Connections
 
+    /// One that may be used, until it is released.
     private func client() async throws -> OriginClient {
         while true {
-            let opening = try connection.withLock { connection in
-                if connection.isClosed { throw CancellationError() }
-                if let opening = connection.opening { return opening }
-                let opening = Task { try await self.open() }
-                connection.opening = opening
-                return opening
-            }
-            do {
-                let client = try await opening.value
-                if client.acquire() { return client }
-            } catch {
-                connection.withLock { if $0.opening == opening { $0.opening = nil } }
-                throw error
-            }
+            let (client, opening) = try acquire()
+            if let client { return client }
+            _ = try await opening?.value(within: answerLimit)
+        }
+    }
+
+    private func acquire() throws -> (OriginClient?, opening: Task<OriginClient, any Error>?) {
+        try connection.withLock { connection in
+            if connection.isClosed { throw Closed() }
+            if let client = connection.client, client.acquire() { return (client, nil) }
+            let opening = connection.opening ?? Task { try await self.open() }
+            connection.opening = opening
+            return (nil, opening)
         }
     }
 
     /// The next request looks the name up anew.
     private func giveUp(_ client: OriginClient) {
-        connection.withLock { if client.retire() { $0.opening = nil } }
+        connection.withLock { if client.retire() { $0.client = nil } }
     }
 
     /// Requests that are on their way end first.
-    func close() async {
-        let opening = connection.withLock { connection in
-            defer { (connection.opening, connection.isClosed) = (nil, true) }
-            return connection.opening
-        }
-        _ = try? await opening?.value.retire()
+    func close() {
+        connection.withLock { connection in
+            connection.isClosed = true
+            return connection.client
+        }?.retire()
     }
 
     private func open() async throws -> OriginClient {
+        do {
+            let client = try await makeClient()
+            let isClosed = connection.withLock { connection in
+                (connection.client, connection.opening) = (client, nil)
+                return connection.isClosed
+            }
+            if isClosed { client.retire() }
+            return client
+        } catch {
+            connection.withLock { $0.opening = nil }
+            throw error
+        }
+    }
+
+    private func makeClient() async throws -> OriginClient {
         let address = try await address()
         var tls = TLSConfiguration.makeClientConfiguration()
         tls.additionalTrustRoots = sender.trust.isEmpty ? [] : [.certificates(sender.trust)]
@@ -159,7 +182,7 @@ final class PushOrigin: Sendable {
             HTTPClient(eventLoopGroup: MultiThreadedEventLoopGroup.singleton, configuration: configuration))
     }
 
-    /// One of the name's addresses; another each time.
+    /// One of the name's addresses, in the system's order; the next each time.
     private func address() async throws -> IPAddress {
         if let address = IPAddress(endpoint.host) {
             guard sender.rules.allows(address, of: endpoint) else { throw Self.forbidden }
@@ -167,13 +190,33 @@ final class PushOrigin: Sendable {
         }
         let found = try await sender.addresses(endpoint.host)
         let allowed = found.filter { sender.rules.allows($0, of: endpoint) }
-        guard let address = allowed.randomElement() else {
+        guard !allowed.isEmpty else {
             throw found.isEmpty ? WebPushError("host", "has no address") : Self.forbidden
         }
-        return address
+        let number = connection.withLock { connection in
+            defer { connection.opened += 1 }
+            return connection.opened
+        }
+        return allowed[number % allowed.count]
     }
 
     private static let forbidden = WebPushError("endpoint", "must not lead into a private or local network")
+}
+
+extension Task where Failure == any Error {
+    /// Waits for it no longer than the limit, or the waiting task, allows: neither reaches a look-up by the system.
+    fileprivate func value(within limit: Duration) async throws -> Success {
+        let (results, continuation) = AsyncStream.makeStream(of: Result<Success, any Error>.self)
+        Task<Void, Never> { continuation.yield(await result) }
+        let timer = Task<Void, Never> {
+            try? await Task<Never, Never>.sleep(for: limit)
+            continuation.finish()
+        }
+        defer { timer.cancel() }
+        for await result in results { return try result.get() }
+        try Task<Never, Never>.checkCancellation()
+        throw WebPushError("host", "was not looked up in time")
+    }
 }
 
 /// A client for one address of a service. Ends when it was retired and its last request is over.
@@ -218,12 +261,17 @@ private final class OriginClient: Sendable {
     }
 
     func send(_ request: HTTPClientRequest, timeout: Duration, now: Timestamp) async throws -> WebPushAnswer {
+        let deadline = ContinuousClock.now + timeout
         let response = try await client.execute(request, timeout: TimeAmount(timeout))
         var body = ByteBuffer()
-        // What is longer is not read; it ends with the response.
-        for try await part in response.body {
-            body.writeImmutableBuffer(part)
-            if body.readableBytes >= WebPushRequest.longestAnswer { break }
+        do {
+            // What is longer, or comes later, is not read; it ends with the response.
+            for try await part in response.body {
+                body.writeImmutableBuffer(part)
+                if body.readableBytes >= WebPushRequest.longestAnswer || ContinuousClock.now >= deadline { break }
+            }
+        } catch {
+            // The status is the answer, whatever becomes of its explanation.
         }
         return WebPushAnswer(response.status.code, response.headers, body: body, now: now)
     }
@@ -234,6 +282,7 @@ enum HostResolver {
     @Sendable static func addresses(_ host: String) async throws -> [IPAddress] {
         try await NIOThreadPool.singleton.runIfActive {
             var hints = addrinfo()
+            hints.ai_flags = AI_ADDRCONFIG
             hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
             var list: UnsafeMutablePointer<addrinfo>?
             let result = getaddrinfo(host, nil, &hints, &list)

@@ -15,8 +15,8 @@ package import WebPushWire
 /// nobody else. Each push is answered for itself.
 package final class WebPushGateway: PushGateway {
     package struct Options: Sendable {
-        /// Pushes at once, over all services. Bounds memory.
-        package var limit = 1000
+        /// Pushes at once, over all services. Bounds memory; four services that do not answer hold up nobody else.
+        package var limit = 2000
         /// How long a service has for an answer.
         package var answerLimit = Duration.seconds(30)
         /// How long what is in flight has when the relay stops.
@@ -45,6 +45,9 @@ package final class WebPushGateway: PushGateway {
             self.trust = trust
         }
     }
+
+    /// So many services are remembered; of more only those with something to do. Strangers choose their names.
+    private static let manyOrigins = 64
 
     private enum Work: Sendable {
         case lease(Lease)
@@ -95,14 +98,14 @@ package final class WebPushGateway: PushGateway {
 
     package var format: any PushFormat { state.withLock { $0.format } }
 
-    /// What is sent from now on; what is on its way ends first.
+    /// What is sent from now on; what is on its way ends first, and what was not sent yet waits in the queue again.
     package func reconfigure(sender: Sender?, format: WebPushFormat) {
         let old = state.withLock { state in
             defer { (state.sender, state.format, state.origins) = (sender, format, [:]) }
             return Array(state.origins.values)
         }
         withdrawWaiting(old)
-        for origin in old { Task { await origin.close() } }
+        for origin in old { origin.close() }
         serveWaiters()
     }
 
@@ -185,11 +188,12 @@ package final class WebPushGateway: PushGateway {
                 group.addTask { try? await Task.sleep(for: self.options.drainLimit) }
                 group.addTask { await self.waitUntilIdle() }
                 await group.next()
+                // First: who begins to wait after that does not.
+                group.cancelAll()
                 self.state.withLock { state in
                     defer { state.idle = nil }
                     return state.idle
                 }?.resume()
-                group.cancelAll()
             }
         }
         work.continuation.finish()
@@ -198,7 +202,7 @@ package final class WebPushGateway: PushGateway {
     private func waitUntilIdle() async {
         await withCheckedContinuation { continuation in
             let isIdle = state.withLock { state in
-                guard state.outstanding > 0 else { return true }
+                guard state.outstanding > 0, !Task.isCancelled else { return true }
                 state.idle = continuation
                 return false
             }
@@ -217,14 +221,14 @@ package final class WebPushGateway: PushGateway {
             for await work in work.stream {
                 group.addTask { await self.perform(work) }
             }
-            // Drained, or stopped at once: what is still in flight is reported as unanswered.
+            // Drained, or stopped at once: what is still in flight stays pending in the queue.
             group.cancelAll()
         }
         let origins = state.withLock { state in
             defer { state.origins = [:] }
             return Array(state.origins.values)
         }
-        for origin in origins { await origin.close() }
+        for origin in origins { origin.close() }
     }
 
     private func perform(_ work: Work) async {
@@ -304,6 +308,12 @@ package final class WebPushGateway: PushGateway {
             } catch {
                 return .failure(error)
             }
+            if state.origins.count >= Self.manyOrigins {
+                for (name, origin) in state.origins where origin.isIdle {
+                    origin.close()
+                    state.origins[name] = nil
+                }
+            }
             let origin = PushOrigin(
                 endpoint, sender: sender, answerLimit: options.answerLimit, now: clock(), logger: logger)
             state.origins[endpoint.origin] = origin
@@ -324,7 +334,7 @@ package final class WebPushGateway: PushGateway {
                 "a push service takes nothing now",
                 metadata: ["origin": "\(origin.name)", "reason": "\(answer.reason)", "until": "\(until.rfc3339)"])
         }
-        report(answer.outcome(sentAt: begun, isAuthorized: isAuthorized, pausedUntil: next.opened), of: push.push)
+        report(answer.outcome(sentAt: begun, isAuthorized: isAuthorized, pausedUntil: next.pausedUntil), of: push.push)
         for (push, until) in next.postponed { postpone(push, until: until) }
         for push in next.send { work.continuation.yield(.push(push, origin)) }
     }

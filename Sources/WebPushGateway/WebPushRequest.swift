@@ -66,6 +66,8 @@ enum WebPushAnswer: Sendable, Hashable {
     case status(UInt, retryAfter: Timestamp?, text: String)
     /// No connection, no answer in time, or an answer that is not HTTP.
     case lost(String)
+    /// Nothing was sent: the relay stops, or sends in another way by now.
+    case notSent
     /// The subscription, or what it names, cannot be used.
     case unusable(String)
 
@@ -77,6 +79,7 @@ enum WebPushAnswer: Sendable, Hashable {
         case .status(500..., let retryAfter, _): .failed(notBefore: retryAfter)
         case .status, .unusable: .answered(accepted: false)
         case .lost: .failed(notBefore: nil)
+        case .notSent: .notSent
         }
     }
 
@@ -85,6 +88,7 @@ enum WebPushAnswer: Sendable, Hashable {
         switch self {
         case .status(let code, _, let text): text.isEmpty ? "\(code)" : "\(code) \(text)"
         case .lost(let reason), .unusable(let reason): reason
+        case .notSent: "NotSent"
         }
     }
 
@@ -106,6 +110,7 @@ enum WebPushAnswer: Sendable, Hashable {
             return .retry(reason: reason, notBefore: retryAfter)
         case .status, .unusable: return .rejected(reason: reason)
         case .lost: return .retry(reason: reason)
+        case .notSent: return .notProcessed
         }
     }
 

@@ -106,6 +106,23 @@ struct EventsTests {
         }
     }
 
+    @Test("A stream goes on though retention has deleted what it would have to read from the store")
+    func deleted() async throws {
+        try await Self.run { feed, _, port in
+            try await Self.follow(port, 2) { other in
+                for number in 1...300 { feed.post("m\(number)", by: Self.member(1)) }
+                _ = try await other.text(until: "\"m300\"")
+                feed.deleteAll()
+                try await Self.follow(port, 1, query: "&since=0") { connection in
+                    let text = try await connection.text(until: "\"m300\"")
+                    #expect(!text.contains("\"m1\""))
+                    feed.post("again", by: Self.member(2))
+                    _ = try await connection.text(until: "\"again\"")
+                }
+            }
+        }
+    }
+
     /// A ticket of a member, asked for as the page does it.
     static func ticket(_ udid: String, _ connection: RawConnection, headers: String = "") async throws -> String {
         let form = "udid=\(udid)"

@@ -72,6 +72,18 @@ struct OriginStateTests {
         #expect(state.capacity(at: now) == 330)
     }
 
+    @Test("While nobody gets through, each push that is refused learns until when nothing is sent")
+    func refusedTogether() throws {
+        var state = try Self.busy(3)
+        let first = state.finished(.notAuthorized, at: Self.start, random: 1)
+        let second = state.finished(.notAuthorized, at: Self.start, random: 1)
+        #expect(first.opened == Self.start + .seconds(1) && first.pausedUntil == first.opened)
+        #expect(second.opened == nil && second.pausedUntil == first.opened)
+        // One that was not sent says nothing.
+        #expect(state.finished(.notSent, at: Self.start).pausedUntil == nil)
+        #expect(state.outstanding == 0)
+    }
+
     @Test("What waits is withdrawn once, and what is in flight stays")
     func withdrawal() throws {
         var state = try Self.busy(OriginState.window)

@@ -13,7 +13,7 @@ import X509
 @testable import WebPushGateway
 
 /// A push service and the browsers that subscribed to it, on loopback with TLS. Answers by the subscription's path:
-/// `/201/…`, `/410/…`, … with that status.
+/// `/201/…`, `/410/…`, … with that status. `/203/…` begins a body and breaks it off.
 final class PushServiceFake: Sendable {
     struct Received: Sendable {
         let path: String
@@ -63,6 +63,12 @@ final class PushServiceFake: Sendable {
                     Received(path: request.uri.path, headers: headers, text: String(decoding: text, as: UTF8.self)))
             }
             var response = Response(status: .init(code: status))
+            if status == 203 {
+                response.body = ResponseBody(contentLength: 100) { writer in
+                    try await writer.write(ByteBuffer(string: "x"))
+                    throw CancellationError()
+                }
+            }
             if status == 429 { response.headers[.retryAfter] = "120" }
             if status == 302 { response.headers[.location] = "https://localhost:\(port)/201/redirected" }
             return response

@@ -162,6 +162,16 @@ struct WebPushGatewayTests {
         }
     }
 
+    @Test("What was answered is answered, though the answer's body breaks off")
+    func brokenBody() async throws {
+        try await service.serve { [self] in
+            let subscription = service.subscription(1, status: 203)
+            let gateway = try gateway([subscription], hosts: ["localhost:\(service.port)"])
+            #expect(try await send([push(1, to: subscription)], over: gateway) == [1: .accepted])
+        }
+        #expect(service.all.count == 1)
+    }
+
     @Test("A service that is not there holds up nobody else, and loses nothing")
     func deadOrigin() async throws {
         try await service.serve { [self] in

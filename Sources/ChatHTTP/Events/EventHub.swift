@@ -134,8 +134,9 @@ final class EventHub: Service {
     /// What a stream is to write next.
     enum Next {
         case events(ArraySlice<MessageEvent>)
-        /// So far behind that ``older(for:after:)`` has to read from the store.
-        case behind
+        /// So far behind that ``older(for:after:)`` has to read from the store; where that has nothing, the next comes after
+        /// this one.
+        case behind(until: MessageID)
         /// The number of the room's members has changed.
         case members(Int)
         case heartbeat
@@ -145,10 +146,10 @@ final class EventHub: Service {
     /// - Parameter members: the number of members that the stream was told last.
     func next(for stream: EventStream, after cursor: MessageID, members: Int?) -> Next {
         let room = state.withLock { state in
-            state.rooms[stream.room].map { ($0.events(after: cursor, limit: Self.page), $0.members) }
+            state.rooms[stream.room].map { ($0.events(after: cursor, limit: Self.page), $0.members, $0.start) }
         }
-        guard let (events, count) = room else { return .nothing }
-        guard let events else { return .behind }
+        guard let (events, count, start) = room else { return .nothing }
+        guard let events else { return .behind(until: start) }
         if !events.isEmpty { return .events(events) }
         if let count, count != members { return .members(count) }
         return time.now() - stream.lastWrite.began >= Self.heartbeat ? .heartbeat : .nothing

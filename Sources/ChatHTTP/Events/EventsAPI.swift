@@ -104,9 +104,10 @@ struct EventsAPI: Sendable {
             switch hub.next(for: stream, after: cursor, members: members) {
             case .events(let events):
                 cursor = try await write(events, of: stream, into: &writer) ?? cursor
-            case .behind:
+            case .behind(let start):
                 let events = try await hub.older(for: stream, after: cursor)
-                cursor = try await write(events[...], of: stream, into: &writer) ?? cursor
+                // Retention may have deleted what was there.
+                cursor = try await write(events[...], of: stream, into: &writer) ?? max(cursor, start)
             case .members(let count):
                 members = count
                 let event = ByteBuffer(string: "event: room\ndata: {\"members\":\(count)}\n\n")

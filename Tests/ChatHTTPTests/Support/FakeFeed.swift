@@ -65,6 +65,13 @@ final class FakeFeed: RoomFeed {
         }
     }
 
+    /// Retention deletes what was said.
+    func deleteAll() {
+        state.withLock { state in
+            for code in state.messages.keys { state.messages[code] = [] }
+        }
+    }
+
     /// Every member has entered its room now.
     func enterAll() {
         state.withLock { $0.historyFrom = $0.next - 1 }
