@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-extension Clients {
+extension Programs {
     @Suite("The admin API and its description")
     struct DescriptionTests {
         @Test(

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-extension EndToEnd {
+extension Clients {
     @Suite("What the documentation says")
     struct DocumentationTests {
         @Test("The README's table of settings is the one that the executable prints")

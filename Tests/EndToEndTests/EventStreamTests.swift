@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-extension Stress {
+extension Surroundings {
     @Suite("Event streams")
     struct EventStreamTests {
         @Test(

@@ -7,7 +7,7 @@ import Testing
 /// What users do, through the built executable and real sockets.
 @Suite("End to end", .serialized, .timeLimit(.minutes(10))) enum EndToEnd {}
 
-/// Clients that nobody here wrote. They run beside the family `EndToEnd`.
+/// Clients that nobody here wrote, and the documentation's commands. They run beside the family `EndToEnd`.
 @Suite("Clients", .serialized, .timeLimit(.minutes(10))) enum Clients {}
 
 /// What takes its time without using the machine: beside the family `EndToEnd`, too.
@@ -16,8 +16,8 @@ import Testing
 /// The pages in a browser that nobody here wrote. Beside the family `EndToEnd`, too.
 @Suite("In a browser", .serialized, .timeLimit(.minutes(10))) enum Browser {}
 
-/// The same in another.
-@Suite("In another browser", .serialized, .timeLimit(.minutes(10))) enum OtherBrowser {}
+/// Another browser, and a fuzzer: large programs that nobody here wrote. Beside the others, too.
+@Suite("Programs", .serialized, .timeLimit(.minutes(10))) enum Programs {}
 
 /// What loads the machine: many pushes, kills, faults of Apple's gateways. No other family runs beside these two (`Tests/run`).
 @Suite("Stress", .serialized, .timeLimit(.minutes(10)))
@@ -33,5 +33,5 @@ enum Stress {
     }
 }
 
-/// The same, where more is waited: disks, and browsers' push services.
+/// The same, where more is waited: disks, browsers' push services, event streams.
 @Suite("Stress around the relay", .serialized, .timeLimit(.minutes(10))) enum Surroundings {}
