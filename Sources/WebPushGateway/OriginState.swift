@@ -70,8 +70,9 @@ struct OriginState: Sendable {
     private var postponedTo: Timestamp
     /// Answers a second, over the last second in which there was something to answer; nil until that is over.
     private var rate: (since: Timestamp, count: Int, perSecond: Double?)
-    /// As long as the rate is not known.
-    private static let assumedRate: Double = 10
+    /// What is put off comes back at least so fast, a second: a service that had failed, or was slow, may be fast by then. Each
+    /// that comes too early costs one write.
+    private static let slowestReturn: Double = 100
 
     init(now: Timestamp) {
         lastAnswer = now
@@ -173,7 +174,7 @@ struct OriginState: Sendable {
     private mutating func postpone(from time: Timestamp) -> Timestamp {
         // A clock that was set back must not put anything off for ever.
         if postponedTo < time || postponedTo > time + PushLifeCycle.longestWait { postponedTo = time }
-        postponedTo = postponedTo + .milliseconds(max(1, Int64(1000 / (rate.perSecond ?? Self.assumedRate))))
+        postponedTo = postponedTo + .milliseconds(max(1, Int64(1000 / max(rate.perSecond ?? 0, Self.slowestReturn))))
         return postponedTo
     }
 

@@ -135,6 +135,15 @@ struct SandboxProcess: Sendable {
         return try JSONDecoder().decode(Browser.self, from: Data(answer.utf8))
     }
 
+    /// The browser's subscription ends: 410 from now on.
+    func end(_ browser: Browser) async throws {
+        var request = HTTPClientRequest(url: "\(base)/browsers/\(browser.id)")
+        request.method = .DELETE
+        let response = try await HTTP.client.execute(request, timeout: .seconds(10))
+        _ = try await response.body.collect(upTo: 1 << 20)
+        guard response.status == .ok else { throw Child.Failure(description: "DELETE /browsers: \(response.status)") }
+    }
+
     /// The app is removed from a device.
     func removeApp(token: String) async throws {
         var request = HTTPClientRequest(url: "\(base)/devices/\(token)")

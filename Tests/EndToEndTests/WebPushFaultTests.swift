@@ -51,10 +51,19 @@ extension Surroundings {
             for _ in 0..<5 { try await busy.fault(["action": "close", "after": place()]) }
             var gone: Set<String> = []
             var large: Set<String> = []
-            for (index, token) in ending.tokens.enumerated() where index % 10 < 3 {
-                let status = [404, 410, 413][index % 10]
-                if status == 413 { large.insert(token) } else { gone.insert(token) }
-                try await ending.fault(["action": "status", "status": status, "token": token, "times": 1_000_000])
+            // The sandbox has room for a hundred faults; a browser that has gone needs none.
+            for (index, browser) in ending.browsers.enumerated() {
+                switch (index % 10, index) {
+                case (0, ..<400), (1, ..<400):
+                    let status = index % 10 == 0 ? 404 : 413
+                    if status == 413 { large.insert(browser.token) } else { gone.insert(browser.token) }
+                    try await ending.fault(
+                        ["action": "status", "status": status, "token": browser.token, "times": 1_000_000])
+                case (2, _):
+                    gone.insert(browser.token)
+                    try await ending.sandbox.end(browser)
+                default: break
+                }
             }
             try await slow.fault(["action": "delay", "delay_ms": 300, "every": 3, "times": 1_000_000])
             for status in [401, 403] {

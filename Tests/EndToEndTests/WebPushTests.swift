@@ -17,14 +17,6 @@ extension Clients {
             sandbox = try await SandboxProcess.start(folder)
         }
 
-        private func end(_ browser: SandboxProcess.Browser) async throws {
-            var request = HTTPClientRequest(url: "\(sandbox.base)/browsers/\(browser.id)")
-            request.method = .DELETE
-            let response = try await HTTP.client.execute(request, timeout: .seconds(10))
-            _ = try await response.body.collect(upTo: 1 << 20)
-            #expect(response.status == .ok)
-        }
-
         /// What the browser got of the room.
         private func bodies(_ browser: SandboxProcess.Browser, answer: String = "accepted") async throws -> [String] {
             struct Message: Decodable {
@@ -66,7 +58,7 @@ extension Clients {
             #expect(try await bodies(browser, answer: "503").count == 1)
             #expect(try await bodies(browser).filter { $0.contains("second") }.count == 1)
 
-            try await end(browser)
+            try await sandbox.end(browser)
             let inactive =
                 "SELECT count(*) FROM devices WHERE device_token = '\(browser.token)' AND time_deactivated IS NOT NULL"
             #expect(try relay.count(inactive) == 0)
@@ -125,7 +117,7 @@ extension Clients {
             let other = try await sandbox.makeBrowser(
                 key: "BP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl7A8")
             #expect(try await send(["no"], to: other).map(\.status) == [403, 403, 403])
-            try await end(browser)
+            try await sandbox.end(browser)
             let gone = try await send(["gone"], to: browser)
             #expect(gone.map(\.status) == [410, 410, 410])
             #expect(gone.allSatisfy { $0.body.contains(#""errno":103"#) || $0.version == "not told" })
