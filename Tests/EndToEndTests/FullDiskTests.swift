@@ -357,11 +357,11 @@ final class OtherProcess: Sendable {
     init(database: String) async throws {
         let folder = try Folder()
         let output = folder.file("out")
-        child = try Child(
-            ["timeout", "120", "sqlite3", "-cmd", ".timeout 5000", database],
-            input: input.fileHandleForReading.fileDescriptor, output: output)
-        // No other program of the tests holds it open.
+        // No program of the tests holds it open, sqlite3 neither: it would never see the end of its input.
         _ = fcntl(input.fileHandleForWriting.fileDescriptor, F_SETFD, FD_CLOEXEC)
+        child = try Child(
+            ["sqlite3", "-cmd", ".timeout 5000", database], input: input.fileHandleForReading.fileDescriptor,
+            output: output)
         try input.fileHandleForWriting.write(contentsOf: Data("BEGIN IMMEDIATE; SELECT 'locked';\n".utf8))
         try await eventually("sqlite3 has the lock") {
             try String(contentsOf: output, encoding: .utf8).contains("locked")
