@@ -32,12 +32,21 @@ final class Child: Sendable {
             posix_spawn_file_actions_addopen(
                 &actions, descriptor, file?.path ?? "/dev/null", O_WRONLY | O_CREAT | O_TRUNC, 0o600)
         }
+        // Under `nohup` the tests ignore SIGHUP, and what they start would, too.
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        var signals = sigset_t()
+        sigemptyset(&signals)
+        for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE] { sigaddset(&signals, signal) }
+        posix_spawnattr_setsigdefault(&attributes, &signals)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGDEF))
         let environment = ProcessInfo.processInfo.environment.filter { !$0.key.hasPrefix("PUSHCHAT_") }
         var identifier: pid_t = 0
         let command = (folder.map { ["env", "--chdir", $0.path] } ?? []) + command
         let failure = Self.withStrings(command) { arguments in
             Self.withStrings(environment.map { "\($0.key)=\($0.value)" }) { environment in
-                posix_spawnp(&identifier, command[0], &actions, nil, arguments, environment)
+                posix_spawnp(&identifier, command[0], &actions, &attributes, arguments, environment)
             }
         }
         guard failure == 0 else {
