@@ -1,4 +1,4 @@
--- PushChat Relay: the database, version 6.
+-- PushChat Relay: the database, version 7.
 --
 -- Times are UTC, as text that SQLite's date functions read (2026-05-07 21:57:29.123), except where a column's comment says
 -- otherwise. The version stands in PRAGMA user_version; the relay upgrades an older file and refuses a newer one.
@@ -84,7 +84,8 @@ CREATE TABLE notifications (
     audience TEXT NOT NULL CHECK (json_valid(audience)),  -- {"tokens":[…]}, {"users":[…]}, {"tags":[…]}, {"room":"…"}, {"all":true}
     -- Its pushes have numbers from the one to the other; others' may lie between. NULL while there are none.
     first_push INTEGER,
-    last_push INTEGER
+    last_push INTEGER,
+    token INTEGER  -- of api_tokens, with which it was sent; NULL: by the administrator
 ) STRICT;
 CREATE INDEX notifications_work ON notifications (notification_id) WHERE work IS NOT NULL;
 
@@ -104,7 +105,7 @@ CREATE TABLE notification_counts (
 CREATE TABLE messages (
     message_id INTEGER PRIMARY KEY AUTOINCREMENT,
     secret_code TEXT NOT NULL,
-    udid TEXT NOT NULL,  -- the writer
+    udid TEXT NOT NULL,  -- the writer; of a program `token:` and its token's id, or `admin`
     nickname TEXT NOT NULL,
     text TEXT NOT NULL,
     ip_address TEXT,
@@ -114,6 +115,10 @@ CREATE TABLE messages (
     -- steps behind the answer, and goes on after a crash where it stood.
     fanout_after INTEGER,
     fanout_until INTEGER,
+    title TEXT,  -- this and the next three: of a program's message
+    link TEXT,
+    priority INTEGER CHECK (priority = 10 OR priority = 5 OR priority = 1),  -- of its pushes
+    sound TEXT,  -- of its pushes; empty for none
     CHECK ((fanout_after IS NULL) = (fanout_until IS NULL))
 ) STRICT;
 -- A room's history.
@@ -121,6 +126,47 @@ CREATE INDEX messages_room ON messages (secret_code, message_id);
 -- A repeat with the same key is the same message.
 CREATE UNIQUE INDEX messages_idempotency ON messages (udid, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX messages_fanout ON messages (message_id) WHERE fanout_after IS NOT NULL;
+
+-- Bearer tokens with which programs call the relay, beside the configuration's admin.token.
+CREATE TABLE api_tokens (
+    token_id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE CHECK (name <> ''),
+    hash BLOB NOT NULL UNIQUE CHECK (length(hash) = 32),  -- SHA-256; the token itself is kept nowhere
+    scopes TEXT NOT NULL CHECK (json_valid(scopes)),  -- ["post","read","send","figures","admin"], or some of them
+    room TEXT,  -- only in this room; NULL for any
+    audience TEXT CHECK (audience IS NULL OR json_valid(audience)),  -- sends only to these: {"users":[…]} or {"tags":[…]}; NULL for anybody
+    time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+    time_expires TEXT,
+    time_used TEXT,  -- last, some seconds behind
+    used_from TEXT  -- the address that it came from
+) STRICT;
+
+-- Who may not come in. Ended bans stay for the record.
+CREATE TABLE bans (
+    ban_id INTEGER PRIMARY KEY AUTOINCREMENT,
+    secret_code TEXT,  -- from this room; NULL: from every room
+    udid TEXT,
+    device_token TEXT,  -- neither udid nor device_token: nobody may come in, the room is closed
+    nickname TEXT,  -- as the member was called
+    reason TEXT,
+    time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+    time_ends TEXT,  -- NULL for never
+    CHECK (secret_code IS NOT NULL OR udid IS NOT NULL OR device_token IS NOT NULL)
+) STRICT;
+CREATE INDEX bans_udid ON bans (udid) WHERE udid IS NOT NULL;
+CREATE INDEX bans_device ON bans (device_token) WHERE device_token IS NOT NULL;
+CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token IS NULL;
+
+-- Who did what to members, messages and rooms, and when.
+CREATE TABLE moderation (
+    moderation_id INTEGER PRIMARY KEY AUTOINCREMENT,
+    action TEXT NOT NULL,  -- remove, ban, unban, delete, close, open
+    secret_code TEXT,
+    subject TEXT,  -- a member's nickname, a message's or ban's number
+    actor TEXT NOT NULL,  -- the name of the token, `admin`, or of the command's user
+    ip_address TEXT,
+    time_done TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+) STRICT;
 
 -- One row a push. Another program needs to set only device_token and payload.
 CREATE TABLE push_queue (

@@ -21,6 +21,48 @@ package struct MessageText: Sendable, Hashable {
     }
 }
 
+/// What a program may say beside a message's text.
+package struct MessageExtras: Sendable, Hashable {
+    /// Bytes of a title.
+    package static let longestTitle = 255
+    /// Bytes of a sound's name.
+    package static let longestSound = 64
+
+    /// Stands above the text.
+    package let title: String?
+    /// Where a click leads.
+    package let link: String?
+    /// Of the pushes, as in ``NotificationContent``; nil for the usual one.
+    package let priority: UInt8?
+    /// Of the pushes: the name of a sound; empty for none, nil for the relay's own.
+    package let sound: String?
+
+    package init(
+        title: String? = nil, link: String? = nil, priority: UInt8? = nil, sound: String? = nil
+    ) throws(ChatError) {
+        self.title = try title.map { text throws(ChatError) in
+            try FieldText.checked(text, field: "title", limit: Self.longestTitle)
+        }
+        if let link { try NotificationContent.requireLink(link) }
+        self.link = link
+        if let priority { try NotificationContent.requirePriority(priority) }
+        self.priority = priority
+        self.sound = try sound.map { text throws(ChatError) in
+            text.isEmpty ? text : try FieldText.checked(text, field: "sound", limit: Self.longestSound)
+        }
+    }
+
+    /// What was checked before it was stored.
+    package init(storedTitle title: String?, link: String?, priority: UInt8?, sound: String?) {
+        self.title = title
+        self.link = link
+        self.priority = priority
+        self.sound = sound
+    }
+
+    package static let none = MessageExtras(storedTitle: nil, link: nil, priority: nil, sound: nil)
+}
+
 /// A message as the history keeps it.
 package struct Message: Sendable, Hashable {
     package let id: MessageID
@@ -28,13 +70,20 @@ package struct Message: Sendable, Hashable {
     package let sender: MemberID
     package let nickname: String
     package let text: String
+    package let title: String?
+    package let link: String?
     package let sentAt: Timestamp
 
-    package init(id: MessageID, sender: MemberID, nickname: String, text: String, sentAt: Timestamp) {
+    package init(
+        id: MessageID, sender: MemberID, nickname: String, text: String, title: String? = nil, link: String? = nil,
+        sentAt: Timestamp
+    ) {
         self.id = id
         self.sender = sender
         self.nickname = nickname
         self.text = text
+        self.title = title
+        self.link = link
         self.sentAt = sentAt
     }
 }

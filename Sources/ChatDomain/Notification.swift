@@ -52,11 +52,13 @@ package struct NotificationRequest: Sendable, Hashable {
     package var skipsUnchanged: Bool
     /// A repeat with the same key and content is the same notification.
     package var idempotencyKey: String?
+    /// The ``AccessToken`` with which it is sent; nil for the administrator.
+    package var token: Int64?
 
     package init(
         audience: Audience, app: AppName? = nil, payload: String, pushType: String = Push.alert,
         expiration: Int64? = nil, priority: UInt8? = nil, collapseID: String? = nil, notBefore: Timestamp? = nil,
-        skipsUnchanged: Bool = false, idempotencyKey: String? = nil
+        skipsUnchanged: Bool = false, idempotencyKey: String? = nil, token: Int64? = nil
     ) {
         self.audience = audience
         self.app = app
@@ -68,6 +70,7 @@ package struct NotificationRequest: Sendable, Hashable {
         self.notBefore = notBefore
         self.skipsUnchanged = skipsUnchanged
         self.idempotencyKey = idempotencyKey
+        self.token = token
     }
 }
 

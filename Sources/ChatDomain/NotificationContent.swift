@@ -152,11 +152,16 @@ package struct NotificationContent: Sendable, Hashable {
 
     private static func priority(_ value: JSONValue?) throws(ChatError) -> UInt8? {
         guard let value = present(value) else { return nil }
-        guard let number = value.integer, [1, 5, 10].contains(number) else {
-            throw .invalid("priority", "must be 10, 5 or 1")
-        }
-        return UInt8(number)
+        guard let number = value.integer.flatMap(UInt8.init(exactly:)) else { throw invalidPriority }
+        try requirePriority(number)
+        return number
     }
+
+    static func requirePriority(_ number: UInt8) throws(ChatError) {
+        guard [1, 5, 10].contains(number) else { throw invalidPriority }
+    }
+
+    private static let invalidPriority = ChatError.invalid("priority", "must be 10, 5 or 1")
 
     package static let isPast = "must not lie in the past (0 for a single attempt)"
 
@@ -196,11 +201,15 @@ package struct NotificationContent: Sendable, Hashable {
 
     private static func link(_ value: JSONValue?) throws(ChatError) -> String? {
         guard let link = try text(value, "link") else { return nil }
+        try requireLink(link)
+        return link
+    }
+
+    static func requireLink(_ link: String) throws(ChatError) {
         guard isLink(link) else {
             throw .invalid(
                 "link", "must be an address with https:// or http://, of at most \(longestLink) ASCII characters")
         }
-        return link
     }
 
     /// Whether a browser can be led there.

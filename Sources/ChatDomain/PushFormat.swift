@@ -20,12 +20,16 @@ package struct ChatAlert: Sendable, Hashable {
     package let text: MessageText
     package let code: SecretCode
     package let message: MessageID
+    package let extras: MessageExtras
 
-    package init(nickname: Nickname, text: MessageText, code: SecretCode, message: MessageID) {
+    package init(
+        nickname: Nickname, text: MessageText, code: SecretCode, message: MessageID, extras: MessageExtras = .none
+    ) {
         self.nickname = nickname
         self.text = text
         self.code = code
         self.message = message
+        self.extras = extras
     }
 
     /// Identifies the room without its secret code, the same for all its messages: FNV-1a, 64 bits, in hexadecimal digits.

@@ -53,22 +53,23 @@ package struct MemberRecord: Sendable, Hashable {
     }
 }
 
-/// A message without its text: an operator looks after its delivery.
+/// A message as programs and the operator see it.
 package struct MessageRecord: Sendable, Hashable {
-    package let id: MessageID
+    package let message: Message
     package let room: SecretCode
-    package let nickname: String
-    /// Of UTF-8.
-    package let bytes: Int
-    package let sentAt: Timestamp
 
-    package init(id: MessageID, room: SecretCode, nickname: String, bytes: Int, sentAt: Timestamp) {
-        self.id = id
+    package init(message: Message, room: SecretCode) {
+        self.message = message
         self.room = room
-        self.nickname = nickname
-        self.bytes = bytes
-        self.sentAt = sentAt
     }
+}
+
+/// Which end of a room's history a list begins at.
+package enum MessageOrder: Sendable, Hashable {
+    /// Those before a message; all for nil.
+    case newestFirst(before: MessageID?)
+    /// Those after a message.
+    case oldestFirst(after: MessageID)
 }
 
 /// How far a message has come.
@@ -109,9 +110,9 @@ package protocol RoomRecords: Sendable {
     ) async throws(ChatError) -> RoomPage
     /// In the order of entry.
     func members(of room: SecretCode, after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<MemberRecord>
-    /// Newest first.
+    /// With a next one for as long as there are more; oldest first, it is the last message.
     func messages(
-        of room: SecretCode, before cursor: MessageID?, limit: Int
+        of room: SecretCode, _ order: MessageOrder, limit: Int
     ) async throws(ChatError) -> Page<MessageRecord>
     /// Throws ``ChatError/Code/notFound``.
     func progress(of message: MessageID) async throws(ChatError) -> MessageProgress

@@ -24,18 +24,36 @@ package struct JoinRequest: Sendable, Hashable {
     }
 }
 
-/// A member says something to its room.
+/// Somebody says something to a room: a member to its own, or a program.
 package struct PostRequest: Sendable, Hashable {
+    /// A program that posts. It need not be a member, and the room need not have any.
+    package struct Program: Sendable, Hashable {
+        package var nickname: Nickname
+        package var room: SecretCode
+        package var extras: MessageExtras
+
+        package init(nickname: Nickname, room: SecretCode, extras: MessageExtras = .none) {
+            self.nickname = nickname
+            self.room = room
+            self.extras = extras
+        }
+    }
+
+    /// The writer; a program's name for itself.
     package var member: MemberID
+    /// Nil for a member, whose name and room the store knows.
+    package var program: Program?
     package var text: MessageText
-    /// A repeat with the same key and text is the same message: it is answered alike and not sent again.
+    /// A repeat with the same key and content is the same message: it is answered alike and not sent again.
     package var idempotencyKey: String?
     package var client: ClientInfo
 
     package init(
-        member: MemberID, text: MessageText, idempotencyKey: String? = nil, client: ClientInfo = ClientInfo()
+        member: MemberID, program: Program? = nil, text: MessageText, idempotencyKey: String? = nil,
+        client: ClientInfo = ClientInfo()
     ) {
         self.member = member
+        self.program = program
         self.text = text
         self.idempotencyKey = idempotencyKey
         self.client = client
@@ -70,7 +88,7 @@ package protocol RoomStore: Sendable {
     func update(
         _ member: MemberID, token: DeviceToken, app: AppName?, client: ClientInfo, user: UserReference?
     ) async throws(ChatError)
-    /// Writes the message and its pushes. Throws ``ChatError/Code/notJoined``.
+    /// Writes the message and its pushes. Throws ``ChatError/Code/notJoined`` for a member.
     func post(_ request: PostRequest) async throws(ChatError) -> PostReceipt
     /// The room's messages after `since`, or all since the member entered; never what was said before that. Throws
     /// ``ChatError/Code/notJoined``.

@@ -9,14 +9,15 @@ package struct Stores: Sendable {
     package var feedback: any FeedbackStore
     package var providerTokens: any ProviderTokenStore
     package var subscriptions: any SubscriptionStore
+    package var tokens: any TokenStore
     package var figures: any RelayFigures
     package var upkeep: any StoreUpkeep
 
     package init(
         rooms: any RoomStore, feed: any RoomFeed, records: any RoomRecords, devices: any DeviceStore,
         notifications: any NotificationStore, queue: any PushQueue, feedback: any FeedbackStore,
-        providerTokens: any ProviderTokenStore, subscriptions: any SubscriptionStore, figures: any RelayFigures,
-        upkeep: any StoreUpkeep
+        providerTokens: any ProviderTokenStore, subscriptions: any SubscriptionStore,
+        tokens: any TokenStore, figures: any RelayFigures, upkeep: any StoreUpkeep
     ) {
         self.rooms = rooms
         self.feed = feed
@@ -27,6 +28,7 @@ package struct Stores: Sendable {
         self.feedback = feedback
         self.providerTokens = providerTokens
         self.subscriptions = subscriptions
+        self.tokens = tokens
         self.figures = figures
         self.upkeep = upkeep
     }

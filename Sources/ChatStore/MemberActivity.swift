@@ -11,7 +11,6 @@ final class MemberActivity: Sendable {
     static let mostWaiting = 100_000
     /// Members that one transaction writes down.
     private static let step = 500
-    private static let interval = Duration.seconds(2)
 
     /// What is to be written down of a member.
     private struct Note: Sendable {
@@ -93,17 +92,5 @@ final class MemberActivity: Sendable {
                 WHERE udid = ?3 AND time_joined <= ?1 AND (time_last_message IS NULL OR time_last_message < ?1)
                 """, [writing.time.sqlText, writing.address, member.text])
         }
-    }
-
-    /// Writes down what waits, every few seconds until the task is cancelled, and then once more.
-    func record() async {
-        repeat {
-            try? await Task.sleep(for: Self.interval)
-            do throws(ChatError) {
-                try await flush()
-            } catch {
-                database.logger.debug("what members did is written down later", metadata: ["error": "\(error)"])
-            }
-        } while !Task.isCancelled
     }
 }

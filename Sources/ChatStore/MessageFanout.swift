@@ -15,7 +15,7 @@ enum MessageFanout {
     ) throws -> BackgroundJob.Step? {
         let row = try db.row(
             """
-            SELECT secret_code, udid, nickname, text, fanout_after, fanout_until FROM messages
+            SELECT secret_code, udid, nickname, text, fanout_after, fanout_until, title, link, priority, sound FROM messages
             WHERE message_id = ? AND fanout_after IS NOT NULL
             """, [message])
         guard let row else { return nil }
@@ -30,28 +30,31 @@ enum MessageFanout {
         let upTo = boundary ?? until
         var result = BackgroundJob.Step(hasMore: upTo < until)
         let isBulk = try isForMany(code, db)
+        let extras = MessageExtras(
+            storedTitle: row[6], link: row[7], priority: (row[8] as Int64?).map(UInt8.init(clamping:)), sound: row[9])
         let apps: [String] = try db.values(
             "SELECT DISTINCT app FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ?",
             [code, after, upTo])
         for app in apps {
             let alert = ChatAlert(
                 nickname: Nickname(stored: row[2]), text: MessageText(stored: row[3]), code: SecretCode(stored: code),
-                message: message)
+                message: message, extras: extras)
             let current = settings.current(app)
             // An app for which nothing fits has no pushes; the others have theirs.
             guard let payload = try? settings.format(current).payload(of: alert) else { continue }
             try RawStatement(
                 db,
                 """
-                INSERT INTO push_queue (device_token, payload, time_queued, app, chat_message, expires_at, device, bulk)
-                SELECT u.device_token, ?, ?, ?, ?, ?, d.device_id, ?
+                INSERT INTO push_queue (device_token, payload, time_queued, app, chat_message, expires_at, priority, device,
+                    bulk)
+                SELECT u.device_token, ?, ?, ?, ?, ?, ?, d.device_id, ?
                 FROM active_users u
                 LEFT JOIN devices d ON d.device_token = u.device_token AND d.app = u.app
                 WHERE u.secret_code = ? AND u.member_id > ? AND u.member_id <= ? AND u.app = ?
                     AND u.udid <> ? AND u.device_token <> '0' AND d.time_deactivated IS NULL
                 ORDER BY u.member_id
                 """, payload, now.sqlText, current.text, message, settings.expiration(at: now),
-                Int64(isBulk ? 1 : 0), code, after, upTo, app, sender
+                extras.priority.map { Int64($0) }, Int64(isBulk ? 1 : 0), code, after, upTo, app, sender
             ).run()
             let (count, last) = (Int64(db.changesCount), db.lastInsertedRowID)
             guard count > 0 else { continue }
@@ -75,14 +78,16 @@ enum MessageFanout {
     }
 }
 
-/// The room that a member writes to, with its members where these are few.
+/// The room that somebody writes to, with its members where these are few.
 struct PostRoom {
     /// Members beside the writer that are served before the answer. Above that the rows would cost more than the message.
     static let small = 8
 
+    /// The writer's.
     let nickname: String
     let code: String
-    let app: String
+    /// The writer's; nil for a program.
+    let app: String?
     let isSmall: Bool
 
     private struct Device {
@@ -93,38 +98,60 @@ struct PostRoom {
 
     private var devices: [Device] = []
 
+    private static let columns = """
+        u.device_token, u.app, d.device_id, d.time_deactivated IS NOT NULL
+        """
+
+    /// For a member.
     static let sql = """
-        SELECT w.nickname, w.secret_code, w.app, u.member_id = w.member_id, u.device_token, u.app, d.device_id,
-            d.time_deactivated IS NOT NULL
+        SELECT \(columns), u.member_id = w.member_id, w.nickname, w.secret_code, w.app
         FROM active_users w
         JOIN active_users u ON u.secret_code = w.secret_code
         LEFT JOIN devices d ON d.device_token = u.device_token AND d.app = u.app
         WHERE w.udid = ? ORDER BY u.member_id LIMIT ?
         """
 
-    /// Reads, and writes nothing. Nil for who has not joined.
-    init?(of writer: MemberID, _ db: Database) throws {
-        let rows = try RawStatement(db, Self.sql, writer.text, Int64(Self.small + 2))
-        guard try rows.step(), let nickname = rows.text(0), let code = rows.text(1), let app = rows.text(2) else {
-            return nil
-        }
-        var count = 0
-        repeat {
-            count += 1
-            guard !rows.bool(3), !rows.bool(7), let token = rows.text(4), token != "0", let app = rows.text(5) else {
-                continue
+    /// For a program, which is no member.
+    static let programSQL = """
+        SELECT \(columns), 0
+        FROM active_users u
+        LEFT JOIN devices d ON d.device_token = u.device_token AND d.app = u.app
+        WHERE u.secret_code = ? ORDER BY u.member_id LIMIT ?
+        """
+
+    /// Reads, and writes nothing. Nil for a member who has not joined.
+    init?(of request: PostRequest, _ db: Database) throws {
+        let limit = Int64(Self.small + 2)
+        let rows =
+            if let program = request.program {
+                try RawStatement(db, Self.programSQL, program.room.text, limit)
+            } else {
+                try RawStatement(db, Self.sql, request.member.text, limit)
             }
-            devices.append(Device(token: token, app: app, id: rows.optionalInt(6)))
-        } while try rows.step()
-        self.nickname = nickname
-        self.code = code
-        self.app = app
-        isSmall = count < Self.small + 2
+        var hasRow = try rows.step()
+        if let program = request.program {
+            (nickname, code, app) = (program.nickname.text, program.room.text, nil)
+        } else {
+            guard hasRow, let nickname = rows.text(5), let code = rows.text(6), let app = rows.text(7) else {
+                return nil
+            }
+            (self.nickname, self.code, self.app) = (nickname, code, app)
+        }
+        var others = 0
+        while hasRow {
+            let isWriter = rows.bool(4)
+            if !isWriter { others += 1 }
+            if !isWriter, !rows.bool(3), let token = rows.text(0), token != "0", let app = rows.text(1) {
+                devices.append(Device(token: token, app: app, id: rows.optionalInt(2)))
+            }
+            hasRow = try rows.step()
+        }
+        isSmall = others <= Self.small
     }
 
     /// Writes a row for each device of a small room; for none of a larger one.
     func insertPushes(
-        of message: MessageID, now: Timestamp, ids: PushIDs, settings: StoreSettings,
+        of message: MessageID, priority: UInt8?, now: Timestamp, ids: PushIDs, settings: StoreSettings,
         payload: (_ app: String) throws -> String, _ db: Database
     ) throws -> [DuePushes] {
         guard isSmall, !devices.isEmpty else { return [] }
@@ -141,15 +168,16 @@ struct PostRoom {
             try RawStatement(
                 db,
                 """
-                INSERT INTO push_queue (device_token, payload, time_queued, app, chat_message, expires_at, device)
-                VALUES (?, ?, ?, ?, ?, ?, ?)
-                """, device.token, content.text, time, app.text, message, expires, device.id
+                INSERT INTO push_queue (device_token, payload, time_queued, app, chat_message, expires_at, priority, device)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+                """, device.token, content.text, time, app.text, message, expires, priority.map { Int64($0) }, device.id
             ).run()
             let entry = db.lastInsertedRowID
             var token = device.token
             let push = QueuedPush(
                 entry: entry, address: token.withUTF8 { Address(stored: UnsafeRawBufferPointer($0)) },
-                payload: content.bytes, isOurs: true, expiration: expires, id: ids.id(of: entry))
+                payload: content.bytes, isOurs: true, expiration: expires, priority: priority.map { Int64($0) },
+                id: ids.id(of: entry))
             if let last = inserted.last, last.app == app, last.range.upperBound + 1 == entry {
                 inserted[inserted.count - 1].range = last.range.lowerBound...entry
                 inserted[inserted.count - 1].pushes.append(push)

@@ -211,7 +211,7 @@ struct NotificationRecord: Sendable {
 
     private static let columns = """
         notification_id, app, push_type, expires_at, priority, collapse_id, not_before, skip_unchanged, idempotency_key,
-        devices, time_created, time_cancelled, payload, audience
+        devices, time_created, time_cancelled, payload, audience, token
         """
 
     private init(_ row: Row) {
@@ -220,7 +220,7 @@ struct NotificationRecord: Sendable {
             audience: Audience(stored: row[13]), app: (row[1] as String?).map(AppName.init), payload: row[12],
             pushType: row[2], expiration: row[3], priority: (row[4] as Int64?).map(UInt8.init(clamping:)),
             collapseID: row[5], notBefore: (row[6] as Int64?).map(Timestamp.init(milliseconds:)),
-            skipsUnchanged: row[7], idempotencyKey: row[8])
+            skipsUnchanged: row[7], idempotencyKey: row[8], token: row[14])
         devices = row[9]
         createdAt = row.time(10)
         cancelledAt = row.optionalTime(11)
@@ -255,13 +255,14 @@ struct NotificationRecord: Sendable {
         try db.run(
             """
             INSERT INTO notifications (app, push_type, expires_at, priority, collapse_id, not_before, skip_unchanged,
-                idempotency_key, devices, time_created, work, work_until, payload, audience)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queue', ?, ?, ?)
+                idempotency_key, devices, time_created, work, work_until, payload, audience, token)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queue', ?, ?, ?, ?)
             """,
             [
                 request.app?.text, request.pushType, request.expiration, request.priority.map { Int64($0) },
                 request.collapseID, request.notBefore?.milliseconds, request.skipsUnchanged, request.idempotencyKey,
                 devices, now.sqlText, until, request.payload, request.audience.json.description,
+                request.token,
             ])
         let id = db.lastInsertedRowID
         try db.run("INSERT INTO notification_counts (notification_id) VALUES (?)", [id])
@@ -271,7 +272,7 @@ struct NotificationRecord: Sendable {
 
 extension Audience {
     /// As ``json`` wrote it.
-    fileprivate init(stored text: String) {
+    init(stored text: String) {
         let object = (try? JSONValue(parsing: text))?.object
         func texts(_ name: String) -> [String]? { object?[name]?.array?.compactMap(\.text) }
         if let tokens = texts("tokens") {

@@ -44,13 +44,9 @@ package final class SQLiteRoomFeed: RoomFeed {
     static func messages(in room: SecretCode, after: MessageID, limit: Int, _ db: Database) throws -> [Message] {
         try db.rows(
             """
-            SELECT message_id, udid, nickname, text, time_sent FROM messages
-            WHERE secret_code = ? AND message_id > ? ORDER BY message_id LIMIT ?
+            SELECT \(Message.columns) FROM messages WHERE secret_code = ? AND message_id > ? ORDER BY message_id LIMIT ?
             """, [room.text, after, limit]
-        ).map { row in
-            Message(
-                id: row[0], sender: MemberID(stored: row[1]), nickname: row[2], text: row[3], sentAt: row.time(4))
-        }
+        ).map(Message.init)
     }
 
     package func memberCount(of room: SecretCode) async throws(ChatError) -> Int {
@@ -91,5 +87,17 @@ package final class SQLiteRoomFeed: RoomFeed {
             return listener
         }
         listener?.yield()
+    }
+}
+
+extension Message {
+    /// Of the table `messages`.
+    static let columns = "message_id, udid, nickname, text, title, link, time_sent"
+
+    /// - Parameter row: begins with ``columns``.
+    init(_ row: Row) {
+        self.init(
+            id: row[0], sender: MemberID(stored: row[1]), nickname: row[2], text: row[3], title: row[4], link: row[5],
+            sentAt: row.time(6))
     }
 }

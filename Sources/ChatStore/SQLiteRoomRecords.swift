@@ -21,17 +21,26 @@ package struct SQLiteRoomRecords: RoomRecords {
         }
     }
 
-    /// Through the index of the rooms' members, from the prefix to the last code that has it.
+    /// From one code to the next, through the indexes of members and of messages: a room may have the ones or the others only.
     static let roomsSQL = """
-        SELECT r.secret_code, r.members, r.last,
-            (SELECT m.time_sent FROM messages m WHERE m.message_id = r.last)
+        WITH RECURSIVE codes (code) AS (
+            SELECT (SELECT min(code) FROM (
+                SELECT min(secret_code) AS code FROM active_users WHERE secret_code > :after AND secret_code >= :prefix
+                UNION ALL
+                SELECT min(secret_code) FROM messages WHERE secret_code > :after AND secret_code >= :prefix))
+            UNION ALL
+            SELECT (SELECT min(code) FROM (
+                SELECT min(secret_code) AS code FROM active_users WHERE secret_code > c.code
+                UNION ALL
+                SELECT min(secret_code) FROM messages WHERE secret_code > c.code))
+            FROM codes c WHERE c.code IS NOT NULL
+            LIMIT :limit)
+        SELECT r.code, r.members, r.last, (SELECT m.time_sent FROM messages m WHERE m.message_id = r.last)
         FROM (
-            SELECT secret_code, count(*) AS members,
-                (SELECT max(m.message_id) FROM messages m WHERE m.secret_code = u.secret_code) AS last
-            FROM active_users u
-            WHERE secret_code >= max(:prefix, :after) AND secret_code <> :after
-                AND secret_code < :prefix || char(0x10FFFF)
-            GROUP BY secret_code ORDER BY secret_code LIMIT :limit) r
+            SELECT c.code AS code,
+                (SELECT count(*) FROM active_users u WHERE u.secret_code = c.code) AS members,
+                (SELECT max(m.message_id) FROM messages m WHERE m.secret_code = c.code) AS last
+            FROM codes c WHERE c.code < :prefix || char(0x10FFFF)) r
         """
 
     package func members(
@@ -53,41 +62,45 @@ package struct SQLiteRoomRecords: RoomRecords {
         }
     }
 
-    private static let messageColumns = "message_id, secret_code, nickname, length(CAST(text AS BLOB)), time_sent"
-
-    private static func record(_ row: Row) -> MessageRecord {
-        MessageRecord(
-            id: row[0], room: SecretCode(stored: row[1]), nickname: row[2], bytes: row[3], sentAt: row.time(4))
-    }
-
     package func messages(
-        of room: SecretCode, before cursor: MessageID?, limit: Int
+        of room: SecretCode, _ order: MessageOrder, limit: Int
     ) async throws(ChatError) -> Page<MessageRecord> {
         try await database.read { db in
-            let page = try db.page(
-                """
-                SELECT \(Self.messageColumns) FROM messages WHERE secret_code = ? AND message_id < ?
-                ORDER BY message_id DESC LIMIT ?
-                """, [room.text, cursor ?? Int64.max, limit + 1], limit: limit)
-            return Page(items: page.rows.map(Self.record), next: page.next)
+            let messages: [Message]
+            switch order {
+            case .oldestFirst(let id):
+                messages = try SQLiteRoomFeed.messages(in: room, after: id, limit: limit + 1, db)
+            case .newestFirst(let id):
+                messages = try db.rows(
+                    """
+                    SELECT \(Message.columns) FROM messages WHERE secret_code = ? AND message_id < ?
+                    ORDER BY message_id DESC LIMIT ?
+                    """, [room.text, id ?? Int64.max, limit + 1]
+                ).map(Message.init)
+            }
+            let page = messages.prefix(limit)
+            return Page(
+                items: page.map { MessageRecord(message: $0, room: room) },
+                next: messages.count > limit ? page.last?.id : nil)
         }
     }
 
     package func progress(of message: MessageID) async throws(ChatError) -> MessageProgress {
         try await database.read { db in
             let row = try db.row(
-                "SELECT \(Self.messageColumns), fanout_after IS NOT NULL, udid FROM messages WHERE message_id = ?",
+                "SELECT \(Message.columns), secret_code, fanout_after IS NOT NULL FROM messages WHERE message_id = ?",
                 [message])
             guard let row else { throw ChatError.notFound("message") }
+            let record = MessageRecord(message: Message(row), room: SecretCode(stored: row[7]))
             let counts = try db.rows(
                 "SELECT state, count(*) FROM push_queue WHERE chat_message = ? GROUP BY state", [message])
             let readers = try db.row(
                 """
                 SELECT count(*), coalesce(sum(fetched_to >= :message), 0) FROM active_users
                 WHERE secret_code = :room AND history_from < :message AND udid <> :writer
-                """, ["message": message, "room": row[1] as String, "writer": row[6] as String])
+                """, ["message": message, "room": record.room.text, "writer": record.message.sender.text])
             return MessageProgress(
-                message: Self.record(row), isQueueing: row[5],
+                message: record, isQueueing: row[8],
                 counts: counts.reduce(into: [:]) { counts, row in
                     if let state = PushState(rawValue: row[0]) { counts[state] = row[1] }
                 },

@@ -101,7 +101,9 @@ package struct SQLiteRoomStore: RoomStore {
         }
         if !posted.receipt.isRepeat {
             feed.note { $0.messages.insert(posted.room) }
-            activity.wrote(request.member, at: posted.time, from: request.client.address)
+            if request.program == nil {
+                activity.wrote(request.member, at: posted.time, from: request.client.address)
+            }
         }
         if posted.hasMore { jobs.start(.message(posted.receipt.message)) }
         return posted.receipt
@@ -194,16 +196,17 @@ package struct SQLiteRoomStore: RoomStore {
         if let earlier = try Self.earlier(request, db) {
             return Posted(receipt: earlier.receipt, room: earlier.room, time: now)
         }
-        guard let room = try PostRoom(of: request.member, db) else { throw ChatError.notJoined() }
+        guard let room = try PostRoom(of: request, db) else { throw ChatError.notJoined() }
         let settings = settings()
+        let extras = request.program?.extras ?? .none
         func payload(_ app: String, _ message: MessageID) throws -> String {
             try settings.format(settings.current(app)).payload(
                 of: ChatAlert(
                     nickname: Nickname(stored: room.nickname), text: request.text, code: SecretCode(stored: room.code),
-                    message: message))
+                    message: message, extras: extras))
         }
         // A payload that cannot be made is an error of this request, not one of each later step.
-        if !room.isSmall { _ = try payload(room.app, Int64.max) }
+        if !room.isSmall, let app = room.app { _ = try payload(app, Int64.max) }
         let lastMember: Int64? =
             try room.isSmall
             ? nil : db.value("SELECT max(member_id) FROM active_users WHERE secret_code = ?", [room.code])
@@ -211,14 +214,16 @@ package struct SQLiteRoomStore: RoomStore {
             db,
             """
             INSERT INTO messages (secret_code, udid, nickname, text, ip_address, time_sent, idempotency_key,
-                fanout_after, fanout_until)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+                fanout_after, fanout_until, title, link, priority, sound)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
             """, room.code, request.member.text, room.nickname, request.text.text, request.client.address, now.sqlText,
-            request.idempotencyKey, lastMember == nil ? nil : Int64(0), lastMember
+            request.idempotencyKey, lastMember == nil ? nil : Int64(0), lastMember, extras.title, extras.link,
+            extras.priority.map { Int64($0) }, extras.sound
         ).run()
         let message = db.lastInsertedRowID
         let pushes = try room.insertPushes(
-            of: message, now: now, ids: queue.ids, settings: settings, payload: { try payload($0, message) }, db)
+            of: message, priority: extras.priority, now: now, ids: queue.ids, settings: settings,
+            payload: { try payload($0, message) }, db)
         let receipt = PostReceipt(
             message: message, isRepeat: false, queued: pushes.reduce(0) { $0 + $1.range.count })
         return Posted(
@@ -230,14 +235,19 @@ package struct SQLiteRoomStore: RoomStore {
         _ request: PostRequest, _ db: Database
     ) throws -> (receipt: PostReceipt, room: SecretCode)? {
         guard let key = request.idempotencyKey else { return nil }
-        let code: String? = try db.value(
-            "SELECT secret_code FROM active_users WHERE udid = ?", [request.member.text])
+        let code =
+            try request.program?.room.text
+            ?? db.value("SELECT secret_code FROM active_users WHERE udid = ?", [request.member.text])
         guard let code else { throw ChatError.notJoined() }
         let earlier = try db.row(
-            "SELECT message_id, text, secret_code FROM messages WHERE udid = ? AND idempotency_key = ?",
-            [request.member.text, key])
+            """
+            SELECT message_id, text, secret_code, title, link FROM messages WHERE udid = ? AND idempotency_key = ?
+            """, [request.member.text, key])
         guard let earlier else { return nil }
-        guard earlier[1] as String == request.text.text, earlier[2] as String == code else {
+        let extras = request.program?.extras ?? .none
+        guard earlier[1] as String == request.text.text, earlier[2] as String == code,
+            earlier[3] as String? == extras.title, earlier[4] as String? == extras.link
+        else {
             throw ChatError(
                 .idempotencyConflict, "Idempotency-Key was used before, for another text or room",
                 field: "Idempotency-Key")

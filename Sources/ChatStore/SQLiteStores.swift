@@ -13,6 +13,7 @@ package struct SQLiteStores: Sendable {
     package let feedback: SQLiteFeedbackStore
     package let providerTokens: SQLiteProviderTokenStore
     package let subscriptions: SQLiteSubscriptionStore
+    package let tokens: SQLiteTokenStore
     package let figures: SQLiteFigures
     package let upkeep: SQLiteUpkeep
     let repair: QueueRepair
@@ -41,11 +42,12 @@ package struct SQLiteStores: Sendable {
         feedback = SQLiteFeedbackStore(database: database)
         providerTokens = SQLiteProviderTokenStore(database: database)
         subscriptions = SQLiteSubscriptionStore(database: database)
+        tokens = SQLiteTokenStore(database: database)
         figures = SQLiteFigures(database: database, memory: memory, outcomeCounter: outcomes)
         upkeep = SQLiteUpkeep(
             database: database, queue: queue, repair: repair,
             adoption: AppAdoption(database: database, settings: settings), figures: figures, feed: feed,
-            activity: activity, jobs: jobs, probe: WriteProbe(writer: database.writer))
+            activity: activity, tokens: tokens, jobs: jobs, probe: WriteProbe(writer: database.writer))
     }
 
     /// Closes the connections, with everything in the one file. Calls after it fail.
@@ -55,7 +57,7 @@ package struct SQLiteStores: Sendable {
     package var ports: Stores {
         Stores(
             rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,
-            feedback: feedback, providerTokens: providerTokens, subscriptions: subscriptions, figures: figures,
-            upkeep: upkeep)
+            feedback: feedback, providerTokens: providerTokens, subscriptions: subscriptions, tokens: tokens,
+            figures: figures, upkeep: upkeep)
     }
 }

@@ -25,6 +25,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
     let figures: SQLiteFigures
     let feed: SQLiteRoomFeed
     let activity: MemberActivity
+    let tokens: SQLiteTokenStore
     let jobs: BackgroundJobs
     let probe: WriteProbe
 
@@ -36,10 +37,26 @@ package struct SQLiteUpkeep: StoreUpkeep {
 
     package func watch() async {
         await withTaskGroup(of: Void.self) { group in
-            group.addTask { await self.activity.record() }
+            group.addTask { await self.record() }
             group.addTask { await self.watchFiles() }
             group.addTask { await self.watchOthers() }
         }
+    }
+
+    /// How long what members and tokens did may be in memory only.
+    private static let recordInterval = Duration.seconds(2)
+
+    /// Writes down what members and tokens did, every few seconds until the task is cancelled, and then once more.
+    private func record() async {
+        repeat {
+            try? await Task.sleep(for: Self.recordInterval)
+            do throws(ChatError) {
+                try await activity.flush()
+                try await tokens.flush()
+            } catch {
+                database.logger.debug("what was done last is written down later", metadata: ["error": "\(error)"])
+            }
+        } while !Task.isCancelled
     }
 
     /// Says when the database's files are gone, and when they are back. That nothing is written meanwhile, ``SQLiteDatabase``

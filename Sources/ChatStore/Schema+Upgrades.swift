@@ -4,7 +4,9 @@ extension Schema {
     ///
     /// Tables are changed in place and never made anew, because views, triggers, indexes and columns of their users are to
     /// stay.
-    static let releasedUpgrades: [Int: String] = [1: version2, 2: version3, 3: version4, 4: version5, 5: version6]
+    static let releasedUpgrades: [Int: String] = [
+        1: version2, 2: version3, 3: version4, 4: version5, 5: version6, 6: version7,
+    ]
 
     /// Apple's HTTP/2 API: `apns_id` and the like, priority 1, and the provider tokens.
     ///
@@ -174,6 +176,50 @@ extension Schema {
         CREATE TABLE vapid_key (
             id INTEGER PRIMARY KEY CHECK (id = 1),
             private_key TEXT NOT NULL
+        ) STRICT;
+        """
+
+    /// Programs that post: what their messages have more, their tokens; and who may not come in.
+    private static let version7 = """
+        ALTER TABLE messages ADD COLUMN title TEXT;
+        ALTER TABLE messages ADD COLUMN link TEXT;
+        ALTER TABLE messages ADD COLUMN priority INTEGER CHECK (priority = 10 OR priority = 5 OR priority = 1);
+        ALTER TABLE messages ADD COLUMN sound TEXT;
+        ALTER TABLE notifications ADD COLUMN token INTEGER;
+        CREATE TABLE api_tokens (
+            token_id INTEGER PRIMARY KEY AUTOINCREMENT,
+            name TEXT NOT NULL UNIQUE CHECK (name <> ''),
+            hash BLOB NOT NULL UNIQUE CHECK (length(hash) = 32),
+            scopes TEXT NOT NULL CHECK (json_valid(scopes)),
+            room TEXT,
+            audience TEXT CHECK (audience IS NULL OR json_valid(audience)),
+            time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+            time_expires TEXT,
+            time_used TEXT,
+            used_from TEXT
+        ) STRICT;
+        CREATE TABLE bans (
+            ban_id INTEGER PRIMARY KEY AUTOINCREMENT,
+            secret_code TEXT,
+            udid TEXT,
+            device_token TEXT,
+            nickname TEXT,
+            reason TEXT,
+            time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+            time_ends TEXT,
+            CHECK (secret_code IS NOT NULL OR udid IS NOT NULL OR device_token IS NOT NULL)
+        ) STRICT;
+        CREATE INDEX bans_udid ON bans (udid) WHERE udid IS NOT NULL;
+        CREATE INDEX bans_device ON bans (device_token) WHERE device_token IS NOT NULL;
+        CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token IS NULL;
+        CREATE TABLE moderation (
+            moderation_id INTEGER PRIMARY KEY AUTOINCREMENT,
+            action TEXT NOT NULL,
+            secret_code TEXT,
+            subject TEXT,
+            actor TEXT NOT NULL,
+            ip_address TEXT,
+            time_done TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
         ) STRICT;
         """
 }

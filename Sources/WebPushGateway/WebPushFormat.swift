@@ -21,26 +21,46 @@ package struct WebPushFormat: PushFormat {
 
     // MARK: - Chat messages
 
-    /// Shortened to what fits: first the text, then the name.
+    /// Bytes of text for which a link is left out.
+    private static let leastText = 200
+
+    /// Shortened to what fits: first the text; where next to nothing is left of that, the link goes.
     package func payload(of alert: ChatAlert) throws(ChatError) -> String {
-        func document(_ title: String, _ body: String) -> String {
-            var notification: JSONObject = ["title": .string(title), "body": .string(body)]
+        if alert.extras.link != nil,
+            let payload = payload(of: alert, link: alert.extras.link, leastText: Self.leastText)
+        {
+            return payload
+        }
+        guard let payload = payload(of: alert, link: nil, leastText: 0) else {
+            throw .invalid("text", "does not fit into a payload of \(Self.payloadLimit) bytes, not even shortened")
+        }
+        return payload
+    }
+
+    /// Nil if not so many bytes of the text fit.
+    private func payload(of alert: ChatAlert, link: String?, leastText: Int) -> String? {
+        let (title, text) = (alert.extras.title, alert.text.text)
+        let isSilent = alert.extras.sound.map(\.isEmpty) ?? isSilent
+        func document(_ text: String) -> String {
+            var notification: JSONObject = [
+                "title": .string(title ?? alert.nickname.text),
+                "body": .string(title == nil ? text : "\(alert.nickname.text): \(text)"),
+            ]
             notification.append("tag", .string("message-\(alert.message)"))
             if isSilent { notification.append("silent", .bool(true)) }
+            if let link { notification.append("navigate", .string(link)) }
             notification.append(
                 "data", .object(["room": .string(alert.room), "message_id": .number(alert.message)]))
             return self.document(notification, path: "/#room=\(alert.room)", badge: nil)
         }
-        let whole = document(alert.nickname.text, alert.text.text)
+        let whole = document(text)
         let excess = whole.utf8.count - Self.payloadLimit
         if excess <= 0 { return whole }
-        let room = JSONString.escapedSize(alert.text.text) - excess - "…".utf8.count
-        let body = JSONString.prefix(of: alert.text.text, within: max(0, room)) + "…"
-        let shortened = document(alert.nickname.text, body)
-        guard shortened.utf8.count <= Self.payloadLimit else {
-            throw .invalid("text", "does not fit into a payload of \(Self.payloadLimit) bytes, not even shortened")
-        }
-        return shortened
+        let room = JSONString.escapedSize(text) - excess - "…".utf8.count
+        let body = JSONString.prefix(of: text, within: max(0, room))
+        guard body.utf8.count >= leastText else { return nil }
+        let shortened = document(body + "…")
+        return shortened.utf8.count <= Self.payloadLimit ? shortened : nil
     }
 
     private func document(_ notification: JSONObject, path: String, badge: Int64?) -> String {

@@ -19,7 +19,7 @@ struct Pushchat: AsyncParsableCommand {
         version: "pushchat \(version)",
         subcommands: [
             Serve.self, Dev.self, SandboxCommand.self, Send.self, Devices.self, Queue.self, Backup.self, Check.self,
-            ShowConfiguration.self, WebPush.self,
+            ShowConfiguration.self, WebPush.self, Token.self,
         ],
         defaultSubcommand: Serve.self)
 

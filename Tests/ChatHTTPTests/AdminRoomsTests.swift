@@ -9,7 +9,9 @@ import Testing
 struct AdminRoomsTests {
     private static let room = SecretCode(stored: "our room/1")
     private static let message = MessageRecord(
-        id: 9, room: room, nickname: "Ann", bytes: 12, sentAt: Timestamp(seconds: 1))
+        message: Message(
+            id: 9, sender: MemberID(stored: "6a45"), nickname: "Ann", text: "Hello, world", title: "News",
+            sentAt: Timestamp(seconds: 1)), room: room)
     private static let answers = AdminAnswers(
         deliveries: { Page(items: [Given.delivery], next: 17) },
         rooms: {
@@ -56,7 +58,7 @@ struct AdminRoomsTests {
         let (members, asked) = try await call("/v1/members?room=our%20room%2F1&cursor=2")
         #expect(
             members.text
-                == #"{"members":[{"name":"Bob","token":null,"app":"default","joined_at":"1970-01-01T00:00:02.000Z","#
+                == #"{"members":[{"id":3,"name":"Bob","token":null,"app":"default","joined_at":"1970-01-01T00:00:02.000Z","#
                 + #""last_message_at":null,"fetched_to":9,"fetched_at":"1970-01-01T00:00:03.000Z"}],"next":null}"#)
         #expect(asked == [.members(Self.room, after: 2, limit: 100)])
         let (messages, calls) = try await call("/v1/messages?room=our%20room%2F1&limit=2")
@@ -64,7 +66,7 @@ struct AdminRoomsTests {
             messages.text
                 == #"{"messages":[{"id":9,"room":"our room/1","name":"Ann","bytes":12,"sent_at":"1970-01-01T00:00:01.000Z"}],"#
                 + #""next":9}"#)
-        #expect(calls == [.roomMessages(Self.room, before: nil, limit: 2)])
+        #expect(calls == [.roomMessages(Self.room, .newestFirst(before: nil), limit: 2)])
     }
 
     @Test("A message's progress: queued, accepted, fetched")

@@ -49,20 +49,21 @@ struct DatabaseFileTests {
         #expect(try await store.pragma("journal_mode") == "wal")
         #expect(try await store.pragma("synchronous") == "2")
         #expect(try await store.pragma("foreign_keys") == "1")
-        #expect(try await store.pragma("user_version") == "6")
+        #expect(try await store.pragma("user_version") == "7")
     }
 
     @Test("An older version is upgraded step by step")
     func upgrades() throws {
         _ = try fixture.open()
         let later = Schema(
-            version: 8, sql: "", upgrades: [6: "CREATE TABLE second (x)", 7: "ALTER TABLE second ADD COLUMN y"])
+            version: 9, sql: "", upgrades: [7: "CREATE TABLE second (x)", 8: "ALTER TABLE second ADD COLUMN y"])
         _ = try fixture.open(later)
         #expect(try fixture.value("SELECT count(*) FROM pragma_table_info('second')") == 2)
-        #expect(try fixture.value("PRAGMA user_version") == 8)
+        #expect(try fixture.value("PRAGMA user_version") == 9)
     }
 
-    @Test("A file of an earlier version becomes what a new one is, with all that it held", arguments: [1, 2, 3, 4, 5])
+    @Test(
+        "A file of an earlier version becomes what a new one is, with all that it held", arguments: [1, 2, 3, 4, 5, 6])
     func fromEarlier(version: Int) async throws {
         try createFile(ofVersion: version)
         let token = String(repeating: "ab", count: 32)
@@ -84,7 +85,7 @@ struct DatabaseFileTests {
             """)
 
         let store = try fixture.open()
-        #expect(try fixture.value("PRAGMA user_version") == 6)
+        #expect(try fixture.value("PRAGMA user_version") == 7)
         let new = try StoreFixture()
         _ = try new.open()
         let structure = try Self.structure(fixture)
@@ -235,7 +236,7 @@ struct DatabaseFileTests {
         #expect(try content() == before)
         _ = try fixture.query(remedy)
         _ = try fixture.open()
-        #expect(try fixture.value("PRAGMA user_version") == 6)
+        #expect(try fixture.value("PRAGMA user_version") == 7)
     }
 
     /// As the release made it that had this version.
@@ -265,9 +266,9 @@ struct DatabaseFileTests {
     @Test("An upgrade that fails leaves the old version whole")
     func failedUpgrade() throws {
         _ = try fixture.open()
-        let broken = Schema(version: 8, sql: "", upgrades: [6: "CREATE TABLE second (x)", 7: "NO SQL"])
+        let broken = Schema(version: 9, sql: "", upgrades: [7: "CREATE TABLE second (x)", 8: "NO SQL"])
         #expect(throws: (any Error).self) { try fixture.open(broken) }
-        #expect(try fixture.value("PRAGMA user_version") == 6)
+        #expect(try fixture.value("PRAGMA user_version") == 7)
         #expect(try fixture.value("SELECT count(*) FROM sqlite_schema WHERE name = 'second'") == 0)
     }
 
@@ -334,7 +335,7 @@ struct DatabaseFileTests {
             try FileManager.default.copyItem(atPath: fixture.path + suffix, toPath: copy.path + suffix)
         }
         _ = try copy.open()
-        #expect(try copy.value("PRAGMA user_version") == 6)
+        #expect(try copy.value("PRAGMA user_version") == 7)
         try store.close()
     }
 

@@ -46,7 +46,14 @@ struct PlanTests {
                 ]
             ),
             (SQLiteRoomRecords.failuresSQL, ["push_queue_lost (time_settled<?)"]),
-            (SQLiteRoomRecords.roomsSQL, ["active_users_room (secret_code>? AND secret_code<?)"]),
+            (PostRoom.programSQL, ["active_users_room (secret_code=?)", "(device_token=? AND app=?)"]),
+            (
+                SQLiteRoomRecords.roomsSQL,
+                [
+                    "active_users_room (secret_code>?)", "messages_room (secret_code>?)",
+                    "active_users_room (secret_code=?)", "messages_room (secret_code=?)",
+                ]
+            ),
             (
                 SQLiteNotificationStore.deliveriesSQL,
                 ["SEARCH n USING INTEGER PRIMARY KEY", "SEARCH q USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
@@ -115,7 +122,7 @@ struct PlanTests {
         ("FROM notifications WHERE work IS NOT NULL", "notifications_work"),
         ("FROM notifications WHERE idempotency_key = ?", "(idempotency_key=?)"),
         ("FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ?\nORDER BY", "active_users_room"),
-        ("FROM messages\nWHERE secret_code = ? AND message_id > ?", "messages_room"),
+        ("FROM messages WHERE secret_code = ? AND message_id > ?", "messages_room"),
         ("FROM messages WHERE udid = ? AND idempotency_key = ?", "messages_idempotency"),
         ("FROM messages WHERE fanout_after IS NOT NULL", "messages_fanout"),
         ("FROM active_users WHERE secret_code = ? LIMIT 1", "active_users_room (secret_code=?)"),

@@ -237,6 +237,31 @@ struct WebPushFormatTests {
         return try #require(try JSONValue(parsing: push.payload).object)
     }
 
+    @Test("A program's message has its own title, and leads to its link, where there is room for one")
+    func extras() throws {
+        func notification(_ text: String, _ extras: MessageExtras) throws -> JSONObject {
+            let alert = ChatAlert(
+                nickname: Nickname(stored: "cron"), text: MessageText(stored: text), code: SecretCode(stored: "room"),
+                message: 42, extras: extras)
+            let payload = try WebPushFormat(publicURL: "https://chat.example.org").payload(of: alert)
+            #expect(payload.utf8.count <= WebPushFormat.payloadLimit)
+            return try #require(try JSONValue(parsing: payload).object?["notification"]?.object)
+        }
+        let link = "https://example.org/x"
+        let short = try notification("done", MessageExtras(title: "Backup", link: link, sound: ""))
+        #expect(short["title"]?.text == "Backup" && short["body"]?.text == "cron: done")
+        #expect(short["navigate"]?.text == link && short["silent"] == .bool(true))
+        let long = String(repeating: "t", count: 4000)
+        #expect(try notification(long, MessageExtras(title: "Backup", link: link))["navigate"]?.text == link)
+        let longLink = link + String(repeating: "l", count: 1900)
+        let shortened = try notification(long, MessageExtras(link: longLink))
+        #expect(shortened["navigate"]?.text == longLink && shortened["title"]?.text == "cron")
+        let escaped = try notification(
+            String(repeating: "\n", count: 4000),
+            MessageExtras(title: String(repeating: "\"", count: 255), link: link + String(repeating: "l", count: 1970)))
+        #expect((escaped["body"]?.text?.utf8.count ?? 0) > 200)
+    }
+
     @Test("A chat message is a declarative push message where the relay's address is known")
     func chat() throws {
         let format = WebPushFormat(publicURL: "https://chat.example.org/")

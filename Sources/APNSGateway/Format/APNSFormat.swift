@@ -30,7 +30,8 @@ package struct APNSFormat: PushFormat {
 
     /// The tutorial's payload to the byte where its protocol is spoken.
     package func payload(of alert: ChatAlert) throws(ChatError) -> String {
-        try AlertPayload(sound: sound, limit: payloadLimit, namesMessage: kind == .http2).json(alert)
+        let sound = alert.extras.sound.map { $0.isEmpty ? nil : $0 } ?? sound
+        return try AlertPayload(sound: sound, limit: payloadLimit, namesMessage: kind == .http2).json(alert)
     }
 
     // MARK: - Rows of the queue
@@ -156,7 +157,8 @@ package struct APNSFormat: PushFormat {
 
 /// The payload of a chat message: `{"aps":{"alert":"NAME: TEXT","sound":"default"}}`, as the tutorial's, and where the
 /// gateway leaves room `{"aps":{…,"thread-id":"ROOM"},"message_id":NUMBER}`: an app groups by the one, and drops repeats
-/// and fetches what it missed by the other.
+/// and fetches what it missed by the other. A program's message may have a title, `"alert":{"title":"TITLE","body":"NAME: TEXT"}`,
+/// and a `link` beside `aps`.
 ///
 /// Shortens so that the whole document, with its escapes, has no more bytes than the gateway takes. Works on whole
 /// characters and counts each one's escaped size before anything is escaped, so the document is always valid JSON
@@ -180,24 +182,44 @@ struct AlertPayload: Sendable, Hashable {
         self.namesMessage = namesMessage
     }
 
+    /// Bytes that a title keeps when everything else was shortened and nothing fits.
+    private static let shortTitle = 40
+    /// Bytes of text for which a link is left out.
+    private static let leastText = 40
+
     /// The document, as UTF-8.
     ///
     /// A name is cut only if the whole does not fit: first to ``shortNickname`` bytes, then the text is cut and
-    /// ends with an ellipsis.
+    /// ends with an ellipsis. Where that leaves next to nothing of the text, the link goes, and then the end of the title.
     /// - Throws: `invalid text` if not one character of the text fits (an overlong sound name, say).
     func json(_ alert: ChatAlert) throws(ChatError) -> String {
-        let head = #"{"aps":{"alert":""#
-        var tail = "\""
-        if let sound {
-            tail += #","sound":""#
-            JSONString.escape(sound, into: &tail)
-            tail += "\""
+        let (title, link) = (alert.extras.title, alert.extras.link)
+        if title != nil || link != nil {
+            if let document = document(alert, title: title, link: link, leastText: Self.leastText) { return document }
+            if let document = document(alert, title: title, link: nil, leastText: Self.leastText) { return document }
         }
-        if namesMessage {
-            tail += #","thread-id":"\#(alert.room)"},"message_id":\#(alert.message)}"#
-        } else {
-            tail += "}}"
+        let short = title.map { JSONString.prefix(of: $0, within: Self.shortTitle) }
+        guard let document = document(alert, title: short, link: nil, leastText: 1) else {
+            throw .invalid("text", "does not fit into a payload of \(limit) bytes, not even shortened")
         }
+        return document
+    }
+
+    /// Nil if not so many bytes of the text fit.
+    private func document(_ alert: ChatAlert, title: String?, link: String?, leastText: Int) -> String? {
+        func escaped(_ key: String, _ text: String) -> String {
+            var member = "\"\(key)\":\""
+            JSONString.escape(text, into: &member)
+            return member + "\""
+        }
+        let head = #"{"aps":{"alert":"# + (title.map { "{" + escaped("title", $0) + #","body":""# } ?? "\"")
+        var tail = title == nil ? "\"" : "\"}"
+        if let sound { tail += "," + escaped("sound", sound) }
+        if namesMessage { tail += #","thread-id":"\#(alert.room)""# }
+        tail += "}"
+        if namesMessage { tail += #","message_id":\#(alert.message)"# }
+        if let link { tail += "," + escaped("link", link) }
+        tail += "}"
 
         var name = alert.nickname.text
         var body = alert.text.text
@@ -207,9 +229,7 @@ struct AlertPayload: Sendable, Hashable {
             let textRoom = room - JSONString.escapedSize(name)
             if JSONString.escapedSize(body) > textRoom {
                 body = JSONString.prefix(of: body, within: textRoom - Self.ellipsis.utf8.count)
-                guard !body.isEmpty else {
-                    throw .invalid("text", "does not fit into a payload of \(limit) bytes, not even shortened")
-                }
+                guard body.utf8.count >= leastText else { return nil }
                 body.append(Self.ellipsis)
             }
         }

@@ -138,14 +138,19 @@ struct AdminAPI: Sendable {
         let body = try await AdminBody.read(
             request, members: NotificationContent.fields.union(["to", "app", "skip_unchanged"]))
         let audience = try Audience(body)
+        let caller = try context.caller()
+        if let grant = caller.token?.grant, !grant.allows(audience) {
+            throw ChatError(.forbidden, "This token may not send to these", field: "to")
+        }
         let app = try app(body.text("app"))
-        let key = try request.headers.idempotencyKey()
+        let key = caller.key(try request.headers.idempotencyKey())
         let content = try NotificationContent(body.object, now: clock(), isRepeat: key != nil)
         let composed = try compose(content, for: app)
         let notification = NotificationRequest(
             audience: audience, app: app, payload: composed.payload, pushType: composed.pushType,
             expiration: content.expiration, priority: composed.priority, collapseID: content.collapseID,
-            notBefore: content.notBefore, skipsUnchanged: try body.flag("skip_unchanged"), idempotencyKey: key)
+            notBefore: content.notBefore, skipsUnchanged: try body.flag("skip_unchanged"), idempotencyKey: key,
+            token: caller.token?.id)
         let receipt: NotificationReceipt
         if let end = content.expiration, end > 0, end <= clock().seconds {
             // A repeat of a request that was accepted in time is answered as that one; a new request is too late.
@@ -161,6 +166,7 @@ struct AdminAPI: Sendable {
             metadata: [
                 LogKeys.requestID: "\(context.requestID)", LogKeys.notification: "\(receipt.id)",
                 LogKeys.devices: "\(receipt.devices)", LogKeys.isRepeat: "\(receipt.isRepeat)",
+                LogKeys.caller: "\(caller.name)",
             ])
         var headers: HTTPFields = [.location: "/v1/notifications/\(receipt.id)", .cacheControl: "no-store"]
         if receipt.isRepeat { headers[.idempotencyReplayed] = "true" }
@@ -191,6 +197,7 @@ struct AdminAPI: Sendable {
             }
             return state
         }
+        try await requireOwn(id, context)
         let status = try await stores.notifications.notification(id)
         let page = try await stores.notifications.deliveries(of: id, in: state, after: cursor, limit: limit)
         return Self.page("deliveries", page.items.map(\.json), next: .optional(page.next), of: status.json)
@@ -200,11 +207,20 @@ struct AdminAPI: Sendable {
     func cancel(_ request: Request, _ context: ChatContext) async throws -> Response {
         let id = try Self.id(context)
         _ = try AdminQuery(request, names: [])
+        try await requireOwn(id, context)
         let status = try await stores.notifications.cancel(id)
         logger.info(
             "notification cancelled",
             metadata: [LogKeys.requestID: "\(context.requestID)", LogKeys.notification: "\(id)"])
         return Answers.json(status.json)
+    }
+
+    /// A token sees the notifications that were sent with it.
+    private func requireOwn(_ id: NotificationID, _ context: ChatContext) async throws {
+        guard let token = try context.caller().token, !token.grant.scopes.contains(.admin) else { return }
+        guard try await stores.notifications.notification(id).request.token == token.id else {
+            throw ChatError.notFound("notification")
+        }
     }
 
     // MARK: - Rooms
@@ -221,15 +237,23 @@ struct AdminAPI: Sendable {
     /// `GET /v1/members`
     func members(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try AdminQuery(request, names: ["room", "limit", "cursor"])
-        let page = try await stores.records.members(of: query.room(), after: query.cursor(), limit: query.limit())
+        let page = try await stores.records.members(
+            of: context.caller().room(query.room()), after: query.cursor(), limit: query.limit())
         return Self.page("members", page.items.map(\.json), next: .optional(page.next))
     }
 
-    /// `GET /v1/messages`
+    /// `GET /v1/messages`: newest first, or from a message on.
     func messages(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let query = try AdminQuery(request, names: ["room", "limit", "cursor"])
-        let page = try await stores.records.messages(of: query.room(), before: query.cursor(), limit: query.limit())
-        return Self.page("messages", page.items.map(\.json), next: .optional(page.next))
+        let query = try AdminQuery(request, names: ["room", "since", "text", "limit", "cursor"])
+        let room = try context.caller().room(query.room())
+        let (since, cursor) = (try query.since(), try query.cursor())
+        guard since == nil || cursor == nil else {
+            throw ChatError.invalid("since", "cannot go together with cursor: give the last message's id")
+        }
+        let withText = try query.flag("text") ?? false
+        let page = try await stores.records.messages(
+            of: room, since.map { .oldestFirst(after: $0) } ?? .newestFirst(before: cursor), limit: query.limit())
+        return Self.page("messages", page.items.map { $0.json(withText: withText) }, next: .optional(page.next))
     }
 
     /// `GET /v1/messages/{id}`
@@ -357,7 +381,7 @@ extension RoomRecord {
 extension MemberRecord {
     fileprivate var json: JSONObject {
         [
-            "name": .string(nickname), "token": .optional(token), "app": .string(app.text),
+            "id": .number(id), "name": .string(nickname), "token": .optional(token), "app": .string(app.text),
             "joined_at": .time(joinedAt), "last_message_at": .optional(lastMessageAt),
             "fetched_to": .optional(fetchedTo), "fetched_at": .optional(fetchedAt),
         ]
@@ -365,17 +389,23 @@ extension MemberRecord {
 }
 
 extension MessageRecord {
-    fileprivate var json: JSONObject {
-        [
-            "id": .number(id), "room": .string(room.text), "name": .string(nickname), "bytes": .number(bytes),
-            "sent_at": .time(sentAt),
+    /// - Parameter withText: what an operator who looks after deliveries need not see.
+    fileprivate func json(withText: Bool) -> JSONObject {
+        var json: JSONObject = [
+            "id": .number(message.id), "room": .string(room.text), "name": .string(message.nickname),
+            "bytes": .number(message.text.utf8.count), "sent_at": .time(message.sentAt),
         ]
+        guard withText else { return json }
+        json["text"] = .string(message.text)
+        json["title"] = .optional(message.title)
+        json["link"] = .optional(message.link)
+        return json
     }
 }
 
 extension MessageProgress {
     fileprivate var json: JSONObject {
-        var json = message.json
+        var json = message.json(withText: false)
         json["queueing"] = .bool(isQueueing)
         json["counts"] = .object(JSONObject(counts: counts))
         json["readers"] = .number(readers)

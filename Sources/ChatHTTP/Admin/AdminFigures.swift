@@ -6,6 +6,7 @@ struct AdminFigures: Sendable {
     let store: any RelayFigures
     /// The apps that are configured.
     let apps: @Sendable () -> [AppStatus]
+    let calls: TokenCalls
     let clock: TimeSource
     let version: String
     let started: Timestamp
@@ -87,6 +88,8 @@ struct AdminFigures: Sendable {
         text.family("pushchat_devices", "gauge", "Registered devices.")
         text.sample(totals.activeDevices, [("state", "active")])
         text.sample(totals.devices - totals.activeDevices, [("state", "deactivated")])
+        text.family("pushchat_token_requests_total", "counter", "Requests with a program's token, since the start.")
+        for call in calls.all { text.sample(call.count, [("token", call.name)]) }
         for (name, help, value) in [
             ("pushchat_members", "Members of rooms.", Int64(totals.members)),
             ("pushchat_rooms", "Rooms with a member.", Int64(totals.rooms)),

@@ -2,52 +2,138 @@ import ChatDomain
 import HTTPTypes
 import Hummingbird
 import Logging
+import Synchronization
 
-/// Lets only the operator call the admin API.
+/// Who calls what is not for everybody.
+enum Caller: Sendable, Hashable {
+    /// With the configuration's token, or from this machine in development.
+    case administrator
+    case token(AccessToken)
+
+    /// For records, and for lines of the log.
+    var name: String {
+        switch self {
+        case .administrator: "admin"
+        case .token(let token): token.name.text
+        }
+    }
+
+    /// By which the store tells writers apart.
+    var writer: MemberID {
+        switch self {
+        case .administrator: MemberID(stored: "admin")
+        case .token(let token): MemberID(stored: "token:\(token.id)")
+        }
+    }
+
+    var token: AccessToken? {
+        switch self {
+        case .administrator: nil
+        case .token(let token): token
+        }
+    }
+
+    func require(_ scope: Scope) throws(ChatError) {
+        guard let grant = token?.grant, !grant.includes(scope) else { return }
+        let scopes = Scope.allCases.filter(grant.scopes.contains).map(\.rawValue).joined(separator: ", ")
+        throw ChatError(.forbidden, "This call needs a token with the scope \(scope.rawValue); this one has \(scopes)")
+    }
+
+    /// The room that a call is about. A token for one room need not name it.
+    func room(_ named: SecretCode?) throws(ChatError) -> SecretCode {
+        guard let own = token?.grant.room else {
+            guard let named else { throw .missing("room") }
+            return named
+        }
+        guard named == nil || named == own else {
+            throw ChatError(.forbidden, "This token is for another room", field: "room")
+        }
+        return own
+    }
+
+    /// An `Idempotency-Key` as the store keeps it: no caller meets another one's.
+    func key(_ key: String?) -> String? { key.map { token == nil ? $0 : "\(writer):\($0)" } }
+}
+
+/// Lets only those call the admin API who may.
 ///
-/// With configured tokens: callers that send one of them. Without one: in development this machine's own programs, and in
-/// production nobody, because a proxy on the same machine makes every caller look like loopback.
+/// Programs with a token of the database may call what its scopes open. Everything is open to callers with a token of the
+/// configuration. Where that has none: in development to this machine's own programs, and in production to nobody, because a
+/// proxy on the same machine makes every caller look like loopback.
 /// It stands before each handler, not before paths: no other spelling of an address avoids it.
 struct AdminGuard: Sendable {
     let settings: @Sendable () -> ChatHTTPSettings
+    let tokens: any TokenStore
+    let calls: TokenCalls
     let limiter: RequestLimiter
     let logger: Logger
 
-    func guarding(_ handler: @escaping Routes.Handler) -> Routes.Handler {
+    /// Characters of a token that is looked up.
+    private static let longestToken = 128
+
+    /// - Parameters:
+    ///   - scope: what a token must have.
+    ///   - credential: the token of a request; nil if it has none.
+    func guarding(
+        _ handler: @escaping Routes.Handler, _ scope: Scope = .admin,
+        credential: @escaping @Sendable (Request) -> String? = { $0.headers.bearerToken }
+    ) -> Routes.Handler {
         { request, context in
             // The router takes `//v1` for `/v1`; a rule of a proxy does not.
             guard !request.uri.path.contains("//") else { throw ErrorAnswer.notFound }
             let settings = settings()
-            if settings.adminTokens.isEmpty {
-                try Self.checkOrigin(request, context, settings)
-            } else {
-                try checkToken(request, context, settings)
-            }
-            log(request, context, settings)
-            return try await handler(request, context)
+            let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
+            let caller = try await caller(credential(request), client, request, context, settings)
+            try caller.require(scope)
+            log(caller, client, request, context)
+            return try await handler(request, context.called(by: caller))
         }
     }
 
-    /// Who called, in case that a token was stolen. Monitoring, which comes every few seconds, is a detail.
-    private func log(_ request: Request, _ context: ChatContext, _ settings: ChatHTTPSettings) {
+    private func caller(
+        _ credential: String?, _ client: IPAddress?, _ request: Request, _ context: ChatContext,
+        _ settings: ChatHTTPSettings
+    ) async throws(ChatError) -> Caller {
+        if let credential, credential.hasPrefix(AccessToken.prefix), credential.utf8.count <= Self.longestToken {
+            // Above the limit of wrong ones none is looked at.
+            _ = try limiter.compareToken(client) { true }
+            if let token = try await tokens.token(of: credential) {
+                tokens.used(token.id, from: client?.description)
+                calls.count(token.name.text)
+                return .token(token)
+            }
+            _ = try limiter.compareToken(client) { false }
+            throw .unauthorized("The token is not known here: it was revoked, has expired, or never was one")
+        }
+        if settings.adminTokens.isEmpty {
+            try Self.checkOrigin(request, context, settings)
+        } else {
+            try checkToken(credential, client, settings)
+        }
+        return .administrator
+    }
+
+    /// Who called, in case that a token was stolen. Monitoring, which comes every few seconds, is a detail, and so is what
+    /// leaves a record of its own.
+    private func log(_ caller: Caller, _ client: IPAddress?, _ request: Request, _ context: ChatContext) {
         let route = context.endpointPath ?? ""
-        let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
+        let isDetail =
+            ["/metrics", "/readyz", "/v1/stats", "/v1/queue"].contains(route)
+            || (caller.token != nil && request.method == .post)
         logger.log(
-            level: ["/metrics", "/readyz", "/v1/stats", "/v1/queue"].contains(route) ? .debug : .info,
-            "administrator's call",
+            level: isDetail ? .debug : .info, caller == .administrator ? "administrator's call" : "call with a token",
             metadata: [
                 LogKeys.requestID: "\(context.requestID)", LogKeys.address: "\(client?.description ?? "unknown")",
-                "method": "\(request.method.rawValue)", LogKeys.route: "\(route)",
+                "method": "\(request.method.rawValue)", LogKeys.route: "\(route)", LogKeys.caller: "\(caller.name)",
             ])
     }
 
     private func checkToken(
-        _ request: Request, _ context: ChatContext, _ settings: ChatHTTPSettings
+        _ given: String?, _ client: IPAddress?, _ settings: ChatHTTPSettings
     ) throws(ChatError) {
-        guard let given = request.headers.bearerToken else {
-            throw .unauthorized("Send Authorization: Bearer with the relay's admin.token")
+        guard let given else {
+            throw .unauthorized("Send Authorization: Bearer with the relay's admin.token, or a token of the relay")
         }
-        let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
         let isRight = try limiter.compareToken(client) {
             // All of them, so that the time does not tell which one was nearly right.
             settings.adminTokens.reduce(false) { Self.isSame(given, $1) || $0 }
@@ -79,5 +165,24 @@ struct AdminGuard: Sendable {
         var difference = UInt64(given.count ^ wanted.count)
         for (index, byte) in given.enumerated() { difference |= UInt64(byte ^ wanted[index % wanted.count]) }
         return difference == 0
+    }
+}
+
+/// Requests with tokens, by their names.
+final class TokenCalls: Sendable {
+    /// Names that are told apart; tokens come and go.
+    private static let most = 1000
+
+    private let counts = Mutex<[String: Int64]>([:])
+
+    func count(_ name: String) {
+        counts.withLock { counts in
+            if counts[name] != nil || counts.count < Self.most { counts[name, default: 0] += 1 }
+        }
+    }
+
+    /// In the order of the names.
+    var all: [(name: String, count: Int64)] {
+        counts.withLock { $0.map { (name: $0.key, count: $0.value) } }.sorted { $0.name < $1.name }
     }
 }

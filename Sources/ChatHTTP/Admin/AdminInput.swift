@@ -7,10 +7,10 @@ struct AdminBody: Sendable {
     let object: JSONObject
 
     /// - Parameters:
-    ///   - members: the names that are allowed in it.
+    ///   - members: the names that are allowed in it; nil for any.
     ///   - isOptional: whether the request may have no body.
     static func read(
-        _ request: Request, members: Set<String>, isOptional: Bool = false
+        _ request: Request, members: Set<String>? = nil, isOptional: Bool = false
     ) async throws -> AdminBody {
         let bytes = try await RequestBody.read(request, limit: HTTPLimits.adminBody)
         if bytes.isEmpty, isOptional { return AdminBody(object: JSONObject()) }
@@ -30,7 +30,7 @@ struct AdminBody: Sendable {
         guard let object = value.object else {
             throw ChatError.malformed("The body must be an object, is \(value.kind)")
         }
-        try requireKnown(object, members)
+        if let members { try requireKnown(object, members) }
         return AdminBody(object: object)
     }
 
@@ -59,6 +59,14 @@ struct AdminBody: Sendable {
         case .bool(let value)?: return value
         case let value?: throw .invalid(name, "must be true or false, is \(value.kind)")
         }
+    }
+
+    func priority() throws(ChatError) -> UInt8? {
+        guard let value = object["priority"], value != .null else { return nil }
+        guard let number = value.integer.flatMap(UInt8.init(exactly:)) else {
+            throw .invalid("priority", "must be 10, 5 or 1")
+        }
+        return number
     }
 
     /// Absent keeps, null removes.
@@ -147,6 +155,9 @@ struct AdminQuery: Sendable {
 
     func cursor() throws(ChatError) -> Int64? { try number("cursor", 0...Int64.max) }
 
+    /// The message after which a list begins.
+    func since() throws(ChatError) -> MessageID? { try number("since", 0...Int64.max) }
+
     /// A user, a tag: nil if the query does not name it.
     func value<Value>(
         _ name: String, _ parse: (_ text: String, _ field: String) throws(ChatError) -> Value
@@ -166,11 +177,10 @@ struct AdminQuery: Sendable {
         return SecretCode(stored: text)
     }
 
-    /// The room that a call is about.
-    func room() throws(ChatError) -> SecretCode {
-        guard let code = try code("room") else { throw .missing("room") }
+    /// The room that a call is about; nil if the query does not name it.
+    func room() throws(ChatError) -> SecretCode? {
         // As members write it.
-        return SecretCode(stored: FieldText.composed(code.text))
+        try code("room").map { SecretCode(stored: FieldText.composed($0.text)) }
     }
 }
 

@@ -40,7 +40,7 @@ struct AnswerMiddleware: RouterMiddleware {
     }
 
     private func refuse(_ answer: ErrorAnswer, _ request: Request, _ context: ChatContext) -> Response {
-        let isForAdmin = Self.isForAdmin(request.uri.path)
+        let form = Self.form(request)
         var metadata: Logger.Metadata = [
             LogKeys.requestID: "\(context.requestID)",
             // The route's pattern: the path may hold a whole token, the query a udid.
@@ -56,7 +56,7 @@ struct AnswerMiddleware: RouterMiddleware {
             logger.log(level: count == nil ? .debug : .error, "request failed", metadata: metadata)
         } else {
             metadata[LogKeys.reason] = "\(answer.message)"
-            if isForAdmin, answer.status == .unauthorized || answer.status == .forbidden {
+            if form != .text, form != .json, answer.status == .unauthorized || answer.status == .forbidden {
                 let client = ClientAddress.find(request, context, trusted: settings().trustedProxies)
                 metadata[LogKeys.address] = "\(client?.description ?? "unknown")"
                 logger.notice("call of the admin API refused", metadata: metadata)
@@ -66,13 +66,20 @@ struct AnswerMiddleware: RouterMiddleware {
         }
         var answer = answer
         answer.isChallenge = request.headers.first(.authorization) == nil
-        return answer.response(isForAdmin ? .problem : Answers.wantsJSON(request.headers) ? .json : .text)
+        return answer.response(form)
     }
 
-    /// Whether a path belongs to the admin API, whose errors have a form of their own.
-    private static func isForAdmin(_ path: String) -> Bool {
-        let parts = path.split(separator: "/")
-        return parts.first == "v1" || parts == ["metrics"] || parts == ["readyz"]
+    /// The form of errors: the admin API has one of its own, and other servers' clients know theirs.
+    private static func form(_ request: Request) -> ErrorAnswer.Form {
+        let parts = request.uri.path.split(separator: "/")
+        switch parts.first {
+        case "v1": return .problem
+        case "metrics" where parts.count == 1, "readyz" where parts.count == 1: return .problem
+        case "gotify": return .gotify
+        case "ntfy": return .ntfy
+        case nil where request.method == .post: return .ntfy
+        default: return Answers.wantsJSON(request.headers) ? .json : .text
+        }
     }
 
     /// The id that the client gave; nil if it is too long or has characters that do not belong into a log line.

@@ -72,6 +72,8 @@ struct ErrorAnswer: Error, Sendable {
         case text, json
         /// RFC 9457.
         case problem
+        /// As the servers answer whose clients call.
+        case gotify, ntfy
     }
 
     /// The answer in one of the forms. The text also stands in `X-Error-Description`, where the tutorial's client
@@ -95,6 +97,8 @@ struct ErrorAnswer: Error, Sendable {
             case .text: (message + "\n", Answers.plainText)
             case .json: (json.description, "application/json")
             case .problem: (problem.description, "application/problem+json")
+            case .gotify: (gotify.description, "application/json")
+            case .ntfy: (ntfy.description, "application/json")
             }
         return Answers.text(text, type: type, status: status, headers: headers)
     }
@@ -112,6 +116,20 @@ struct ErrorAnswer: Error, Sendable {
         ]
         problem["field"] = field.map { .string($0) }
         return .object(problem)
+    }
+
+    private var gotify: JSONValue {
+        .object([
+            "error": .string(status.reasonPhrase), "errorCode": .number(status.code),
+            "errorDescription": .string(message),
+        ])
+    }
+
+    /// Its codes are the status and two digits, of which the first says no more than the status.
+    private var ntfy: JSONValue {
+        .object([
+            "code": .number(status.code * 100 + 1), "http": .number(status.code), "error": .string(message),
+        ])
     }
 
     /// Rounded up, at least 1: a client that waits so long is not refused again.

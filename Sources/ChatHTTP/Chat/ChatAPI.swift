@@ -356,6 +356,11 @@ extension Message {
         JSONString.escape(nickname, into: &text)
         text += #"","text":""#
         JSONString.escape(self.text, into: &text)
+        for (key, value) in [("title", title), ("link", link)] {
+            guard let value else { continue }
+            text += "\",\"\(key)\":\""
+            JSONString.escape(value, into: &text)
+        }
         text += #"","sent_at":"\#(sentAt.rfc3339)","own":\#(isOwn)}"#
     }
 }

@@ -10,13 +10,13 @@ enum FormField: Int, Sendable, CaseIterable {
     /// What the later edition of the app sends in place of `udid`.
     case userID
     case appID, appVersion, osVersion, deviceModel, clientInfo
+    /// Of Gotify's clients.
+    case message, title, priority
 
     /// What the fields are called in requests, in the order of the cases.
     private static let keys = [
         "cmd", "udid", "token", "name", "code", "text", "since", "limit", "subscription", "user_id", "appid",
-        "app_version",
-        "os_version",
-        "device_model", "client_info",
+        "app_version", "os_version", "device_model", "client_info", "message", "title", "priority",
     ]
     private static let keyBytes = keys.map { Array($0.utf8) }
 

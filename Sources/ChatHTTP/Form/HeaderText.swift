@@ -102,6 +102,7 @@ extension HTTPField.Name {
     static let idempotencyKey = HTTPField.Name("Idempotency-Key")!
     /// The answer is that of an earlier request with the same key.
     static let idempotencyReplayed = HTTPField.Name("Idempotency-Replayed")!
+    static let gotifyKey = HTTPField.Name("X-Gotify-Key")!
     static let forwarded = HTTPField.Name("Forwarded")!
     static let xForwardedFor = HTTPField.Name("X-Forwarded-For")!
     /// Headers that proxies add; each kind of proxy adds at least one of them.

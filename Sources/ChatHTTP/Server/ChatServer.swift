@@ -121,6 +121,8 @@ package struct ChatServer: Service {
             rooms: stores.rooms, feed: stores.feed, devices: stores.devices, subscriptions: stores.subscriptions,
             browsers: browsers, settings: settings, resolveApp: resolveApp, sessions: sessions, limiter: limiter,
             logger: logger)
+        let calls = TokenCalls()
+        let posting = PostingAPI(rooms: stores.rooms, settings: settings, limiter: limiter, logger: logger)
         responder = Routes.build(
             chat: chat,
             events: EventsAPI(
@@ -130,12 +132,16 @@ package struct ChatServer: Service {
                 recentWarnings: recentWarnings,
                 clock: time, logger: logger),
             figures: AdminFigures(
-                store: stores.figures, apps: apps, clock: time, version: version, started: time()),
+                store: stores.figures, apps: apps, calls: calls, clock: time, version: version, started: time()),
             pages: Pages(settings: settings, health: health, browsers: browsers), health: health,
+            posting: posting, gotify: GotifyAPI(posting: posting, version: version, clock: time),
+            ntfy: NtfyAPI(posting: posting, clock: time),
+            tokens: TokensAPI(store: stores.tokens, clock: time, logger: logger),
             answers: AnswerMiddleware(
                 settings: settings, unavailable: RepeatedRefusals(now: elapsed.now), logger: logger),
             foreignPages: ForeignPageGuard(settings: settings),
-            administrators: AdminGuard(settings: settings, limiter: limiter, logger: logger))
+            administrators: AdminGuard(
+                settings: settings, tokens: stores.tokens, calls: calls, limiter: limiter, logger: logger))
     }
 
     package func run() async throws {
@@ -213,11 +219,25 @@ struct ChatContext: RequestContext {
     let channel: any Channel
     /// In `X-Request-Id` and in every log line of the request.
     var requestID = ""
+    /// Who calls, where ``AdminGuard`` has asked.
+    private var knownCaller: Caller?
 
     init(source: ApplicationRequestContextSource) {
         coreContext = CoreRequestContextStorage(source: source)
         peer = source.channel.remoteAddress
         channel = source.channel
+    }
+
+    /// Who calls: known behind ``AdminGuard`` only.
+    func caller() throws(ChatError) -> Caller {
+        guard let knownCaller else { throw ChatError(.internalError, "the route has no guard") }
+        return knownCaller
+    }
+
+    func called(by caller: Caller) -> ChatContext {
+        var context = self
+        context.knownCaller = caller
+        return context
     }
 
     /// The address of ``peer``; nil for a Unix socket.

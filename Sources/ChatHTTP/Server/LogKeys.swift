@@ -19,6 +19,8 @@ enum LogKeys {
     static let isRepeat = "repeat"
     /// Whether a member was in a room before it left.
     static let wasJoined = "was_joined"
+    /// The name of a token; `admin` for the administrator.
+    static let caller = "caller"
     static let result = "result"
     static let code = "code"
     static let status = "status"

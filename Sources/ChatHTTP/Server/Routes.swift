@@ -1,3 +1,4 @@
+import ChatDomain
 import HTTPTypes
 import Hummingbird
 
@@ -7,7 +8,8 @@ struct Routes {
 
     static func build(
         chat: ChatAPI, events: EventsAPI, admin: AdminAPI, figures: AdminFigures, pages: Pages, health: Health,
-        answers: AnswerMiddleware, foreignPages: ForeignPageGuard, administrators: AdminGuard
+        posting: PostingAPI, gotify: GotifyAPI, ntfy: NtfyAPI, tokens: TokensAPI, answers: AnswerMiddleware,
+        foreignPages: ForeignPageGuard, administrators: AdminGuard
     ) -> RouterResponder<ChatContext> {
         let routes = Routes()
         routes.router.add(middleware: answers)
@@ -21,27 +23,53 @@ struct Routes {
         routes.add(Self.events, [.get: events.stream], answersHead: false)
         routes.add("/events/ticket", [.post: events.ticket])
 
-        func addAdmin(_ path: String, _ handlers: [HTTPRequest.Method: Handler]) {
-            routes.add(path, handlers, for: administrators)
+        /// - Parameter scopes: what a token needs for a method; for others `admin`.
+        func addAdmin(
+            _ path: String, _ handlers: [HTTPRequest.Method: Handler], _ scopes: [HTTPRequest.Method: Scope] = [:]
+        ) {
+            routes.add(path, handlers) { method, handler in
+                administrators.guarding(handler, scopes[method == .head ? .get : method] ?? .admin)
+            }
         }
         addAdmin(
             "/v1/devices/{token}",
             [.put: admin.register, .get: admin.device, .patch: admin.edit, .delete: admin.unregister])
         addAdmin("/v1/devices", [.get: admin.devices, .post: admin.subscribe])
-        addAdmin("/v1/notifications", [.post: admin.send])
-        addAdmin("/v1/notifications/{id}", [.get: admin.notification, .delete: admin.cancel])
+        addAdmin("/v1/notifications", [.post: admin.send], [.post: .send])
+        addAdmin(
+            "/v1/notifications/{id}", [.get: admin.notification, .delete: admin.cancel], [.get: .send, .delete: .send])
         addAdmin("/v1/rooms", [.get: admin.rooms])
         addAdmin("/v1/members", [.get: admin.members])
-        addAdmin("/v1/messages", [.get: admin.messages])
+        addAdmin("/v1/messages", [.get: admin.messages, .post: posting.post], [.get: .read, .post: .post])
         addAdmin("/v1/messages/{id}", [.get: admin.message])
         addAdmin("/v1/failures", [.get: admin.failures])
         addAdmin("/v1/warnings", [.get: admin.warnings])
+        addAdmin("/v1/tokens", [.get: tokens.list, .post: tokens.create])
+        addAdmin("/v1/tokens/{id}", [.delete: tokens.revoke])
         addAdmin("/v1/openapi.json", [.get: admin.description])
-        addAdmin("/v1/queue", [.get: figures.queue])
-        addAdmin("/v1/stats", [.get: figures.stats])
-        addAdmin("/metrics", [.get: figures.metrics])
+        addAdmin("/v1/queue", [.get: figures.queue], [.get: .figures])
+        addAdmin("/v1/stats", [.get: figures.stats], [.get: .figures])
+        addAdmin("/metrics", [.get: figures.metrics], [.get: .figures])
 
-        routes.add("/", [.get: pages.chat])
+        // What other servers' clients call, with their ways to bring a token.
+        routes.add("/gotify/message", [.post: gotify.message]) { _, handler in
+            administrators.guarding(handler, .post, credential: GotifyAPI.credential)
+        }
+        routes.add("/gotify/version", [.get: gotify.version])
+        routes.add("/gotify/health", [.get: gotify.health])
+        func addNtfy(_ path: String, _ handlers: [HTTPRequest.Method: Handler]) {
+            routes.add(path, handlers) { _, handler in
+                administrators.guarding(handler, .post, credential: NtfyAPI.credential)
+            }
+        }
+        addNtfy("/ntfy", [.post: ntfy.publishJSON, .put: ntfy.publishJSON])
+        addNtfy("/ntfy/{topic}", [.post: ntfy.publish, .put: ntfy.publish])
+        for verb in ["publish", "send", "trigger"] { addNtfy("/ntfy/{topic}/\(verb)", [.get: ntfy.publish]) }
+        routes.add("/ntfy/v1/health", [.get: ntfy.health])
+
+        // Some of ntfy's clients know a server without a path only.
+        let publishing = administrators.guarding(ntfy.publishJSON, .post, credential: NtfyAPI.credential)
+        routes.add("/", [.get: pages.chat, .post: publishing])
         routes.add("/webpush/key", [.get: pages.pushKey])
         for file in WebFiles.all { routes.add(file.path, [.get: { request, _ in file.answer(request) }]) }
         // The tutorial's pages, in development only.
@@ -50,7 +78,7 @@ struct Routes {
 
         routes.add("/healthz", [.get: health.alive])
         // What was found is the administrator's to read.
-        let details = administrators.guarding(health.details)
+        let details = administrators.guarding(health.details, .figures)
         routes.add(
             "/readyz",
             [
@@ -68,17 +96,19 @@ struct Routes {
     typealias Handler = @Sendable (Request, ChatContext) async throws -> Response
 
     /// The router knows paths and methods as one; a known path with another method has its own answer, 405.
-    /// - Parameter answersHead: whether what answers GET answers HEAD, too.
+    /// - Parameters:
+    ///   - answersHead: whether what answers GET answers HEAD, too.
+    ///   - guarding: stands before the handler of each method, known or not.
     private func add(
-        _ path: String, _ handlers: [HTTPRequest.Method: Handler], for administrators: AdminGuard? = nil,
-        answersHead: Bool = true
+        _ path: String, _ handlers: [HTTPRequest.Method: Handler], answersHead: Bool = true,
+        guarding: (_ method: HTTPRequest.Method, _ handler: @escaping Handler) -> Handler = { $1 }
     ) {
         var handlers = handlers
         if answersHead, handlers[.head] == nil { handlers[.head] = handlers[.get] }
         let allow = Self.methods.filter { handlers[$0] != nil }.map(\.rawValue).joined(separator: ", ")
         for method in Self.methods {
             let handler: Handler = handlers[method] ?? { _, _ in throw ErrorAnswer.methodNotAllowed(allow: allow) }
-            router.on(RouterPath(path), method: method, use: administrators?.guarding(handler) ?? handler)
+            router.on(RouterPath(path), method: method, use: guarding(method, handler))
         }
     }
 

@@ -78,7 +78,9 @@ addEventListener("notificationclick", (event) => {
 async function follow({ room, navigate }) {
   const link = navigate && URL.canParse(navigate) ? new URL(navigate) : null;
   const isElsewhere = link?.protocol.startsWith("http") && (link.origin !== location.origin || link.pathname !== "/");
-  if (!room && isElsewhere) return clients.openWindow(link.href);
+  // The relay may have another name for itself: a link to a room is for the page that is open.
+  const isRoom = room && link?.hash === "#room=" + room;
+  if (isElsewhere && !isRoom) return clients.openWindow(link.href);
   const [page] = await pages();
   if (!page) return clients.openWindow(room ? "/#room=" + room : "/");
   // Some systems do not let it come to the front: it shows the room all the same.

@@ -1,4 +1,6 @@
 public import ArgumentParser
+import ChatDomain
+import ChatStore
 import Foundation
 public import Logging
 
@@ -47,6 +49,26 @@ struct DatabaseOptions: ParsableArguments {
         guard !isGiven, access(path, F_OK) != 0, access(Self.devDatabase, F_OK) == 0 else { return path }
         Output.note("using \(Self.devDatabase), of pushchat dev")
         return FilePath.absolute(Self.devDatabase)
+    }
+
+    /// Opens the database, beside a running relay or without one, for what `body` does with it. Makes it if need be.
+    /// - Throws: ``Failure``.
+    func withStores<Result>(_ body: (SQLiteStores) async throws -> Result) async throws -> Result {
+        let path = try path()
+        do {
+            let stores = try SQLiteStores(
+                file: DatabaseFile(path: path),
+                settings: {
+                    StoreSettings(format: { _ in Configuration(environment: .development).browserFormat })
+                },
+                logger: Logger(label: "command") { _ in SwiftLogNoOpLogHandler() })
+            defer { try? stores.close() }
+            return try await body(stores)
+        } catch let error as ExitCode {
+            throw error
+        } catch {
+            throw Failure("\(error)")
+        }
     }
 }
 

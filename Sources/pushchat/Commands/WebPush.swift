@@ -1,8 +1,6 @@
 import ArgumentParser
 import ChatDomain
-import ChatStore
 import Foundation
-import Logging
 import WebPushWire
 
 /// `pushchat webpush`
@@ -35,26 +33,19 @@ struct WebPush: AsyncParsableCommand {
         }
 
         func run() async throws {
-            let path = try options.path()
-            let key: VAPIDKey
+            // A key that cannot be read leaves no database behind.
+            let given: VAPIDKey?
             do {
-                // A key that cannot be read leaves no database behind.
-                let given = try imported.map { try VAPIDKey(text: Self.text($0)) }
-                let stores = try SQLiteStores(
-                    file: DatabaseFile(path: path),
-                    settings: {
-                        StoreSettings(format: { _ in Configuration(environment: .development).browserFormat })
-                    },
-                    logger: Logger(label: "webpush") { _ in SwiftLogNoOpLogHandler() })
-                defer { try? stores.close() }
-                if let given {
-                    key = given
-                    try await stores.subscriptions.setVAPIDKey(key.text)
-                } else {
-                    key = try VAPIDKey(text: try await stores.subscriptions.vapidKey { VAPIDKey().text })
-                }
+                given = try imported.map { try VAPIDKey(text: Self.text($0)) }
             } catch {
                 throw Failure("\(error)")
+            }
+            let key = try await options.withStores { stores in
+                if let given {
+                    try await stores.subscriptions.setVAPIDKey(given.text)
+                    return given
+                }
+                return try VAPIDKey(text: try await stores.subscriptions.vapidKey { VAPIDKey().text })
             }
             print(export ? key.text : key.publicText)
         }

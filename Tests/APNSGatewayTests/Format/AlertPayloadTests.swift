@@ -8,12 +8,42 @@ import Testing
 struct AlertPayloadTests {
     private func json(
         _ name: String, _ text: String, sound: String? = "default", limit: Int = 256, code: String = "room",
-        naming message: MessageID? = nil
+        naming message: MessageID? = nil, extras: MessageExtras = .none
     ) throws -> String {
         try AlertPayload(sound: sound, limit: limit, namesMessage: message != nil).json(
             ChatAlert(
                 nickname: Nickname(stored: name), text: MessageText(stored: text), code: SecretCode(stored: code),
-                message: message ?? 1))
+                message: message ?? 1, extras: extras))
+    }
+
+    @Test("A program's message has a title above the text, and a link beside aps")
+    func extras() throws {
+        let extras = try MessageExtras(title: "Backup \"srv\"", link: "https://example.org/x")
+        #expect(
+            try json("cron", "done", naming: 7, extras: extras)
+                == #"{"aps":{"alert":{"title":"Backup \"srv\"","body":"cron: done"},"sound":"default","#
+                + #""thread-id":"a355141ff0c48eda"},"message_id":7,"link":"https://example.org/x"}"#)
+        #expect(
+            try json("cron", "done", sound: nil, extras: MessageExtras(title: "T"))
+                == #"{"aps":{"alert":{"title":"T","body":"cron: done"}}}"#)
+        #expect(
+            try json("cron", "done", extras: MessageExtras(link: "https://example.org/"))
+                == #"{"aps":{"alert":"cron: done","sound":"default"},"link":"https://example.org/"}"#)
+    }
+
+    @Test(
+        "What does not fit goes: first the end of the text, then the link, then the end of the title",
+        arguments: [(20, 20, true, true), (20, 170, false, true), (255, 170, false, false), (255, 20, false, false)])
+    func shortenedExtras(title: Int, link: Int, hasLink: Bool, hasTitle: Bool) throws {
+        let extras = try MessageExtras(
+            title: String(repeating: "T", count: title), link: "https://" + String(repeating: "l", count: link))
+        let document = try json("name", String(repeating: "t", count: 4000), extras: extras)
+        #expect(document.utf8.count <= 256)
+        let object = try #require(try JSONValue(parsing: Array(document.utf8)).object)
+        #expect((object["link"] != nil) == hasLink)
+        let alert = try #require(object["aps"]?.object?["alert"]?.object)
+        #expect((alert["title"]?.text == extras.title) == hasTitle)
+        #expect((alert["body"]?.text?.count ?? 0) > 40)
     }
 
     @Test("names room and message beside the text, where it is to")

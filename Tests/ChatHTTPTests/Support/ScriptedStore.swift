@@ -24,7 +24,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         case cancel(NotificationID)
         case rooms(String, after: SecretCode?, limit: Int)
         case members(SecretCode, after: Int64?, limit: Int)
-        case roomMessages(SecretCode, before: MessageID?, limit: Int)
+        case roomMessages(SecretCode, MessageOrder, limit: Int)
         case progress(MessageID)
         case messageDeliveries(MessageID, after: Int64?, limit: Int)
         case failures(AppName?, before: Int64?, limit: Int)
@@ -45,13 +45,15 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     private let onPing: Answer<Void>?
     private let admin: AdminAnswers
     private let feed: FakeFeed?
+    private let tokens: [String: AccessToken]
 
     init(
         join: Answer<Bool>? = nil, leave: Answer<Bool>? = nil, update: Answer<Void>? = nil,
         post: Answer<PostReceipt>? = nil, messages: Answer<MessagePage>? = nil,
         register: Answer<DeviceRegistration>? = nil, ping: Answer<Void>? = nil, admin: AdminAnswers = AdminAnswers(),
-        feed: FakeFeed? = nil
+        feed: FakeFeed? = nil, tokens: [String: AccessToken] = [:]
     ) {
+        self.tokens = tokens
         self.admin = admin
         self.feed = feed
         onJoin = join
@@ -65,10 +67,12 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
 
     /// All ports.
     var stores: Stores {
-        let others = UnaskedPorts { [self] subscription in recorded.withLock { $0.append(.keep(subscription)) } }
+        let others = UnaskedPorts(tokens: tokens) { [self] subscription in
+            recorded.withLock { $0.append(.keep(subscription)) }
+        }
         return Stores(
             rooms: self, feed: self, records: self, devices: self, notifications: self, queue: others, feedback: others,
-            providerTokens: others, subscriptions: others, figures: self, upkeep: others)
+            providerTokens: others, subscriptions: others, tokens: others, figures: self, upkeep: others)
     }
 
     var calls: [Call] { recorded.withLock { $0 } }
@@ -132,9 +136,9 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         try await run(.members(room, after: cursor, limit: limit), admin.members)
     }
     func messages(
-        of room: SecretCode, before cursor: MessageID?, limit: Int
+        of room: SecretCode, _ order: MessageOrder, limit: Int
     ) async throws(ChatError) -> Page<MessageRecord> {
-        try await run(.roomMessages(room, before: cursor, limit: limit), admin.messages)
+        try await run(.roomMessages(room, order, limit: limit), admin.messages)
     }
     func progress(of message: MessageID) async throws(ChatError) -> MessageProgress {
         try await run(.progress(message), admin.progress)
@@ -189,8 +193,10 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     }
 }
 
-/// The ports that the HTTP side does not use: a call fails the test. But a subscription is kept.
-private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, SubscriptionStore, StoreUpkeep {
+/// The ports that the HTTP side does not use: a call fails the test. But a subscription is kept, and tokens are known.
+private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, SubscriptionStore, TokenStore, StoreUpkeep {
+    /// By their secrets.
+    let tokens: [String: AccessToken]
     let keep: @Sendable (Subscription) -> Void
 
     private func fail(_ call: String = #function) -> ChatError {
@@ -217,6 +223,22 @@ private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, Subsc
     }
     func vapidKey(make: @escaping @Sendable () -> String) async throws(ChatError) -> String { throw fail() }
     func setVAPIDKey(_ text: String) async throws(ChatError) { throw fail() }
+
+    func create(
+        _ name: Nickname, _ grant: AccessGrant, expiresAt: Timestamp?
+    ) async throws(ChatError) -> (token: AccessToken, secret: String) {
+        guard !tokens.values.contains(where: { $0.name == name }) else {
+            throw ChatError(.conflict, "Invalid name: a token with this name exists", field: "name")
+        }
+        let token = AccessToken(id: 7, name: name, grant: grant, createdAt: Sample.time, expiresAt: expiresAt)
+        return (token, AccessToken.prefix + "secret")
+    }
+    func token(of secret: String) async throws(ChatError) -> AccessToken? { tokens[secret] }
+    func tokens(after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<AccessToken> {
+        Page(items: tokens.values.sorted { $0.id < $1.id }, next: nil)
+    }
+    func revoke(_ id: Int64) async throws(ChatError) -> AccessToken? { tokens.values.first { $0.id == id } }
+    func used(_ id: Int64, from address: String?) {}
 
     func prepare() async throws(ChatError) -> StoreBacklog { throw fail() }
     func watch() async { _ = fail() }

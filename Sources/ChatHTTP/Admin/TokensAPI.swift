@@ -1,0 +1,63 @@
+import ChatDomain
+import HTTPTypes
+import Hummingbird
+import Logging
+
+/// Programs' tokens: `/v1/tokens`. ``AdminGuard`` checks who calls.
+struct TokensAPI: Sendable {
+    let store: any TokenStore
+    let clock: TimeSource
+    let logger: Logger
+
+    /// `POST /v1/tokens`: answers with the token, which nobody can ask for again.
+    func create(_ request: Request, _ context: ChatContext) async throws -> Response {
+        _ = try AdminQuery(request, names: [])
+        let body = try await AdminBody.read(request, members: ["name", "scopes", "room", "to", "expires_at"])
+        guard let name = try body.text("name") else { throw ChatError.missing("name") }
+        guard let scopes = body.object["scopes"], scopes != .null else { throw ChatError.missing("scopes") }
+        let grant = try AccessGrant(
+            scopes: Set(
+                AdminBody.list(scopes, "scopes", max: Scope.allCases.count) { text, field throws(ChatError) in
+                    try Scope(parsing: text, field: field)
+                }),
+            room: body.text("room").map { text throws(ChatError) in try SecretCode(parsing: text, field: "room") },
+            audience: body.object["to"] == nil ? nil : Audience(body))
+        let expiresAt = try body.text("expires_at").map { text throws(ChatError) in
+            try AccessToken.end(text, now: clock())
+        }
+        let (token, secret) = try await store.create(AccessToken.name(name), grant, expiresAt: expiresAt)
+        note("token created", token, try context.caller(), context)
+        var json = token.json
+        json["token"] = .string(secret)
+        return Answers.json(json, status: .created)
+    }
+
+    /// `GET /v1/tokens`
+    func list(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let query = try AdminQuery(request, names: ["limit", "cursor"])
+        let page = try await store.tokens(after: query.cursor(), limit: query.limit())
+        return Answers.json([
+            "tokens": .array(page.items.map { .object($0.json) }), "next": .optional(page.next),
+        ])
+    }
+
+    /// `DELETE /v1/tokens/{id}`: it opens nothing from now on.
+    func revoke(_ request: Request, _ context: ChatContext) async throws -> Response {
+        guard let id = Int64(digits: try context.parameters.require("id")) else {
+            throw ChatError.invalid("id", "must be a whole number")
+        }
+        _ = try AdminQuery(request, names: [])
+        guard let token = try await store.revoke(id) else { throw ChatError.notFound("token") }
+        note("token revoked", token, try context.caller(), context)
+        return Response(status: .noContent, headers: Answers.noStore)
+    }
+
+    private func note(_ what: Logger.Message, _ token: AccessToken, _ caller: Caller, _ context: ChatContext) {
+        logger.notice(
+            what,
+            metadata: [
+                LogKeys.requestID: "\(context.requestID)", "name": "\(token.name.text)",
+                LogKeys.caller: "\(caller.name)",
+            ])
+    }
+}

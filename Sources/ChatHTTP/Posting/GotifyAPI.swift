@@ -1,0 +1,92 @@
+import ChatDomain
+import HTTPTypes
+import Hummingbird
+
+/// Gotify's `POST /message`, for whatever sends to a Gotify server: under `/gotify`, with a token of the relay that names the
+/// room (https://gotify.net/api-docs).
+struct GotifyAPI: Sendable {
+    let posting: PostingAPI
+    let version: String
+    let clock: TimeSource
+
+    /// `X-Gotify-Key`, `?token=` or `Authorization: Bearer`, as Gotify takes them.
+    @Sendable static func credential(_ request: Request) -> String? {
+        request.headers.first(.gotifyKey) ?? request.uri.queryParameters["token"].map { String($0) }
+            ?? request.headers.bearerToken
+    }
+
+    /// `POST /gotify/message`, in JSON or as a form.
+    func message(_ request: Request, _ context: ChatContext) async throws -> Response {
+        guard let token = try context.caller().token else {
+            throw ChatError.unauthorized(
+                "Send a token of the relay as X-Gotify-Key: one for one room (pushchat token create)")
+        }
+        guard token.grant.room != nil else {
+            throw ChatError(.forbidden, "This token is for no room: make one with a room (pushchat token create)")
+        }
+        let message = try await Message(request)
+        let text = PostingAPI.Draft.fitting(message.text, limit: MessageText.highestLimit)
+        let title = message.title.map { title in
+            PostingAPI.Draft.fitting(title, limit: MessageExtras.longestTitle, keepsLines: false)
+        }
+        let priority = message.priority ?? Self.usual
+        let draft = PostingAPI.Draft(
+            text: text, title: title.flatMap { FieldText.trimmed($0).isEmpty ? nil : $0 },
+            link: message.link.flatMap { NotificationContent.isLink($0) ? $0 : nil },
+            priority: priority <= Self.quiet ? 5 : nil, sound: priority <= Self.quiet ? "" : nil)
+        let (receipt, _) = try await posting.post(draft, request, context)
+        return Answers.json([
+            "id": .number(receipt.message), "appid": .number(token.id), "message": .string(text),
+            "title": .string(title ?? token.name.text), "priority": .number(priority),
+            "extras": message.extras ?? .null, "date": .time(clock()),
+        ])
+    }
+
+    /// Priorities are 0 to 10; up to this one Gotify's app makes no sound.
+    private static let quiet: Int64 = 3
+    private static let usual: Int64 = 5
+
+    /// What a request says, before any rule of ours.
+    private struct Message {
+        let text: String
+        let title: String?
+        let priority: Int64?
+        let extras: JSONValue?
+
+        init(_ request: Request) async throws {
+            if HeaderText.parameterized((request.headers.first(.contentType) ?? "")[...]).value == "application/json" {
+                let body = try await AdminBody.read(request)
+                guard let text = try body.text("message") else { throw ChatError.missing("message") }
+                (self.text, title) = (text, try body.text("title"))
+                priority = body.object["priority"]?.integer
+                extras = body.object["extras"]
+            } else {
+                let form = try await FormFields.read(request)
+                (text, title) = (try form.required(.message), try form.text(.title))
+                priority = try form.text(.priority).flatMap { Int64($0) }
+                extras = nil
+            }
+        }
+
+        /// `{"client::notification":{"click":{"url":"…"}}}`
+        var link: String? {
+            extras?.object?["client::notification"]?.object?["click"]?.object?["url"]?.text
+        }
+    }
+
+    /// `GET /gotify/version`, which clients ask to see whether there is a server.
+    func version(_ request: Request, _ context: ChatContext) -> Response {
+        Answers.json(["version": .string(version), "commit": .string(""), "buildDate": .string("")])
+    }
+
+    /// `GET /gotify/health`
+    func health(_ request: Request, _ context: ChatContext) async -> Response {
+        do throws(ChatError) {
+            try await posting.rooms.ping()
+            return Answers.json(["health": .string("green"), "database": .string("green")])
+        } catch {
+            return Answers.json(
+                ["health": .string("orange"), "database": .string("red")], status: .internalServerError)
+        }
+    }
+}

@@ -1,0 +1,200 @@
+import ChatDomain
+import Foundation
+import HTTPTypes
+import Hummingbird
+
+/// ntfy's publishing, for whatever sends to an ntfy server: under `/ntfy`, where a topic is a room's code
+/// (https://docs.ntfy.sh/publish).
+struct NtfyAPI: Sendable {
+    let posting: PostingAPI
+    let clock: TimeSource
+
+    /// What ntfy makes of an empty message.
+    private static let empty = "triggered"
+
+    /// `Authorization` with Bearer, or with Basic where the password is the token; `?auth=`, which has the whole header in
+    /// base64.
+    @Sendable static func credential(_ request: Request) -> String? {
+        var headers = request.headers
+        if let auth = request.uri.queryParameters["auth"], let header = base64(String(auth)) {
+            headers = [.authorization: header]
+        }
+        if let token = headers.bearerToken { return token }
+        guard let value = headers.first(.authorization), value.lowercased().hasPrefix("basic "),
+            let pair = base64(String(HeaderText.trimmed(value.dropFirst("basic ".count))))
+        else { return nil }
+        let parts = pair.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+        let password = parts.count == 2 ? String(parts[1]) : ""
+        return password.isEmpty ? String(parts[0]) : password
+    }
+
+    /// In either alphabet, with or without the padding.
+    private static func base64(_ text: String) -> String? {
+        let standard = text.replacing("-", with: "+").replacing("_", with: "/").replacing("=", with: "")
+        let padding = String(repeating: "=", count: (4 - standard.utf8.count % 4) % 4)
+        return Data(base64Encoded: standard + padding).flatMap { String(data: $0, encoding: .utf8) }
+    }
+
+    /// `POST` or `PUT /ntfy/{topic}`, where the body is the text; `GET /ntfy/{topic}/publish`.
+    func publish(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let escaped = Array(try context.parameters.require("topic").utf8)
+        let topic = String(decoding: URLEncodedForm.unescaped(escaped[...], plusIsBlank: false), as: UTF8.self)
+        let body = request.method == .get ? "" : try await PostingAPI.text(of: request)
+        return try await publish(Parameters(request), topic: topic, body: body, request, context)
+    }
+
+    /// `POST /ntfy` and `POST /` in JSON.
+    func publishJSON(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let body = try await AdminBody.read(request)
+        guard let topic = try body.text("topic") else { throw ChatError.missing("topic") }
+        var parameters = Parameters(request)
+        parameters.add(body.object)
+        return try await publish(parameters, topic: topic, body: "", request, context)
+    }
+
+    private func publish(
+        _ parameters: Parameters, topic: String, body: String, _ request: Request, _ context: ChatContext
+    ) async throws -> Response {
+        guard parameters[.delay] == nil else {
+            throw ChatError.invalid("delay", "cannot be given here: messages are sent at once")
+        }
+        let priority = try parameters.priority()
+        var text = PostingAPI.Draft.fitting(
+            body.isEmpty ? parameters[.message] ?? "" : body, limit: MessageText.highestLimit)
+        if FieldText.trimmed(text).isEmpty { text = Self.empty }
+        let title = parameters[.title].map { title in
+            PostingAPI.Draft.fitting(title, limit: MessageExtras.longestTitle, keepsLines: false)
+        }
+        let draft = PostingAPI.Draft(
+            room: try SecretCode(parsing: topic, field: "topic"), text: text,
+            title: title.flatMap { FieldText.trimmed($0).isEmpty ? nil : $0 },
+            link: parameters[.click].flatMap { NotificationContent.isLink($0) ? $0 : nil },
+            priority: priority.ofPushes, sound: priority.sound)
+        let (receipt, room) = try await posting.post(draft, request, context)
+        var answer: JSONObject = [
+            "id": .string(String(receipt.message)), "time": .number(clock().seconds), "event": .string("message"),
+            "topic": .string(room.text), "message": .string(text), "priority": .number(priority.rawValue),
+        ]
+        if let title { answer["title"] = .string(title) }
+        if let link = draft.link { answer["click"] = .string(link) }
+        return Answers.json(answer)
+    }
+
+    /// `GET /ntfy/v1/health`
+    func health(_ request: Request, _ context: ChatContext) async -> Response {
+        do throws(ChatError) {
+            try await posting.rooms.ping()
+            return Answers.json(["healthy": .bool(true)])
+        } catch {
+            return Answers.json(["healthy": .bool(false)], status: .serviceUnavailable)
+        }
+    }
+
+    private enum Priority: Int {
+        case min = 1
+        case low, usual, high, max
+
+        /// What ntfy's app does not announce needs no haste either.
+        var ofPushes: UInt8? {
+            switch self {
+            case .min: 1
+            case .low: 5
+            case .usual: nil
+            case .high, .max: 10
+            }
+        }
+
+        /// ntfy's app makes no sound below the usual priority.
+        var sound: String? { self == .min || self == .low ? "" : nil }
+
+        init?(_ text: String) {
+            let names: [String: Priority] = [
+                "1": .min, "min": .min, "2": .low, "low": .low, "3": .usual, "default": .usual, "4": .high,
+                "high": .high, "5": .max, "max": .max, "urgent": .max,
+            ]
+            guard let priority = names[text.lowercased()] else { return nil }
+            self = priority
+        }
+    }
+
+    /// Parameters that have a meaning here, under all their names: in headers, in the query, or in JSON. Others are ignored.
+    private struct Parameters {
+        enum Name: CaseIterable {
+            case title, message, priority, click, delay
+
+            /// As in the query; headers also have them with `X-` before.
+            var spellings: [String] {
+                switch self {
+                case .title: ["title", "ti", "t"]
+                case .message: ["message", "m"]
+                case .priority: ["priority", "prio", "p"]
+                case .click: ["click"]
+                case .delay: ["delay", "at", "in"]
+                }
+            }
+        }
+
+        private var values: [Name: String] = [:]
+
+        subscript(name: Name) -> String? { values[name] }
+
+        init(_ request: Request) {
+            let query = Self.query(request)
+            for name in Name.allCases {
+                for spelling in name.spellings where values[name] == nil {
+                    values[name] =
+                        ["x-" + spelling, spelling].lazy.compactMap { Self.header($0, request) }.first
+                        ?? query[spelling]
+                }
+            }
+        }
+
+        private static func header(_ name: String, _ request: Request) -> String? {
+            guard let value = HTTPField.Name(name).flatMap({ request.headers.first($0) }) else { return nil }
+            // Browsers and proxies send a header of this name with another meaning (RFC 9218).
+            if name == "priority", value.hasPrefix("u=") { return nil }
+            return decoded(value)
+        }
+
+        /// A value with encoded words (RFC 2047), in UTF-8, as clients write what is not ASCII.
+        private static func decoded(_ value: String) -> String {
+            value.replacing(#/=\?[Uu][Tt][Ff]-8\?([BbQq])\?([^?\s]*)\?=(?:\s+(?==\?))?/#) { match in
+                guard match.1.lowercased() == "q" else { return base64(String(match.2)) ?? String(match.0) }
+                let escaped = match.2.utf8.map { byte in
+                    switch byte {
+                    case UInt8(ascii: "_"): UInt8(ascii: " ")
+                    case UInt8(ascii: "="): UInt8(ascii: "%")
+                    default: byte
+                    }
+                }
+                return String(decoding: URLEncodedForm.unescaped(escaped[...], plusIsBlank: false), as: UTF8.self)
+            }
+        }
+
+        private static func query(_ request: Request) -> [String: String] {
+            var values: [String: String] = [:]
+            for pair in (request.uri.query ?? "").utf8.split(separator: UInt8(ascii: "&")) {
+                let parts = pair.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
+                    .map { String(decoding: URLEncodedForm.unescaped(Array($0)[...]), as: UTF8.self) }
+                values[parts[0].lowercased()] = parts.count == 2 ? parts[1] : ""
+            }
+            return values
+        }
+
+        /// What stands in the document goes before what stands in headers.
+        mutating func add(_ document: JSONObject) {
+            for name in Name.allCases {
+                guard let value = document[name.spellings[0]], value != .null else { continue }
+                values[name] = value.text ?? "\(value)"
+            }
+        }
+
+        func priority() throws(ChatError) -> Priority {
+            guard let text = values[.priority], !text.isEmpty else { return .usual }
+            guard let priority = Priority(text) else {
+                throw .invalid("priority", "must be 1 to 5, or min, low, default, high, max")
+            }
+            return priority
+        }
+    }
+}

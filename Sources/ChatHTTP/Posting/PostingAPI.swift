@@ -1,0 +1,133 @@
+import ChatDomain
+import HTTPTypes
+import Hummingbird
+import Logging
+
+/// What programs call to say something in a room: `POST /v1/messages`, and the calls of other servers' clients
+/// (``GotifyAPI``, ``NtfyAPI``). ``AdminGuard`` checks who calls.
+struct PostingAPI: Sendable {
+    let rooms: any RoomStore
+    let settings: @Sendable () -> ChatHTTPSettings
+    let limiter: RequestLimiter
+    let logger: Logger
+
+    /// Who signs the administrator's messages, where the request does not say.
+    private static let administrator = "Relay"
+
+    /// A message as a request brings it.
+    struct Draft: Sendable {
+        var room: SecretCode?
+        var text: String
+        var name: String?
+        var title: String?
+        var link: String?
+        var priority: UInt8?
+        var sound: String?
+    }
+
+    private static let fields: Set = ["room", "text", "name", "title", "link", "priority", "sound"]
+
+    /// `POST /v1/messages`
+    func post(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let draft =
+            HeaderText.parameterized((request.headers.first(.contentType) ?? "")[...]).value == "application/json"
+            ? try await Self.json(request) : try await Self.plain(request)
+        let (receipt, room) = try await post(draft, request, context)
+        var headers: HTTPFields = [.location: "/v1/messages/\(receipt.message)", .cacheControl: "no-store"]
+        if receipt.isRepeat { headers[.idempotencyReplayed] = "true" }
+        return Answers.json(
+            ["id": .number(receipt.message), "room": .string(room.text)], status: .created, headers: headers)
+    }
+
+    private static func json(_ request: Request) async throws -> Draft {
+        let query = try AdminQuery(request, names: ["room"])
+        let body = try await AdminBody.read(request, members: fields)
+        let (inQuery, room) = (try room(query.text("room")), try room(body.text("room")))
+        guard inQuery == nil || room == nil || inQuery == room else {
+            throw ChatError.invalid("room", "is another one in the query")
+        }
+        guard let text = try body.text("text") else { throw ChatError.missing("text") }
+        return Draft(
+            room: room ?? inQuery, text: text, name: try body.text("name"), title: try body.text("title"),
+            link: try body.text("link"), priority: try body.priority(), sound: try body.text("sound"))
+    }
+
+    private static func room(_ text: String?) throws(ChatError) -> SecretCode? {
+        guard let text else { return nil }
+        return try SecretCode(parsing: text, field: "room")
+    }
+
+    /// The body is the text, and what else there is stands in the query. `curl -d` calls a text a form.
+    private static func plain(_ request: Request) async throws -> Draft {
+        let query = try AdminQuery(request, names: fields.subtracting(["text"]))
+        let type = HeaderText.parameterized((request.headers.first(.contentType) ?? "")[...]).value
+        guard ["", "text/plain", "application/x-www-form-urlencoded"].contains(type) else {
+            throw ChatError.unsupported("The body must be application/json or text/plain")
+        }
+        return Draft(
+            room: try room(query.text("room")), text: try await text(of: request), name: query.text("name"),
+            title: query.text("title"), link: query.text("link"),
+            priority: try query.value("priority") { text, field throws(ChatError) in
+                guard let number = UInt8(text) else { throw .invalid(field, "must be 10, 5 or 1") }
+                return number
+            }, sound: query.text("sound"))
+    }
+
+    /// The body as UTF-8.
+    static func text(of request: Request) async throws -> String {
+        guard request.headers.first(.contentEncoding) == nil else {
+            throw ChatError.unsupported("The body must not have a Content-Encoding")
+        }
+        let bytes = try await RequestBody.read(request, limit: HTTPLimits.body)
+        guard let text = String(validating: bytes, as: UTF8.self) else {
+            throw ChatError.invalid("text", "must be UTF-8")
+        }
+        return text
+    }
+
+    /// Makes the draft a message of its room, in the name of the caller.
+    func post(
+        _ draft: Draft, _ request: Request, _ context: ChatContext
+    ) async throws(ChatError) -> (PostReceipt, room: SecretCode) {
+        let caller = try context.caller()
+        let room = try caller.room(draft.room)
+        let text = try MessageText(parsing: draft.text, limit: MessageText.highestLimit)
+        let extras = try MessageExtras(
+            title: draft.title, link: draft.link, priority: draft.priority, sound: draft.sound)
+        let name =
+            if let name = draft.name { try Nickname(parsing: name) } else {
+                caller.token?.name ?? Nickname(stored: Self.administrator)
+            }
+        let key = caller.key(try request.headers.idempotencyKey())
+        let settings = settings()
+        if caller.token != nil { try limiter.admit(caller.writer, limit: settings.memberRate) }
+        let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
+        let receipt = try await rooms.post(
+            PostRequest(
+                member: caller.writer, program: PostRequest.Program(nickname: name, room: room, extras: extras),
+                text: text, idempotencyKey: key, client: ClientInfo(address: client?.description)))
+        logger.info(
+            "message accepted",
+            metadata: [
+                LogKeys.requestID: "\(context.requestID)", LogKeys.message: "\(receipt.message)",
+                LogKeys.queued: "\(receipt.queued)", LogKeys.isRepeat: "\(receipt.isRepeat)",
+                LogKeys.caller: "\(caller.name)",
+            ])
+        return (receipt, room)
+    }
+}
+
+extension PostingAPI.Draft {
+    /// For other servers' clients, whose texts know other rules: what has no place in a message becomes blanks, and what is
+    /// too long is cut. A shortened alarm is worth more than none.
+    static func fitting(_ text: String, limit: Int, keepsLines: Bool = true) -> String {
+        let scalars = text.unicodeScalars.map { scalar -> Unicode.Scalar in
+            let isLine = scalar == "\n" || scalar == "\r"
+            let isControl = scalar.value < 32 || (0x7F...0x9F).contains(scalar.value)
+            return isControl && !(isLine && keepsLines) ? " " : scalar
+        }
+        let text = String(String.UnicodeScalarView(scalars))
+        guard text.utf8.count > limit else { return text }
+        return JSONString.prefix(of: text, within: limit - "…".utf8.count) + "…"
+    }
+}

@@ -1,0 +1,117 @@
+package import ChatDomain
+import Crypto
+import Foundation
+import GRDB
+import Synchronization
+
+/// Programs' tokens, in the SQLite file.
+package final class SQLiteTokenStore: TokenStore {
+    /// Bytes of a secret: nobody guesses it, and a plain hash of it is enough.
+    private static let secretSize = 32
+    /// Tokens of whose use something may wait to be written down.
+    private static let mostNoted = 10_000
+
+    private let database: SQLiteDatabase
+    private let notes = Mutex<[Int64: (time: Timestamp, address: String?)]>([:])
+
+    init(database: SQLiteDatabase) {
+        self.database = database
+    }
+
+    package func create(
+        _ name: Nickname, _ grant: AccessGrant, expiresAt: Timestamp?
+    ) async throws(ChatError) -> (token: AccessToken, secret: String) {
+        let bytes = SymmetricKey(size: .init(bitCount: Self.secretSize * 8)).withUnsafeBytes { Data($0) }
+        let secret =
+            AccessToken.prefix
+            + bytes.base64EncodedString().replacing("+", with: "-").replacing("/", with: "_").replacing("=", with: "")
+        let scopes = Scope.allCases.filter(grant.scopes.contains).map(\.rawValue)
+        let token = try await database.writer.perform { [database] db in
+            let now = database.clock()
+            let count = try db.run(
+                """
+                INSERT INTO api_tokens (name, hash, scopes, room, audience, time_created, time_expires)
+                VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING
+                """,
+                [
+                    name.text, Self.hash(secret), JSONValue.texts(scopes).description, grant.room?.text,
+                    grant.audience?.json.description, now.sqlText, expiresAt?.sqlText,
+                ])
+            guard count == 1 else {
+                throw ChatError(.conflict, "Invalid name: a token with this name exists", field: "name")
+            }
+            return AccessToken(
+                id: db.lastInsertedRowID, name: name, grant: grant, createdAt: now, expiresAt: expiresAt)
+        }
+        return (token, secret)
+    }
+
+    private static func hash(_ secret: String) -> Data { Data(SHA256.hash(data: Data(secret.utf8))) }
+
+    package func token(of secret: String) async throws(ChatError) -> AccessToken? {
+        let hash = Self.hash(secret)
+        let token = try await database.read { db in
+            try db.row("SELECT \(Self.columns) FROM api_tokens WHERE hash = ?", [hash]).flatMap(Self.token)
+        }
+        guard let token else { return nil }
+        if let end = token.expiresAt, end <= database.clock() { return nil }
+        return token
+    }
+
+    package func tokens(after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<AccessToken> {
+        try await database.read { db in
+            let page = try db.page(
+                "SELECT \(Self.columns) FROM api_tokens WHERE token_id > ? ORDER BY token_id LIMIT ?",
+                [cursor ?? 0, limit + 1], limit: limit)
+            return Page(items: page.rows.compactMap(Self.token), next: page.next)
+        }
+    }
+
+    package func revoke(_ id: Int64) async throws(ChatError) -> AccessToken? {
+        try await database.writer.perform { db in
+            try db.row("DELETE FROM api_tokens WHERE token_id = ? RETURNING \(Self.columns)", [id])
+                .flatMap(Self.token)
+        }
+    }
+
+    private static let columns = """
+        token_id, name, scopes, room, audience, time_created, time_expires, time_used, used_from
+        """
+
+    /// Nil for a row that another program has changed into one that grants nothing.
+    private static func token(_ row: Row) -> AccessToken? {
+        let scopes = (try? JSONValue(parsing: row[2] as String))?.array?.compactMap { $0.text.flatMap(Scope.init) }
+        let grant = try? AccessGrant(
+            scopes: Set(scopes ?? []), room: (row[3] as String?).map(SecretCode.init(stored:)),
+            audience: (row[4] as String?).map(Audience.init(stored:)))
+        guard let grant else { return nil }
+        return AccessToken(
+            id: row[0], name: Nickname(stored: row[1]), grant: grant, createdAt: row.time(5),
+            expiresAt: (row[6] as String?).map { _ in row.time(6) }, lastUsedAt: row.optionalTime(7),
+            lastUsedFrom: row[8])
+    }
+
+    // MARK: - Use
+
+    package func used(_ id: Int64, from address: String?) {
+        notes.withLock { notes in
+            if notes.count < Self.mostNoted || notes[id] != nil { notes[id] = (database.clock(), address) }
+        }
+    }
+
+    /// Writes down what waits. What cannot be written is forgotten: the next use says more.
+    func flush() async throws(ChatError) {
+        let all = notes.withLock { notes in
+            defer { notes = [:] }
+            return notes
+        }
+        if all.isEmpty { return }
+        try await database.writer.perform(durably: false, .upkeep) { db in
+            for (id, use) in all {
+                try db.run(
+                    "UPDATE api_tokens SET time_used = ?, used_from = ? WHERE token_id = ?",
+                    [use.time.sqlText, use.address, id])
+            }
+        }
+    }
+}

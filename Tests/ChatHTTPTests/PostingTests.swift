@@ -1,0 +1,264 @@
+import ChatDomain
+import Foundation
+import HTTPTypes
+import HummingbirdTesting
+import NIOCore
+import Testing
+
+@testable import ChatHTTP
+
+@Suite("Messages of programs: our own call, Gotify's and ntfy's")
+struct PostingTests {
+    private static func send(
+        _ path: String, _ body: String, by method: HTTPRequest.Method = .post, type: String? = "text/plain",
+        token: String? = "pct_post_kitchen", headers: HTTPFields = [:]
+    ) async throws -> (TestResponse, PostRequest?) {
+        let relay = try TokenAccessTests.relay()
+        var headers = headers
+        if let type { headers[.contentType] = type }
+        if let token { headers[.authorization] = "Bearer \(token)" }
+        let answer = try await relay.send(method, path, headers: headers, body: Array(body.utf8))
+        guard case .post(let request) = relay.store.calls.first else { return (answer, nil) }
+        return (answer, request)
+    }
+
+    private static func program(
+        _ extras: MessageExtras = .none, name: String = "cron11", room: String = "kitchen"
+    ) -> PostRequest.Program {
+        PostRequest.Program(nickname: Nickname(stored: name), room: SecretCode(stored: room), extras: extras)
+    }
+
+    // MARK: - POST /v1/messages
+
+    @Test("As JSON, with everything")
+    func json() async throws {
+        let (answer, request) = try await Self.send(
+            "/v1/messages",
+            #"{"room":" kitchen ","text":" done ","title":"Backup","name":"srv","link":"https://example.org/x","priority":5,"sound":""}"#,
+            type: "application/json; charset=utf-8", headers: [.idempotencyKey: "k1"])
+        #expect(answer.status == .created && answer.text == #"{"id":7,"room":"kitchen"}"#)
+        #expect(answer.header("Location") == "/v1/messages/7")
+        let extras = try MessageExtras(title: "Backup", link: "https://example.org/x", priority: 5, sound: "")
+        #expect(
+            try request
+                == PostRequest(
+                    member: MemberID(stored: "token:11"), program: Self.program(extras, name: "srv"),
+                    text: MessageText(parsing: "done"), idempotencyKey: "token:11:k1",
+                    client: request?.client ?? ClientInfo()))
+    }
+
+    @Test(
+        "As plain text, by whatever name curl sends it",
+        arguments: ["text/plain", "application/x-www-form-urlencoded", nil])
+    func plain(type: String?) async throws {
+        let (answer, request) = try await Self.send(
+            "/v1/messages?title=All+well&priority=10&sound=ping", "a=b&c%20d\n", type: type)
+        #expect(answer.status == .created)
+        #expect(request?.text.text == "a=b&c%20d")
+        #expect(try request?.program == Self.program(MessageExtras(title: "All well", priority: 10, sound: "ping")))
+        #expect(request?.idempotencyKey == nil)
+    }
+
+    @Test("The administrator names the room, and signs with the relay's name")
+    func administrator() async throws {
+        let (answer, request) = try await Self.send("/v1/messages?room=hall", "x", token: "geheim")
+        #expect(answer.status == .created)
+        #expect(request?.program == Self.program(name: "Relay", room: "hall") && request?.member.text == "admin")
+    }
+
+    @Test(
+        "What is wrong is named",
+        arguments: [
+            (#"{"room":"hall","text":"x"}"#, 403, "room"), (#"{"text":""}"#, 400, "text"), ("{}", 400, "text"),
+            (#"{"text":7}"#, 400, "text"), (#"{"text":"x","title":""}"#, 400, "title"),
+            (#"{"text":"x","name":"a: b"}"#, 400, "name"), (#"{"text":"x","link":"javascript:1"}"#, 400, "link"),
+            (#"{"text":"x","priority":7}"#, 400, "priority"), (#"{"text":"x","priority":"5"}"#, 400, "priority"),
+            (#"{"text":"x","sound":"\#(String(repeating: "s", count: 65))"}"#, 400, "sound"),
+            (#"{"text":"x","txet":"y"}"#, 400, "txet"),
+            (#"{"text":"\#(String(repeating: "t", count: 4001))"}"#, 400, "text"),
+            (#"{"text":"x","title":"\#(String(repeating: "t", count: 256))"}"#, 400, "title"),
+        ])
+    func invalid(json: String, status: Int, field: String) async throws {
+        let (answer, request) = try await Self.send("/v1/messages", json, type: "application/json")
+        #expect(answer.status.code == status && request == nil, "\(answer.text)")
+        #expect(try JSONValue(parsing: answer.text).object?["field"]?.text == field)
+    }
+
+    @Test("Other types, and what is no UTF-8, are refused")
+    func types() async throws {
+        #expect(try await Self.send("/v1/messages", "x", type: "multipart/form-data; boundary=b").0.status.code == 415)
+        #expect(try await Self.send("/v1/messages", "x", headers: [.contentEncoding: "gzip"]).0.status.code == 415)
+        let relay = try TokenAccessTests.relay()
+        let answer = try await relay.send(
+            .post, "/v1/messages", headers: [.authorization: "Bearer pct_post_kitchen"], body: [0xFF])
+        #expect(answer.status == .badRequest)
+        #expect(try await Self.send("/v1/messages?rom=x", "x").0.status == .badRequest)
+        #expect(try await Self.send("/v1/messages?priority=x", "x").0.status == .badRequest)
+    }
+
+    @Test("A token's messages are counted against the limit of members, the administrator's are not")
+    func rate() async throws {
+        var relay = try TokenAccessTests.relay()
+        relay.settings.memberRate = RateLimit(perSecond: 0.001, burst: 2)
+        let server = relay.server()
+        for (token, expected) in [("pct_post_kitchen", [201, 201, 429]), ("geheim", [201, 201, 201])] {
+            let statuses = try await server.application().test(.router) { client in
+                var statuses: [Int] = []
+                for _ in 0..<3 {
+                    let answer = try await client.execute(
+                        uri: "/v1/messages?room=kitchen", method: .post, headers: [.authorization: "Bearer \(token)"],
+                        body: ByteBuffer(string: "x"))
+                    statuses.append(answer.status.code)
+                }
+                return statuses
+            }
+            #expect(statuses == expected)
+        }
+    }
+
+    // MARK: - Gotify
+
+    @Test(
+        "Gotify: JSON and forms, the token in a header or in the query",
+        arguments: [
+            (#"{"message":"done","title":"T","priority":8}"#, "application/json", "", ["X-Gotify-Key"], 8),
+            (#"{"message":"done","title":"T"}"#, "application/json", "?token=pct_post_kitchen", [], 5),
+            ("message=done&title=T&priority=2", "application/x-www-form-urlencoded", "", ["X-Gotify-Key"], 2),
+            ("message=done&title=T", "application/x-www-form-urlencoded", "", ["Authorization"], 5),
+        ])
+    func gotify(body: String, type: String, query: String, header: [String], priority: Int64) async throws {
+        var headers: HTTPFields = [:]
+        for name in header.compactMap({ HTTPField.Name($0) }) {
+            headers[name] = (name == .authorization ? "Bearer " : "") + "pct_post_kitchen"
+        }
+        let (answer, request) = try await Self.send(
+            "/gotify/message" + query, body, type: type, token: nil, headers: headers)
+        #expect(answer.status == .ok, "\(answer.text)")
+        let json = try #require(try JSONValue(parsing: answer.text).object)
+        #expect(json["id"]?.integer == 7 && json["appid"]?.integer == 11 && json["priority"]?.integer == priority)
+        #expect(json["message"]?.text == "done" && json["title"]?.text == "T")
+        let isQuiet = priority <= 3
+        #expect(
+            try request?.program
+                == Self.program(MessageExtras(title: "T", priority: isQuiet ? 5 : nil, sound: isQuiet ? "" : nil)))
+    }
+
+    @Test("Gotify: what our rules do not take is made to fit, and unknown members are ignored")
+    func gotifyFitting() async throws {
+        let (answer, request) = try await Self.send(
+            "/gotify/message",
+            #"{"message":"a\tb\u001b[0m\n\#(String(repeating: "ä", count: 3000))","title":" \n ","contentType":"x","#
+                + #""extras":{"client::notification":{"click":{"url":"https://example.org/"}}}}"#,
+            type: "application/json")
+        #expect(answer.status == .ok, "\(answer.text)")
+        let text = try #require(request?.text.text)
+        #expect(text.hasPrefix("a b [0m\nää") && text.hasSuffix("ä…") && text.utf8.count <= 4000)
+        #expect(try request?.program == Self.program(MessageExtras(link: "https://example.org/")))
+    }
+
+    @Test(
+        "Gotify: refusals in its own form",
+        arguments: [("pct_wrong", 401), ("", 401), ("pct_read", 403), ("pct_post", 403), ("geheim", 401)])
+    func gotifyRefused(token: String, status: Int) async throws {
+        let (answer, _) = try await Self.send(
+            "/gotify/message", #"{"message":"x"}"#, type: "application/json", token: nil,
+            headers: [.gotifyKey: token])
+        #expect(answer.status.code == status)
+        let json = try #require(try JSONValue(parsing: answer.text).object)
+        #expect(json["errorCode"]?.integer == Int64(status) && json["errorDescription"]?.text != nil)
+    }
+
+    @Test("Gotify's and ntfy's clients look first whether there is a server")
+    func lookingFirst() async throws {
+        for (path, text) in [
+            ("/gotify/version", #"{"version":"1.2.3","commit":"","buildDate":""}"#),
+            ("/gotify/health", #"{"health":"green","database":"green"}"#), ("/ntfy/v1/health", #"{"healthy":true}"#),
+        ] {
+            let answer = try await TokenAccessTests.relay().send(.get, path)
+            #expect(answer.status == .ok && answer.text == text)
+        }
+    }
+
+    // MARK: - ntfy
+
+    private static func credentials(_ text: String) -> String { Data(text.utf8).base64EncodedString() }
+
+    @Test(
+        "ntfy: the token as Bearer, as password, in the query",
+        arguments: [
+            ("Bearer pct_post_kitchen", ""), ("Basic \(credentials("ann:pct_post_kitchen"))", ""),
+            ("basic \(credentials(":pct_post_kitchen"))", ""), ("Basic \(credentials("pct_post_kitchen:"))", ""),
+            (nil, "?auth=" + credentials("Bearer pct_post_kitchen").replacing("=", with: "")),
+            (nil, "?auth=" + credentials("Basic " + credentials("ann:pct_post_kitchen")).replacing("=", with: "")),
+        ] as [(String?, String)])
+    func ntfyTokens(header: String?, query: String) async throws {
+        var headers: HTTPFields = [:]
+        if let header { headers[.authorization] = header }
+        let (answer, request) = try await Self.send("/ntfy/kitchen" + query, "done", token: nil, headers: headers)
+        #expect(answer.status == .ok, "\(answer.text)")
+        #expect(request?.program == Self.program())
+    }
+
+    @Test(
+        "ntfy: title, priority and click, by all their names",
+        arguments: [
+            ("?title=T&priority=4&click=https://example.org/", [:]),
+            ("?t=T&p=high&Click=https%3A%2F%2Fexample.org%2F", [:]),
+            ("", ["X-Title": "T", "X-Priority": "4", "X-Click": "https://example.org/"]),
+            ("", ["ti": "T", "prio": "HIGH", "Click": "https://example.org/", "Priority": "u=4"]),
+            ("", ["Title": "=?UTF-8?B?VA==?=", "Priority": "high", "click": "https://example.org/", "Tags": "skull"]),
+            ("", ["Title": "=?utf-8?q?=54?=", "Priority": "4", "click": "https://example.org/", "Markdown": "yes"]),
+        ] as [(String, [String: String])])
+    func ntfyParameters(query: String, named: [String: String]) async throws {
+        var headers: HTTPFields = [:]
+        for (name, value) in named { headers[try #require(HTTPField.Name(name))] = value }
+        let (answer, request) = try await Self.send("/ntfy/kitchen" + query, "done", by: .put, headers: headers)
+        #expect(answer.status == .ok, "\(answer.text)")
+        #expect(
+            try request?.program
+                == Self.program(MessageExtras(title: "T", link: "https://example.org/", priority: 10)))
+        #expect(
+            answer.text
+                == #"{"id":"7","time":1780000000,"event":"message","topic":"kitchen","message":"done","priority":4,"#
+                + #""title":"T","click":"https://example.org/"}"#)
+    }
+
+    @Test("ntfy: JSON, to its own address and to the server's", arguments: ["/ntfy", "/ntfy/", "/"])
+    func ntfyJSON(path: String) async throws {
+        let (answer, request) = try await Self.send(
+            path, #"{"topic":"kitchen","message":"done","priority":1,"tags":["a"],"actions":[]}"#,
+            type: "application/json",
+            headers: [HTTPField.Name("X-Title")!: "T"])
+        #expect(answer.status == .ok, "\(answer.text)")
+        #expect(request?.text.text == "done")
+        #expect(try request?.program == Self.program(MessageExtras(title: "T", priority: 1, sound: "")))
+    }
+
+    @Test("ntfy: by GET, and with nothing to say")
+    func ntfyGet() async throws {
+        let (answer, request) = try await Self.send("/ntfy/kitchen/publish?message=a+b%2Bc", "", by: .get)
+        #expect(answer.status == .ok && request?.text.text == "a b+c")
+        #expect(try await Self.send("/ntfy/kitchen", "").1?.text.text == "triggered")
+    }
+
+    @Test("ntfy: a room's code may be any text")
+    func ntfyTopic() async throws {
+        let (answer, request) = try await Self.send("/ntfy/our%20r%C3%B6%2Fom%2B", "done", token: "pct_post")
+        #expect(answer.status == .ok, "\(answer.text)")
+        #expect(request?.program?.room.text == "our rö/om+")
+    }
+
+    @Test(
+        "ntfy: refusals in its own form",
+        arguments: [
+            ("/ntfy/kitchen", "pct_wrong", 401), ("/ntfy/kitchen", nil, 401), ("/ntfy/kitchen", "pct_read", 403),
+            ("/ntfy/hall", "pct_post_kitchen", 403), ("/ntfy/kitchen?priority=9", "pct_post_kitchen", 400),
+            ("/ntfy/kitchen?delay=30min", "pct_post_kitchen", 400), ("/", "pct_wrong", 401),
+        ] as [(String, String?, Int)])
+    func ntfyRefused(path: String, token: String?, status: Int) async throws {
+        let (answer, request) = try await Self.send(path, "x", token: token)
+        #expect(answer.status.code == status && request == nil)
+        let json = try #require(try JSONValue(parsing: answer.text).object)
+        #expect(json["http"]?.integer == Int64(status) && json["error"]?.text != nil && json["code"]?.integer != nil)
+    }
+}

@@ -1,0 +1,175 @@
+import ChatDomain
+import HTTPTypes
+import HummingbirdTesting
+import Testing
+
+@testable import ChatHTTP
+
+@Suite("What tokens open")
+struct TokenAccessTests {
+    private static let room = SecretCode(stored: "kitchen")
+
+    private static func token(_ id: Int64, _ scopes: Set<Scope>, room: SecretCode? = nil, to: Audience? = nil) throws
+        -> AccessToken
+    {
+        AccessToken(
+            id: id, name: Nickname(stored: "cron\(id)"),
+            grant: try AccessGrant(scopes: scopes, room: room, audience: to), createdAt: Sample.time)
+    }
+
+    /// A token for each scope, and for each with a limit.
+    static func tokens() throws -> [String: AccessToken] {
+        var tokens: [String: AccessToken] = [:]
+        for (index, scope) in Scope.allCases.enumerated() {
+            tokens["pct_" + scope.rawValue] = try token(Int64(index + 1), [scope])
+        }
+        tokens["pct_post_kitchen"] = try token(11, [.post], room: room)
+        tokens["pct_read_kitchen"] = try token(12, [.read], room: room)
+        tokens["pct_send_ann"] = try token(13, [.send], to: .users([UserReference(stored: "ann")]))
+        return tokens
+    }
+
+    /// A notification that was sent with `pct_send`.
+    private static let sent = NotificationStatus(
+        id: 1, request: NotificationRequest(audience: .all, payload: "{}", token: 3), createdAt: Sample.time,
+        cancelledAt: nil, state: .done, counts: [:], skipped: 0, devices: 1)
+
+    /// A relay in production, where nothing is open without a token.
+    static func relay(_ store: ScriptedStore? = nil) throws -> Relay {
+        Relay(
+            try store
+                ?? ScriptedStore(
+                    post: Sample.receipt, ping: {},
+                    admin: AdminAnswers(
+                        unregister: { true }, edit: Given.answers.edit, device: Given.answers.device,
+                        devices: { Page(items: [], next: nil) }, deliveries: { Page(items: [], next: nil) },
+                        send: { NotificationReceipt(id: 1, devices: 1, isRepeat: false) },
+                        notification: { sent }, cancel: { sent }, rooms: { RoomPage(rooms: [], next: nil) },
+                        members: { Page(items: [], next: nil) }, messages: { Page(items: [], next: nil) },
+                        progress: { () throws(ChatError) in throw .notFound("message") },
+                        messageDeliveries: { Page(items: [], next: nil) },
+                        depths: { [] }, totals: { StoreTotals() }, outcomes: []), tokens: tokens()),
+            settings: ChatHTTPSettings(adminTokens: ["geheim"]))
+    }
+
+    private static func status(
+        _ relay: Relay, _ method: HTTPRequest.Method, _ path: String, _ token: String?, body: String? = nil
+    ) async throws -> Int {
+        var headers: HTTPFields = [.contentType: "application/json"]
+        if let token { headers[.authorization] = "Bearer \(token)" }
+        return try await relay.send(method, path, headers: headers, body: body.map { Array($0.utf8) }).status.code
+    }
+
+    /// Every route of the admin API with every method that it knows, and the scopes that open it besides `admin`.
+    private static let routes: [(HTTPRequest.Method, String, Set<Scope>)] = [
+        (.put, "/v1/devices/aabb", []), (.get, "/v1/devices/aabb", []), (.patch, "/v1/devices/aabb", []),
+        (.delete, "/v1/devices/aabb", []), (.get, "/v1/devices", []), (.post, "/v1/devices", []),
+        (.post, "/v1/notifications", [.send]), (.get, "/v1/notifications/1", [.send]),
+        (.delete, "/v1/notifications/1", [.send]), (.get, "/v1/rooms", []), (.get, "/v1/members?room=kitchen", []),
+        (.get, "/v1/messages?room=kitchen", [.read]), (.post, "/v1/messages?room=kitchen", [.post]),
+        (.get, "/v1/messages/1", []), (.get, "/v1/failures", []), (.get, "/v1/warnings", []), (.get, "/v1/tokens", []),
+        (.post, "/v1/tokens", []), (.delete, "/v1/tokens/99", []), (.get, "/v1/openapi.json", []),
+        (.get, "/v1/queue", [.figures]), (.get, "/v1/stats", [.figures]), (.get, "/metrics", [.figures]),
+        (.get, "/readyz", [.figures]), (.post, "/gotify/message", [.post]), (.post, "/ntfy", [.post]),
+        (.put, "/ntfy", [.post]), (.post, "/ntfy/kitchen", [.post]), (.put, "/ntfy/kitchen", [.post]),
+        (.get, "/ntfy/kitchen/publish", [.post]), (.get, "/ntfy/kitchen/send", [.post]),
+        (.get, "/ntfy/kitchen/trigger", [.post]), (.post, "/", [.post]),
+    ]
+
+    @Test("Every scope against every route", arguments: 0..<routes.count)
+    func table(index: Int) async throws {
+        let (method, path, scopes) = Self.routes[index]
+        let relay = try Self.relay()
+        for scope in Scope.allCases {
+            let status = try await Self.status(relay, method, path, "pct_" + scope.rawValue, body: "{}")
+            let isOpen = scope == .admin || scopes.contains(scope)
+            #expect((status != 403) == isOpen || (path == "/gotify/message" && isOpen), "\(scope) \(status)")
+            #expect(status != 401 && status < 500, "\(scope) \(status)")
+        }
+        for wrong in [nil, "", "pct_", "pct_wrong", "pct_" + String(repeating: "a", count: 1000), "geheim2"] {
+            // Monitoring asks without a token whether the relay is ready.
+            if path == "/readyz", wrong == nil { continue }
+            #expect(try await Self.status(relay, method, path, wrong, body: "{}") == 401, "\(wrong ?? "none")")
+        }
+        if path != "/gotify/message" {
+            let status = try await Self.status(relay, method, path, "geheim", body: "{}")
+            #expect(status != 401 && status != 403)
+        }
+    }
+
+    @Test("The table has every call that is described, but those that are for everybody")
+    func complete() async throws {
+        let answer = try await Self.relay().send(.get, "/v1/openapi.json", headers: [.authorization: "Bearer geheim"])
+        let paths = try #require(try JSONValue(parsing: answer.text).object?["paths"]?.object)
+        var described: Set<String> = []
+        for (path, operations) in paths.members {
+            let example = path.replacing("{token}", with: "aabb").replacing("{topic}", with: "kitchen")
+                .replacing("{id}", with: path.hasPrefix("/v1/tokens") ? "99" : "1")
+            for (method, operation) in operations.object?.members ?? [] where method != "parameters" {
+                if operation.object?["security"]?.array?.isEmpty == true { continue }
+                described.insert("\(method.uppercased()) \(example)")
+            }
+        }
+        let listed = Set(Self.routes.map { "\($0.0.rawValue) \($0.1.split(separator: "?")[0])" })
+        #expect(listed.subtracting(["GET /readyz"]) == described)
+    }
+
+    @Test(
+        "A token for a room opens no other one",
+        arguments: [
+            (.post, "/v1/messages", "pct_post_kitchen", 201),
+            (.post, "/v1/messages?room=kitchen", "pct_post_kitchen", 201),
+            (.post, "/v1/messages?room=hall", "pct_post_kitchen", 403), (.post, "/v1/messages", "pct_post", 400),
+            (.get, "/v1/messages", "pct_read_kitchen", 200), (.get, "/v1/messages?room=hall", "pct_read_kitchen", 403),
+            (.get, "/v1/messages", "pct_read", 400), (.get, "/v1/messages?room=kitchen", "pct_post_kitchen", 403),
+            (.post, "/ntfy/kitchen", "pct_post_kitchen", 200), (.post, "/ntfy/hall", "pct_post_kitchen", 403),
+            (.post, "/ntfy/hall", "pct_post", 200),
+        ] as [(HTTPRequest.Method, String, String, Int)])
+    func rooms(method: HTTPRequest.Method, path: String, token: String, expected: Int) async throws {
+        let body = path.hasPrefix("/v1") ? #"{"text":"done"}"# : "done"
+        let status = try await Self.status(
+            Self.relay(), method, path, token, body: method == .get ? nil : body)
+        #expect(status == expected)
+    }
+
+    @Test(
+        "A token for some sends to nobody else, and sees only what was sent with it",
+        arguments: [
+            (#"{"users":["ann"]}"#, 202), (#"{"users":["bob"]}"#, 403), (#"{"users":["ann","bob"]}"#, 403),
+            (#"{"all":true}"#, 403), (#"{"room":"kitchen"}"#, 403), (#"{"tags":["ann"]}"#, 403),
+        ])
+    func audience(to: String, expected: Int) async throws {
+        let relay = try Self.relay()
+        let body = #"{"to":\#(to),"alert":"hi"}"#
+        #expect(try await Self.status(relay, .post, "/v1/notifications", "pct_send_ann", body: body) == expected)
+        // It was sent with another one.
+        #expect(try await Self.status(relay, .get, "/v1/notifications/1", "pct_send_ann") == 404)
+        #expect(try await Self.status(relay, .delete, "/v1/notifications/1", "pct_send_ann") == 404)
+        #expect(try await Self.status(relay, .get, "/v1/notifications/1", "pct_send") == 200)
+    }
+
+    @Test("Wrong tokens are counted, and above the limit right ones are not looked at either")
+    func guessing() async throws {
+        let relay = try Self.relay()
+        let statuses = try await relay.server().application().test(.router) { client in
+            var statuses: [Int] = []
+            for number in 0..<200 {
+                let token = number < 199 ? "pct_wrong\(number)" : "pct_admin"
+                let answer = try await client.execute(
+                    uri: "/v1/queue", method: .get, headers: [.authorization: "Bearer \(token)"])
+                statuses.append(answer.status.code)
+            }
+            return statuses
+        }
+        #expect(statuses.first == 401 && statuses.last == 429)
+    }
+
+    @Test("Without admin.token, a token counts all the same, in production too", arguments: [true, false])
+    func withoutAdministrator(isDevelopment: Bool) async throws {
+        var relay = try Self.relay()
+        relay.settings = ChatHTTPSettings(isDevelopment: isDevelopment)
+        #expect(try await Self.status(relay, .get, "/v1/queue", "pct_figures") == 200)
+        #expect(try await Self.status(relay, .get, "/v1/queue", "pct_wrong") == 401)
+        #expect(try await Self.status(relay, .get, "/v1/queue", nil) == 403)
+    }
+}
