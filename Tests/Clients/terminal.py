@@ -6,7 +6,7 @@ STEPS is a JSON list of {"wait": TEXT}, until the program has written this text 
 and {"signal": NUMBER}. Writes what the program has written, with the terminal's control sequences; ends with the program's
 status, or with 99 if the terminal is not left as it was found.
 """
-import json, os, pty, select, signal, sys, termios, time
+import fcntl, json, os, pty, select, signal, sys, termios, time
 
 DEADLINE = time.monotonic() + 120
 steps, command = json.loads(sys.argv[1]), sys.argv[2:]
@@ -15,6 +15,8 @@ before = termios.tcgetattr(terminal)
 child = os.fork()
 if child == 0:
     os.setsid()
+    # Ctrl-C is a signal only from the terminal that controls the session.
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
     for descriptor in 0, 1, 2:
         os.dup2(terminal, descriptor)
     os.execvp(command[0], command)

@@ -62,9 +62,8 @@ struct Chat: AsyncParsableCommand {
     func run() async throws {
         let (code, name, udid) = try checked()
         let environment = ProcessInfo.processInfo.environment
-        let relay = try place.client(place.source.flags, silence: Self.silence) { _ in
-            session ?? environment[ConfigurationVariables.session]
-        }
+        let kept = environment[ConfigurationVariables.session].flatMap { $0.isEmpty ? nil : $0 }
+        let relay = try place.client(place.source.flags, silence: Self.silence) { _ in session ?? kept }
         let member = try udid ?? Self.keptUDID(relay: relay.base, code, name, environment)
         try await ChatClient(
             calls: MemberCalls(relay: relay, udid: member), code: code, name: name,

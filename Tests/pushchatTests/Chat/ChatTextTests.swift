@@ -31,9 +31,7 @@ import Testing
                 for line in output + [note].compactMap(\.self) {
                     // Our own colours are all that may be there.
                     let plain = isColoured ? line.replacing(#/\u{1B}\[[0-9;]*m/#, with: "") : line
-                    let bad = plain.unicodeScalars.filter {
-                        $0.value < 32 || (0x7F...0x9F).contains($0.value) || form != .json && $0.value == 0x202E
-                    }
+                    let bad = plain.unicodeScalars.filter { $0.value < 32 || LogText.isUnsafe($0) }
                     #expect(bad.isEmpty, "\(form): \(line.debugDescription)")
                 }
             }

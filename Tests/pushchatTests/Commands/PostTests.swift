@@ -9,7 +9,7 @@ import Testing
 @Suite("pushchat post, rooms, members, messages") struct PostTests {
     private static func post(_ arguments: [String], to server: ScriptedRelay) async throws -> JSONValue {
         let command = try #require(
-            try Pushchat.parseAsRoot(["post"] + arguments + ["--relay", server.base, "--environment", "development"])
+            try Pushchat.parseAsRoot(["post", "--relay", server.base, "--environment", "development"] + arguments)
                 as? Post)
         return try await command.post()
     }
