@@ -12,14 +12,16 @@ struct Pushchat: AsyncParsableCommand {
             To try it with nothing to configure:  pushchat dev
             To run it:                            pushchat serve --config pushchat.yaml
             To see what is right and what is not: pushchat check
+            To talk in a room of it:              pushchat chat CODE --name NAME
 
             Settings come from a YAML file, PUSHCHAT_… variables and flags.
             To see what is in force, and where it came from: pushchat config
             """,
         version: "pushchat \(version)",
         subcommands: [
-            Serve.self, Dev.self, SandboxCommand.self, Send.self, Devices.self, Queue.self, Backup.self, Check.self,
-            ShowConfiguration.self, WebPush.self, Token.self,
+            Serve.self, Dev.self, SandboxCommand.self, Chat.self, Post.self, Send.self, Rooms.self, Members.self,
+            Messages.self, Devices.self, Queue.self, Backup.self, Check.self, ShowConfiguration.self, WebPush.self,
+            Token.self,
         ],
         defaultSubcommand: Serve.self)
 
@@ -27,6 +29,7 @@ struct Pushchat: AsyncParsableCommand {
     static func main() async {
         let meaning = HangupSignal.hold()
         do {
+            try CommandWords.check(Array(CommandLine.arguments.dropFirst()), of: self)
             var command = try await asyncParseAsRoot()
             if !(command is Serve) { HangupSignal.release(meaning) }
             if var asynchronous = command as? any AsyncParsableCommand {

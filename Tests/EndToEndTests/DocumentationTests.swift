@@ -78,9 +78,11 @@ extension Clients {
             let surroundings = """
                 export PATH='\(Running.executable.deletingLastPathComponent().path)':"$PATH"
                 export PUSHCHAT_HTTP_PORT=\(ports.relay)
+                export XDG_STATE_HOME='\(folder.file("state").path)'
 
                 """
-            try await run(try Page("docs/cli.md").blocks(of: "cli"), in: folder, ports, after: surroundings)
+            let pages = try ["docs/cli.md", "docs/terminal.md"].map { try Page($0).blocks(of: "cli") }
+            try await run(pages.flatMap(\.self), in: folder, ports, after: surroundings)
             process.kill(SIGTERM)
             #expect(try await process.ended() == 0)
         }

@@ -5,7 +5,7 @@ extension EndToEnd {
     @Suite("Sessions")
     struct SessionTests {
         /// A token of the operator's own system, which openssl signs here: HS256 with a secret, ES256 with a key's file.
-        private static func token(_ claims: String, algorithm: String, with key: String) async throws -> String {
+        static func token(_ claims: String, algorithm: String, with key: String) async throws -> String {
             let script = """
                 set -e
                 base64url() { openssl base64 -A | tr '+/' '-_' | tr -d '='; }
@@ -23,7 +23,7 @@ extension EndToEnd {
             return try await tool("bash", ["-c", script, "-", algorithm, key, claims])
         }
 
-        private static func claims(_ user: String, audience: String = "pushchat", lives seconds: Int = 600) -> String {
+        static func claims(_ user: String, audience: String = "pushchat", lives seconds: Int = 600) -> String {
             #"{"sub":"\#(user)","aud":"\#(audience)","exp":\#(Int(Date().timeIntervalSince1970) + seconds)}"#
         }
 

@@ -6,23 +6,31 @@ import NIOCore
 import NIOHTTP1
 import NIOSSL
 
-/// Calls the admin API of a running relay.
+/// Calls a running relay.
 struct RelayClient: Sendable {
     /// Its URL, without a slash at the end.
     let base: String
-    /// The first of the relay's `admin.token`; nil where it asks for none.
+    /// What goes as `Authorization: Bearer`: for `/v1` the first of the relay's `admin.token` or a token of `pushchat token`,
+    /// for the chat a session; nil where none is asked for.
     let token: String?
+
+    /// What to do where the token is missing or wrong.
+    var tokenHint =
+        "set it in the configuration, in PUSHCHAT_ADMIN_TOKEN, or name a file with --admin-token-file"
 
     private let http: HTTPClient
 
-    /// - Parameter certificate: a PEM file; the relay must show the certificate that stands first in it, and then neither its
-    ///   name nor its issuer matters. For a relay on this machine, which is called by its address and not by its name. Nil:
-    ///   the certificate is verified as usual, by its name and the system's authorities.
+    /// - Parameters:
+    ///   - certificate: a PEM file; the relay must show the certificate that stands first in it, and then neither its
+    ///     name nor its issuer matters. For a relay on this machine, which is called by its address and not by its name.
+    ///     Nil: the certificate is verified as usual, by its name and the system's authorities.
+    ///   - silence: how long the relay may say nothing in an answer, before the connection counts as lost.
     /// - Throws: a ``Failure`` if the file holds no certificate.
-    init(base: String, token: String?, certificate: String? = nil) throws {
+    init(base: String, token: String?, certificate: String? = nil, silence: TimeAmount? = nil) throws {
         self.base = base
         self.token = token
         var configuration = HTTPClient.Configuration()
+        configuration.timeout.read = silence
         if let certificate {
             configuration.tlsConfiguration = .makeClientConfiguration()
             configuration.tlsConfiguration?.certificateVerification = .none
@@ -56,7 +64,7 @@ struct RelayClient: Sendable {
     }
 
     /// How long one call may take.
-    private static let timeout = TimeAmount.seconds(30)
+    static let timeout = TimeAmount.seconds(30)
     /// Bytes of an answer: a page of the largest records.
     private static let maximumAnswer = 16 << 20
     /// How often a call without an answer is made, and the time between.
@@ -69,16 +77,21 @@ struct RelayClient: Sendable {
         _ method: HTTPMethod, _ path: String, _ body: JSONObject? = nil, headers: [String: String] = [:],
         isRepeatable: Bool = true
     ) async throws -> JSONValue {
+        var request = request(method, path, headers: headers)
+        if let body {
+            request.headers.add(name: "Content-Type", value: "application/json")
+            request.body = .bytes(ByteBuffer(string: JSONValue.object(body).description))
+        }
         var attempt = 1
         while true {
             do {
-                return try await once(method, path, body, headers)
+                return try await answer(to: request)
             } catch let error as Failure {
                 throw error
-            } catch  where Self.isRefused(error) {
-                throw Failure(
-                    "no relay answers at \(base): start one with `pushchat serve` or `pushchat dev`, or say where it is "
-                        + "with --relay")
+            } catch let refusal as RelayRefusal {
+                throw Failure(refusal.status == 401 ? "\(refusal.message): \(tokenHint)" : refusal.message)
+            } catch  where Self.isRefused(error) && attempt == 1 {
+                throw Failure(noRelay)
             } catch {
                 guard isRepeatable, attempt < Self.attempts, !Task.isCancelled else {
                     throw Failure("\(base) did not answer: \(Self.text(error))")
@@ -89,32 +102,58 @@ struct RelayClient: Sendable {
         }
     }
 
-    private func once(
-        _ method: HTTPMethod, _ path: String, _ body: JSONObject?, _ headers: [String: String]
-    ) async throws -> JSONValue {
+    /// A request with the token.
+    func request(_ method: HTTPMethod, _ path: String, headers: [String: String] = [:]) -> HTTPClientRequest {
         var request = HTTPClientRequest(url: base + path)
         request.method = method
         if let token { request.headers.add(name: "Authorization", value: "Bearer \(token)") }
         for (name, value) in headers { request.headers.add(name: name, value: value) }
-        if let body {
-            request.headers.add(name: "Content-Type", value: "application/json")
-            request.body = .bytes(ByteBuffer(string: JSONValue.object(body).description))
-        }
-        let response = try await http.execute(request, timeout: Self.timeout)
+        return request
+    }
+
+    /// Makes a call once.
+    /// - Throws: a ``RelayRefusal``; a ``Failure`` if it is no relay that answers; else what was wrong with the connection.
+    func answer(to request: HTTPClientRequest, within limit: TimeAmount = timeout) async throws -> JSONValue {
+        let response = try await head(of: request, within: limit)
         let bytes = try await response.body.collect(upTo: Self.maximumAnswer)
-        let answer = bytes.readableBytes == 0 ? JSONValue.null : try? JSONValue(parsing: bytes.readableBytesView)
-        guard (200..<300).contains(response.status.code) else {
-            throw Failure(problem(Int(response.status.code), answer))
-        }
-        guard let answer else { throw Failure("\(base) does not answer in JSON: is it a PushChat relay?") }
+        if bytes.readableBytes == 0 { return .null }
+        guard let answer = try? JSONValue(parsing: bytes.readableBytesView) else { throw isNoRelay }
         return answer
     }
 
-    private func problem(_ status: Int, _ answer: JSONValue?) -> String {
-        let detail = answer?.object?["detail"]?.text ?? "status \(status)"
-        guard status == 401 else { return detail }
-        return detail
-            + ": set it in the configuration, in PUSHCHAT_ADMIN_TOKEN, or name a file with --admin-token-file"
+    /// Makes a call once, and reads the answer's head: for an answer without an end.
+    /// - Throws: as ``answer(to:within:)`` does.
+    func head(of request: HTTPClientRequest, within limit: TimeAmount = timeout) async throws -> HTTPClientResponse {
+        let response = try await http.execute(request, timeout: limit)
+        guard (200..<300).contains(response.status.code) else {
+            let bytes = try await response.body.collect(upTo: Self.maximumAnswer)
+            throw RelayRefusal(
+                status: Int(response.status.code), answer: try? JSONValue(parsing: bytes.readableBytesView),
+                retryAfter: response.headers.first(name: "Retry-After"))
+        }
+        return response
+    }
+
+    /// Why a call failed, by what it threw.
+    func failure(_ error: any Error) -> CallFailure {
+        switch error {
+        case let refusal as RelayRefusal: .refused(refusal)
+        case let failure as Failure: .hopeless(failure.description)
+        default:
+            Self.isRefused(error)
+                ? .noRelay(noRelay)
+                : .lost(Self.isClosed(error) ? base : "\(base): \(Self.text(error))")
+        }
+    }
+
+    private var noRelay: String {
+        "no relay answers at \(base): start one with `pushchat serve` or `pushchat dev`, or say where it is with --relay"
+    }
+
+    var isNoRelay: Failure { Failure("\(base) does not answer in JSON: is it a PushChat relay?") }
+
+    private static func isClosed(_ error: any Error) -> Bool {
+        (error as? HTTPClientError) == .remoteConnectionClosed || String(describing: error).contains("onnection reset")
     }
 
     private static func isRefused(_ error: any Error) -> Bool {
@@ -126,10 +165,52 @@ struct RelayClient: Sendable {
     }
 }
 
+/// What the relay answered in place of what it was asked for.
+struct RelayRefusal: Error, Equatable {
+    let status: Int
+    /// For programs; nil if another server, like a proxy, has answered.
+    let code: String?
+    /// For people; of one line.
+    let message: String
+    let retryAfter: Duration?
+
+    init(status: Int, code: String? = nil, message: String, retryAfter: Duration? = nil) {
+        self.status = status
+        self.code = code
+        self.message = message
+        self.retryAfter = retryAfter
+    }
+
+    /// - Parameters:
+    ///   - answer: an error of the admin API or of the chat API, or of none.
+    ///   - retryAfter: the header, in seconds.
+    init(status: Int, answer: JSONValue?, retryAfter: String?) {
+        let error = answer?.object?["error"]?.object
+        self.init(
+            status: status, code: (error ?? answer?.object)?["code"]?.text,
+            message: Output.oneLine(
+                answer?.object?["detail"]?.text ?? error?["message"]?.text
+                    ?? "the server answered with status \(status)"),
+            retryAfter: retryAfter.flatMap { Int64($0) }.flatMap { $0 >= 0 ? .seconds($0) : nil })
+    }
+}
+
+/// Why a call failed.
+enum CallFailure: Error, Equatable {
+    case refused(RelayRefusal)
+    /// Nobody listens there, in words.
+    case noRelay(String)
+    /// The connection could not be made or has ended: to whom, and why where that says something.
+    case lost(String)
+    /// It is not the relay that answers, in words.
+    case hopeless(String)
+}
+
 extension JSONValue {
     /// The items of a page that the relay answers, and the cursor of the next.
-    func page(of member: String) -> (items: [JSONObject], next: Int64?) {
-        ((object?[member]?.array ?? []).compactMap(\.object), object?["next"]?.integer)
+    func page(of member: String) -> (items: [JSONObject], next: String?) {
+        let next = object?["next"]
+        return ((object?[member]?.array ?? []).compactMap(\.object), next?.text ?? next?.integer.map(String.init))
     }
 }
 
@@ -147,10 +228,46 @@ extension String {
     }
 }
 
-/// Where the running relay is, and the token that it asks for.
-struct RelayOptions: ParsableArguments {
+/// Where the running relay is.
+struct RelayPlace: ParsableArguments {
     @Option(help: .value("url", "Where the relay is; unless given, where the configuration has it listen."))
     var relay: String?
+
+    @OptionGroup var source: ConfigurationChoice
+
+    /// With `--relay` and no `--config`, no file is looked for: it would be another relay's.
+    func configuration(_ flags: [ConfigurationFlag]) throws -> Configuration {
+        try .loaded(
+            relay != nil && source.config == nil
+                ? ConfigurationSources(flags: flags, searched: [])
+                : ConfigurationSources(file: source.config, flags: flags))
+    }
+
+    /// - Parameters:
+    ///   - token: the one to bring, by the configuration.
+    ///   - silence: as ``RelayClient`` has it.
+    func client(
+        _ flags: [ConfigurationFlag], silence: TimeAmount? = nil, token: (Configuration) -> String?
+    ) throws -> RelayClient {
+        let configuration = try configuration(flags)
+        let token = token(configuration)
+        if let relay { return try RelayClient(base: Self.base(relay), token: token, silence: silence) }
+        return try RelayClient(
+            base: configuration.localAddress, token: token, certificate: configuration.http.tls?.certificate,
+            silence: silence)
+    }
+
+    private static func base(_ url: String) throws -> String {
+        guard let parts = URLComponents(string: url), ["http", "https"].contains(parts.scheme), parts.host != nil,
+            parts.query == nil, parts.fragment == nil
+        else { throw ValidationError("--relay \(url): must be a URL like http://127.0.0.1:44447") }
+        return String(url.reversed().drop { $0 == "/" }.reversed())
+    }
+}
+
+/// Where the running relay is, and the token that it asks its operator for.
+struct RelayOptions: ParsableArguments {
+    @OptionGroup var place: RelayPlace
 
     @Option(
         help: .value(
@@ -159,34 +276,19 @@ struct RelayOptions: ParsableArguments {
         completion: .file())
     var adminTokenFile: String?
 
-    @OptionGroup var source: ConfigurationChoice
+    var relay: String? { place.relay }
+    var source: ConfigurationChoice { place.source }
 
     var flags: [ConfigurationFlag] {
         source.flags
             + (adminTokenFile.map { [ConfigurationFlag("admin.token_file", $0, name: "--admin-token-file")] } ?? [])
     }
 
-    /// With `--relay` and no `--config`, no file is looked for: it would be another relay's.
-    func configuration() throws -> Configuration {
-        try .loaded(
-            relay != nil && source.config == nil
-                ? ConfigurationSources(flags: flags, searched: [])
-                : ConfigurationSources(file: source.config, flags: flags))
-    }
+    func configuration() throws -> Configuration { try place.configuration(flags) }
 
-    func client() throws -> RelayClient {
-        let configuration = try configuration()
-        let token = configuration.admin.tokens.first?.text
-        if let relay { return try RelayClient(base: Self.base(relay), token: token) }
-        return try RelayClient(
-            base: configuration.localAddress, token: token, certificate: configuration.http.tls?.certificate)
-    }
-
-    private static func base(_ url: String) throws -> String {
-        guard let parts = URLComponents(string: url), ["http", "https"].contains(parts.scheme), parts.host != nil,
-            parts.query == nil, parts.fragment == nil
-        else { throw ValidationError("--relay \(url): must be a URL like http://127.0.0.1:44447") }
-        return String(url.reversed().drop { $0 == "/" }.reversed())
+    /// - Parameter token: in place of the operator's.
+    func client(token: String? = nil) throws -> RelayClient {
+        try place.client(flags) { token ?? $0.admin.tokens.first?.text }
     }
 }
 

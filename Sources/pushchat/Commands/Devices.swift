@@ -55,7 +55,7 @@ struct Devices: AsyncParsableCommand {
                 let query = [
                     ("app", common.app), ("user_reference", user), ("tag", tag),
                     ("active", active.map { $0 ? "true" : "false" }), ("limit", String(size)),
-                    ("cursor", cursor.map(String.init)),
+                    ("cursor", cursor),
                 ]
                 return try await common.call(.GET, "/v1/devices", query).page(of: "devices")
             }

@@ -8,6 +8,8 @@ struct ConfigurationVariables {
     static let fallbackEnvironment = "APPLICATION_ENV"
     /// Those that choose the environment.
     static let ofEnvironment: Set<String> = [prefix + "ENVIRONMENT", fallbackEnvironment]
+    /// What commands bring to a relay: no settings. `--token` of a program, `--session` of a member.
+    static let (token, session) = (prefix + "TOKEN", prefix + "SESSION")
 
     private(set) var layer: SettingLayer
     private(set) var problems: [ConfigurationError.Problem] = []
@@ -19,7 +21,9 @@ struct ConfigurationVariables {
         self.apps = apps.contains(.default) ? apps : apps + [.default]
         layer = SettingLayer(folder: folder)
         for (name, value) in variables.sorted(by: { $0.key < $1.key })
-        where name.hasPrefix(Self.prefix) && !Self.isServiceLink(name, value) {
+        where name.hasPrefix(Self.prefix) && !Self.isServiceLink(name, value)
+            && ![Self.token, Self.session].contains(name)
+        {
             guard let (app, setting) = setting(name) else { continue }
             // An empty variable counts as not set, because compose files pass on variables that are not set as empty ones.
             if !value.isEmpty { layer.add(setting, of: app, .text(value), from: .variable(name)) }

@@ -8,7 +8,20 @@ enum Output {
 
     /// A JSON document: a member per line on a terminal, else compact.
     static func print(json: JSONValue) {
-        Swift.print(isTerminal ? json.indented : json.description)
+        Swift.print(escaped(isTerminal ? json.indented : json.description))
+    }
+
+    /// A JSON document with escapes for what JSON allows in strings as it is, and what could control a terminal all the same.
+    static func escaped(_ json: String) -> String {
+        func isSafe(_ scalar: Unicode.Scalar) -> Bool { scalar.value < 0x7F || !LogText.isUnsafe(scalar) }
+        guard !json.unicodeScalars.allSatisfy(isSafe) else { return json }
+        return json.unicodeScalars.reduce(into: "") { text, scalar in
+            if isSafe(scalar) {
+                text.unicodeScalars.append(scalar)
+            } else {
+                text += "\\u" + Hex.text([UInt8(scalar.value >> 8), UInt8(scalar.value & 0xFF)])
+            }
+        }
     }
 
     /// Names and values, without those that have none.
@@ -25,11 +38,10 @@ enum Output {
         FileHandle.standardError.write(Data((text + "\n").utf8))
     }
 
-    /// With blanks instead of control characters, which could end a line or control the terminal. Unlike the log's escapes
-    /// they leave JSON what it is.
+    /// With blanks instead of control characters, which could end a line or control the terminal, and of marks that change the
+    /// direction of writing. Unlike the log's escapes they leave JSON what it is.
     static func oneLine(_ text: String) -> String {
-        String(
-            String.UnicodeScalarView(text.unicodeScalars.map { $0.properties.generalCategory == .control ? " " : $0 }))
+        String(String.UnicodeScalarView(text.unicodeScalars.map { LogText.isUnsafe($0) ? " " : $0 }))
     }
 
     private static func text(_ value: JSONValue) -> String? {
@@ -100,17 +112,21 @@ struct ListOptions: ParsableArguments {
 
     /// Prints a list that comes in pages: a table, or JSON with an object a line.
     /// - Parameter page: the page after a cursor, of at most so many items.
-    func print(
+    func print<Cursor>(
         _ header: [String], json: Bool, row: (JSONObject) -> [String],
-        page: (_ cursor: Int64?, _ size: Int) async throws -> (items: [JSONObject], next: Int64?)
+        page: (_ cursor: Cursor?, _ size: Int) async throws -> (items: [JSONObject], next: Cursor?)
     ) async throws {
         var table = OutputTable(header)
-        var (count, cursor) = (0, Int64?.none)
+        var (count, cursor) = (0, Cursor?.none)
         repeat {
             let size = limit == 0 ? Self.maximumPage : min(limit - count, Self.maximumPage)
             let (items, next) = try await page(cursor, size)
             for item in items {
-                if json { Swift.print(JSONValue.object(item).description) } else { table.add(row(item)) }
+                if json {
+                    Swift.print(Output.escaped(JSONValue.object(item).description))
+                } else {
+                    table.add(row(item))
+                }
             }
             count += items.count
             cursor = next

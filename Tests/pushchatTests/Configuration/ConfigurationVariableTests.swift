@@ -120,6 +120,13 @@ import Testing
         #expect(try folder.load("apps: {my-new: {}}", variables: variables).apps[0].topic == "t")
     }
 
+    @Test("What commands bring to a relay is no setting, but near to it is")
+    func callers() throws {
+        let variables = ["PUSHCHAT_TOKEN": "t", "PUSHCHAT_SESSION": "s"]
+        #expect(try folder.load("", variables: variables).admin.tokens.isEmpty)
+        #expect(try folder.problems(variables: ["PUSHCHAT_TOKENS": "t"]).count == 1)
+    }
+
     @Test("A name that fits two apps is refused")
     func ambiguous() throws {
         let problems = try folder.problems(

@@ -1,0 +1,189 @@
+import ArgumentParser
+import ChatDomain
+import Foundation
+import UnixSignals
+
+/// Makes the calls that ``ChatClientState`` decides on, shows what it says, and hands it what is typed.
+actor ChatClient {
+    private let calls: MemberCalls
+    private let code: SecretCode
+    private let name: Nickname
+    private let leaves: Bool
+    private let input = StandardInput()
+    private var state: ChatClientState
+    private var screen: ChatScreen
+    /// There may be something to post, or all may be done.
+    private let postSignal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+    /// There may be room for another line.
+    private let readSignal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+
+    init(
+        calls: MemberCalls, code: SecretCode, name: Nickname, state: ChatClientState, json: Bool, leaves: Bool
+    ) {
+        self.calls = calls
+        self.code = code
+        self.name = name
+        self.state = state
+        self.leaves = leaves
+        screen = ChatScreen(json: json)
+    }
+
+    /// - Throws: a ``Failure`` when the chat cannot go on, ``ExitCode`` 1 when a line of the input was not taken.
+    func run() async throws {
+        // Before anything is said to the relay, so that no signal is lost.
+        let signals = await UnixSignalsSequence(trapping: .sigint, .sigterm, .sigcont)
+        defer { screen.end() }
+        do {
+            try await withThrowingTaskGroup(of: Bool.self) { group in
+                group.addTask { try await self.receive() }
+                group.addTask { try await self.post() }
+                group.addTask { await self.read() }
+                group.addTask { await self.wait(for: signals) }
+                for try await isEnd in group where isEnd { break }
+                group.cancelAll()
+            }
+        } catch {
+            for draft in state.drafts { screen.print([Self.unsent(draft)]) }
+            throw error
+        }
+        try await end()
+    }
+
+    // MARK: - Receiving
+
+    private func receive() async throws -> Bool {
+        while true {
+            do {
+                switch state.call {
+                case .join:
+                    try await calls.join(code, as: name)
+                    state.joined()
+                    if screen.isInteractive {
+                        screen.print([.note("in the room as \(name.text); Enter sends a line, Ctrl-D ends")])
+                    }
+                case .page: try await fetch()
+                case .stream(let since): try await follow(since)
+                }
+                postSignal.continuation.yield()
+            } catch {
+                try await go(on: state.receivingFailed(failure(error), random: .random(in: 0...1)))
+            }
+        }
+    }
+
+    private func fetch() async throws {
+        guard case .page(let since) = state.call else { return }
+        screen.print(try state.received(try await calls.messages(since: since)))
+    }
+
+    /// Until the stream ends, which is an error.
+    private func follow(_ since: MessageID) async throws {
+        var parser = EventStreamParser()
+        let body = try await calls.stream(since: since)
+        screen.print(state.opened())
+        for try await bytes in body {
+            for event in try parser.read(bytes.readableBytesView) {
+                let reports = try state.received(event)
+                screen.print(reports)
+                if reports.contains(.left) { throw Failure(ChatClientState.removed) }
+            }
+        }
+        throw CallFailure.lost(calls.relay.base)
+    }
+
+    /// - Throws: ``CancellationError`` when the chat ends meanwhile.
+    private func failure(_ error: any Error) throws -> CallFailure {
+        try Task.checkCancellation()
+        return error as? CallFailure ?? calls.relay.failure(error)
+    }
+
+    private func go(on reaction: ([ChatClientState.Report], ChatClientState.Next)) async throws {
+        screen.print(reaction.0)
+        switch reaction.1 {
+        case .again(let delay): try await Task.sleep(for: delay)
+        case .goOn: break
+        case .end(let text): throw Failure(text)
+        }
+    }
+
+    // MARK: - Posting
+
+    private func post() async throws -> Bool {
+        for await _ in postSignal.stream {
+            while let draft = state.nextDraft {
+                do {
+                    try await calls.post(draft)
+                    state.posted()
+                } catch {
+                    try await go(on: state.postingFailed(failure(error), random: .random(in: 0...1)))
+                }
+                readSignal.continuation.yield()
+            }
+            if state.isDone {
+                try await fetchLast()
+                return true
+            }
+        }
+        return false
+    }
+
+    /// What the stream has not brought yet: a chat that ends shows its own messages, too.
+    private func fetchLast() async throws {
+        while true {
+            do {
+                screen.print(try state.received(try await calls.messages(since: state.cursor)))
+                if case .stream = state.call { return }
+            } catch {
+                try await go(on: state.receivingFailed(failure(error), random: .random(in: 0...1)))
+            }
+        }
+    }
+
+    // MARK: - Typing
+
+    private func read() async -> Bool {
+        var hasEnded = false
+        while !hasEnded, !Task.isCancelled {
+            let bytes = await input.next()
+            if Task.isCancelled { break }
+            let (lines, isLast) = screen.read(bytes)
+            hasEnded = isLast
+            for line in lines { screen.print(state.typed(line, key: UUID().uuidString)) }
+            if hasEnded { state.inputEnded() }
+            postSignal.continuation.yield()
+            if state.isFull {
+                for await _ in readSignal.stream where !state.isFull { break }
+            }
+        }
+        return false
+    }
+
+    private func wait(for signals: UnixSignalsSequence) async -> Bool {
+        for await signal in signals {
+            guard signal == .sigcont else { return true }
+            screen.resume()
+        }
+        return false
+    }
+
+    // MARK: - The end
+
+    private func end() async throws {
+        // A second Ctrl-C does not wait for the relay.
+        for number in [SIGINT, SIGTERM] { signal(number, SIG_DFL) }
+        // The key makes it safe to try once more.
+        while let draft = state.drafts.first, (try? await calls.post(draft, isLast: true)) != nil { state.posted() }
+        for draft in state.drafts { screen.print([Self.unsent(draft)]) }
+        var hasLeft = true
+        if leaves {
+            hasLeft = (try? await calls.leave()) != nil
+            if !hasLeft { screen.print([.note("you are still a member of the room: the relay did not answer")]) }
+        }
+        let isWhole = state.drafts.isEmpty && (screen.isInteractive || state.refused == 0)
+        guard isWhole, hasLeft else { throw ExitCode(1) }
+    }
+
+    private static func unsent(_ draft: ChatClientState.Draft) -> ChatClientState.Report {
+        .note("not sent: \(ChatClientState.shown(draft.text))")
+    }
+}

@@ -1,0 +1,150 @@
+import ChatDomain
+import Foundation
+
+/// What `pushchat chat` prints. Names and texts of others never reach the terminal but as text.
+struct ChatText {
+    enum Form: Equatable {
+        /// A line for each message, with the time in UTC.
+        case plain
+        /// A message under its day, with the time of this place.
+        case terminal(isColoured: Bool)
+        /// An object a line.
+        case json
+    }
+
+    let form: Form
+    private var day = ""
+
+    init(_ form: Form) {
+        self.form = form
+    }
+
+    /// - Returns: the lines for standard output, and the line for standard error.
+    mutating func lines(_ report: ChatClientState.Report) -> (output: [String], note: String?) {
+        switch (report, form) {
+        case (.note(let text), _): return ([], Output.oneLine(text))
+        case (.message(let message), .json): return ([Output.escaped(JSONValue.object(message.json).description)], nil)
+        case (.members(let count), .json): return ([#"{"event":"room","members":\#(count)}"#], nil)
+        case (.left, .json): return ([#"{"event":"left"}"#], nil)
+        case (.members(let count), .terminal):
+            return ([], count == 1 ? "only you are in the room" : "\(count) members are in the room")
+        case (.members, .plain), (.left, _): return ([], nil)
+        case (.message(let message), .plain):
+            return (
+                ["\(message.sentAt.rfc3339) \(Output.oneLine(message.name)): \(Output.oneLine(Self.body(message)))"],
+                nil
+            )
+        case (.message(let message), .terminal(let isColoured)):
+            return (terminal(message, isColoured: isColoured), nil)
+        }
+    }
+
+    private mutating func terminal(_ message: ChatMessage, isColoured: Bool) -> [String] {
+        var lines: [String] = []
+        let today = Self.local(message.sentAt, "%A, %e %B %Y")
+        func coloured(_ text: String, _ code: String) -> String {
+            isColoured ? "\u{1B}[\(code)m\(text)\u{1B}[0m" : text
+        }
+        if today != day {
+            day = today
+            lines.append(coloured("— \(today) —", "2"))
+        }
+        let name = coloured(Output.oneLine(message.name), message.isOwn ? "1" : Self.colour(of: message.name))
+        // The lines of a text stand under each other.
+        let rows = Self.body(message).split(omittingEmptySubsequences: false) { ["\n", "\r", "\r\n"].contains($0) }
+        for (index, row) in rows.enumerated() {
+            let head = index == 0 ? "\(coloured(Self.local(message.sentAt, "%H:%M"), "2")) \(name): " : "      "
+            lines.append(head + Output.oneLine(String(row)))
+        }
+        return lines
+    }
+
+    /// The text, with what a program may have put beside it.
+    private static func body(_ message: ChatMessage) -> String {
+        [message.json["title"]?.text, message.text, message.json["link"]?.text].compactMap(\.self).joined(
+            separator: "\n")
+    }
+
+    /// One of six, always the same for a name.
+    private static func colour(of name: String) -> String {
+        "\(31 + name.utf8.reduce(7) { ($0 &* 31 &+ Int($1)) & 0xFFFF } % 6)"
+    }
+
+    private static func local(_ time: Timestamp, _ format: String) -> String {
+        var (clock, broken) = (time_t(time.seconds), tm())
+        localtime_r(&clock, &broken)
+        var text = [CChar](repeating: 0, count: 100)
+        let count = strftime(&text, text.count, format, &broken)
+        return String(decoding: text[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self).replacing("  ", with: " ")
+    }
+}
+
+/// Prints ``ChatText``, and on a terminal keeps the line that is being typed below it.
+struct ChatScreen {
+    private var text: ChatText
+    private let keys: KeyMode?
+    private var editor = LineEditor()
+    private var splitter = LineSplitter()
+
+    init(json: Bool, environment: [String: String] = ProcessInfo.processInfo.environment) {
+        let isTerminal = Output.isTerminal && environment["TERM"] != "dumb"
+        let isColoured = (environment["NO_COLOR"] ?? "").isEmpty
+        text = ChatText(json ? .json : isTerminal ? .terminal(isColoured: isColoured) : .plain)
+        keys = isTerminal && !json ? KeyMode() : nil
+    }
+
+    /// A person looks at it, and types.
+    var isInteractive: Bool { keys != nil }
+
+    mutating func print(_ reports: [ChatClientState.Report]) {
+        guard !reports.isEmpty else { return }
+        clearRow()
+        for report in reports {
+            let (output, note) = text.lines(report)
+            if !output.isEmpty { Self.write(output.map { $0 + "\n" }.joined()) }
+            if let note { Output.note(note) }
+        }
+        showRow()
+    }
+
+    /// Takes what was typed or read.
+    /// - Returns: the lines, and whether no more is to be read.
+    mutating func read(_ bytes: [UInt8]?) -> (lines: [InputLine], hasEnded: Bool) {
+        guard isInteractive else {
+            return bytes.map { (splitter.read($0), false) } ?? (splitter.end(), true)
+        }
+        let lines = bytes.map { editor.type($0) } ?? []
+        clearRow()
+        showRow()
+        return (lines, editor.hasEnded || bytes == nil)
+    }
+
+    /// The process was stopped and goes on.
+    func resume() {
+        keys?.begin()
+        showRow()
+    }
+
+    func end() {
+        clearRow()
+        keys?.end()
+    }
+
+    private func clearRow() {
+        if isInteractive { Self.write("\r\u{1B}[K") }
+    }
+
+    private func showRow() {
+        if isInteractive { Self.write(editor.shown(columns: KeyMode.columns)) }
+    }
+
+    /// At once and whole: what is printed may be read by a program that waits for it.
+    private static func write(_ text: String) {
+        var bytes = Array(text.utf8)[...]
+        while !bytes.isEmpty {
+            let count = bytes.withUnsafeBytes { Foundation.write(STDOUT_FILENO, $0.baseAddress, $0.count) }
+            if count < 0, errno != EINTR, errno != EAGAIN { return }
+            bytes = bytes.dropFirst(max(0, count))
+        }
+    }
+}

@@ -1,0 +1,92 @@
+import ArgumentParser
+import ChatDomain
+import Foundation
+
+/// Where the running relay is, and the token of a program or of its operator.
+struct CallerOptions: ParsableArguments {
+    @Option(
+        help: .value(
+            "token", "A token for this, as `pushchat token create` makes it.",
+            discussion: "Unless given, that of PUSHCHAT_TOKEN, which others of the machine cannot see; else the "
+                + "operator's."))
+    var token: String?
+
+    @OptionGroup var relay: RelayOptions
+
+    func client() throws -> RelayClient {
+        let kept = ProcessInfo.processInfo.environment[ConfigurationVariables.token]
+        var client = try relay.client(token: token ?? kept.flatMap { $0.isEmpty ? nil : $0 })
+        client.tokenHint = "give one with --token or in PUSHCHAT_TOKEN, or the operator's with --admin-token-file"
+        return client
+    }
+}
+
+/// `pushchat post`
+struct Post: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Post a message to a room of the running relay, as a program.",
+        discussion: """
+            pushchat post ops 'Backup done' --name backup
+            uptime | pushchat post ops --title "$(hostname)"
+
+            The message stands in the room's history, and reaches its members as any other.
+            A text that begins with a hyphen goes behind two: pushchat post ops -- '-5 °C'
+            """)
+
+    /// Bytes of standard input: above that of any message that a relay takes.
+    private static let maximumInput = 64 * 1024
+
+    @Argument(help: .value("code", "The room's secret code.")) var code: String
+    @Argument(help: .value("text", "The text; - or nothing for standard input, the whole of which is one message."))
+    var text: String?
+
+    @Option(parsing: .unconditional, help: .value("text", "A title above it.")) var title: String?
+    @Option(help: .value("name", "Who says it.")) var name: String?
+    @Option(help: .value("url", "Where a click leads.")) var link: String?
+    @Option(help: .value("number", "How urgent its pushes are.")) var priority: Int?
+    @Option(help: .value("name", "A sound file in the app, or default.")) var sound: String?
+    @Option(help: .value("key", "A repeat with the same key is not posted again; random unless given."))
+    var key: String?
+    @Flag(help: "The result as JSON.") var json = false
+    @OptionGroup(title: "The relay") var caller: CallerOptions
+
+    func run() async throws {
+        let answer = try await post()
+        guard let id = answer.object?["id"]?.integer else {
+            throw Failure("the relay's answer is not as expected: \(answer)")
+        }
+        if json { Output.print(json: answer) } else { print("message \(id)") }
+    }
+
+    /// - Returns: the relay's answer.
+    func post() async throws -> JSONValue {
+        let body = try body(try text.flatMap { $0 == "-" ? nil : $0 } ?? Self.input())
+        return try await caller.client().call(
+            .POST, "/v1/messages", body, headers: ["Idempotency-Key": key ?? UUID().uuidString])
+    }
+
+    /// The request, from the flags. The relay checks it.
+    func body(_ text: String) throws -> JSONObject {
+        guard !FieldText.trimmed(text).isEmpty else { throw Failure("there is no text to post") }
+        var body: JSONObject = ["room": .string(code), "text": .string(text)]
+        if let title { body["title"] = .string(title) }
+        if let name { body["name"] = .string(name) }
+        if let link { body["link"] = .string(link) }
+        if let priority { body["priority"] = .number(priority) }
+        if let sound { body["sound"] = .string(sound) }
+        return body
+    }
+
+    private static func input() throws -> String {
+        if isatty(STDIN_FILENO) == 1 { Output.note("type the message; Ctrl-D posts it") }
+        var bytes = Data()
+        while let more = try FileHandle.standardInput.read(upToCount: maximumInput), !more.isEmpty {
+            bytes += more
+            guard bytes.count <= maximumInput else {
+                throw Failure("standard input has more than \(maximumInput) bytes: no relay takes such a message")
+            }
+        }
+        guard let text = String(validating: bytes, as: UTF8.self) else { throw Failure("standard input is not UTF-8") }
+        return FieldText.trimmed(text)
+    }
+}

@@ -1,0 +1,272 @@
+import ChatDomain
+import Testing
+
+@testable import pushchat
+
+@Suite("What pushchat chat does next") struct ChatClientStateTests {
+    private typealias Report = ChatClientState.Report
+
+    private static func message(_ id: Int64, _ text: String = "x") -> JSONValue {
+        .object([
+            "id": .number(id), "name": .string("Ann"), "text": .string(text),
+            "sent_at": .string("2026-11-22T12:00:00.000Z"), "own": .bool(false),
+        ])
+    }
+
+    private static func page(_ ids: some Sequence<Int64>, next: Int64) -> JSONValue {
+        .object(["messages": .array(ids.map { message($0) }), "next": .number(next)])
+    }
+
+    private static func event(_ id: Int64) -> ServerSentEvent {
+        ServerSentEvent(id: "\(id)", data: message(id).description)
+    }
+
+    private static func room(_ members: Int) -> ServerSentEvent {
+        ServerSentEvent(name: "room", data: #"{"members":\#(members)}"#)
+    }
+
+    /// In the room, with a history of messages.
+    private static func joined(_ ids: [Int64] = [], shownHistory: Int? = nil, endsWithInput: Bool = true) throws
+        -> ChatClientState
+    {
+        var state = ChatClientState(shownHistory: shownHistory, endsWithInput: endsWithInput)
+        state.joined()
+        _ = try state.received(page(ids, next: ids.last ?? 0))
+        return state
+    }
+
+    private static func ids(_ reports: [Report]) -> [Int64] {
+        reports.compactMap { if case .message(let message) = $0 { message.id } else { nil } }
+    }
+
+    private static let lost = CallFailure.lost("http://relay")
+
+    private static func refused(_ status: Int, _ code: String?, _ message: String, _ seconds: Int64? = nil)
+        -> CallFailure
+    {
+        .refused(
+            RelayRefusal(status: status, code: code, message: message, retryAfter: seconds.map { .seconds($0) }))
+    }
+
+    // MARK: - Receiving
+
+    @Test("It joins, reads the history page by page, and then the stream from where the history ends")
+    func start() throws {
+        var state = ChatClientState(endsWithInput: true)
+        #expect(state.call == .join)
+        state.joined()
+        #expect(state.call == .page(since: 0))
+        #expect(Self.ids(try state.received(Self.page(11...510, next: 510))) == Array(11...510))
+        #expect(state.call == .page(since: 510))
+        #expect(Self.ids(try state.received(Self.page(511...512, next: 512))) == [511, 512])
+        #expect(state.call == .stream(since: 512))
+    }
+
+    @Test("A history without messages says where the stream begins")
+    func emptyHistory() throws {
+        var state = ChatClientState(endsWithInput: true)
+        state.joined()
+        #expect(try state.received(Self.page([], next: 40)) == [])
+        #expect(state.call == .stream(since: 40))
+    }
+
+    @Test("Each message is shown once, whatever comes twice from pages and streams")
+    func once() throws {
+        var state = try Self.joined([1, 2])
+        #expect(Self.ids(try state.received(Self.event(3))) == [3])
+        // The stream breaks, and the next one begins too early.
+        #expect(state.receivingFailed(Self.lost, random: 1).1 == .again(after: .milliseconds(300)))
+        #expect(state.call == .stream(since: 3))
+        for (id, shown) in [(2, []), (3, []), (4, [4])] as [(Int64, [Int64])] {
+            #expect(Self.ids(try state.received(Self.event(id))) == shown)
+        }
+        // The last look at the end finds what the stream has brought.
+        #expect(Self.ids(try state.received(Self.page([4, 5, 6], next: 6))) == [5, 6])
+        #expect(Self.ids(try state.received(Self.event(6))) == [])
+        #expect(state.call == .stream(since: 6))
+    }
+
+    @Test(
+        "Of a long history only the end is shown, if that is wished",
+        arguments: [(0, []), (2, [501, 502]), (9999, nil)])
+    func shortHistory(shown: Int, expected: [Int64]?) throws {
+        var state = ChatClientState(shownHistory: shown, endsWithInput: true)
+        state.joined()
+        #expect(try state.received(Self.page(1...500, next: 500)) == [])
+        #expect(Self.ids(try state.received(Self.page(501...502, next: 502))) == expected ?? Array(1...502))
+        #expect(Self.ids(try state.received(Self.event(503))) == [503])
+    }
+
+    @Test("A stream that begins earlier than asked for is of another database: its messages are shown")
+    func otherDatabase() throws {
+        var state = try Self.joined([50])
+        #expect(try state.received(ServerSentEvent(id: "50")) == [])
+        let reports = try state.received(ServerSentEvent(id: "0"))
+        #expect(reports.count == 1)
+        #expect(Self.ids(try state.received(Self.event(7))) == [7])
+        #expect(state.call == .stream(since: 7))
+    }
+
+    @Test("Members are told when they change, not at each connection; events that are not known are skipped")
+    func members() throws {
+        var state = try Self.joined()
+        #expect(try state.received(Self.room(2)) == [.members(2)])
+        #expect(try state.received(Self.room(2)) == [])
+        #expect(try state.received(Self.room(3)) == [.members(3)])
+        #expect(try state.received(ServerSentEvent(name: "weather", data: "sun")) == [])
+        #expect(try state.received(ServerSentEvent(name: "left", data: "{}")) == [.left])
+    }
+
+    @Test(
+        "What is no message, page or event of a relay is an error",
+        arguments: [
+            #"{"id":1}"#, "[]", "nonsense", #"{"id":"1","name":"a","text":"b","sent_at":"2026-11-22T12:00:00Z"}"#,
+        ])
+    func malformed(data: String) throws {
+        var state = try Self.joined()
+        #expect(throws: Failure.self) { try state.received(ServerSentEvent(data: data)) }
+        #expect(throws: Failure.self) { try state.received(JSONValue.object([:])) }
+    }
+
+    @Test("An outage is told once, waits grow, and the first event after it makes them short again")
+    func outage() throws {
+        var state = try Self.joined([1])
+        let (reports, next) = state.receivingFailed(Self.lost, random: 1)
+        #expect(reports == [.note("the connection is lost; connecting again")])
+        #expect(next == .again(after: .milliseconds(300)))
+        let again = state.receivingFailed(.noRelay("no relay answers"), random: 1)
+        #expect(again.0 == [] && again.1 == .again(after: .milliseconds(600)))
+        for _ in 0..<20 { _ = state.receivingFailed(Self.lost, random: 1) }
+        #expect(state.receivingFailed(Self.lost, random: 1).1 == .again(after: .seconds(10)))
+        #expect(state.opened() == [.note("connected again")])
+        // What opens and breaks at once is not connected: the wait stays long.
+        #expect(state.receivingFailed(Self.lost, random: 1).1 == .again(after: .seconds(10)))
+        _ = state.opened()
+        _ = try state.received(Self.room(1))
+        #expect(state.receivingFailed(Self.lost, random: 1).1 == .again(after: .milliseconds(300)))
+    }
+
+    @Test("At the start nobody waits for a relay that is not there")
+    func absent() {
+        var state = ChatClientState(endsWithInput: true)
+        #expect(state.receivingFailed(.noRelay("no relay answers at x"), random: 1).1 == .end("no relay answers at x"))
+        #expect(state.receivingFailed(.hopeless("is it a relay?"), random: 1).1 == .end("is it a relay?"))
+        // An answer that was lost is another matter.
+        for milliseconds in [300, 600, 1200] {
+            #expect(state.receivingFailed(Self.lost, random: 1).1 == .again(after: .milliseconds(milliseconds)))
+            #expect(state.call == .join)
+        }
+        #expect(state.receivingFailed(Self.lost, random: 1).1 == .end("http://relay did not answer"))
+    }
+
+    @Test("A relay that is busy says when to come again, and is obeyed")
+    func busy() throws {
+        var state = try Self.joined()
+        let (reports, next) = state.receivingFailed(Self.refused(429, "too_many_requests", "Too many", 12), random: 1)
+        #expect(reports == [.note("Too many; trying again in 12 s")] && next == .again(after: .seconds(12)))
+        let again = state.receivingFailed(Self.refused(429, "too_many_requests", "Too many", 11), random: 1)
+        #expect(again.0 == [] && again.1 == .again(after: .seconds(11)))
+        #expect(state.receivingFailed(Self.refused(502, nil, "status 502"), random: 1).1 != .end("status 502"))
+    }
+
+    @Test("What can not become better ends the chat, in words")
+    func over() throws {
+        var state = try Self.joined()
+        #expect(
+            state.receivingFailed(Self.refused(404, "not_joined", "not joined"), random: 1)
+                == ([.left], .end(ChatClientState.removed)))
+        #expect(
+            state.receivingFailed(Self.refused(401, "unauthorized", "The token has expired"), random: 1).1
+                == .end("The token has expired: give a session with --session or PUSHCHAT_SESSION"))
+        #expect(state.receivingFailed(Self.refused(403, "forbidden", "Banned"), random: 1).1 == .end("Banned"))
+        #expect(state.receivingFailed(Self.refused(404, nil, "status 404"), random: 1).1 == .end("status 404"))
+    }
+
+    // MARK: - Posting
+
+    @Test("Lines are posted one after another, none before the history is shown, each with its key until it was taken")
+    func posting() throws {
+        var state = ChatClientState(endsWithInput: true)
+        for text in ["a", "  ", "b"] { #expect(state.typed(.text(text), key: "key of \(text)") == []) }
+        #expect(state.nextDraft == nil)
+        state.joined()
+        #expect(state.nextDraft == nil)
+        _ = try state.received(Self.page([], next: 0))
+        let first = try #require(state.nextDraft)
+        #expect(first == ChatClientState.Draft(key: "key of a", text: "a"))
+        // The relay is killed: the same line, with the same key.
+        let (reports, next) = state.postingFailed(Self.lost, random: 1)
+        #expect(reports == [.note("not sent yet; trying until the relay is back")])
+        #expect(next == .again(after: .milliseconds(300)) && state.nextDraft == first)
+        let again = state.postingFailed(.noRelay("no relay"), random: 1)
+        #expect(again.0 == [] && again.1 == .again(after: .milliseconds(600)) && state.nextDraft == first)
+        state.inputEnded()
+        state.posted()
+        #expect(!state.isDone && state.nextDraft?.text == "b")
+        #expect(state.postingFailed(Self.lost, random: 1).1 == .again(after: .milliseconds(300)))
+        state.posted()
+        #expect(state.isDone && state.refused == 0)
+    }
+
+    @Test(
+        "A text that the relay refuses is told and left out, the next one follows",
+        arguments: [400, 413, 415, 422])
+    func refusedText(status: Int) throws {
+        var state = try Self.joined()
+        let long = String(repeating: "y", count: 300)
+        _ = state.typed(.text(long), key: "1")
+        _ = state.typed(.text("short"), key: "2")
+        let (reports, next) = state.postingFailed(
+            Self.refused(status, "invalid_field", "Invalid text: must have at most 190 bytes of UTF-8, has 300"),
+            random: 1)
+        #expect(next == .goOn && state.refused == 1 && state.nextDraft?.text == "short")
+        let shown = String(repeating: "y", count: 39) + "…"
+        #expect(
+            reports == [.note("not sent (\(shown)): Invalid text: must have at most 190 bytes of UTF-8, has 300")])
+    }
+
+    @Test("A relay that cannot take a text now gets it later", arguments: [(429, 7), (503, 2), (500, nil)])
+    func later(status: Int, seconds: Int64?) throws {
+        var state = try Self.joined()
+        _ = state.typed(.text("a"), key: "1")
+        let (reports, next) = state.postingFailed(Self.refused(status, "unavailable", "Not now", seconds), random: 1)
+        #expect(reports == [.note("not sent yet: Not now; trying again")])
+        #expect(next == .again(after: seconds.map { .seconds($0) } ?? .milliseconds(300)))
+        #expect(state.nextDraft?.key == "1" && state.refused == 0)
+    }
+
+    @Test("Who was removed from the room posts nothing more")
+    func removed() throws {
+        var state = try Self.joined()
+        _ = state.typed(.text("a"), key: "1")
+        let reaction = state.postingFailed(Self.refused(404, "not_joined", "not joined"), random: 1)
+        #expect(reaction == ([.left], .end(ChatClientState.removed)))
+    }
+
+    @Test("It is done at the end of the input, unless it is to follow; never before the history is shown")
+    func done() throws {
+        var state = ChatClientState(endsWithInput: true)
+        state.inputEnded()
+        state.joined()
+        #expect(!state.isDone)
+        _ = try state.received(Self.page([1], next: 1))
+        #expect(state.isDone)
+        var following = try Self.joined(endsWithInput: false)
+        following.inputEnded()
+        #expect(!following.isDone)
+    }
+
+    @Test("A fast writer waits; a line that is no text is counted as refused")
+    func input() throws {
+        var state = try Self.joined()
+        for number in 0..<100 {
+            #expect(!state.isFull)
+            _ = state.typed(.text("\(number)"), key: "\(number)")
+        }
+        #expect(state.isFull)
+        state.posted()
+        #expect(!state.isFull)
+        #expect(state.typed(.unusable("it is not UTF-8"), key: "x") == [.note("a line was not sent: it is not UTF-8")])
+        #expect(state.refused == 1)
+    }
+}

@@ -1,0 +1,112 @@
+import ChatDomain
+import Testing
+
+@testable import pushchat
+
+@Suite("What pushchat chat prints") struct ChatTextTests {
+    private static func message(_ name: String, _ text: String, own: Bool = false, _ more: JSONObject = [:]) throws
+        -> ChatClientState.Report
+    {
+        var json: JSONObject = [
+            "id": .number(7), "name": .string(name), "text": .string(text),
+            "sent_at": .string("2026-11-22T12:03:04.567Z"), "own": .bool(own),
+        ]
+        for (name, value) in more.members { json[name] = value }
+        return .message(try #require(ChatMessage(.object(json))))
+    }
+
+    /// What could control a terminal, or turn what stands after it.
+    private static let evil = "a\u{1B}]0;x\u{07}\u{1B}[2J\u{9B}31m\u{85}\u{7F}\r\u{202E}\u{2066}\u{2028}b"
+
+    @Test("Nothing of others controls the terminal", arguments: [true, false])
+    func evil(isColoured: Bool) throws {
+        for form in [ChatText.Form.plain, .terminal(isColoured: isColoured), .json] {
+            var text = ChatText(form)
+            let reports = [
+                try Self.message(Self.evil, Self.evil, ["title": .string(Self.evil), "link": .string(Self.evil)]),
+                .note(Self.evil), .members(2), .left,
+            ]
+            for report in reports {
+                let (output, note) = text.lines(report)
+                for line in output + [note].compactMap(\.self) {
+                    // Our own colours are all that may be there.
+                    let plain = isColoured ? line.replacing(#/\u{1B}\[[0-9;]*m/#, with: "") : line
+                    let bad = plain.unicodeScalars.filter { $0.value < 32 || LogText.isUnsafe($0) }
+                    #expect(bad.isEmpty, "\(form): \(line.debugDescription)")
+                }
+            }
+        }
+    }
+
+    @Test("Colours of a name in a message are not colours")
+    func fakeColours() throws {
+        var text = ChatText(.terminal(isColoured: true))
+        let line = try #require(text.lines(try Self.message("\u{1B}[31mAnn", "\u{1B}[32mx")).output.last)
+        #expect(line.contains(" [31mAnn\u{1B}[0m: ") && line.hasSuffix(" [32mx"))
+    }
+
+    @Test("For programs a message is a line, with its moment")
+    func plain() throws {
+        var text = ChatText(.plain)
+        #expect(
+            text.lines(try Self.message("Ann", "one\ntwo")).output == ["2026-11-22T12:03:04.567Z Ann: one two"])
+        #expect(
+            text.lines(try Self.message("cron", "done", ["title": .string("Backup"), "link": .null])).output
+                == ["2026-11-22T12:03:04.567Z cron: Backup done"])
+        let (output, note) = text.lines(.members(3))
+        #expect(output.isEmpty && note == nil)
+    }
+
+    @Test("On a terminal the day stands above its messages, and a text's lines under each other")
+    func terminal() throws {
+        var text = ChatText(.terminal(isColoured: false))
+        let first = text.lines(try Self.message("Ann", "one\r\ntwo")).output
+        #expect(first.count == 3 && first[0].hasPrefix("— ") && first[0].contains("November 2026"))
+        #expect(first[1].hasSuffix(" Ann: one") && first[2] == "      two")
+        #expect(text.lines(try Self.message("Ann", "three")).output.count == 1)
+        #expect(text.lines(.members(1)).note == "only you are in the room")
+    }
+
+    @Test("As JSON a message is what the API answers, and what happens to the room has a name")
+    func json() throws {
+        var text = ChatText(.json)
+        #expect(
+            text.lines(try Self.message("Ann", "\u{9B}é\n", own: true)).output == [
+                #"{"id":7,"name":"Ann","text":"\u009bé\n","sent_at":"2026-11-22T12:03:04.567Z","own":true}"#
+            ])
+        #expect(text.lines(.members(3)).output == [#"{"event":"room","members":3}"#])
+        #expect(text.lines(.left).output == [#"{"event":"left"}"#])
+    }
+
+    // MARK: - The stream
+
+    @Test("Events are read in whatever pieces they come", arguments: [1, 2, 7, 1000])
+    func events(piece: Int) throws {
+        let stream =
+            "retry: 2000\nid: 41\n\n:\n\n: comment\nevent: room\r\ndata: {\"members\":3}\r\n\r\n"
+            + "event: message\nid: 42\ndata: {\"text\":\ndata: \"é\"}\n\nevent: left\ndata\n\nid: 4"
+        let bytes = Array(stream.utf8)
+        var parser = EventStreamParser()
+        var events: [ServerSentEvent] = []
+        for start in stride(from: 0, to: bytes.count, by: piece) {
+            events += try parser.read(bytes[start..<min(start + piece, bytes.count)])
+        }
+        #expect(
+            events == [
+                ServerSentEvent(id: "41"), ServerSentEvent(name: "room", data: #"{"members":3}"#),
+                ServerSentEvent(id: "42", data: "{\"text\":\n\"é\"}"), ServerSentEvent(name: "left"),
+            ])
+    }
+
+    @Test("A stream without an end of an event, or that is not UTF-8, is refused")
+    func endless() {
+        var parser = EventStreamParser()
+        #expect(throws: Failure.self) {
+            for _ in 0...EventStreamParser.maximumEvent / 1000 {
+                _ = try parser.read(Array(repeating: UInt8(ascii: "x"), count: 999) + [UInt8(ascii: "\n")] + [0x3A])
+            }
+        }
+        var other = EventStreamParser()
+        #expect(throws: Failure.self) { try other.read([0x64, 0xFF, 0x0A]) }
+    }
+}

@@ -1,0 +1,37 @@
+import ArgumentParser
+import Testing
+
+@testable import pushchat
+
+@Suite("Names of commands") struct CommandWordsTests {
+    @Test(
+        "An unknown command suggests the right one",
+        arguments: [
+            (["sedn", "--all"], "pushchat has no command \"sedn\"; did you mean send?"),
+            (["serv"], "did you mean serve?"), (["Chat", "tea"], "did you mean chat?"),
+            (["mesages"], "did you mean messages?"),
+            (["queue", "lsit"], "pushchat queue has no command \"lsit\"; did you mean list?"),
+            (["devices", "tags"], "did you mean tag?"), (["webpush", "kye"], "did you mean key?"),
+            (["help", "sedn"], "did you mean send?"), (["help", "queue", "lst"], "did you mean list?"),
+            (["tea"], "pushchat has no command \"tea\"; `pushchat --help` lists the commands"),
+            (["queue", "17"], "`pushchat queue --help` lists the commands"),
+            (["\u{1B}[2J"], "pushchat has no command \"\\u{1b}[2J\""),
+        ])
+    func unknown(words: [String], expected: String) {
+        let error = #expect(throws: ValidationError.self) { try CommandWords.check(words, of: Pushchat.self) }
+        #expect(error?.message.contains(expected) == true, "\(error?.message ?? "")")
+        #expect(error.map { Pushchat.exitCode(for: $0) } == .validationFailure)
+    }
+
+    @Test(
+        "What is no command's name is left to the command",
+        arguments: [
+            [], ["--help"], ["help"], ["help", "send"], ["--port", "1"], ["send", "sedn"], ["queue"],
+            ["queue", "--limit", "3", "lsit"], ["queue", "show", "7"], ["chat", "sedn", "--name", "a"],
+            ["post", "tea", "x"],
+            ["---completion", "send"], ["--generate-completion-script", "bash"], [""],
+        ])
+    func known(words: [String]) throws {
+        try CommandWords.check(words, of: Pushchat.self)
+    }
+}

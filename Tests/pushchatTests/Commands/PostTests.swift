@@ -1,0 +1,205 @@
+import ArgumentParser
+import ChatDomain
+import Foundation
+import Synchronization
+import Testing
+
+@testable import pushchat
+
+@Suite("pushchat post, rooms, members, messages") struct PostTests {
+    private static func post(_ arguments: [String], to server: ScriptedRelay) async throws -> JSONValue {
+        let command = try #require(
+            try Pushchat.parseAsRoot(["post", "--relay", server.base, "--environment", "development"] + arguments)
+                as? Post)
+        return try await command.post()
+    }
+
+    @Test(
+        "The flags are the fields of the call",
+        arguments: [
+            (["tea", "Tea?"], #"{"room":"tea","text":"Tea?"}"#),
+            (
+                [
+                    "tea", "x", "--title", "-T-", "--name", "cron", "--link", "https://a.example/", "--priority", "5",
+                    "--sound", "beep.caf",
+                ],
+                #"{"room":"tea","text":"x","title":"-T-","name":"cron","link":"https://a.example/","priority":5,"sound":"beep.caf"}"#
+            ),
+            (["tea", "--", "-5 °C"], #"{"room":"tea","text":"-5 °C"}"#),
+        ])
+    func fields(arguments: [String], expected: String) async throws {
+        let relay = try ScriptedRelay([.init(201, #"{"id":7}"#)])
+        #expect(try await Self.post(arguments, to: relay) == .object(["id": .number(7)]))
+        let request = try #require(relay.requests.first)
+        #expect(request.line == "POST /v1/messages HTTP/1.1" && request.body == expected)
+        #expect(request.headers["content-type"] == "application/json")
+        #expect(request.headers["idempotency-key"]?.isEmpty == false)
+        #expect(request.headers["authorization"] == nil)
+    }
+
+    @Test("A repeat has the same key: one that was given, or one that was made")
+    func key() async throws {
+        let relay = try ScriptedRelay([nil, nil, .init(201, #"{"id":7}"#), .init(201, #"{"id":8}"#)])
+        #expect(try await Self.post(["tea", "x"], to: relay) == .object(["id": .number(7)]))
+        let keys = relay.requests.map { $0.headers["idempotency-key"] ?? "" }
+        #expect(keys.count == 3 && Set(keys).count == 1 && !keys[0].isEmpty)
+        #expect(Set(relay.requests.map(\.body)).count == 1)
+        _ = try await Self.post(["tea", "x", "--key", "backup-7", "--token", "t"], to: relay)
+        #expect(relay.requests.last?.headers["idempotency-key"] == "backup-7")
+        #expect(relay.requests.last?.headers["authorization"] == "Bearer t")
+    }
+
+    @Test("What the relay refuses is said in its words, and not posted again")
+    func refused() async throws {
+        let relay = try ScriptedRelay([
+            .init(401, #"{"detail":"The token is wrong","code":"unauthorized"}"#),
+            .init(400, #"{"detail":"Invalid text: must have at most 190 bytes","code":"invalid_field"}"#),
+            .init(404, "<html>"), .init(201, "OK"),
+        ])
+        for expected in [
+            "The token is wrong: give one with --token or in PUSHCHAT_TOKEN", "at most 190 bytes",
+            "the server answered with status 404", "does not answer in JSON",
+        ] {
+            let error = await #expect(throws: Failure.self) { try await Self.post(["tea", "x"], to: relay) }
+            #expect(error?.description.contains(expected) == true, "\(error?.description ?? "")")
+        }
+        #expect(relay.requests.count == 4)
+        await #expect(throws: Failure.self) { try await Self.post(["tea", "  "], to: relay) }
+        #expect(relay.requests.count == 4)
+    }
+
+    @Test("Lists are asked for page by page, with cursors of numbers and of texts")
+    func lists() async throws {
+        let relay = try ScriptedRelay([
+            .init(200, #"{"rooms":[{"code":"tea & cake","members":2}],"next":"tea & cake"}"#),
+            .init(200, #"{"rooms":[],"next":null}"#), .init(200, #"{"messages":[{"id":9}],"next":9}"#),
+            .init(200, #"{"messages":[{"id":8}],"next":null}"#), .init(200, #"{"members":[],"next":null}"#),
+        ])
+        let place = ["--relay", relay.base, "--environment", "development", "--limit", "0"]
+        for arguments in [["rooms", "te"], ["messages", "a+b"], ["members", "é"]] {
+            var command = try #require(try Pushchat.parseAsRoot(arguments + place) as? any AsyncParsableCommand)
+            try await command.run()
+        }
+        #expect(
+            relay.requests.map(\.line) == [
+                "GET /v1/rooms?prefix=te&limit=500 HTTP/1.1",
+                "GET /v1/rooms?prefix=te&limit=500&cursor=tea%20%26%20cake HTTP/1.1",
+                "GET /v1/messages?room=a%2Bb&limit=500 HTTP/1.1",
+                "GET /v1/messages?room=a%2Bb&limit=500&cursor=9 HTTP/1.1",
+                "GET /v1/members?room=%C3%A9&limit=500 HTTP/1.1",
+            ])
+    }
+
+    @Test(
+        "What breaks a rule is an error before anything is sent",
+        arguments: [
+            (["chat", "tea"], "--name"), (["chat", "", "--name", "a"], "Invalid code: must not be empty"),
+            (["chat", "tea", "--name", "a: b"], "Invalid --name: must not contain a colon"),
+            (["chat", "tea", "--name", "a", "--udid", "7"], "Invalid --udid: must be 32 or 40"),
+            (["chat", "tea", "--name", "a", "--history=-1"], "--history -1: must be 0 or more"),
+            (["chat", "tea", "--name", "a", "--relay", "x"], "--relay x: must be a URL"),
+            (["post"], "<code>"), (["members"], "<code>"), (["rooms", "--limit=-1"], "--limit -1: must be 0 or more"),
+        ])
+    func refusals(arguments: [String], expected: String) throws {
+        let error = #expect(throws: (any Error).self) {
+            var command = try Pushchat.parseAsRoot(arguments)
+            if let chat = command as? Chat { _ = try chat.place.client([]) { _ in nil } }
+            try command.run()
+        }
+        let message = error.map { Pushchat.message(for: $0) } ?? ""
+        #expect(message.contains(expected), "\(message)")
+    }
+}
+
+/// A server on loopback that reads requests and answers them as a list says, one after another; where that has nil it closes the
+/// connection without an answer. It ends with the test.
+private final class ScriptedRelay: Sendable {
+    struct Answer: Sendable {
+        let status: Int
+        let body: String
+
+        init(_ status: Int, _ body: String) {
+            self.status = status
+            self.body = body
+        }
+    }
+
+    struct Request: Sendable {
+        let line: String
+        let headers: [String: String]
+        let body: String
+    }
+
+    let base: String
+    private let descriptor: Int32
+    private let state: Mutex<(answers: [Answer?], received: [Request])>
+
+    var requests: [Request] { state.withLock { $0.received } }
+
+    init(_ answers: [Answer?]) throws {
+        state = Mutex((answers, []))
+        descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
+        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let descriptor = descriptor
+        let isBound = withUnsafeMutablePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(descriptor, $0, length) == 0 && listen(descriptor, 8) == 0
+                    && getsockname(descriptor, $0, &length) == 0
+            }
+        }
+        base = "http://127.0.0.1:\(UInt16(bigEndian: address.sin_port))"
+        guard isBound else { throw Failure("no port") }
+        Thread { [weak self] in
+            while true {
+                let connection = accept(descriptor, nil, nil)
+                guard connection >= 0 else { return }
+                self?.serve(connection)
+                close(connection)
+            }
+        }.start()
+    }
+
+    deinit {
+        shutdown(descriptor, Int32(SHUT_RDWR))
+        close(descriptor)
+    }
+
+    /// One request, whose answer ends the connection.
+    private func serve(_ connection: Int32) {
+        var (bytes, piece) = ([UInt8](), [UInt8](repeating: 0, count: 4096))
+        while true {
+            let text = String(decoding: bytes, as: UTF8.self)
+            if let end = text.range(of: "\r\n\r\n") {
+                let lines = text[..<end.lowerBound].components(separatedBy: "\r\n")
+                let headers = Dictionary(
+                    lines.dropFirst().map { line in
+                        let parts = line.split(separator: ":", maxSplits: 1)
+                        return (parts[0].lowercased(), parts[1].trimmingCharacters(in: .whitespaces))
+                    }, uniquingKeysWith: { $1 })
+                let body = String(text[end.upperBound...])
+                if body.utf8.count >= Int(headers["content-length"] ?? "0") ?? 0 {
+                    answer(Request(line: lines[0], headers: headers, body: body), connection)
+                    return
+                }
+            }
+            let count = read(connection, &piece, piece.count)
+            guard count > 0 else { return }
+            bytes += piece[..<count]
+        }
+    }
+
+    private func answer(_ request: Request, _ connection: Int32) {
+        let answer = state.withLock { state -> Answer? in
+            state.received.append(request)
+            return state.answers.isEmpty ? Answer(500, "the test said nothing of this") : state.answers.removeFirst()
+        }
+        guard let answer else { return }
+        let bytes = Array(
+            ("HTTP/1.1 \(answer.status) X\r\nContent-Length: \(answer.body.utf8.count)\r\nConnection: close\r\n\r\n"
+                + answer.body).utf8)
+        _ = send(connection, bytes, bytes.count, Int32(MSG_NOSIGNAL))
+    }
+}
