@@ -89,7 +89,7 @@ let package = Package(
         .target(
             name: "APNSGateway",
             dependencies: [
-                "ChatDomain", "APNSWire",
+                "ChatDomain", "APNSWire", "HTTP2Wire",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHPACK", package: "swift-nio-http2"),
@@ -107,6 +107,14 @@ let package = Package(
                 .product(name: "NIOCore", package: "swift-nio"),
             ],
             swiftSettings: strict),
+        // The client side of HTTP/2: bytes <-> frames, windows, limits. No sockets.
+        .target(
+            name: "HTTP2Wire",
+            dependencies: [
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOHPACK", package: "swift-nio-http2"),
+            ],
+            swiftSettings: strict),
         // Messages for browsers: encryption and keys. No sockets.
         .target(
             name: "WebPushWire",
@@ -116,14 +124,16 @@ let package = Package(
         .target(
             name: "WebPushGateway",
             dependencies: [
-                "ChatDomain", "APNSWire", "WebPushWire",
+                "ChatDomain", "APNSWire", "HTTP2Wire", "WebPushWire",
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOHPACK", package: "swift-nio-http2"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "NIOTLS", package: "swift-nio"),
             ],
             swiftSettings: strict),
         // Apple's side, played, and browsers': listeners, verdicts, faults, inbox. Must not know the relay.
@@ -225,7 +235,7 @@ let package = Package(
         .testTarget(
             name: "APNSGatewayTests",
             dependencies: [
-                "APNSGateway", "APNSWire", "APNSSandbox", "ChatDomain",
+                "APNSGateway", "APNSWire", "APNSSandbox", "ChatDomain", "HTTP2Wire",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOEmbedded", package: "swift-nio"),
                 .product(name: "NIOCore", package: "swift-nio"),
@@ -246,12 +256,16 @@ let package = Package(
         .testTarget(
             name: "WebPushGatewayTests",
             dependencies: [
-                "WebPushGateway", "WebPushWire", "ChatDomain",
+                "WebPushGateway", "WebPushWire", "ChatDomain", "HTTP2Wire",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Hummingbird", package: "hummingbird"),
                 .product(name: "HummingbirdTLS", package: "hummingbird"),
                 .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOHPACK", package: "swift-nio-http2"),
+                .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "NIOTLS", package: "swift-nio"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "X509", package: "swift-certificates"),
@@ -298,7 +312,8 @@ let package = Package(
 // `make fuzz` builds this of the tests only. The parsers' targets tell libFuzzer which code an input reaches.
 if let fuzzer = Context.environment["FUZZ_RUNTIME"] {
     let parsers: Set = [
-        "APNSGateway", "APNSWire", "ChatDomain", "ChatHTTP", "ChatSession", "pushchat", "WebPushGateway", "WebPushWire",
+        "APNSGateway", "APNSWire", "ChatDomain", "ChatHTTP", "ChatSession", "HTTP2Wire", "pushchat", "WebPushGateway",
+        "WebPushWire",
     ]
     let runtime: [LinkerSetting] = [.unsafeFlags([fuzzer, "-lstdc++"])]
     package.targets.removeAll { $0.isTest }

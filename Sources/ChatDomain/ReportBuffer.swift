@@ -21,9 +21,10 @@ package final class ReportBuffer: Sendable {
         wakeReader { $0.reports += reports }
     }
 
-    /// One push's outcome; what came in the meantime is combined when it is taken.
-    package func put(_ outcome: Outcome, of identifier: UInt32, on connection: ConnectionID) {
-        wakeReader { $0.outcomes[connection, default: []].append((identifier, outcome)) }
+    /// Outcomes of single pushes; what came in the meantime is combined when it is taken.
+    package func put(_ outcomes: [(identifier: UInt32, outcome: Outcome)], on connection: ConnectionID) {
+        guard !outcomes.isEmpty else { return }
+        wakeReader { $0.outcomes[connection, default: []] += outcomes }
     }
 
     /// No more will come; what is there can still be taken.

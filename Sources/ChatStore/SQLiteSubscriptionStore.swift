@@ -45,23 +45,20 @@ package struct SQLiteSubscriptionStore: SubscriptionStore {
     package func subscriptions(
         _ addresses: [DeviceToken]
     ) async throws(ChatError) -> [DeviceToken: Subscription] {
-        guard !addresses.isEmpty else { return [:] }
-        let texts = Set(addresses.map(\.description))
-        let found = try await database.read { db in
-            let marks = texts.map { _ in "?" }.joined(separator: ", ")
-            return try db.rows(
-                """
-                SELECT device_token, endpoint, p256dh, auth, expires_at FROM subscriptions
-                WHERE device_token IN (\(marks))
-                """, StatementArguments(Array(texts))
-            ).compactMap { row -> Subscription? in
-                guard let address = try? DeviceToken(parsing: row[0]) else { return nil }
-                return Subscription(
-                    address: address, endpoint: row[1], publicKey: Array(row[2] as Data), secret: Array(row[3] as Data),
-                    expiresAt: (row[4] as Int64?).map { Timestamp(seconds: $0) })
+        try await database.read { db in
+            var found: [DeviceToken: Subscription] = [:]
+            for address in addresses where found[address] == nil {
+                let row = try RawStatement(
+                    db, "SELECT endpoint, p256dh, auth, expires_at FROM subscriptions WHERE device_token = ?",
+                    address.description)
+                guard try row.step() else { continue }
+                found[address] = Subscription(
+                    address: address, endpoint: row.text(0) ?? "", publicKey: row.bytes(1).map(Array.init) ?? [],
+                    secret: row.bytes(2).map(Array.init) ?? [],
+                    expiresAt: row.optionalInt(3).map { Timestamp(seconds: $0) })
             }
+            return found
         }
-        return Dictionary(found.map { ($0.address, $0) }) { first, _ in first }
     }
 
     package func vapidKey(make: @escaping @Sendable () -> String) async throws(ChatError) -> String {

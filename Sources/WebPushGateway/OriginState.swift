@@ -1,4 +1,5 @@
 import ChatDomain
+import NIOCore
 
 /// A push and what it takes to reach its browser.
 struct BrowserPush: Sendable, Hashable {
@@ -63,7 +64,7 @@ struct OriginState: Sendable {
     private var phase = Phase.closed(failures: 0)
     private var backoff = Backoff(first: Self.pauses.first, longest: Self.pauses.longest)
     private(set) var inFlight = 0
-    private var waiting: [BrowserPush] = []
+    private var waiting = CircularBuffer<BrowserPush>()
     private var lastAnswer: Timestamp
     private var lastAccepted: Timestamp?
     /// When the last push that found no capacity is due: the next one comes after it, as fast as the service answers.
@@ -132,23 +133,22 @@ struct OriginState: Sendable {
             if case .probing = phase { phase = .closed(failures: 0) }
         case .failed, .notAuthorized:
             if let until = fail(result, now, random) {
-                defer { waiting = [] }
-                return Next(postponed: waiting.map { ($0, postpone(from: until)) }, opened: until, pausedUntil: until)
+                let postponed = withdrawWaiting().map { ($0, postpone(from: until)) }
+                return Next(postponed: postponed, opened: until, pausedUntil: until)
             }
         }
         if case .open(let until) = phase { return Next(pausedUntil: until) }
         guard case .closed = phase else { return Next() }
         let count = min(waiting.count, Self.window - inFlight)
-        defer { waiting.removeFirst(count) }
         inFlight += count
-        return Next(send: Array(waiting.prefix(count)))
+        return Next(send: (0..<count).compactMap { _ in waiting.popFirst() })
     }
 
     /// The relay stops, or sends in another way from now on.
     /// - Returns: those that were not sent.
     mutating func withdrawWaiting() -> [BrowserPush] {
-        defer { waiting = [] }
-        return waiting
+        defer { waiting.removeAll() }
+        return Array(waiting)
     }
 
     /// Others got through lately: a refusal of the credentials is about the subscription.

@@ -15,6 +15,10 @@ package struct PushEndpoint: Sendable, Hashable {
     package let port: Int
     /// Scheme, host and port, as a VAPID token names it.
     package let origin: String
+    /// Host and port, as a request names them.
+    var authority: String { String(origin.dropFirst("https://".count)) }
+    /// What follows in the URL: path and query.
+    let path: String
 
     /// `https`, printable ASCII, a host, no user name, no fragment.
     package init(_ url: String) throws(WebPushError) {
@@ -36,7 +40,9 @@ package struct PushEndpoint: Sendable, Hashable {
         self.port = port
         let name = host.contains(":") ? "[\(host)]" : host
         origin = port == 443 ? "https://\(name)" : "https://\(name):\(port)"
-        self.url = origin + rest.dropFirst(authority.count)
+        let path = rest.dropFirst(authority.count)
+        self.path = path.first == "/" ? String(path) : "/" + path
+        self.url = origin + path
     }
 
     private static func split(_ authority: Substring) -> (host: String?, port: Int?) {

@@ -18,20 +18,31 @@ final class PushOrigin: Sendable {
 
     /// Connections to a service that does not offer HTTP/2.
     private static let connections = 16
+    /// How often a request is sent that connections return, and how many connections it is tried with, before it counts as
+    /// lost.
+    private static let mostReturns = 5
 
     let name: String
     private let endpoint: PushEndpoint
     private let sender: WebPushGateway.Sender
-    private let answerLimit: Duration
+    private let options: WebPushGateway.Options
+    private let listener: @Sendable (PushOrigin, Event) -> Void
     private let logger: Logger
     private let state: Mutex<OriginState>
     private let token = Mutex<(authorization: String, issuedAt: Timestamp)?>(nil)
     private let connection = Mutex(Connection())
 
+    /// What requests go over.
+    private enum Link {
+        case http2(OriginConnection)
+        /// For a service that does not offer HTTP/2.
+        case http1(OriginClient)
+    }
+
     private struct Connection {
-        var client: OriginClient?
-        /// Looks up and makes a client; those that come meanwhile wait for it.
-        var opening: Task<OriginClient, any Error>?
+        var link: Link?
+        /// Looks up and connects; those that come meanwhile wait for it.
+        var opening: Task<Void, any Error>?
         /// How many were made: each connects to the next of the name's addresses.
         var opened = 0
         var isClosed = false
@@ -40,11 +51,28 @@ final class PushOrigin: Sendable {
     /// It was closed before the push was sent.
     private struct Closed: Error {}
 
-    /// - Parameter answerLimit: how long a request may take, with the wait for a connection.
+    /// A push, and what the service says about it.
+    struct Answered: Sendable {
+        let push: BrowserPush
+        let sentAt: Timestamp
+        let answer: WebPushAnswer
+    }
+
+    enum Event: Sendable {
+        case answered([Answered])
+        /// To be sent again: a connection took no more.
+        case returned([WebPushRequest])
+    }
+
+    /// - Parameters:
+    ///   - options: of these, how long a request may take, with the wait for a connection.
+    ///   - listener: is told what became of each push that is sent.
     init(
-        _ endpoint: PushEndpoint, sender: WebPushGateway.Sender, answerLimit: Duration, now: Timestamp, logger: Logger
+        _ endpoint: PushEndpoint, sender: WebPushGateway.Sender, options: WebPushGateway.Options, now: Timestamp,
+        logger: Logger, listener: @escaping @Sendable (PushOrigin, Event) -> Void
     ) {
-        self.answerLimit = answerLimit
+        self.options = options
+        self.listener = listener
         name = endpoint.origin
         self.endpoint = endpoint
         self.sender = sender
@@ -67,28 +95,79 @@ final class PushOrigin: Sendable {
 
     // MARK: - Sending
 
-    func send(_ request: WebPushRequest, now: Timestamp) async -> WebPushAnswer {
-        let prepared: HTTPClientRequest
-        do {
-            prepared = try request.encrypted(authorization: try authorization(at: now))
-        } catch {
-            return .unusable("\(error)")
-        }
-        do {
-            let client = try await client()
-            defer { client.release() }
+    /// Encrypts them and sends them. The listener gets an answer for each, at any time from now on.
+    func send(_ pushes: [BrowserPush], now: Timestamp) async {
+        let deadline = NIODeadline.now() + TimeAmount(options.answerLimit)
+        var requests: [WebPushRequest] = []
+        requests.reserveCapacity(pushes.count)
+        for push in pushes {
             do {
-                return try await client.send(prepared, timeout: answerLimit, now: now)
+                requests.append(
+                    try WebPushRequest(
+                        push, authorization: try authorization(at: now), lifetime: options.lifetime, now: now,
+                        deadline: deadline))
             } catch {
-                if Self.isUnreachable(error) { giveUp(client) }
-                throw error
+                listener(self, .answered([Answered(push: push, sentAt: now, answer: .unusable("\(error)"))]))
             }
-        } catch is Closed {
-            return .notSent
-        } catch {
-            logger.debug("a push service was not reached", metadata: ["origin": "\(name)", "error": "\(error)"])
-            return .lost(Self.reason(error))
         }
+        await send(requests)
+    }
+
+    func send(_ requests: [WebPushRequest]) async {
+        guard !requests.isEmpty else { return }
+        do {
+            switch try await link() {
+            case .http2(let connection): connection.submit(requests)
+            case .http1(let client):
+                defer { client.release() }
+                await withDiscardingTaskGroup { group in
+                    for request in requests {
+                        group.addTask { self.conclude([request], await self.answer(to: request, over: client)) }
+                    }
+                }
+            }
+        } catch {
+            conclude(requests, failed(error))
+        }
+    }
+
+    func conclude(_ requests: [WebPushRequest], _ answer: WebPushAnswer) {
+        listener(self, .answered(requests.map { Answered(push: $0.push, sentAt: $0.sentAt, answer: answer) }))
+    }
+
+    private func conclude(_ concluded: [OriginStreams.Concluded]) {
+        var answered: [Answered] = []
+        var returned: [WebPushRequest] = []
+        answered.reserveCapacity(concluded.count)
+        for entry in concluded {
+            let request = entry.request
+            switch entry.result {
+            case .answer(let answer):
+                answered.append(Answered(push: request.push, sentAt: request.sentAt, answer: answer))
+            case .returned where request.returns.add(1, ordering: .relaxed).newValue < Self.mostReturns:
+                returned.append(request)
+            case .returned:
+                answered.append(Answered(push: request.push, sentAt: request.sentAt, answer: .lost("RefusedStream")))
+            }
+        }
+        if !answered.isEmpty { listener(self, .answered(answered)) }
+        if !returned.isEmpty { listener(self, .returned(returned)) }
+    }
+
+    private func answer(to request: WebPushRequest, over client: OriginClient) async -> WebPushAnswer {
+        do {
+            return try await client.send(request)
+        } catch {
+            // The next request looks the name up anew.
+            if Self.isUnreachable(error) { client.retire() }
+            return failed(error)
+        }
+    }
+
+    private func failed(_ error: any Error) -> WebPushAnswer {
+        if error is Closed { return .notSent }
+        logger.debug("a push service was not reached", metadata: ["origin": "\(name)", "error": "\(error)"])
+        return .lost(Self.reason(error))
     }
 
     private func authorization(at now: Timestamp) throws -> String {
@@ -117,60 +196,94 @@ final class PushOrigin: Sendable {
 
     // MARK: - Connections
 
-    /// One that may be used, until it is released.
-    private func client() async throws -> OriginClient {
-        while true {
-            let (client, opening) = try acquire()
-            if let client { return client }
-            _ = try await opening?.value(within: answerLimit)
+    /// One that may be used; a client until it is released.
+    private func link() async throws -> Link {
+        for _ in 0..<Self.mostReturns {
+            let (link, opening) = try acquire()
+            if let link { return link }
+            try await opening?.value(within: options.answerLimit)
         }
+        throw WebPushError("host", "ends each connection at once")
     }
 
-    private func acquire() throws -> (OriginClient?, opening: Task<OriginClient, any Error>?) {
+    private func acquire() throws -> (Link?, opening: Task<Void, any Error>?) {
         try connection.withLock { connection in
             if connection.isClosed { throw Closed() }
-            if let client = connection.client, client.acquire() { return (client, nil) }
+            switch connection.link {
+            case .http2(let http2) where !http2.isRetired: return (connection.link, nil)
+            case .http1(let client) where client.acquire(): return (connection.link, nil)
+            default: break
+            }
             let opening = connection.opening ?? Task { try await self.open() }
             connection.opening = opening
             return (nil, opening)
         }
     }
 
-    /// The next request looks the name up anew.
-    private func giveUp(_ client: OriginClient) {
-        connection.withLock { if client.retire() { $0.client = nil } }
-    }
-
     /// Requests that are on their way end first.
     func close() {
-        connection.withLock { connection in
-            connection.isClosed = true
-            return connection.client
-        }?.retire()
+        switch leave() {
+        case .http2(let connection): connection.close()
+        case .http1(let client): client.retire()
+        case nil: break
+        }
     }
 
-    private func open() async throws -> OriginClient {
+    /// They end now. To be called when those who send have been cancelled.
+    func stop() {
+        switch leave() {
+        case .http2(let connection): connection.stop()
+        case .http1(let client): client.retire()
+        case nil: break
+        }
+    }
+
+    private func leave() -> Link? {
+        connection.withLock { connection in
+            defer { connection.link = nil }
+            connection.isClosed = true
+            return connection.link
+        }
+    }
+
+    private func open() async throws {
         do {
-            let client = try await makeClient()
+            let link = try await makeLink()
             let isClosed = connection.withLock { connection in
-                (connection.client, connection.opening) = (client, nil)
+                (connection.link, connection.opening) = (link, nil)
                 return connection.isClosed
             }
-            if isClosed { client.retire() }
-            return client
+            if isClosed { close() }
         } catch {
             connection.withLock { $0.opening = nil }
             throw error
         }
     }
 
-    private func makeClient() async throws -> OriginClient {
+    /// To an address of the service that may be connected to.
+    private func makeLink() async throws -> Link {
         let address = try await address()
         var tls = TLSConfiguration.makeClientConfiguration()
+        tls.minimumTLSVersion = .tlsv12
         tls.additionalTrustRoots = sender.trust.isEmpty ? [] : [.certificates(sender.trust)]
+        // A service that does not answer the close is not waited for.
+        tls.shutdownTimeout = .milliseconds(500)
+        var offer = tls
+        offer.applicationProtocols = [OriginConnection.tlsName, "http/1.1"]
+        let connection = try await OriginConnection.connect(
+            to: SocketAddress(ipAddress: address.description, port: endpoint.port),
+            serverName: IPAddress(endpoint.host) == nil ? endpoint.host : nil, tls: NIOSSLContext(configuration: offer),
+            limit: TimeAmount(options.answerLimit), logger: logger
+        ) { [self] in conclude($0) }
+        return connection.map(Link.http2) ?? .http1(client(address, tls))
+    }
+
+    private func client(_ address: IPAddress, _ tls: TLSConfiguration) -> OriginClient {
+        let limit = TimeAmount(options.answerLimit)
         var configuration = HTTPClient.Configuration(
             tlsConfiguration: tls, redirectConfiguration: .disallow,
-            timeout: .init(connect: TimeAmount(answerLimit), read: TimeAmount(answerLimit)), decompression: .disabled)
+            timeout: .init(connect: limit, read: limit), decompression: .disabled)
+        configuration.httpVersion = .http1Only
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = Self.connections
         configuration.connectionPool.retryConnectionEstablishment = false
         // Nobody reads spans, and a request's costs.
@@ -240,15 +353,8 @@ private final class OriginClient: Sendable {
         shutDown { $0.users -= 1 }
     }
 
-    /// - Returns: false if it was retired before.
-    @discardableResult
-    func retire() -> Bool {
-        var isNew = false
-        shutDown { state in
-            isNew = !state.isRetired
-            state.isRetired = true
-        }
-        return isNew
+    func retire() {
+        shutDown { $0.isRetired = true }
     }
 
     private func shutDown(after change: (inout (users: Int, isRetired: Bool)) -> Void) {
@@ -260,20 +366,21 @@ private final class OriginClient: Sendable {
         if isLast { client.shutdown { _ in } }
     }
 
-    func send(_ request: HTTPClientRequest, timeout: Duration, now: Timestamp) async throws -> WebPushAnswer {
-        let deadline = ContinuousClock.now + timeout
-        let response = try await client.execute(request, timeout: TimeAmount(timeout))
+    func send(_ request: WebPushRequest) async throws -> WebPushAnswer {
+        let response = try await client.execute(request.http1, deadline: request.deadline)
         var body = ByteBuffer()
         do {
             // What is longer, or comes later, is not read; it ends with the response.
             for try await part in response.body {
                 body.writeImmutableBuffer(part)
-                if body.readableBytes >= WebPushRequest.longestAnswer || ContinuousClock.now >= deadline { break }
+                if body.readableBytes >= WebPushRequest.longestAnswer || .now() >= request.deadline { break }
             }
         } catch {
             // The status is the answer, whatever becomes of its explanation.
         }
-        return WebPushAnswer(response.status.code, response.headers, body: body, now: now)
+        return WebPushAnswer(
+            response.status.code, retryAfter: response.headers.first(name: "Retry-After"), body: body,
+            now: request.sentAt)
     }
 }
 

@@ -1,9 +1,6 @@
-import AsyncHTTPClient
 package import ChatDomain
 import Foundation
 package import Logging
-import NIOCore
-import NIOHTTP1
 package import NIOSSL
 import Synchronization
 package import WebPushWire
@@ -49,9 +46,14 @@ package final class WebPushGateway: PushGateway {
     /// So many services are remembered; of more only those with something to do. Strangers choose their names.
     private static let manyOrigins = 64
 
+    /// So many are encrypted one after another; the next on another core.
+    private static let batch = 16
+
     private enum Work: Sendable {
         case lease(Lease)
-        case push(BrowserPush, PushOrigin)
+        case pushes([BrowserPush], PushOrigin)
+        /// Encrypted already.
+        case requests([WebPushRequest], PushOrigin)
         /// Looks again whether there is a slot, once the services had time to answer.
         case lookAgain
     }
@@ -171,7 +173,7 @@ package final class WebPushGateway: PushGateway {
             work.continuation.yield(.lease(lease))
             return
         }
-        for push in lease.pushes { buffer.put(.notProcessed, of: push.identifier, on: lease.slot.connection) }
+        buffer.put(lease.pushes.map { ($0.identifier, .notProcessed) }, on: lease.slot.connection)
     }
 
     package func reports() async -> [DeliveryReport]? { await buffer.take() }
@@ -228,13 +230,14 @@ package final class WebPushGateway: PushGateway {
             defer { state.origins = [:] }
             return Array(state.origins.values)
         }
-        for origin in origins { origin.close() }
+        for origin in origins { origin.stop() }
     }
 
     private func perform(_ work: Work) async {
         switch work {
         case .lease(let lease): await admit(lease)
-        case .push(let push, let origin): await send(push, over: origin)
+        case .pushes(let pushes, let origin): await origin.send(pushes, now: clock())
+        case .requests(let requests, let origin): await origin.send(requests)
         case .lookAgain:
             try? await Task.sleep(for: OriginState.slowAfter)
             state.withLock { $0.willLookAgain = false }
@@ -257,43 +260,47 @@ package final class WebPushGateway: PushGateway {
             } catch {
                 if backoff.isFresh { logger.error("subscriptions cannot be read", metadata: ["error": "\(error)"]) }
                 guard await backoff.pause() else {
-                    for push in lease.pushes { report(.notProcessed, of: push) }
-                    return
+                    return report(lease.pushes.map { ($0.identifier, .notProcessed) })
                 }
             }
         }
+        var sent: [String: (origin: PushOrigin, pushes: [BrowserPush])] = [:]
         for push in lease.pushes {
             guard let subscription = known?[push.browser] else {
-                report(.rejected(reason: "NoSubscription"), of: push)
+                report([(push.identifier, .rejected(reason: "NoSubscription"))])
                 continue
             }
-            submit(BrowserPush(push: push, subscription: subscription))
+            let addressed = BrowserPush(push: push, subscription: subscription)
+            if let origin = submit(addressed) { sent[origin.name, default: (origin, [])].pushes.append(addressed) }
         }
+        for (origin, pushes) in sent.values { send(pushes, over: origin) }
     }
 
-    private func submit(_ push: BrowserPush) {
+    /// - Returns: the service that it is to be sent to now.
+    private func submit(_ push: BrowserPush) -> PushOrigin? {
         let origin: PushOrigin
         do throws(WebPushError) {
             origin = try self.origin(of: push.subscription)
         } catch {
-            report(.rejected(reason: "BadEndpoint", hint: "\(error)"), of: push.push)
-            return
+            report([(push.push.identifier, .rejected(reason: "BadEndpoint", hint: "\(error)"))])
+            return nil
         }
         switch origin.submit(push, at: clock()) {
-        case .send: work.continuation.yield(.push(push, origin))
+        case .send: return origin
         case .wait: if state.withLock({ $0.isDraining }) { withdrawWaiting([origin]) }
-        case .postpone(let until): postpone(push, until: until)
+        case .postpone(let until): report([Self.postponed(push, until: until)])
         }
+        return nil
     }
 
-    private func postpone(_ push: BrowserPush, until: Timestamp) {
-        report(.postponed(until: until, reason: "ServiceUnavailable"), of: push.push)
+    private static func postponed(_ push: BrowserPush, until: Timestamp) -> (identifier: UInt32, outcome: Outcome) {
+        (push.push.identifier, .postponed(until: until, reason: "ServiceUnavailable"))
     }
 
     /// What was not sent yet is as if it had never been leased.
     private func withdrawWaiting(_ origins: [PushOrigin]) {
         for origin in origins {
-            for push in origin.withdrawWaiting() { report(.notProcessed, of: push.push) }
+            report(origin.withdrawWaiting().map { ($0.push.identifier, .notProcessed) })
         }
     }
 
@@ -315,38 +322,63 @@ package final class WebPushGateway: PushGateway {
                 }
             }
             let origin = PushOrigin(
-                endpoint, sender: sender, answerLimit: options.answerLimit, now: clock(), logger: logger)
+                endpoint, sender: sender, options: options, now: clock(), logger: logger
+            ) { [weak self] origin, event in self?.heard(event, from: origin) }
             state.origins[endpoint.origin] = origin
             return .success(origin)
         }
         return try result.get()
     }
 
-    private func send(_ push: BrowserPush, over origin: PushOrigin) async {
-        let begun = clock()
-        let answer = await origin.send(
-            WebPushRequest(push, lifetime: options.lifetime, now: begun), now: begun)
-        let now = clock()
-        let isAuthorized = origin.isAuthorized(at: now)
-        let next = origin.finished(answer.result, at: now)
-        if let until = next.opened {
-            logger.warning(
-                "a push service takes nothing now",
-                metadata: ["origin": "\(origin.name)", "reason": "\(answer.reason)", "until": "\(until.rfc3339)"])
+    private func send(_ pushes: [BrowserPush], over origin: PushOrigin) {
+        for start in stride(from: 0, to: pushes.count, by: Self.batch) {
+            work.continuation.yield(.pushes(Array(pushes[start...].prefix(Self.batch)), origin))
         }
-        report(answer.outcome(sentAt: begun, isAuthorized: isAuthorized, pausedUntil: next.pausedUntil), of: push.push)
-        for (push, until) in next.postponed { postpone(push, until: until) }
-        for push in next.send { work.continuation.yield(.push(push, origin)) }
     }
 
-    private func report(_ outcome: Outcome, of push: Push) {
+    private func heard(_ event: PushOrigin.Event, from origin: PushOrigin) {
+        switch event {
+        case .answered(let answered): settle(answered, by: origin)
+        case .returned(let requests):
+            guard case .terminated = work.continuation.yield(.requests(requests, origin)) else { return }
+            origin.conclude(requests, .notSent)
+        }
+    }
+
+    private func settle(_ answered: [PushOrigin.Answered], by origin: PushOrigin) {
+        let now = clock()
+        var outcomes: [(identifier: UInt32, outcome: Outcome)] = []
+        outcomes.reserveCapacity(answered.count)
+        var sent: [BrowserPush] = []
+        for entry in answered {
+            let isAuthorized = origin.isAuthorized(at: now)
+            let next = origin.finished(entry.answer.result, at: now)
+            if let until = next.opened {
+                logger.warning(
+                    "a push service takes nothing now",
+                    metadata: [
+                        "origin": "\(origin.name)", "reason": "\(entry.answer.reason)", "until": "\(until.rfc3339)",
+                    ])
+            }
+            let outcome = entry.answer.outcome(
+                sentAt: entry.sentAt, isAuthorized: isAuthorized, pausedUntil: next.pausedUntil)
+            outcomes.append((entry.push.push.identifier, outcome))
+            outcomes += next.postponed.map { Self.postponed($0.push, until: $0.until) }
+            sent += next.send
+        }
+        send(sent, over: origin)
+        report(outcomes)
+    }
+
+    private func report(_ outcomes: [(identifier: UInt32, outcome: Outcome)]) {
+        guard !outcomes.isEmpty else { return }
         let (connection, idle) = state.withLock { state in
-            state.outstanding -= 1
+            state.outstanding -= outcomes.count
             guard state.outstanding == 0 else { return (state.connection, nil as CheckedContinuation<Void, Never>?) }
             defer { state.idle = nil }
             return (state.connection, state.idle)
         }
-        buffer.put(outcome, of: push.identifier, on: connection)
+        buffer.put(outcomes, on: connection)
         idle?.resume()
         serveWaiters()
     }

@@ -3,30 +3,75 @@ import ChatDomain
 import Crypto
 import Foundation
 import NIOCore
-import NIOHTTP1
+import NIOHPACK
+import Synchronization
 import WebPushWire
 
-/// A push on its way to a browser (RFC 8030 §5).
-struct WebPushRequest: Sendable {
+/// A push on its way to a browser, encrypted (RFC 8030 §5).
+final class WebPushRequest: Sendable {
     /// Bytes of an answer that are read: an explanation for people, if anything.
     static let longestAnswer = 4096
     /// Seconds. 28 days; Apple's service keeps for 30.
     private static let longestLifetime: Int64 = 28 * 86_400
 
-    private let payload: [UInt8]
-    private let subscription: Subscription
-    private let headers: HTTPHeaders
+    let push: BrowserPush
+    let sentAt: Timestamp
+    /// Without an answer by then it is lost.
+    let deadline: NIODeadline
+    private let endpoint: PushEndpoint
+    /// As HTTP/2 has them, which is with method and path.
+    let headers: HPACKHeaders
+    let body: [UInt8]
+    /// How often a connection has returned it.
+    let returns = Atomic(0)
 
-    init(_ addressed: BrowserPush, lifetime: Duration, now: Timestamp) {
-        let push = addressed.push
-        payload = push.payload
-        subscription = addressed.subscription
-        var headers: HTTPHeaders = [
-            "Content-Type": "application/octet-stream", "Content-Encoding": MessageEncryption.coding,
-            "TTL": String(Self.lifetime(push.expiration, lifetime, now)), "Urgency": Self.urgency(push.priority),
-        ]
-        if let id = push.collapseID { headers.add(name: "Topic", value: Self.topic(id)) }
+    /// Encrypts; some 0.1 ms of work.
+    ///
+    /// - Parameters:
+    ///   - authorization: the header's value.
+    ///   - lifetime: where the push has no expiration.
+    /// - Throws: what is wrong with the subscription.
+    init(
+        _ addressed: BrowserPush, authorization: String, lifetime: Duration, now: Timestamp, deadline: NIODeadline
+    ) throws {
+        push = addressed
+        sentAt = now
+        self.deadline = deadline
+        let (content, subscription) = (addressed.push, addressed.subscription)
+        endpoint = try PushEndpoint(subscription.endpoint)
+        body = try MessageEncryption.encrypt(
+            content.payload,
+            for: try SubscriptionKeys(publicKey: subscription.publicKey, secret: subscription.secret))
+        var headers = HPACKHeaders()
+        headers.reserveCapacity(11)
+        headers.add(name: ":method", value: "POST")
+        headers.add(name: ":scheme", value: "https")
+        headers.add(name: ":authority", value: endpoint.authority)
+        // What differs from push to push is not entered into the service's table; the path is a secret.
+        headers.add(name: ":path", value: endpoint.path, indexing: .neverIndexed)
+        headers.add(name: "content-type", value: "application/octet-stream")
+        headers.add(name: "content-encoding", value: MessageEncryption.coding)
+        headers.add(
+            name: "ttl", value: String(WebPushRequest.lifetime(content.expiration, lifetime, now)),
+            indexing: .nonIndexable)
+        headers.add(name: "urgency", value: WebPushRequest.urgency(content.priority))
+        if let id = content.collapseID {
+            headers.add(name: "topic", value: WebPushRequest.topic(id), indexing: .nonIndexable)
+        }
+        headers.add(name: "authorization", value: authorization)
+        headers.add(name: "content-length", value: String(body.count), indexing: .nonIndexable)
         self.headers = headers
+    }
+
+    /// The same for HTTP/1.1.
+    var http1: HTTPClientRequest {
+        var request = HTTPClientRequest(url: endpoint.url)
+        request.method = .POST
+        for (name, value, _) in headers where name.first != ":" && name != "content-length" {
+            request.headers.add(name: name, value: value)
+        }
+        request.body = .bytes(body)
+        return request
     }
 
     /// Seconds that the service keeps it for a browser that is off. Never 0, which Apple refuses.
@@ -47,17 +92,6 @@ struct WebPushRequest: Sendable {
     static func topic(_ collapseID: String) -> String {
         Data(SHA256.hash(data: Data(collapseID.utf8)).prefix(24)).base64EncodedString()
             .replacing("+", with: "-").replacing("/", with: "_")
-    }
-
-    /// Encrypts; some 0.1 ms of work.
-    func encrypted(authorization: String) throws -> HTTPClientRequest {
-        let keys = try SubscriptionKeys(publicKey: subscription.publicKey, secret: subscription.secret)
-        var request = HTTPClientRequest(url: subscription.endpoint)
-        request.method = .POST
-        request.headers = headers
-        request.headers.add(name: "Authorization", value: authorization)
-        request.body = .bytes(try MessageEncryption.encrypt(payload, for: keys))
-        return request
     }
 }
 
@@ -114,10 +148,10 @@ enum WebPushAnswer: Sendable, Hashable {
         }
     }
 
-    init(_ status: UInt, _ headers: HTTPHeaders, body: ByteBuffer, now: Timestamp) {
+    /// - Parameter retryAfter: the field `Retry-After`.
+    init(_ status: UInt, retryAfter: String?, body: ByteBuffer, now: Timestamp) {
         self = .status(
-            status, retryAfter: headers.first(name: "Retry-After").flatMap { Self.time($0, now: now) },
-            text: Self.explanation(body))
+            status, retryAfter: retryAfter.flatMap { Self.time($0, now: now) }, text: Self.explanation(body))
     }
 
     /// Seconds, or a date (RFC 9110 §10.2.3).

@@ -2,7 +2,7 @@ package import Crypto
 import Foundation
 
 /// The keys with which a browser reads its messages, as `PushSubscription` has them (RFC 8291 §2).
-package struct SubscriptionKeys: Sendable, Hashable {
+package struct SubscriptionKeys: Sendable {
     /// Bytes of `auth`.
     package static let secretSize = 16
     /// Bytes of `p256dh`: a point on P-256, uncompressed.
@@ -10,15 +10,17 @@ package struct SubscriptionKeys: Sendable, Hashable {
 
     package let publicKey: [UInt8]
     package let secret: [UInt8]
+    fileprivate let point: P256.KeyAgreement.PublicKey
 
     /// - Throws: where the sizes are wrong, or the public key is not a point on the curve.
     package init(publicKey: [UInt8], secret: [UInt8]) throws(WebPushError) {
         guard publicKey.count == Self.publicKeySize, publicKey[0] == 4,
-            (try? P256.KeyAgreement.PublicKey(x963Representation: publicKey)) != nil
+            let point = try? P256.KeyAgreement.PublicKey(x963Representation: publicKey)
         else { throw WebPushError("p256dh", "must be an uncompressed point on the curve P-256, 65 bytes") }
         guard secret.count == Self.secretSize else { throw WebPushError("auth", "must have 16 bytes") }
         self.publicKey = publicKey
         self.secret = secret
+        self.point = point
     }
 }
 
@@ -58,10 +60,9 @@ package enum MessageEncryption {
         salt: [UInt8] = randomSalt()
     ) throws -> [UInt8] {
         guard text.count <= largestText else { throw WebPushError("text", "must have at most \(largestText) bytes") }
-        let receiver = try P256.KeyAgreement.PublicKey(x963Representation: keys.publicKey)
         let sender = Array(key.publicKey.x963Representation)
         let (contentKey, nonce) = derive(
-            try key.sharedSecretFromKeyAgreement(with: receiver), secret: keys.secret, receiver: keys.publicKey,
+            try key.sharedSecretFromKeyAgreement(with: keys.point), secret: keys.secret, receiver: keys.publicKey,
             sender: sender, salt: salt)
         let sealed = try AES.GCM.seal(text + [delimiter], using: contentKey, nonce: try AES.GCM.Nonce(data: nonce))
         var body: [UInt8] = []
@@ -141,9 +142,9 @@ package enum MessageEncryption {
         let input = agreed.hkdfDerivedSymmetricKey(
             using: SHA256.self, salt: secret, sharedInfo: Array("WebPush: info\0".utf8) + receiver + sender,
             outputByteCount: 32)
+        let extracted = HKDF<SHA256>.extract(inputKeyMaterial: input, salt: salt)
         func expand(_ info: String, _ size: Int) -> SymmetricKey {
-            HKDF<SHA256>.deriveKey(
-                inputKeyMaterial: input, salt: salt, info: Array(info.utf8), outputByteCount: size)
+            HKDF<SHA256>.expand(pseudoRandomKey: extracted, info: Array(info.utf8), outputByteCount: size)
         }
         let nonce = expand("Content-Encoding: nonce\0", 12).withUnsafeBytes { Data($0) }
         return (expand("Content-Encoding: aes128gcm\0", 16), nonce)

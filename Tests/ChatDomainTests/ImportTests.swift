@@ -13,9 +13,10 @@ struct ImportTests {
         "ChatSession": ["ChatDomain"],
         "ChatStore": ["ChatDomain"],
         "ChatDispatch": ["ChatDomain"],
-        "APNSGateway": ["ChatDomain", "APNSWire"],
+        "HTTP2Wire": [],
+        "APNSGateway": ["ChatDomain", "APNSWire", "HTTP2Wire"],
         "WebPushWire": ["APNSWire"],
-        "WebPushGateway": ["ChatDomain", "APNSWire", "WebPushWire"],
+        "WebPushGateway": ["ChatDomain", "APNSWire", "HTTP2Wire", "WebPushWire"],
         "APNSSandbox": ["APNSWire", "WebAssets", "WebPushWire"],
         "pushchat": [
             "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatDispatch", "APNSGateway", "APNSWire",

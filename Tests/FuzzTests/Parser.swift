@@ -7,6 +7,7 @@ import NIOCore
 @testable import APNSWire
 @testable import ChatHTTP
 @testable import ChatSession
+@testable import HTTP2Wire
 @testable import WebPushGateway
 @testable import WebPushWire
 @testable import pushchat

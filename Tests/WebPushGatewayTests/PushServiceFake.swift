@@ -26,7 +26,7 @@ final class PushServiceFake: Sendable {
     private let received = Mutex<[Received]>([])
     private let portNumber = Mutex(0)
     let certificate: NIOSSLCertificate
-    private let tls: TLSConfiguration
+    let tls: TLSConfiguration
 
     init() throws {
         let key = P256.Signing.PrivateKey()

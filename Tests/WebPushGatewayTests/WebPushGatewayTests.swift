@@ -8,15 +8,16 @@ import WebPushWire
 
 @Suite("The gateway to browsers", .timeLimit(.minutes(5)))
 struct WebPushGatewayTests {
-    private let service: PushServiceFake
+    let service: PushServiceFake
     private let key = VAPIDKey()
 
     init() throws {
         service = try PushServiceFake()
     }
 
-    private func gateway(
+    func gateway(
         _ subscriptions: [Subscription], hosts: [String], addresses: [String: String] = ["localhost": "127.0.0.1"],
+        answerLimit: Duration = .seconds(60), drainLimit: Duration = .seconds(10),
         clock: @escaping TimeSource = Timestamp.now
     ) throws -> WebPushGateway {
         var logger = Logger(label: "gateway")
@@ -26,13 +27,13 @@ struct WebPushGatewayTests {
             trust: [service.certificate])
         sender.addresses = { host in addresses[host].flatMap { IPAddress($0) }.map { [$0] } ?? [] }
         var options = WebPushGateway.Options()
-        options.answerLimit = .seconds(60)
+        (options.answerLimit, options.drainLimit) = (answerLimit, drainLimit)
         return WebPushGateway(
             sender: sender, format: WebPushFormat(publicURL: nil), subscriptions: FakeSubscriptions(subscriptions),
             options: options, connectionIDs: ConnectionIDs(), clock: clock, logger: logger)
     }
 
-    private func push(
+    func push(
         _ number: Int, to subscription: Subscription, expiration: Int64? = nil, priority: UInt8? = nil,
         collapseID: String? = nil
     ) -> Push {
@@ -43,7 +44,7 @@ struct WebPushGatewayTests {
 
     /// Sends all and returns what became of each, by its entry.
     /// - Parameter isRepeated: those that are sent again while they are put off.
-    private func send(
+    func send(
         _ pushes: [Push], over gateway: WebPushGateway, repeating isRepeated: (Push) -> Bool = { _ in false }
     ) async throws -> [Int64: Outcome] {
         try await withThrowingTaskGroup(of: Void.self) { group in

@@ -1,5 +1,6 @@
 import APNSWire
 import ChatDomain
+import HTTP2Wire
 import Logging
 import NIOCore
 import NIOTLS
@@ -219,7 +220,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
 
     private func received(_ event: PeerEvent, now: NIODeadline) {
         switch event {
-        case .headers(let id, let status, let isLast):
+        case .headers(let id, let status, _, let isLast):
             state.received(status: status, endsStream: isLast, on: id, now: now)
             if isLast { receivedEnd(of: id, now: now) }
         case .data(let id, let bytes, let isLast, _):

@@ -1,3 +1,4 @@
+import HTTP2Wire
 import NIOCore
 import NIOPosix
 import NIOSSL

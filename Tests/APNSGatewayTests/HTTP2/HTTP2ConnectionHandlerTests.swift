@@ -6,6 +6,7 @@ import NIOEmbedded
 import Testing
 
 @testable import APNSGateway
+@testable import HTTP2Wire
 
 @Suite("An HTTP/2 connection's handler")
 struct HTTP2ConnectionHandlerTests {

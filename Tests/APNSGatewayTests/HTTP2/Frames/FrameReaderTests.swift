@@ -2,7 +2,7 @@ import NIOCore
 import NIOHPACK
 import Testing
 
-@testable import APNSGateway
+@testable import HTTP2Wire
 
 @Suite("Reading a server's frames")
 struct FrameReaderTests {

@@ -1,7 +1,7 @@
 import NIOCore
 import Testing
 
-@testable import APNSGateway
+@testable import HTTP2Wire
 
 @Suite("The client side of an HTTP/2 connection")
 struct HTTP2SessionTests {

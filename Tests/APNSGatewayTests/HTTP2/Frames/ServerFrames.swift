@@ -1,7 +1,7 @@
 import NIOCore
 import NIOHPACK
 
-@testable import APNSGateway
+@testable import HTTP2Wire
 
 /// Frames as a server sends them, right or wrong.
 enum ServerFrames {

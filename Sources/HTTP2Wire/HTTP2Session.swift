@@ -1,12 +1,12 @@
-import NIOCore
-import NIOHPACK
+package import NIOCore
+package import NIOHPACK
 
-/// The client side of an HTTP/2 connection, without its socket (RFC 9113), as far as Apple's API needs it.
+/// The client side of an HTTP/2 connection, without its socket (RFC 9113), as far as senders of pushes need it.
 ///
 /// It answers SETTINGS and PING, keeps the windows of both sides, and ends a connection that is flooded. Its owner knows
 /// which streams are open, and gets the frames for closed ones, too. Of the windows for the peer the connection's is
 /// enforced; those of streams are not, since the bodies of answers are bounded where they are read.
-struct HTTP2Session: Sendable {
+package struct HTTP2Session: Sendable {
     /// What a peer may send, and how long.
     struct Limits: Sendable {
         /// Frames in each ``window``, whatever they are. Apple changes the limit of streams as it likes.
@@ -31,7 +31,9 @@ struct HTTP2Session: Sendable {
     /// Bytes of bodies that the peer may send.
     private var inboundWindow = FrameWriter.firstWindow
 
-    init(limits: Limits = Limits()) {
+    package init() { self.init(limits: Limits()) }
+
+    init(limits: Limits) {
         self.limits = limits
         framesLeft = limits.frames
         writer.begin()
@@ -40,7 +42,7 @@ struct HTTP2Session: Sendable {
     // MARK: From the peer
 
     /// Adds bytes; ``next()`` is to be called until it returns nil.
-    mutating func feed(_ bytes: ByteBuffer, now: NIODeadline) {
+    package mutating func feed(_ bytes: ByteBuffer, now: NIODeadline) {
         if now >= windowEnd {
             windowEnd = now + limits.window
             framesLeft = limits.frames
@@ -49,7 +51,7 @@ struct HTTP2Session: Sendable {
     }
 
     /// The next frame's event; nil until more bytes come. Not to be called after an error.
-    mutating func next() throws(HTTP2Failure) -> PeerEvent? {
+    package mutating func next() throws(HTTP2Failure) -> PeerEvent? {
         guard let event = try reader.next(lastStream: lastStream) else { return nil }
         framesLeft -= 1
         guard framesLeft >= 0 else { throw HTTP2Failure(.enhanceYourCalm, "a flood of frames") }
@@ -89,33 +91,33 @@ struct HTTP2Session: Sendable {
     // MARK: To the peer
 
     /// Whether the peer's window allows a byte of another body.
-    var canOpen: Bool { writer.window > 0 }
+    package var canOpen: Bool { writer.window > 0 }
 
     /// Whether a stream's request is still to be finished.
-    func hasUnsentBody(_ stream: Int) -> Bool { writer.hasUnsentBody(stream) }
+    package func hasUnsentBody(_ stream: Int) -> Bool { writer.hasUnsentBody(stream) }
 
     /// - Parameter stream: an odd number above all before.
-    mutating func open(_ stream: Int, headers: HPACKHeaders, body: [UInt8]) throws(HTTP2Failure) {
+    package mutating func open(_ stream: Int, headers: HPACKHeaders, body: [UInt8]) throws(HTTP2Failure) {
         lastStream = stream
         framesLeft += limits.framesPerStream
         try writer.open(stream, headers: headers, body: body)
     }
 
-    mutating func reset(_ stream: Int, _ code: HTTP2Code) { writer.reset(stream, code) }
+    package mutating func reset(_ stream: Int, _ code: HTTP2Code) { writer.reset(stream, code) }
 
-    mutating func ping() { writer.ping() }
+    package mutating func ping() { writer.ping() }
 
     /// The last that is written.
-    mutating func goAway(_ code: HTTP2Code) { writer.goAway(code) }
+    package mutating func goAway(_ code: HTTP2Code) { writer.goAway(code) }
 
     /// Bytes that are to be sent.
-    var outputSize: Int { writer.size }
+    package var outputSize: Int { writer.size }
 
     /// What is to be sent; nil for nothing.
-    mutating func takeOutput() -> ByteBuffer? { writer.take() }
+    package mutating func takeOutput() -> ByteBuffer? { writer.take() }
 
     /// - Parameter peerIsReading: the peer reads as fast as we write.
-    mutating func noteSent(_ bytes: consuming ByteBuffer, peerIsReading: Bool) {
+    package mutating func noteSent(_ bytes: consuming ByteBuffer, peerIsReading: Bool) {
         writer.reuse(bytes)
         if peerIsReading { acknowledgements = 0 }
     }

@@ -1,10 +1,10 @@
-import NIOCore
+package import NIOCore
 import NIOHPACK
 
 /// Writes a client's frames, as far as the peer's windows allow, into one buffer until that is taken.
 ///
 /// A value without a socket. Bodies that a window cuts short wait here, and are finished when it grows.
-struct FrameWriter: Sendable {
+package struct FrameWriter: Sendable {
     /// Bytes that each side may send at first (RFC 9113 §6.9.2).
     static let firstWindow = 65_535
     /// Bytes of the table for header compression; what the peer offers beyond that is not used.
@@ -28,11 +28,13 @@ struct FrameWriter: Sendable {
     private var encoder = HPACKEncoder(
         allocator: ByteBufferAllocator(), useHuffmanEncoding: false, maxDynamicTableSize: headerTable)
 
+    package init() {}
+
     /// Bytes that are to be sent.
     var size: Int { output.readableBytes }
 
     /// What is to be sent; nil for nothing.
-    mutating func take() -> ByteBuffer? {
+    package mutating func take() -> ByteBuffer? {
         guard output.readableBytes > 0 else { return nil }
         defer { output = ByteBuffer() }
         return output
@@ -140,7 +142,7 @@ struct FrameWriter: Sendable {
         output.writeInteger(UInt32(truncatingIfNeeded: increment))
     }
 
-    mutating func goAway(_ code: HTTP2Code) {
+    package mutating func goAway(_ code: HTTP2Code) {
         output.writeFrameHeader(FrameHeader(length: 8, type: .goAway))
         output.writeMultipleIntegers(UInt32(0), code.rawValue)
     }

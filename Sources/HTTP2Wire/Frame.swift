@@ -1,4 +1,4 @@
-import NIOCore
+package import NIOCore
 
 /// Kinds of HTTP/2 frames (RFC 9113 §6).
 enum FrameType: UInt8, Sendable {
@@ -69,7 +69,7 @@ extension ByteBuffer {
 }
 
 /// Why a stream or a connection ends (RFC 9113 §7).
-enum HTTP2Code: UInt32, Sendable {
+package enum HTTP2Code: UInt32, Sendable {
     case noError, protocolError, internalError, flowControlError, settingsTimeout, streamClosed, frameSizeError
     case refusedStream, cancel, compressionError, connectError, enhanceYourCalm, inadequateSecurity, http11Required
 
@@ -80,7 +80,7 @@ enum HTTP2Code: UInt32, Sendable {
     ]
 
     /// The code's name in the RFC; a number where it is not in it.
-    static func name(_ code: UInt32) -> String {
+    package static func name(_ code: UInt32) -> String {
         HTTP2Code(rawValue: code).map { names[Int($0.rawValue)] } ?? "code \(code)"
     }
 }
@@ -88,24 +88,26 @@ enum HTTP2Code: UInt32, Sendable {
 /// The peer has violated the protocol, and the connection ends.
 ///
 /// Also where the RFC would end only a stream: a peer that sends malformed frames cannot be relied on.
-struct HTTP2Failure: Error, Sendable, Hashable, CustomStringConvertible {
+package struct HTTP2Failure: Error, Sendable, Hashable, CustomStringConvertible {
     /// What the peer is told.
-    let code: HTTP2Code
+    package let code: HTTP2Code
     /// For the log.
-    let text: String
+    package let text: String
 
-    init(_ code: HTTP2Code, _ text: String) {
+    package init(_ code: HTTP2Code, _ text: String) {
         self.code = code
         self.text = text
     }
 
-    var description: String { "\(text) (\(HTTP2Code.name(code.rawValue)))" }
+    package var description: String { "\(text) (\(HTTP2Code.name(code.rawValue)))" }
 }
 
 /// What one frame of the peer means.
-enum PeerEvent: Sendable, Hashable {
-    /// - Parameter status: of an answer; nil in trailers, and where it is none.
-    case headers(stream: Int, status: Int?, endsStream: Bool)
+package enum PeerEvent: Sendable, Hashable {
+    /// - Parameters:
+    ///   - status: of an answer; nil in trailers, and where it is none.
+    ///   - retryAfter: the field `Retry-After` of a refusal.
+    case headers(stream: Int, status: Int?, retryAfter: String? = nil, endsStream: Bool)
     /// - Parameter size: what the frame takes of windows, padding and all.
     case data(stream: Int, bytes: ByteBuffer, endsStream: Bool, size: Int)
     case reset(stream: Int, code: UInt32)
@@ -120,14 +122,14 @@ enum PeerEvent: Sendable, Hashable {
 }
 
 /// What a SETTINGS frame changes that concerns a client without server push (RFC 9113 §6.5.2).
-struct PeerSettings: Sendable, Hashable {
+package struct PeerSettings: Sendable, Hashable {
     /// The largest window there may be.
     static let longestWindow = (1 << 31) - 1
 
     /// Bytes that the peer keeps for header compression: the least and the last that the frame names.
     private(set) var leastHeaderTable: Int?
     private(set) var headerTable: Int?
-    private(set) var maxStreams: Int?
+    package private(set) var maxStreams: Int?
     /// Bytes of a body that may be sent on a stream before the peer has said anything on it.
     private(set) var streamWindow: Int?
     private(set) var frameSize: Int?

@@ -6,7 +6,7 @@ import NIOHPACK
 /// A value without a socket. It keeps at most one unfinished frame, one unfinished header block, and the table for header
 /// compression. It does not know which streams are still open: frames for closed ones are events, too.
 struct FrameReader: Sendable {
-    /// Bytes of an answer's headers, compressed and as a list; Apple's have under two hundred.
+    /// Bytes of an answer's headers, compressed and as a list; those of push services have a few hundred.
     static let longestHeaders = 16 << 10
     /// Frames that may continue a header block.
     static let continuations = 16
@@ -157,7 +157,9 @@ struct FrameReader: Sendable {
             throw HTTP2Failure(.compressionError, "headers that cannot be decoded: \(error)")
         }
         let status = headers.first(name: ":status").flatMap { $0.utf8.count == 3 ? UInt16($0).map(Int.init) : nil }
-        return .headers(stream: stream, status: status, endsStream: endsStream)
+        // Looked for where it means something: every answer passes here.
+        let retryAfter = (status ?? 0) >= 400 ? headers.first(name: "retry-after") : nil
+        return .headers(stream: stream, status: status, retryAfter: retryAfter, endsStream: endsStream)
     }
 
     // MARK: Rules
