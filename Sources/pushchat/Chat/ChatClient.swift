@@ -158,19 +158,25 @@ actor ChatClient {
         return false
     }
 
-    private func wait(for signals: UnixSignalsSequence) async -> Bool {
+    /// Not on the actor, which may be writing to somebody who does not read.
+    private nonisolated func wait(for signals: UnixSignalsSequence) async -> Bool {
         for await signal in signals {
-            guard signal == .sigcont else { return true }
-            screen.resume()
+            if signal == .sigcont {
+                await resume()
+            } else {
+                // The calls at the end take no longer, and then nothing holds the process any more.
+                alarm(10)
+                return true
+            }
         }
         return false
     }
 
+    private func resume() { screen.resume() }
+
     // MARK: - The end
 
     private func end() async throws {
-        // A second Ctrl-C does not wait for the relay.
-        for number in [SIGINT, SIGTERM] { signal(number, SIG_DFL) }
         // The key makes it safe to try once more.
         while let draft = state.drafts.first, (try? await calls.post(draft, isLast: true)) != nil { state.posted() }
         for draft in state.drafts { screen.print([Self.unsent(draft)]) }

@@ -152,8 +152,11 @@ struct RelayClient: Sendable {
 
     var isNoRelay: Failure { Failure("\(base) does not answer in JSON: is it a PushChat relay?") }
 
+    /// The connection has ended, and nothing more is known.
     private static func isClosed(_ error: any Error) -> Bool {
-        (error as? HTTPClientError) == .remoteConnectionClosed || String(describing: error).contains("onnection reset")
+        let text = String(describing: error)
+        return (error as? HTTPClientError) == .remoteConnectionClosed
+            || ["onnection reset", "stream ended"].contains { text.contains($0) }
     }
 
     private static func isRefused(_ error: any Error) -> Bool {
