@@ -14,8 +14,8 @@ final class Checkpointer: Sendable {
     static let step = 1000
     /// Pages in the log from which on the writer copies the rest.
     static let limit = DatabaseFile.journalSize / 4096
-    /// Pages from which on the writer copies what there is, because this connection cannot keep up.
-    static let extreme = 4 * limit
+    /// Pages from which on the writer waits, and copies what there is, because this connection cannot keep up.
+    static let extreme = 2 * limit
 
     private let path: String
     private let queue = DispatchQueue(label: "pushchat.checkpoint")
@@ -61,6 +61,8 @@ final class Checkpointer: Sendable {
         if pages < copied.load(ordering: .relaxed) { copied.store(0, ordering: .relaxed) }
         let rest = pages - copied.load(ordering: .relaxed)
         if pages >= Self.limit, rest < 4 * Self.step || pages >= Self.extreme {
+            // One at a time: while the other copies, this would copy nothing, and the log would go on to grow.
+            if pages >= Self.extreme { queue.sync {} }
             // Should that fail, it is tried again after the next commit.
             sqlite3_wal_checkpoint_v2(writer, nil, SQLITE_CHECKPOINT_PASSIVE, nil, nil)
         } else if rest >= Self.step, !isUnderWay.exchange(true, ordering: .relaxed) {

@@ -129,8 +129,8 @@ struct WriterTests {
                     arguments: ["\(number)", text])
             }
         }
-        // On a disk that does not keep up the log may be longer than it should, but not by much more.
-        #expect(size("-wal") < 150 << 20)
+        // On a disk that does not keep up the writer waits; the log has its last transaction more.
+        #expect(size("-wal") <= Checkpointer.extreme * 4200 + 1 << 20)
         #expect(size("") > 40 << 20)
         #expect(try fixture.value("SELECT count(*) FROM messages WHERE length(text) = 100000") == 2000)
         try store.close()

@@ -58,14 +58,22 @@ struct GotifyAPI: Sendable {
                 let body = try await AdminBody.read(request)
                 guard let text = try body.text("message") else { throw ChatError.missing("message") }
                 (self.text, title) = (text, try body.text("title"))
-                priority = body.object["priority"]?.integer
-                extras = body.object["extras"]
+                priority = try Self.value(body, "priority", "a whole number") { $0.integer }
+                extras = try Self.value(body, "extras", "an object") { $0.object }.map { .object($0) }
             } else {
                 let form = try await FormFields.read(request)
                 (text, title) = (try form.required(.message), try form.text(.title))
                 priority = try form.text(.priority).flatMap { Int64($0) }
                 extras = nil
             }
+        }
+
+        private static func value<Value>(
+            _ body: AdminBody, _ name: String, _ what: String, _ read: (JSONValue) -> Value?
+        ) throws(ChatError) -> Value? {
+            guard let value = body.object[name], value != .null else { return nil }
+            guard let result = read(value) else { throw .invalid(name, "must be \(what), is \(value.kind)") }
+            return result
         }
 
         /// `{"client::notification":{"click":{"url":"…"}}}`

@@ -48,7 +48,7 @@ struct NtfyAPI: Sendable {
         let body = try await AdminBody.read(request)
         guard let topic = try body.text("topic") else { throw ChatError.missing("topic") }
         var parameters = Parameters(request)
-        parameters.add(body.object)
+        try parameters.add(body.object)
         return try await publish(parameters, topic: topic, body: "", request, context)
     }
 
@@ -182,10 +182,15 @@ struct NtfyAPI: Sendable {
         }
 
         /// What stands in the document goes before what stands in headers.
-        mutating func add(_ document: JSONObject) {
+        mutating func add(_ document: JSONObject) throws(ChatError) {
             for name in Name.allCases {
-                guard let value = document[name.spellings[0]], value != .null else { continue }
-                values[name] = value.text ?? "\(value)"
+                let field = name.spellings[0]
+                guard let value = document[field], value != .null else { continue }
+                let number = name == .priority ? value.integer.map { String($0) } : nil
+                guard let text = value.text ?? number else {
+                    throw .invalid(field, "must be a string, is \(value.kind)")
+                }
+                values[name] = text
             }
         }
 
