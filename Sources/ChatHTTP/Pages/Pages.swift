@@ -50,6 +50,9 @@ enum WebFiles {
             .page("/admin", PackageResources.admin_html),
             .style("/admin.css", PackageResources.admin_css),
             .script("/admin.js", PackageResources.admin_js),
+            .page("/v1/docs", PackageResources.docs_html),
+            .style("/docs.css", PackageResources.docs_css),
+            .script("/docs.js", PackageResources.docs_js),
             .script("/sw.js", worker),
             WebFile("/icon-512.png", "image/png", PackageResources.icon_512_png),
         ]
