@@ -68,7 +68,7 @@ CREATE TABLE notifications (
     priority INTEGER CHECK (priority = 10 OR priority = 5 OR priority = 1),
     collapse_id TEXT,
     not_before INTEGER,  -- UNIX milliseconds; NULL for at once
-    skip_unchanged INTEGER NOT NULL DEFAULT 0,  -- leave out devices whose last push had the same payload
+    skip_unchanged INTEGER NOT NULL DEFAULT 0,  -- leave out devices whose last push of the kind said the same
     idempotency_key TEXT UNIQUE,
     devices INTEGER NOT NULL,  -- how many, as the answer to the request said
     time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),

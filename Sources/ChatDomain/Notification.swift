@@ -188,9 +188,11 @@ package struct Delivery: Sendable, Hashable {
 
 /// Keeps notifications, and queues their pushes.
 package protocol NotificationStore: Sendable {
-    /// Writes the notification and the pushes to the first devices; the rest follows behind the answer, and goes on after a
-    /// crash where it stood.
-    func send(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt
+    /// Writes notifications, in one transaction, and the pushes to the first devices; the rest follows behind the answer, and
+    /// goes on after a crash where it stood. What is wrong with one concerns none of the others.
+    func send(
+        _ requests: [NotificationRequest]
+    ) async throws(ChatError) -> [Result<NotificationReceipt, ChatError>]
     /// The answer to an earlier request with the same key; nil if there was none.
     func earlier(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt?
     /// Throws ``ChatError/Code/notFound``.
@@ -202,4 +204,13 @@ package protocol NotificationStore: Sendable {
     ) async throws(ChatError) -> Page<Delivery>
     /// Takes back what was not handed to a gateway yet. Again is no error. Throws ``ChatError/Code/notFound``.
     func cancel(_ id: NotificationID) async throws(ChatError) -> NotificationStatus
+}
+
+extension NotificationStore {
+    package func send(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt {
+        guard let result = try await send([request]).first else {
+            throw ChatError(.internalError, "the store has no answer")
+        }
+        return try result.get()
+    }
 }

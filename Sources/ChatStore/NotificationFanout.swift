@@ -144,7 +144,7 @@ struct NotificationFanout {
             "defaultApp": settings.defaultApp.text, "now": now.sqlText, "expires": request.expiration,
             "priority": request.priority.map { Int64($0) }, "notBefore": request.notBefore?.milliseconds,
             "type": request.pushType, "collapse": request.collapseID, "payload": request.payload,
-            "earlier": earlier, "nowMilliseconds": now.milliseconds,
+            "badge": request.skipsUnchanged ? badge : nil, "earlier": earlier, "nowMilliseconds": now.milliseconds,
             "apps": settings.apps.map { JSONValue.texts($0.map(\.text).sorted()).description },
         ]
     }
@@ -186,17 +186,35 @@ struct NotificationFanout {
         "(:apps IS NULL OR \(item.columns.app) IN (SELECT value FROM json_each(:apps)))"
     }
 
-    /// Whether the device's last push beside the chat's, sent or on its way, had the same payload. What is scheduled for later
-    /// is not on its way.
+    /// Whether the device's last push of the same kind beside the chat's, sent or on its way, said the same. What is scheduled
+    /// for later is not on its way. A notification of nothing but a badge (`:badge`) is compared with the last badge; any other,
+    /// as a whole, with the last one that was not of nothing but a badge.
     private static let isUnchanged = """
-        (SELECT n.payload = :payload
+        (SELECT iif(:badge IS NULL, n.payload = :payload, \(badge) = :badge)
         FROM push_queue p INDEXED BY push_queue_device
         LEFT JOIN notifications n ON n.notification_id = p.notification
         WHERE p.device = d.device_id AND p.chat_message IS NULL AND (p.state = 'pending' OR p.state = 'sent')
             AND p.notification IS NOT :id
             AND NOT (p.state = 'pending' AND p.attempts = 0 AND coalesce(p.not_before, 0) > :nowMilliseconds)
+            AND iif(:badge IS NULL, \(badge) IS NULL OR \(content("$.aps.alert")) IS NOT NULL, \(badge) IS NOT NULL)
         ORDER BY p.message_id DESC LIMIT 1)
         """
+
+    private static let badge = content("$.aps.badge")
+
+    /// A part of a push's payload; NULL where that is no JSON, as other programs may have written it.
+    private static func content(_ path: String) -> String {
+        let payload = "coalesce(n.payload, p.payload)"
+        return "iif(typeof(\(payload)) = 'text' AND json_valid(\(payload)), json_extract(\(payload), '\(path)'), NULL)"
+    }
+
+    /// The badge of a payload that has nothing else.
+    private var badge: Int64? {
+        guard let document = try? JSONValue(parsing: request.payload).object, document.members.count == 1,
+            let aps = document["aps"]?.object, aps.members.count == 1
+        else { return nil }
+        return aps["badge"]?.integer
+    }
 
     /// A device that was named and is inactive has its record, and nothing is sent to it.
     private func failInactive(_ token: String, now: Timestamp, _ db: Database) throws -> [FinalStateCount] {

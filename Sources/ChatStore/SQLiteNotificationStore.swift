@@ -8,23 +8,56 @@ package struct SQLiteNotificationStore: NotificationStore {
     let jobs: BackgroundJobs
     let settings: @Sendable () -> StoreSettings
 
-    package func send(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt {
-        let request = request.distinct
-        let (earlier, estimate) = try await database.read { db -> (NotificationReceipt?, Int) in
-            if let earlier = try NotificationRecord.earlier(request, now: database.clock(), db) { return (earlier, 0) }
-            let devices = try AudienceItem.items(of: request.audience).reduce(0) { sum, item in
-                try sum + item.count(app: request.app, db)
+    /// Devices whose pushes are queued before the answer, of all notifications of a request.
+    private static let firstDevices = 2000
+
+    package func send(
+        _ requests: [NotificationRequest]
+    ) async throws(ChatError) -> [Result<NotificationReceipt, ChatError>] {
+        let requests = requests.map(\.distinct)
+        let found = try await database.read { db in
+            try requests.map { request in
+                try Self.attempt { () -> (earlier: NotificationReceipt?, estimate: Int) in
+                    if let earlier = try NotificationRecord.earlier(request, now: database.clock(), db) {
+                        return (earlier, 0)
+                    }
+                    let devices = try AudienceItem.items(of: request.audience).reduce(0) { sum, item in
+                        try sum + item.count(app: request.app, db)
+                    }
+                    return (nil, devices)
+                }
             }
-            return (nil, devices)
         }
-        if let earlier { return earlier }
-        let (receipt, step) = try await database.writer.perform { db in
-            try insert(request, estimate: estimate, db)
-        } committed: { _, step in
-            jobs.committed(step)
+        // A repeat writes nothing.
+        let known = found.compactMap { try? $0.get().earlier }
+        if known.count == requests.count { return known.map { .success($0) } }
+        let results = try await database.writer.perform { db in
+            var left = Self.firstDevices
+            return try zip(requests, found).map {
+                request, found -> Result<(NotificationReceipt, BackgroundJob.Step), ChatError> in
+                switch found {
+                case .failure(let error): return .failure(error)
+                case .success((let earlier?, _)): return .success((earlier, BackgroundJob.Step()))
+                case .success((nil, let estimate)):
+                    return try Self.attempt { try insert(request, estimate: estimate, left: &left, db) }
+                }
+            }
+        } committed: { results in
+            for result in results { if let step = try? result.get().1 { jobs.committed(step) } }
         }
-        if step.hasMore { jobs.start(.notification(receipt.id)) }
-        return receipt
+        for result in results {
+            if let (receipt, step) = try? result.get(), step.hasMore { jobs.start(.notification(receipt.id)) }
+        }
+        return results.map { $0.map(\.0) }
+    }
+
+    /// A refusal is one notification's; what the disk cannot take is everybody's.
+    private static func attempt<Value>(_ body: () throws -> Value) throws -> Result<Value, ChatError> {
+        do {
+            return .success(try body())
+        } catch let error as ChatError {
+            return .failure(error)
+        }
     }
 
     package func earlier(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt? {
@@ -33,9 +66,10 @@ package struct SQLiteNotificationStore: NotificationStore {
         }
     }
 
-    /// The notification and its first pushes.
+    /// The notification and its first pushes, unless others' were so many that they all follow.
+    /// - Parameter left: how many more devices are served before the answer.
     private func insert(
-        _ request: NotificationRequest, estimate: Int, _ db: Database
+        _ request: NotificationRequest, estimate: Int, left: inout Int, _ db: Database
     ) throws -> (NotificationReceipt, BackgroundJob.Step) {
         let now = database.clock()
         if let earlier = try NotificationRecord.earlier(request, now: now, db) {
@@ -43,6 +77,10 @@ package struct SQLiteNotificationStore: NotificationStore {
         }
         let until = try NotificationFanout.end(of: request.audience, db)
         let id = try NotificationRecord.insert(request, devices: estimate, until: until, now: now, db)
+        guard left > 0 else {
+            return (NotificationReceipt(id: id, devices: estimate, isRepeat: false), BackgroundJob.Step(hasMore: true))
+        }
+        left -= max(1, min(estimate, NotificationFanout.step))
         var fanout = NotificationFanout(id: id, request: request, until: until)
         let step = try fanout.step(now: now, settings(), db)
         let queued = try db.value("SELECT queued FROM notification_counts WHERE notification_id = ?", [id]) ?? 0

@@ -249,6 +249,42 @@ struct AdminTests {
         #expect(relay.store.calls == [.send(NotificationRequest(audience: expected, payload: #"{"aps":{"badge":1}}"#))])
     }
 
+    @Test("A batch: an answer for each, and what is wrong with one concerns none of the others")
+    func batch() async throws {
+        let relay = Relay(ScriptedStore(admin: Given.answers))
+        let answer = try await Self.call(
+            .post, "/v1/notifications:batch",
+            #"""
+            {"notifications":[
+            {"to":{"users":["ann"]},"badge":1,"idempotency_key":"k"},
+            {"to":{"users":["bob"]},"badge":"2"},
+            7,
+            {"to":{"users":["bob"]},"badge":2,"skip_unchanged":true,"bagde":1},
+            {"to":{"all":true},"alert":"Hi"}
+            ]}
+            """#, to: relay)
+        #expect(answer.status == .ok, "\(answer.text)")
+        let results = try #require(try JSONValue(parsing: answer.text).object?["results"]?.array)
+        #expect(results.map { $0.object?["id"]?.integer } == [5, nil, nil, nil, 5])
+        #expect(
+            results.map { $0.object?["error"]?.object?["field"]?.text }
+                == [nil, "badge", "notifications", "bagde", nil])
+        #expect(results[1].object?["error"]?.object?["status"]?.integer == 400)
+        #expect(relay.store.calls.count == 2)
+        guard case .send(let first) = relay.store.calls[0] else { return #expect(Bool(false)) }
+        #expect(first.idempotencyKey == "k" && first.payload == #"{"aps":{"badge":1}}"#)
+        for (json, field) in [
+            (#"{}"#, "notifications"), (#"{"notifications":[]}"#, "notifications"),
+            (#"{"notifications":{}}"#, "notifications"),
+            (#"{"notifications":[\#([String](repeating: "1", count: 1001).joined(separator: ","))]}"#, "notifications"),
+            (#"{"messages":[1]}"#, "messages"),
+        ] {
+            let refused = try await Self.call(.post, "/v1/notifications:batch", json, to: Relay(ScriptedStore()))
+            #expect(refused.status == .badRequest)
+            #expect(try JSONValue(parsing: refused.text).object?["field"]?.text == field)
+        }
+    }
+
     @Test("A notification's record, and its cancelling")
     func record() async throws {
         let relay = Self.scripted()
@@ -414,7 +450,8 @@ struct AdminTests {
         let expected = [
             "/metrics": "get", "/v1/devices": "get post", "/v1/devices/{token}": "delete get patch put",
             "/v1/failures": "get", "/v1/members": "get", "/v1/messages": "get post", "/v1/messages/{id}": "get",
-            "/v1/notifications": "post", "/v1/notifications/{id}": "delete get", "/v1/openapi.json": "get",
+            "/v1/notifications": "post", "/v1/notifications:batch": "post",
+            "/v1/notifications/{id}": "delete get", "/v1/openapi.json": "get",
             "/v1/queue": "get", "/v1/rooms": "get", "/v1/stats": "get", "/v1/warnings": "get",
             "/v1/tokens": "get post", "/v1/tokens/{id}": "delete", "/gotify/message": "post", "/gotify/version": "get",
             "/gotify/health": "get", "/ntfy": "post put", "/ntfy/{topic}": "post put", "/ntfy/{topic}/publish": "get",

@@ -64,7 +64,8 @@ struct TokenAccessTests {
     private static let routes: [(HTTPRequest.Method, String, Set<Scope>)] = [
         (.put, "/v1/devices/aabb", []), (.get, "/v1/devices/aabb", []), (.patch, "/v1/devices/aabb", []),
         (.delete, "/v1/devices/aabb", []), (.get, "/v1/devices", []), (.post, "/v1/devices", []),
-        (.post, "/v1/notifications", [.send]), (.get, "/v1/notifications/1", [.send]),
+        (.post, "/v1/notifications", [.send]), (.post, "/v1/notifications:batch", [.send]),
+        (.get, "/v1/notifications/1", [.send]),
         (.delete, "/v1/notifications/1", [.send]), (.get, "/v1/rooms", []), (.get, "/v1/members?room=kitchen", []),
         (.get, "/v1/messages?room=kitchen", [.read]), (.post, "/v1/messages?room=kitchen", [.post]),
         (.get, "/v1/messages/1", []), (.get, "/v1/failures", []), (.get, "/v1/warnings", []), (.get, "/v1/tokens", []),

@@ -216,7 +216,80 @@ struct NotificationTests {
         request.payload = #"{"aps":{"badge":3}}"#
         #expect(try await bench.store.notifications.send(request).devices == 1)
         request.payload = NotificationBench.payload
-        #expect(try await bench.store.notifications.send(request).devices == 1)
+        #expect(try await bench.store.notifications.send(request).devices == 0)
+    }
+
+    @Test("skip_unchanged compares a badge with the last badge, and anything else with the last that was more")
+    func kinds() async throws {
+        try await bench.register([1])
+        func send(_ payload: String, skips: Bool = true) async throws -> Int {
+            var request = bench.request(.all, payload: payload)
+            request.skipsUnchanged = skips
+            return try await bench.store.notifications.send(request).devices
+        }
+        let (three, four) = (#"{"aps":{"badge":3}}"#, #"{"aps":{"badge":4}}"#)
+        let (news, others) = (#"{"aps":{"alert":"news","badge":3}}"#, #"{"aps":{"alert":"others"}}"#)
+        for (payload, devices) in [
+            (three, 1), (three, 0), (others, 1), (three, 0), (others, 0), (four, 1), (news, 1), (three, 0), (four, 1),
+            (news, 0), (others, 1), (news, 1),
+        ] {
+            #expect(try await send(payload) == devices, "\(payload)")
+        }
+        // What other programs queue counts, and what is no JSON does no harm.
+        let token = try StoreFixture.token(1).description
+        for payload in ["'no JSON'", "x'ff'", "'{\"aps\":{\"badge\":9}}'"] {
+            _ = try bench.fixture.query(
+                """
+                INSERT INTO push_queue (device_token, payload, device)
+                VALUES (?, \(payload), (SELECT device_id FROM devices WHERE device_token = ?))
+                """, [token, token])
+        }
+        #expect(try await send(#"{"aps":{"badge":9}}"#) == 0)
+        #expect(try await send(four) == 1)
+        #expect(try await send(four, skips: false) == 1)
+    }
+
+    @Test("Many at once: each has its own audience, content and answer, and a repeat is known")
+    func batch() async throws {
+        try await bench.register([1, 2, 3], tags: ["t"])
+        var requests: [NotificationRequest] = []
+        for number in 1...3 {
+            var request = bench.request(
+                .tokens([try StoreFixture.token(number)]), payload: #"{"aps":{"badge":\#(number)}}"#)
+            request.idempotencyKey = "k\(number)"
+            requests.append(request)
+        }
+        requests.append(bench.request(.tags([tag("t")])))
+        let results = try await bench.store.notifications.send(requests)
+        #expect(try results.map { try $0.get().devices } == [1, 1, 1, 3])
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == 6)
+
+        // Another content for the second's key, the third as it was, the first twice.
+        requests[1].payload = #"{"aps":{"badge":7}}"#
+        requests[3] = requests[0]
+        let again = try await bench.store.notifications.send(requests)
+        #expect(try again[0].get().isRepeat && again[2].get().isRepeat && again[3].get().id == results[0].get().id)
+        #expect(throws: ChatError.self) { try again[1].get() }
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == 6)
+        var twice = requests[0]
+        twice.idempotencyKey = "new"
+        let both = try await bench.store.notifications.send([twice, twice])
+        #expect(try both[0].get().id == both[1].get().id && both[1].get().isRepeat)
+    }
+
+    @Test("Of very many devices in one request the rest follows behind the answer", .timeLimit(.minutes(1)))
+    func largeBatch() async throws {
+        try bench.fill(1500)
+        let results = try await bench.store.notifications.send([
+            bench.request(.all), bench.request(.all), bench.request(.all),
+            bench.request(.all), bench.request(.all), bench.request(.all),
+        ])
+        #expect(try results.map { try $0.get().devices } == [Int](repeating: 1500, count: 6))
+        while try bench.fixture.value("SELECT count(*) FROM notifications WHERE work IS NOT NULL") > 0 {
+            try await bench.store.rooms.ping()
+        }
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == 9000)
+        #expect(try bench.fixture.value("SELECT min(queued) FROM notification_counts") == 1500)
     }
 
     @Test("What is scheduled for later is not what a device got last")

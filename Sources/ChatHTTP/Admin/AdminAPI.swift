@@ -132,35 +132,99 @@ struct AdminAPI: Sendable {
 
     // MARK: - Notifications
 
+    private static let sending = NotificationContent.fields.union(["to", "app", "skip_unchanged"])
+
     /// `POST /v1/notifications`
     func send(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try AdminQuery(request, names: [])
-        let body = try await AdminBody.read(
-            request, members: NotificationContent.fields.union(["to", "app", "skip_unchanged"]))
-        let audience = try Audience(body)
+        let body = try await AdminBody.read(request, members: Self.sending)
         let caller = try context.caller()
+        let notification = try notification(body, key: caller.key(request.headers.idempotencyKey()), caller)
+        let receipt =
+            if let earlier = try await earlier(notification) { earlier } else {
+                try await stores.notifications.send(notification)
+            }
+        note(receipt, caller, context)
+        var headers: HTTPFields = [.location: "/v1/notifications/\(receipt.id)", .cacheControl: "no-store"]
+        if receipt.isRepeat { headers[.idempotencyReplayed] = "true" }
+        return Answers.json(receipt.json, status: .accepted, headers: headers)
+    }
+
+    /// `POST /v1/notifications:batch`: up to ``HTTPLimits/batch`` notifications, each with its own audience and content, in one
+    /// transaction. Each has its own answer: what is wrong with one concerns none of the others.
+    func sendBatch(_ request: Request, _ context: ChatContext) async throws -> Response {
+        _ = try AdminQuery(request, names: [])
+        let body = try await AdminBody.read(request, members: ["notifications"], limit: HTTPLimits.batchBody)
+        guard let items = body.object["notifications"]?.array else {
+            throw ChatError.invalid("notifications", "must be an array of notifications")
+        }
+        guard (1...HTTPLimits.batch).contains(items.count) else {
+            throw ChatError.invalid("notifications", "must have 1 to \(HTTPLimits.batch) items, has \(items.count)")
+        }
+        let caller = try context.caller()
+        var results: [Result<NotificationReceipt, ChatError>?] = []
+        var requests: [NotificationRequest] = []
+        for item in items {
+            do throws(ChatError) {
+                guard let object = item.object else { throw .invalid("notifications", "each must be an object") }
+                try AdminBody.requireKnown(object, Self.sending.union(["idempotency_key"]))
+                let one = AdminBody(object: object)
+                let key = try one.text("idempotency_key").map { key throws(ChatError) in
+                    try HTTPFields.checkedIdempotencyKey(key, field: "idempotency_key")
+                }
+                let notification = try notification(one, key: caller.key(key), caller)
+                if let earlier = try await earlier(notification) {
+                    results.append(.success(earlier))
+                } else {
+                    requests.append(notification)
+                    results.append(nil)
+                }
+            } catch {
+                results.append(.failure(error))
+            }
+        }
+        var sent = requests.isEmpty ? [] : try await stores.notifications.send(requests)
+        sent.reverse()
+        let answers = results.map { result -> JSONValue in
+            switch result ?? sent.removeLast() {
+            case .success(let receipt):
+                note(receipt, caller, context)
+                return .object(receipt.json)
+            case .failure(let error): return .object(["error": .object(ErrorAnswer(error).problem)])
+            }
+        }
+        return Answers.json(["results": .array(answers)])
+    }
+
+    /// What a request asks for.
+    private func notification(
+        _ body: AdminBody, key: String?, _ caller: Caller
+    ) throws(ChatError) -> NotificationRequest {
+        let audience = try Audience(body)
         if let grant = caller.token?.grant, !grant.allows(audience) {
             throw ChatError(.forbidden, "This token may not send to these", field: "to")
         }
         let app = try app(body.text("app"))
-        let key = caller.key(try request.headers.idempotencyKey())
         let content = try NotificationContent(body.object, now: clock(), isRepeat: key != nil)
         let composed = try compose(content, for: app)
-        let notification = NotificationRequest(
+        return NotificationRequest(
             audience: audience, app: app, payload: composed.payload, pushType: composed.pushType,
             expiration: content.expiration, priority: composed.priority, collapseID: content.collapseID,
             notBefore: content.notBefore, skipsUnchanged: try body.flag("skip_unchanged"), idempotencyKey: key,
             token: caller.token?.id)
-        let receipt: NotificationReceipt
-        if let end = content.expiration, end > 0, end <= clock().seconds {
-            // A repeat of a request that was accepted in time is answered as that one; a new request is too late.
-            guard let earlier = try await stores.notifications.earlier(notification) else {
-                throw ChatError.invalid("expiration", NotificationContent.isPast)
-            }
-            receipt = earlier
-        } else {
-            receipt = try await stores.notifications.send(notification)
+    }
+
+    /// The answer to a repeat of what has expired since it was accepted; nil for what is still worth sending. A new request is
+    /// too late.
+    private func earlier(_ notification: NotificationRequest) async throws(ChatError) -> NotificationReceipt? {
+        guard let end = notification.expiration, end > 0, end <= clock().seconds else { return nil }
+        guard let earlier = try await stores.notifications.earlier(notification) else {
+            throw ChatError.invalid("expiration", NotificationContent.isPast)
         }
+        return earlier
+    }
+
+    private func note(_ receipt: NotificationReceipt, _ caller: Caller, _ context: ChatContext) {
         logger.info(
             "notification accepted",
             metadata: [
@@ -168,10 +232,6 @@ struct AdminAPI: Sendable {
                 LogKeys.devices: "\(receipt.devices)", LogKeys.isRepeat: "\(receipt.isRepeat)",
                 LogKeys.caller: "\(caller.name)",
             ])
-        var headers: HTTPFields = [.location: "/v1/notifications/\(receipt.id)", .cacheControl: "no-store"]
-        if receipt.isRepeat { headers[.idempotencyReplayed] = "true" }
-        return Answers.json(
-            ["id": .number(receipt.id), "devices": .number(receipt.devices)], status: .accepted, headers: headers)
     }
 
     /// In the format of the app's gateway; without an app it must fit the gateway of every app of the configuration. Browsers
@@ -341,6 +401,10 @@ extension Device {
             "deactivated_at": .optional(deactivatedAt), "deactivated_reason": .optional(deactivatedReason),
         ]
     }
+}
+
+extension NotificationReceipt {
+    fileprivate var json: JSONObject { ["id": .number(id), "devices": .number(devices)] }
 }
 
 extension NotificationStatus {

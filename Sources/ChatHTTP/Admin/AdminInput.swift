@@ -10,9 +10,10 @@ struct AdminBody: Sendable {
     ///   - members: the names that are allowed in it; nil for any.
     ///   - isOptional: whether the request may have no body.
     static func read(
-        _ request: Request, members: Set<String>? = nil, isOptional: Bool = false
+        _ request: Request, members: Set<String>? = nil, isOptional: Bool = false,
+        limit: Int = HTTPLimits.adminBody
     ) async throws -> AdminBody {
-        let bytes = try await RequestBody.read(request, limit: HTTPLimits.adminBody)
+        let bytes = try await RequestBody.read(request, limit: limit)
         if bytes.isEmpty, isOptional { return AdminBody(object: JSONObject()) }
         let type = request.headers.first(.contentType) ?? ""
         guard HeaderText.parameterized(type[...]).value == "application/json" else {

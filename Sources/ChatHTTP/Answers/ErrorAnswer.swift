@@ -96,7 +96,7 @@ struct ErrorAnswer: Error, Sendable {
             switch form {
             case .text: (message + "\n", Answers.plainText)
             case .json: (json.description, "application/json")
-            case .problem: (problem.description, "application/problem+json")
+            case .problem: (JSONValue.object(problem).description, "application/problem+json")
             case .gotify: (gotify.description, "application/json")
             case .ntfy: (ntfy.description, "application/json")
             }
@@ -109,13 +109,14 @@ struct ErrorAnswer: Error, Sendable {
         return .object(["error": .object(error)])
     }
 
-    private var problem: JSONValue {
+    /// Its members as RFC 9457 names them.
+    var problem: JSONObject {
         var problem: JSONObject = [
             "type": .string("about:blank"), "title": .string(status.reasonPhrase), "status": .number(status.code),
             "detail": .string(message), "code": .string(code),
         ]
         problem["field"] = field.map { .string($0) }
-        return .object(problem)
+        return problem
     }
 
     private var gotify: JSONValue {

@@ -136,10 +136,14 @@ extension HTTPFields {
     /// The `Idempotency-Key` header, with which a repeated request is executed once; nil if there is none.
     func idempotencyKey() throws(ChatError) -> String? {
         guard let key = first(.idempotencyKey) else { return nil }
+        return try Self.checkedIdempotencyKey(key, field: "Idempotency-Key")
+    }
+
+    static func checkedIdempotencyKey(_ key: String, field: String) throws(ChatError) -> String {
         guard (1...HTTPLimits.idempotencyKey).contains(key.utf8.count),
             key.utf8.allSatisfy({ (0x20...0x7E).contains($0) })
         else {
-            throw .invalid("Idempotency-Key", "must be 1 to \(HTTPLimits.idempotencyKey) printable ASCII characters")
+            throw .invalid(field, "must be 1 to \(HTTPLimits.idempotencyKey) printable ASCII characters")
         }
         return key
     }

@@ -272,7 +272,7 @@ struct ReadProgress {
     /// it sends would else not see why it was refused.
     mutating func read(_ count: Int) -> Action {
         bytes += count
-        return bytes > HTTPLimits.adminBody + HTTPLimits.discardedBody ? .close : .pass
+        return bytes > HTTPLimits.batchBody + HTTPLimits.discardedBody ? .close : .pass
     }
 
     mutating func ended() {

@@ -110,8 +110,18 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     ) async throws(ChatError) -> Page<Delivery> {
         try await run(.history(device, before: cursor, limit: limit), admin.deliveries)
     }
-    func send(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt {
-        try await run(.send(request), admin.send)
+    func send(
+        _ requests: [NotificationRequest]
+    ) async throws(ChatError) -> [Result<NotificationReceipt, ChatError>] {
+        var results: [Result<NotificationReceipt, ChatError>] = []
+        for request in requests {
+            do throws(ChatError) {
+                results.append(.success(try await run(.send(request), admin.send)))
+            } catch {
+                results.append(.failure(error))
+            }
+        }
+        return results
     }
     func earlier(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt? {
         try await run(.earlier(request), admin.earlier)
