@@ -141,7 +141,7 @@ CREATE TABLE api_tokens (
     used_from TEXT  -- the address that it came from
 ) STRICT;
 
--- Who may not come in. Ended bans stay for the record.
+-- Who may not come in. Ended bans stay for the record: they end by `time_ends`.
 CREATE TABLE bans (
     ban_id INTEGER PRIMARY KEY AUTOINCREMENT,
     secret_code TEXT,  -- from this room; NULL: from every room
@@ -162,11 +162,16 @@ CREATE TABLE moderation (
     moderation_id INTEGER PRIMARY KEY AUTOINCREMENT,
     action TEXT NOT NULL,  -- remove, ban, unban, delete, close, open
     secret_code TEXT,
-    subject TEXT,  -- a member's nickname, a message's or ban's number
-    actor TEXT NOT NULL,  -- the name of the token, `admin`, or of the command's user
+    subject TEXT,  -- a member's nickname, a message's number
+    actor TEXT NOT NULL,  -- the name of the token, or `admin`
     ip_address TEXT,
-    time_done TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+    time_done TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+    -- Whose pushes are not sent any more: those of the room's messages (NULL: of every room) to this device (NULL: to all), up
+    -- to this number.
+    device_token TEXT,
+    last_push INTEGER
 ) STRICT;
+CREATE INDEX moderation_pushes ON moderation (last_push) WHERE last_push IS NOT NULL;
 
 -- One row a push. Another program needs to set only device_token and payload.
 CREATE TABLE push_queue (

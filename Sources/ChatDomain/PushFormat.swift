@@ -93,6 +93,8 @@ package struct QueuedPush: Sendable, Hashable {
         /// The device has unregistered since the push was queued.
         case deviceForgotten
         case notificationCancelled
+        /// Of the chat, for a member who was removed from the room, or whose room was closed.
+        case memberRemoved
     }
 
     package init(

@@ -146,6 +146,8 @@ package struct PushLifeCycle: Sendable, Hashable {
     package static let deviceInactive = "DeviceInactive"
     package static let cancelled = "Cancelled"
     package static let unregistered = "Unregistered"
+    package static let memberRemoved = "MemberRemoved"
+    package static let messageDeleted = "MessageDeleted"
 
     // MARK: - Before it is sent
 
@@ -153,6 +155,7 @@ package struct PushLifeCycle: Sendable, Hashable {
     package func obstacle(to push: QueuedPush, at now: Timestamp) -> Transition? {
         switch push.obstacle {
         case .notificationCancelled: return Transition(.cancelled(reason: Self.cancelled))
+        case .memberRemoved: return Transition(.cancelled(reason: Self.memberRemoved))
         case .deviceForgotten: return Transition(.cancelled(reason: Self.unregistered))
         case .deviceInactive, nil: break
         }

@@ -3,7 +3,7 @@ package struct RoomPosition: Sendable, Hashable {
     package let code: SecretCode
     /// What came before is not the member's to read.
     package let historyFrom: MessageID
-    /// The room's last message.
+    /// The last message of all rooms: what is said in the room from now on has a higher id.
     package let last: MessageID
 
     package init(code: SecretCode, historyFrom: MessageID, last: MessageID) {
@@ -21,12 +21,18 @@ package struct RoomChanges: Sendable, Hashable {
     package var memberships: Set<SecretCode> = []
     /// Who has entered or left.
     package var members: Set<MemberID> = []
+    /// Of ``members``, those who did not leave by themselves.
+    package var removed: Set<MemberID> = []
+    /// Rooms whose members were all removed; these are not in ``members``.
+    package var closed: Set<SecretCode> = []
+    /// Messages that were deleted, by their rooms.
+    package var deleted: [SecretCode: [MessageID]] = [:]
     /// Another process has written something: any of these, in any room.
     package var isUnknown = false
 
     package init() {}
 
-    package var isEmpty: Bool { messages.isEmpty && memberships.isEmpty && members.isEmpty && !isUnknown }
+    package var isEmpty: Bool { self == RoomChanges() }
 }
 
 /// Says what happens in rooms as it happens. For one listener.

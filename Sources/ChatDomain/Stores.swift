@@ -10,6 +10,7 @@ package struct Stores: Sendable {
     package var providerTokens: any ProviderTokenStore
     package var subscriptions: any SubscriptionStore
     package var tokens: any TokenStore
+    package var moderation: any Moderation
     package var figures: any RelayFigures
     package var upkeep: any StoreUpkeep
 
@@ -17,7 +18,7 @@ package struct Stores: Sendable {
         rooms: any RoomStore, feed: any RoomFeed, records: any RoomRecords, devices: any DeviceStore,
         notifications: any NotificationStore, queue: any PushQueue, feedback: any FeedbackStore,
         providerTokens: any ProviderTokenStore, subscriptions: any SubscriptionStore,
-        tokens: any TokenStore, figures: any RelayFigures, upkeep: any StoreUpkeep
+        tokens: any TokenStore, moderation: any Moderation, figures: any RelayFigures, upkeep: any StoreUpkeep
     ) {
         self.rooms = rooms
         self.feed = feed
@@ -29,6 +30,7 @@ package struct Stores: Sendable {
         self.providerTokens = providerTokens
         self.subscriptions = subscriptions
         self.tokens = tokens
+        self.moderation = moderation
         self.figures = figures
         self.upkeep = upkeep
     }

@@ -122,14 +122,15 @@ package struct QueueFile: Sendable {
     ///
     /// An expired one has no time any more after which it is not worth sending; the others keep theirs. Those of a notification
     /// that was cancelled stay cancelled, also where they are named: whoever wants it after all sends it again. So do those of
-    /// a device that has unregistered.
+    /// a device that has unregistered, and of a message that was deleted.
     package func retry(_ selection: Selection, progress: (Int) -> Void) throws -> Int {
         try change(
             selection,
             where: """
                 (q.state IN ('failed', 'expired', 'cancelled')
                     OR (q.state = 'pending' AND q.not_before IS NOT NULL AND q.attempts > 0))
-                AND NOT (q.state = 'cancelled' AND q.reason IS '\(PushLifeCycle.unregistered)')
+                AND NOT (q.state = 'cancelled'
+                    AND q.reason IN ('\(PushLifeCycle.unregistered)', '\(PushLifeCycle.messageDeleted)'))
                 AND NOT EXISTS (SELECT 1 FROM notifications n
                     WHERE n.notification_id = q.notification AND n.time_cancelled IS NOT NULL)
                 """,

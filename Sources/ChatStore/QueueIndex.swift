@@ -118,6 +118,9 @@ struct QueueIndex: Sendable {
         now - push.queuedAt < Self.cacheLifetime
     }
 
+    /// The next leases read the rows again.
+    mutating func forgetContent() { fresh = [:] }
+
     /// Due rows were met.
     mutating func found(_ rows: DuePushes) {
         let range = rows.range

@@ -10,6 +10,16 @@ struct QueueReader {
     /// Rows of other programs, which named no device, and the devices that have their tokens: for those devices' history.
     private(set) var recognized: [(entry: Int64, device: Int64)] = []
 
+    /// Of members who were removed while pushes waited for them, by their devices; under nil those that concern a whole room. Nil
+    /// until the first row is read.
+    private var removals: [String?: [Removal]]?
+
+    private struct Removal {
+        /// Nil for every room.
+        let room: String?
+        let lastPush: Int64
+    }
+
     private struct LeasedNotification {
         /// UTF-8; shared by all pushes of the read.
         let payload: [UInt8]
@@ -27,7 +37,7 @@ struct QueueReader {
     /// the clock was set back.
     static let sql = """
         SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.attempts, q.unanswered, q.refused,
-            q.bulk, q.chat_message IS NOT NULL, q.push_type, q.collapse_id, q.apns_id, q.notification, q.device,
+            q.bulk, q.chat_message, q.push_type, q.collapse_id, q.apns_id, q.notification, q.device,
             d.device_id, d.time_deactivated IS NOT NULL
         FROM push_queue q LEFT JOIN devices d ON d.device_id = q.device
         WHERE q.message_id BETWEEN ? AND ? AND q.state = 'pending' AND q.app = ?
@@ -41,6 +51,7 @@ struct QueueReader {
         in range: ClosedRange<Int64>, excluding excluded: [ClosedRange<Int64>], limit: Int, _ db: Database
     ) throws -> (pushes: [QueuedPush], hasMore: Bool) {
         let most = limit + excluded.reduce(0) { $0 + $1.count }
+        if removals == nil { removals = try Self.removals(from: range.lowerBound, db) }
         let beyond = (now + PushLifeCycle.longestWait).milliseconds
         let rows = try RawStatement(
             db, Self.sql, range.lowerBound, range.upperBound, app, now.milliseconds, beyond, Int64(most))
@@ -60,17 +71,19 @@ struct QueueReader {
     private mutating func push(_ row: borrowing RawStatement, _ entry: Int64, _ db: Database) throws -> QueuedPush {
         // Another program may have written anything; what is beyond any limit is as good as a large number.
         let history = PushHistory(attempts: row.count(5), unanswered: row.count(6), refused: row.count(7))
-        let isChat = row.bool(9)
+        let message = row.optionalInt(9)
         let notification = try row.optionalInt(13).map { ($0, try leased($0, db)) }
         let address = row.bytes(1).flatMap(Address.init(stored:))
         var obstacle: QueuedPush.Obstacle?
         if notification?.1?.isCancelled == true {
             obstacle = .notificationCancelled
+        } else if let message, try isTakenBack(entry, of: message, to: address, db) {
+            obstacle = .memberRemoved
         } else if !row.isNull(15) {
             obstacle = row.bool(16) ? .deviceInactive : nil
         } else if let device = try address.flatMap({ try self.device(of: $0, db) }) {
             // The row names none, or one that unregistered and has registered again.
-            if row.isNull(14), !isChat, notification == nil { recognized.append((entry, device.id)) }
+            if row.isNull(14), message == nil, notification == nil { recognized.append((entry, device.id)) }
             obstacle = device.isInactive ? .deviceInactive : nil
         } else if !row.isNull(14) {
             obstacle = .deviceForgotten
@@ -78,9 +91,35 @@ struct QueueReader {
         return QueuedPush(
             entry: entry, lane: PushLane(history, isBulk: row.bool(8)), history: history, address: address,
             payload: notification?.1?.payload ?? row.bytes(2).map { Array($0) },
-            isOurs: isChat || notification?.1 != nil, expiration: row.optionalInt(3), priority: row.optionalInt(4),
+            isOurs: message != nil || notification?.1 != nil, expiration: row.optionalInt(3),
+            priority: row.optionalInt(4),
             type: row.text(10), collapseID: row.text(11), id: row.text(12) ?? ids.id(of: entry),
             notification: notification?.0, obstacle: obstacle)
+    }
+
+    static let removalsSQL = "SELECT device_token, secret_code, last_push FROM moderation WHERE last_push >= ?"
+
+    /// Those that may concern a push with this number or a higher one: mostly none.
+    private static func removals(from entry: Int64, _ db: Database) throws -> [String?: [Removal]] {
+        let rows = try RawStatement(db, removalsSQL, entry)
+        var removals: [String?: [Removal]] = [:]
+        while try rows.step() {
+            removals[rows.text(0), default: []].append(Removal(room: rows.text(1), lastPush: rows.int(2)))
+        }
+        return removals
+    }
+
+    /// Whether a push of the chat was queued for a member who was removed since then.
+    private func isTakenBack(
+        _ entry: Int64, of message: MessageID, to address: Address?, _ db: Database
+    ) throws -> Bool {
+        guard let removals, !removals.isEmpty else { return false }
+        let found = [removals[nil], address.flatMap { removals[$0.description] }].compactMap(\.self).joined()
+            .filter { entry <= $0.lastPush }
+        if found.isEmpty { return false }
+        let room = try RawStatement(db, "SELECT secret_code FROM messages WHERE message_id = ?", message)
+        let code = try room.step() ? room.text(0) : nil
+        return found.contains { $0.room == nil || $0.room == code }
     }
 
     /// The device that is registered with an address.

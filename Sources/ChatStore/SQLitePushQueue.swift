@@ -235,6 +235,11 @@ package final class SQLitePushQueue: PushQueue {
         signal()
     }
 
+    /// Pushes were taken back: none goes out by what is remembered of its row.
+    func forgetContent() {
+        memory.index.withLock { $0.forgetContent() }
+    }
+
     /// What of a range is with a gateway, in order.
     func inFlight(in range: ClosedRange<Int64>) -> [ClosedRange<Int64>] {
         memory.index.withLock { $0.inFlight(in: range) }

@@ -29,7 +29,7 @@ package final class SQLiteRoomFeed: RoomFeed {
             let row = try db.row(
                 """
                 SELECT u.secret_code, u.history_from,
-                    (SELECT max(m.message_id) FROM messages m WHERE m.secret_code = u.secret_code)
+                    (SELECT s.seq FROM sqlite_sequence s WHERE s.name = 'messages')
                 FROM active_users u WHERE u.udid = ?
                 """, [member.text])
             guard let row else { throw ChatError.notJoined() }
@@ -80,7 +80,9 @@ package final class SQLiteRoomFeed: RoomFeed {
             guard let listener = state.listener else { return nil }
             change(&state.changes)
             let changes = state.changes
-            if max(changes.messages.count, changes.memberships.count, changes.members.count) > Self.mostNoted {
+            let deleted = changes.deleted.values.reduce(0) { $0 + $1.count }
+            let counts = [changes.messages.count, changes.memberships.count, changes.members.count, deleted]
+            if counts.contains(where: { $0 > Self.mostNoted }) {
                 state.changes = RoomChanges()
                 state.changes.isUnknown = true
             }

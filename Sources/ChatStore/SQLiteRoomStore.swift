@@ -14,6 +14,8 @@ package struct SQLiteRoomStore: RoomStore {
     package func join(_ request: JoinRequest) async throws(ChatError) -> Bool {
         let (changed, wasEmpty) = try await database.writer.perform { db -> ([SecretCode], Bool) in
             let now = database.clock().sqlText
+            try SQLiteModeration.requireAdmitted(
+                request.member, request.token, to: request.code, now: database.clock(), db)
             let isEmpty = try Self.requireRoom(in: request.code, for: request.member, db)
             let token = try Self.register(
                 request.token, of: request.member, app: request.app, code: request.code, user: request.user, now: now,
@@ -76,8 +78,10 @@ package struct SQLiteRoomStore: RoomStore {
             let row = try db.row("SELECT app, secret_code FROM active_users WHERE udid = ?", [member.text])
             guard let row else { throw ChatError.notJoined() }
             let app = app ?? AppName(row[0])
+            let code = SecretCode(stored: row[1])
+            try SQLiteModeration.requireAdmitted(member, token, to: code, now: database.clock(), db)
             let text = try Self.register(
-                token, of: member, app: app, code: SecretCode(stored: row[1]), user: user, now: now, db)
+                token, of: member, app: app, code: code, user: user, now: now, db)
             try db.run(
                 """
                 UPDATE active_users SET device_token = ?, app = ?, ip_address = coalesce(?, ip_address),
@@ -196,6 +200,7 @@ package struct SQLiteRoomStore: RoomStore {
         if let earlier = try Self.earlier(request, db) {
             return Posted(receipt: earlier.receipt, room: earlier.room, time: now)
         }
+        if let program = request.program { try SQLiteModeration.requireOpen(program.room, now: now, db) }
         guard let room = try PostRoom(of: request, db) else { throw ChatError.notJoined() }
         let settings = settings()
         let extras = request.program?.extras ?? .none

@@ -14,6 +14,7 @@ package struct SQLiteStores: Sendable {
     package let providerTokens: SQLiteProviderTokenStore
     package let subscriptions: SQLiteSubscriptionStore
     package let tokens: SQLiteTokenStore
+    package let moderation: SQLiteModeration
     package let figures: SQLiteFigures
     package let upkeep: SQLiteUpkeep
     let repair: QueueRepair
@@ -43,6 +44,7 @@ package struct SQLiteStores: Sendable {
         providerTokens = SQLiteProviderTokenStore(database: database)
         subscriptions = SQLiteSubscriptionStore(database: database)
         tokens = SQLiteTokenStore(database: database)
+        moderation = SQLiteModeration(database: database, queue: queue, feed: feed, outcomes: outcomes)
         figures = SQLiteFigures(database: database, memory: memory, outcomeCounter: outcomes)
         upkeep = SQLiteUpkeep(
             database: database, queue: queue, repair: repair,
@@ -58,6 +60,6 @@ package struct SQLiteStores: Sendable {
         Stores(
             rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,
             feedback: feedback, providerTokens: providerTokens, subscriptions: subscriptions, tokens: tokens,
-            figures: figures, upkeep: upkeep)
+            moderation: moderation, figures: figures, upkeep: upkeep)
     }
 }

@@ -219,7 +219,10 @@ extension Schema {
             subject TEXT,
             actor TEXT NOT NULL,
             ip_address TEXT,
-            time_done TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+            time_done TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+            device_token TEXT,
+            last_push INTEGER
         ) STRICT;
+        CREATE INDEX moderation_pushes ON moderation (last_push) WHERE last_push IS NOT NULL;
         """
 }

@@ -20,7 +20,8 @@ struct Pushchat: AsyncParsableCommand {
         version: "pushchat \(version)",
         subcommands: [
             Serve.self, Dev.self, SandboxCommand.self, Chat.self, Post.self, Send.self, Rooms.self, Members.self,
-            Messages.self, Devices.self, Queue.self, Backup.self, Check.self, ShowConfiguration.self, WebPush.self,
+            Messages.self, Bans.self, Devices.self, Queue.self, Backup.self, Check.self, ShowConfiguration.self,
+            WebPush.self,
             Token.self,
         ],
         defaultSubcommand: Serve.self)

@@ -333,6 +333,7 @@ struct PushLifeCycleTests {
             (nil, nil, nil), (nil, 1, nil), (nil, 0, .expired), (nil, -1000, .expired),
             (.notificationCancelled, nil, .cancelled(reason: "Cancelled")),
             (.notificationCancelled, -1000, .cancelled(reason: "Cancelled")),
+            (.memberRemoved, nil, .cancelled(reason: "MemberRemoved")),
             (.deviceForgotten, nil, .cancelled(reason: "Unregistered")),
             (.deviceForgotten, -1000, .cancelled(reason: "Unregistered")),
             (.deviceInactive, nil, .failed(reason: "DeviceInactive")),

@@ -245,6 +245,36 @@ struct EventsTests {
         }
     }
 
+    @Test(
+        "The stream of a member that is removed, or whose room is closed, ends with the reason",
+        arguments: [true, false])
+    func removal(isClosing: Bool) async throws {
+        try await Self.run { feed, _, port in
+            try await Self.follow(port, 1) { connection in
+                if isClosing { feed.close(Self.room) } else { feed.remove(Self.member(1)) }
+                _ = try await connection.text(until: "event: left\ndata: {\"reason\":\"removed\"}\n\n")
+                try await connection.closedOrEnded()
+            }
+        }
+    }
+
+    @Test("A message that is deleted is told to open streams, without an id, and is in none that opens later")
+    func deletion() async throws {
+        try await Self.run { feed, _, port in
+            try await Self.follow(port, 2) { other in
+                for text in ["one", "two", "three"] { feed.post(text, by: Self.member(1)) }
+                _ = try await other.text(until: "\"three\"")
+                feed.delete(2, in: Self.room)
+                let told = try await other.text(until: "event: deleted\n", and: "\n\n")
+                #expect(told.hasSuffix("event: deleted\ndata: {\"id\":2}\n\n"))
+                try await Self.follow(port, 1, query: "&since=0") { connection in
+                    let text = try await connection.text(until: "\"three\"")
+                    #expect(text.contains("\"one\"") && !text.contains("\"two\"") && !text.contains("deleted"))
+                }
+            }
+        }
+    }
+
     @Test("A message is read once for all streams of the room")
     func readOnce() async throws {
         try await Self.run { feed, _, port in
@@ -387,6 +417,7 @@ struct EventHubTests {
         switch hub.next(for: stream, after: after, members: members) {
         case .events(let events): "events \(events.map(\.id))"
         case .behind: "behind"
+        case .deleted(let messages): "deleted \(messages)"
         case .members(let count): "members \(count)"
         case .heartbeat: "heartbeat"
         case .nothing: "nothing"
@@ -531,6 +562,54 @@ struct EventHubTests {
         #expect(streams.count { $0.stream.end != nil } == 1)
         streams = []
         #expect(hub.count == 0)
+    }
+
+    @Test(
+        "A deleted message goes out of memory, whoever deletes it; an open stream that has not had it is told all the same"
+    )
+    func deletion() async throws {
+        let hub = hub()
+        let stream = try await open(hub, member)
+        for text in ["one", "two", "three"] { feed.post(text, by: other) }
+        await hub.readChanges()
+        #expect(next(hub, stream.stream) == "events [1, 2, 3]")
+        feed.delete(2, in: room)
+        await hub.readChanges()
+        await stream.stream.wait()
+        #expect(next(hub, stream.stream) == "deleted [2]")
+        #expect(next(hub, stream.stream) == "events [1, 3]")
+        // One that opens now has not had it.
+        let later = try await open(hub, other)
+        #expect(next(hub, later.stream) == "events [1, 3]")
+        // What another process deletes is not told; what is kept here is read again.
+        feed.delete(3, in: room, isLocal: false)
+        await hub.readChanges()
+        #expect(next(hub, later.stream) == "behind")
+        #expect(try await hub.older(for: later.stream, after: 0).map(\.id) == [1])
+    }
+
+    @Test("A stream that nobody reads keeps a limited number of deletions")
+    func manyDeletions() async throws {
+        let hub = hub()
+        let stream = try await open(hub, member)
+        for number in 1...300 { feed.delete(MessageID(number), in: room) }
+        await hub.readChanges()
+        #expect(stream.stream.takeDeleted() == Array(45...300))
+        #expect(stream.stream.takeDeleted() == nil)
+    }
+
+    @Test("Who is removed and has come back already keeps the stream; who has not is told why it ends")
+    func removals() async throws {
+        let hub = hub()
+        let (back, gone) = (try await open(hub, member), try await open(hub, other))
+        feed.remove(member)
+        feed.join(member, room)
+        feed.remove(other)
+        await hub.readChanges()
+        #expect(back.stream.end == nil && gone.stream.end == .removed)
+        feed.close(room)
+        await hub.readChanges()
+        #expect(back.stream.end == .removed)
     }
 
     @Test("There is a limit of open streams; one that ends makes room for another")

@@ -48,6 +48,7 @@ struct TokenAccessTests {
                         members: { Page(items: [], next: nil) }, messages: { Page(items: [], next: nil) },
                         progress: { () throws(ChatError) in throw .notFound("message") },
                         messageDeliveries: { Page(items: [], next: nil) },
+                        moderate: {}, bans: { Page(items: [], next: nil) }, records: { Page(items: [], next: nil) },
                         depths: { [] }, totals: { StoreTotals() }, outcomes: []), tokens: tokens()),
             settings: ChatHTTPSettings(adminTokens: ["geheim"]))
     }
@@ -68,7 +69,9 @@ struct TokenAccessTests {
         (.get, "/v1/notifications/1", [.send]),
         (.delete, "/v1/notifications/1", [.send]), (.get, "/v1/rooms", []), (.get, "/v1/members?room=kitchen", []),
         (.get, "/v1/messages?room=kitchen", [.read]), (.post, "/v1/messages?room=kitchen", [.post]),
-        (.get, "/v1/messages/1", []), (.get, "/v1/failures", []), (.get, "/v1/warnings", []), (.get, "/v1/tokens", []),
+        (.get, "/v1/messages/1", []), (.delete, "/v1/messages/1", []), (.delete, "/v1/members/1", []),
+        (.get, "/v1/bans", []), (.post, "/v1/bans", []), (.delete, "/v1/bans/1", []), (.get, "/v1/moderation", []),
+        (.get, "/v1/failures", []), (.get, "/v1/warnings", []), (.get, "/v1/tokens", []),
         (.post, "/v1/tokens", []), (.delete, "/v1/tokens/99", []), (.get, "/v1/openapi.json", []),
         (.get, "/v1/queue", [.figures]), (.get, "/v1/stats", [.figures]), (.get, "/metrics", [.figures]),
         (.get, "/readyz", [.figures]), (.post, "/gotify/message", [.post]), (.post, "/ntfy", [.post]),

@@ -134,6 +134,8 @@ final class EventHub: Service {
     /// What a stream is to write next.
     enum Next {
         case events(ArraySlice<MessageEvent>)
+        /// These were deleted.
+        case deleted([MessageID])
         /// So far behind that ``older(for:after:)`` has to read from the store; where that has nothing, the next comes after
         /// this one.
         case behind(until: MessageID)
@@ -145,6 +147,7 @@ final class EventHub: Service {
 
     /// - Parameter members: the number of members that the stream was told last.
     func next(for stream: EventStream, after cursor: MessageID, members: Int?) -> Next {
+        if let deleted = stream.takeDeleted() { return .deleted(deleted) }
         let room = state.withLock { state in
             state.rooms[stream.room].map { ($0.events(after: cursor, limit: Self.page), $0.members, $0.start) }
         }
@@ -179,24 +182,38 @@ final class EventHub: Service {
         }
     }
 
-    /// Reads the new messages of rooms that have streams, and ends the streams of members who have left their room.
+    /// Reads the new messages of rooms that have streams, tells these what was deleted, and ends the streams of members who
+    /// have left their room.
     func readChanges() async {
         let changes = feed.takeRoomChanges()
-        let (changed, unread) = state.withLock { state in
+        var (left, removed, deleted) = ([EventStream](), [EventStream](), [(Set<EventStream>, [MessageID])]())
+        let unread = state.withLock { state in
             if changes.isUnknown {
                 state.mustCheckAll = true
                 state.uncounted.formUnion(state.rooms.keys)
                 state.unread.formUnion(state.rooms.keys)
+                // Some of what is kept here may be deleted there.
+                for code in state.rooms.keys { state.rooms[code]?.forgetAll() }
             }
-            state.uncounted.formUnion(changes.memberships.filter { state.rooms[$0] != nil })
+            for (code, messages) in changes.deleted {
+                state.rooms[code]?.remove(Set(messages))
+                deleted.append((state.rooms[code]?.streams ?? [], messages))
+            }
+            for member in changes.members {
+                let streams = state.streams[member] ?? []
+                if changes.removed.contains(member) { removed += streams } else { left += streams }
+            }
+            for code in changes.closed { removed += state.rooms[code]?.streams ?? [] }
+            state.uncounted.formUnion(changes.memberships.union(changes.closed).filter { state.rooms[$0] != nil })
             let unread = state.unread.union(changes.messages)
             state.unread = []
-            return (
-                changes.members.flatMap { state.streams[$0] ?? [] },
-                unread.compactMap { code in state.rooms[code].map { (code, $0.last) } }
-            )
+            return unread.compactMap { code in state.rooms[code].map { (code, $0.last) } }
         }
-        await checkMembers(of: changed)
+        for (streams, messages) in deleted {
+            for stream in streams { stream.noteDeleted(messages) }
+        }
+        await checkMembers(of: removed, .removed)
+        await checkMembers(of: left)
         for (code, last) in unread { await read(code, after: last) }
     }
 
@@ -271,12 +288,13 @@ final class EventHub: Service {
     }
 
     /// Ends the streams of members who are not in their room any more.
-    private func checkMembers(of streams: [EventStream]) async {
+    /// - Parameter end: why they are not, as far as it is known.
+    private func checkMembers(of streams: [EventStream], _ end: EventStream.End = .left) async {
         for stream in streams {
             do throws(ChatError) {
-                if try await feed.position(of: stream.member).code != stream.room { stream.end(.left) }
+                if try await feed.position(of: stream.member).code != stream.room { stream.end(end) }
             } catch  where error.code == .notJoined {
-                stream.end(.left)
+                stream.end(end)
             } catch {
                 state.withLock { $0.mustCheckAll = true }
                 return warn("positions", error)
@@ -311,6 +329,8 @@ final class EventStream: Sendable, Hashable {
     enum End: Sendable, Equatable {
         /// The member is not in the room any more.
         case left
+        /// As ``left``, and not by the member itself.
+        case removed
         /// The client is too slow, or the process stops: the client has to connect again.
         case reconnect
         /// The client has closed the connection.
@@ -322,6 +342,8 @@ final class EventStream: Sendable, Hashable {
         var isWoken = false
         var waiter: CheckedContinuation<Void, Never>?
         var end: End?
+        /// To be told; see ``mostDeleted``.
+        var deleted: [MessageID] = []
         var lastWrite: (began: Duration, isUnderWay: Bool)
     }
 
@@ -356,6 +378,24 @@ final class EventStream: Sendable, Hashable {
 
     /// When the last write began, in ``ElapsedTime``, and whether it is still under way.
     var lastWrite: (began: Duration, isUnderWay: Bool) { state.withLock { $0.lastWrite } }
+
+    /// Messages that were deleted and are still to be told: a stream that nobody reads keeps the newest of them.
+    private static let mostDeleted = 256
+
+    func noteDeleted(_ messages: [MessageID]) {
+        state.withLock { state in
+            state.deleted = (state.deleted + messages).suffix(Self.mostDeleted)
+        }
+        wake()
+    }
+
+    /// Nil if there are none.
+    func takeDeleted() -> [MessageID]? {
+        state.withLock { state in
+            defer { state.deleted = [] }
+            return state.deleted.isEmpty ? nil : state.deleted
+        }
+    }
 
     func wake() {
         let waiter = state.withLock { state in
@@ -436,6 +476,16 @@ struct EventRoom: Sendable {
         events = old.count == events.count ? [] : Array(events.dropFirst(old.count))
         start = max(start, forgotten)
         forgotten = last
+    }
+
+    mutating func forgetAll() {
+        forgotten = last
+        forget()
+    }
+
+    mutating func remove(_ messages: Set<MessageID>) {
+        events.removeAll { messages.contains($0.id) }
+        size = events.reduce(0) { $0 + $1.size }
     }
 
     mutating func append(_ new: [MessageEvent]) {

@@ -7,7 +7,8 @@ import NIOCore
 /// `GET /events`: a member's room as Server-Sent Events (WHATWG HTML, "Server-sent events").
 ///
 /// Events: `message`, whose id is the message's and whose data is a message as `messages` answers it; `room`, with the number
-/// of `members`; `left`, after which the stream ends. Comments in between keep the connection open.
+/// of `members`; `deleted`, with the `id` of a message that is not in the room any more; `left`, after which the stream ends,
+/// with a `reason` where the member did not leave by itself. Comments in between keep the connection open.
 struct EventsAPI: Sendable {
     let feed: any RoomFeed
     let hub: EventHub
@@ -28,7 +29,7 @@ struct EventsAPI: Sendable {
         }
         logger.debug(
             "stream opened", metadata: [LogKeys.requestID: "\(context.requestID)", LogKeys.streams: "\(hub.count)"])
-        // Without an id it begins with the next message. An id after the room's last message is of another database.
+        // Without an id it begins with the next message. An id after the last message is of another database.
         let start =
             since.map { max($0, position.historyFrom) }.map { $0 > position.last ? position.historyFrom : $0 }
             ?? position.last
@@ -98,6 +99,9 @@ struct EventsAPI: Sendable {
             switch stream.end {
             case .left:
                 return try await write(ByteBuffer(string: "event: left\ndata: {}\n\n"), of: stream, into: &writer)
+            case .removed:
+                let event = ByteBuffer(string: "event: left\ndata: {\"reason\":\"removed\"}\n\n")
+                return try await write(event, of: stream, into: &writer)
             case .reconnect, .disconnected: return
             case nil: break
             }
@@ -108,6 +112,10 @@ struct EventsAPI: Sendable {
                 let events = try await hub.older(for: stream, after: cursor)
                 // Retention may have deleted what was there.
                 cursor = try await write(events[...], of: stream, into: &writer) ?? max(cursor, start)
+            case .deleted(let messages):
+                // Without an id: where the stream is does not change by it.
+                let events = messages.map { "event: deleted\ndata: {\"id\":\($0)}\n\n" }.joined()
+                try await write(ByteBuffer(string: events), of: stream, into: &writer)
             case .members(let count):
                 members = count
                 let event = ByteBuffer(string: "event: room\ndata: {\"members\":\(count)}\n\n")

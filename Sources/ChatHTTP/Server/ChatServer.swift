@@ -137,6 +137,7 @@ package struct ChatServer: Service {
             posting: posting, gotify: GotifyAPI(posting: posting, version: version, clock: time),
             ntfy: NtfyAPI(posting: posting, clock: time),
             tokens: TokensAPI(store: stores.tokens, clock: time, logger: logger),
+            moderation: ModerationAPI(store: stores.moderation, settings: settings, clock: time, logger: logger),
             answers: AnswerMiddleware(
                 settings: settings, unavailable: RepeatedRefusals(now: elapsed.now), logger: logger),
             foreignPages: ForeignPageGuard(settings: settings),

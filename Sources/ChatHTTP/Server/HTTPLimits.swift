@@ -6,9 +6,9 @@ enum HTTPLimits {
     static let body = 64 * 1024
     /// Bytes of a body of the admin API: a thousand tokens of the greatest length.
     static let adminBody = 512 * 1024
-    /// Notifications in one request, and bytes of its body: each with a payload of the usual size.
+    /// Notifications in one request, and bytes of its body: a kilobyte for each.
     static let batch = 1000
-    static let batchBody = 4 * 1024 * 1024
+    static let batchBody = 1024 * 1024
     /// Bytes of a refused body that are still read beyond the largest limit, so that the client sees the answer; more
     /// closes the connection.
     static let discardedBody = 1024 * 1024

@@ -8,7 +8,8 @@ struct Routes {
 
     static func build(
         chat: ChatAPI, events: EventsAPI, admin: AdminAPI, figures: AdminFigures, pages: Pages, health: Health,
-        posting: PostingAPI, gotify: GotifyAPI, ntfy: NtfyAPI, tokens: TokensAPI, answers: AnswerMiddleware,
+        posting: PostingAPI, gotify: GotifyAPI, ntfy: NtfyAPI, tokens: TokensAPI,
+        moderation: ModerationAPI, answers: AnswerMiddleware,
         foreignPages: ForeignPageGuard, administrators: AdminGuard
     ) -> RouterResponder<ChatContext> {
         let routes = Routes()
@@ -41,8 +42,12 @@ struct Routes {
             "/v1/notifications/{id}", [.get: admin.notification, .delete: admin.cancel], [.get: .send, .delete: .send])
         addAdmin("/v1/rooms", [.get: admin.rooms])
         addAdmin("/v1/members", [.get: admin.members])
+        addAdmin("/v1/members/{id}", [.delete: moderation.remove])
         addAdmin("/v1/messages", [.get: admin.messages, .post: posting.post], [.get: .read, .post: .post])
-        addAdmin("/v1/messages/{id}", [.get: admin.message])
+        addAdmin("/v1/messages/{id}", [.get: admin.message, .delete: moderation.deleteMessage])
+        addAdmin("/v1/bans", [.get: moderation.bans, .post: moderation.ban])
+        addAdmin("/v1/bans/{id}", [.delete: moderation.endBan])
+        addAdmin("/v1/moderation", [.get: moderation.records])
         addAdmin("/v1/failures", [.get: admin.failures])
         addAdmin("/v1/warnings", [.get: admin.warnings])
         addAdmin("/v1/tokens", [.get: tokens.list, .post: tokens.create])

@@ -85,7 +85,8 @@ actor ChatClient {
             for event in try parser.read(bytes.readableBytesView) {
                 let reports = try state.received(event)
                 screen.print(reports)
-                if reports.contains(.left) { throw Failure(ChatClientState.removed) }
+                if reports.contains(.left(wasRemoved: true)) { throw Failure(ChatClientState.removed) }
+                if reports.contains(.left(wasRemoved: false)) { throw Failure(ChatClientState.gone) }
             }
         }
         throw CallFailure.lost(calls.relay.base)

@@ -38,8 +38,10 @@ struct ChatClientState {
         case message(ChatMessage)
         /// So many are in the room now.
         case members(Int)
-        /// The member is not in the room any more.
-        case left
+        /// A message that was shown is deleted.
+        case deleted(MessageID)
+        /// The member is not in the room any more: by itself, or for all that is known.
+        case left(wasRemoved: Bool)
         /// To the user, beside the chat.
         case note(String)
     }
@@ -148,7 +150,11 @@ struct ChatClientState {
             }
             members = Int(clamping: count)
             return [.members(Int(clamping: count))]
-        case "left": return [.left]
+        case "deleted":
+            guard let id = try Self.json(event).object?["id"]?.integer, id <= cursor else { return [] }
+            return [.deleted(id)]
+        case "left":
+            return [.left(wasRemoved: try Self.json(event).object?["reason"]?.text == "removed")]
         // What a newer relay may tell.
         default: return []
         }
@@ -209,13 +215,14 @@ struct ChatClientState {
     }
 
     /// The words with which a chat ends that the relay has ended.
-    static let removed = "you are not in the room any more: you were removed, or the room was closed"
+    static let removed = "you were removed from the room"
+    static let gone = "you are not in the room any more: you were removed, or the room was closed"
 
     /// What ends the chat, whatever was asked for.
     private static func over(_ refusal: RelayRefusal) -> ([Report], Next) {
         switch (refusal.status, refusal.code) {
         case (404, "not_joined"):
-            ([.left], .end(removed))
+            ([.left(wasRemoved: false)], .end(gone))
         case (401, _):
             ([], .end("\(refusal.message): give a session with --session or PUSHCHAT_SESSION"))
         default: ([], .end(refusal.message))

@@ -25,10 +25,13 @@ struct ChatText {
         case (.note(let text), _): return ([], Output.oneLine(text))
         case (.message(let message), .json): return ([Output.escaped(JSONValue.object(message.json).description)], nil)
         case (.members(let count), .json): return ([#"{"event":"room","members":\#(count)}"#], nil)
-        case (.left, .json): return ([#"{"event":"left"}"#], nil)
+        case (.deleted(let id), .json): return ([#"{"event":"deleted","id":\#(id)}"#], nil)
+        case (.left(let wasRemoved), .json):
+            return ([wasRemoved ? #"{"event":"left","reason":"removed"}"# : #"{"event":"left"}"#], nil)
+        case (.deleted, .terminal): return ([], "a message was deleted")
         case (.members(let count), .terminal):
             return ([], count == 1 ? "only you are in the room" : "\(count) members are in the room")
-        case (.members, .plain), (.left, _): return ([], nil)
+        case (.members, .plain), (.deleted, .plain), (.left, _): return ([], nil)
         case (.message(let message), .plain):
             return (
                 ["\(message.sentAt.rfc3339) \(Output.oneLine(message.name)): \(Output.oneLine(Self.body(message)))"],

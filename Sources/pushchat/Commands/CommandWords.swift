@@ -3,7 +3,7 @@ import ArgumentParser
 /// The words at the beginning of a command line, which name a command.
 ///
 /// A command that has a default subcommand would take an unknown word for an argument of that, and the error would be about
-/// something that nobody meant.
+/// something that nobody meant. But where that takes an argument (``ListingCommands``), a word may be one.
 enum CommandWords {
     /// - Parameter words: the arguments, without the executable.
     /// - Throws: a ``ValidationError`` for a word where only a command's name can stand.
@@ -15,6 +15,7 @@ enum CommandWords {
             case let commands = command.configuration.subcommands, !commands.isEmpty
         {
             guard let next = commands.first(where: { $0._commandName == word }) else {
+                if command is any ListingCommands.Type { return }
                 let command = path.joined(separator: " ")
                 let nearest = Suggestion.nearest(to: word, among: commands.map { $0._commandName })
                 let advice = nearest.map { "did you mean \($0)?" } ?? "`\(command) --help` lists the commands"
@@ -25,3 +26,6 @@ enum CommandWords {
         }
     }
 }
+
+/// A command whose default subcommand lists what its argument names.
+protocol ListingCommands {}

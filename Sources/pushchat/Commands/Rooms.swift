@@ -2,62 +2,242 @@ import ArgumentParser
 import ChatDomain
 
 /// `pushchat rooms`
-struct Rooms: AsyncParsableCommand {
+struct Rooms: AsyncParsableCommand, ListingCommands {
     static let configuration = CommandConfiguration(
-        abstract: "List the rooms that somebody is in, by their codes.", discussion: "With --json an object a line.")
+        abstract: "The rooms, by their codes; close one, and open it again.",
+        discussion: """
+            pushchat rooms tea lists those whose code begins with tea. Of a room that is called
+            like a command: pushchat rooms list open
+            """, subcommands: [List.self, Close.self, Open.self], defaultSubcommand: List.self)
 
-    @Argument(help: .value("prefix", "Only those whose code begins so.")) var prefix: String?
-    @OptionGroup var list: ListOptions
-    @Flag(help: "As JSON, an object a line.") var json = false
-    @OptionGroup(title: "The relay") var caller: CallerOptions
+    /// `pushchat rooms list`
+    struct List: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "List the rooms that somebody is in, or has written to.",
+            discussion: "With --json an object a line.")
 
-    func run() async throws {
-        try await list.print(
-            ["ROOM", "MEMBERS", "MESSAGE", "AT"], json: json, of: caller, "/v1/rooms", "rooms", [("prefix", prefix)]
-        ) { room in
-            ["code", "members", "last_message", "last_message_at"].map { room.cell($0) }
+        @Argument(help: .value("prefix", "Only those whose code begins so.")) var prefix: String?
+        @OptionGroup var list: ListOptions
+        @Flag(help: "As JSON, an object a line.") var json = false
+        @OptionGroup(title: "The relay") var caller: CallerOptions
+
+        func run() async throws {
+            try await list.print(
+                ["ROOM", "MEMBERS", "MESSAGE", "AT"], json: json, of: caller, "/v1/rooms", "rooms", [("prefix", prefix)]
+            ) { room in
+                ["code", "members", "last_message", "last_message_at"].map { room.cell($0) }
+            }
+        }
+    }
+
+    /// `pushchat rooms close`
+    struct Close: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Close a room: all members are removed, and nobody may join or post.")
+
+        @Argument(help: .value("code", "The room's secret code.")) var code: String
+        @OptionGroup var ban: BanOptions
+        @OptionGroup(title: "The relay") var caller: CallerOptions
+
+        func run() async throws {
+            let closed = try await ban.make(["closed": .bool(true), "room": .string(code)], by: caller)
+            Output.note("the room is closed\(closed.cell("ends_at", after: " until "))")
+        }
+    }
+
+    /// `pushchat rooms open`
+    struct Open: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "Open a room that was closed.")
+
+        @Argument(help: .value("code", "The room's secret code.")) var code: String
+        @OptionGroup(title: "The relay") var caller: CallerOptions
+
+        func run() async throws {
+            let client = try caller.client()
+            var closed: [Int64] = []
+            var cursor: String?
+            repeat {
+                let path = "/v1/bans".adding([("room", code), ("limit", "500"), ("cursor", cursor)])
+                let page = try await client.call(.GET, path).page(of: "bans")
+                closed += page.items.filter { $0["closed"] == .bool(true) && $0["ended"] == .bool(false) }
+                    .compactMap { $0["id"]?.integer }
+                cursor = page.next
+            } while cursor != nil
+            guard !closed.isEmpty else { throw Failure("the room is not closed") }
+            for id in closed { _ = try await client.call(.DELETE, "/v1/bans/\(id)", isRepeatable: false) }
+            Output.note("the room is open")
         }
     }
 }
 
 /// `pushchat members`
-struct Members: AsyncParsableCommand {
+struct Members: AsyncParsableCommand, ListingCommands {
     static let configuration = CommandConfiguration(
-        abstract: "List the members of a room, in the order of their coming.",
-        discussion: "FETCHED is the last message that a member has fetched. With --json an object a line.")
+        abstract: "The members of a room; remove or ban one.",
+        discussion: """
+            pushchat members tea lists those of the room tea. Of a room that is called like a
+            command: pushchat members list remove
+            """, subcommands: [List.self, Remove.self, Ban.self], defaultSubcommand: List.self)
 
-    @Argument(help: .value("code", "The room's secret code.")) var code: String
-    @OptionGroup var list: ListOptions
-    @Flag(help: "As JSON, an object a line.") var json = false
-    @OptionGroup(title: "The relay") var caller: CallerOptions
+    /// `pushchat members list`
+    struct List: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "List the members of a room, in the order of their coming.",
+            discussion: "FETCHED is the last message that a member has fetched. With --json an object a line.")
 
-    func run() async throws {
-        try await list.print(
-            ["NAME", "TOKEN", "APP", "JOINED", "FETCHED", "AT"], json: json, of: caller, "/v1/members", "members",
-            [("room", code)]
-        ) { member in
-            ["name", "token", "app", "joined_at", "fetched_to", "fetched_at"].map { member.cell($0) }
+        @Argument(help: .value("code", "The room's secret code.")) var code: String
+        @OptionGroup var list: ListOptions
+        @Flag(help: "As JSON, an object a line.") var json = false
+        @OptionGroup(title: "The relay") var caller: CallerOptions
+
+        func run() async throws {
+            try await list.print(
+                ["ID", "NAME", "TOKEN", "APP", "JOINED", "FETCHED", "AT"], json: json, of: caller, "/v1/members",
+                "members", [("room", code)]
+            ) { member in
+                ["id", "name", "token", "app", "joined_at", "fetched_to", "fetched_at"].map { member.cell($0) }
+            }
+        }
+    }
+
+    /// `pushchat members remove`
+    struct Remove: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Remove a member from its room. It may join again: to prevent that, ban it.")
+
+        @Argument(help: "The member's id, of pushchat members CODE.") var id: Int64
+        @OptionGroup(title: "The relay") var caller: CallerOptions
+
+        func run() async throws {
+            _ = try await caller.client().call(.DELETE, "/v1/members/\(id)", isRepeatable: false)
+            Output.note("the member is removed")
+        }
+    }
+
+    /// `pushchat members ban`
+    struct Ban: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Remove a member, and keep its udid and its device out of the room.")
+
+        @Argument(help: "The member's id, of pushchat members CODE.") var id: Int64
+        @Flag(help: "From every room, and not only from this one.") var everywhere = false
+        @OptionGroup var ban: BanOptions
+        @OptionGroup(title: "The relay") var caller: CallerOptions
+
+        func run() async throws {
+            let made = try await ban.make(["member": .number(id), "everywhere": .bool(everywhere)], by: caller)
+            Output.note("ban \(made.cell("id"))\(made.cell("ends_at", after: " until "))")
         }
     }
 }
 
 /// `pushchat messages`
-struct Messages: AsyncParsableCommand {
+struct Messages: AsyncParsableCommand, ListingCommands {
     static let configuration = CommandConfiguration(
-        abstract: "List the messages of a room, the newest first, without their texts.",
-        discussion: "What was said is for the members: pushchat chat. With --json an object a line.")
+        abstract: "The messages of a room; delete one.",
+        discussion: """
+            pushchat messages tea lists those of the room tea. Of a room that is called like a
+            command: pushchat messages list delete
+            """, subcommands: [List.self, Delete.self], defaultSubcommand: List.self)
 
-    @Argument(help: .value("code", "The room's secret code.")) var code: String
-    @OptionGroup var list: ListOptions
-    @Flag(help: "As JSON, an object a line.") var json = false
-    @OptionGroup(title: "The relay") var caller: CallerOptions
+    /// `pushchat messages list`
+    struct List: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "List the messages of a room, the newest first, without their texts.",
+            discussion: "What was said is for the members: pushchat chat. With --json an object a line.")
 
-    func run() async throws {
-        try await list.print(
-            ["ID", "NAME", "BYTES", "SENT"], json: json, of: caller, "/v1/messages", "messages", [("room", code)]
-        ) { message in
-            ["id", "name", "bytes", "sent_at"].map { message.cell($0) }
+        @Argument(help: .value("code", "The room's secret code.")) var code: String
+        @OptionGroup var list: ListOptions
+        @Flag(help: "As JSON, an object a line.") var json = false
+        @OptionGroup(title: "The relay") var caller: CallerOptions
+
+        func run() async throws {
+            try await list.print(
+                ["ID", "NAME", "BYTES", "SENT"], json: json, of: caller, "/v1/messages", "messages", [("room", code)]
+            ) { message in
+                ["id", "name", "bytes", "sent_at"].map { message.cell($0) }
+            }
         }
+    }
+
+    /// `pushchat messages delete`
+    struct Delete: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Delete a message: from the history, the streams, and what is still to be pushed.")
+
+        @Argument(help: "The message's id.") var id: Int64
+        @OptionGroup(title: "The relay") var caller: CallerOptions
+
+        func run() async throws {
+            _ = try await caller.client().call(.DELETE, "/v1/messages/\(id)", isRepeatable: false)
+            Output.note("the message is deleted")
+        }
+    }
+}
+
+/// `pushchat bans`
+struct Bans: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Bans from rooms, and rooms that are closed.", subcommands: [List.self, End.self],
+        defaultSubcommand: List.self)
+
+    /// `pushchat bans list`
+    struct List: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "List bans, the newest first, also those that have ended.",
+            discussion: "STATE is banned, closed or ended. With --json an object a line.")
+
+        @Option(help: .value("code", "Only bans from this room.")) var room: String?
+        @OptionGroup var list: ListOptions
+        @Flag(help: "As JSON, an object a line.") var json = false
+        @OptionGroup(title: "The relay") var caller: CallerOptions
+
+        func run() async throws {
+            try await list.print(
+                ["ID", "ROOM", "STATE", "NAME", "DEVICE", "REASON", "MADE", "ENDS"], json: json, of: caller, "/v1/bans",
+                "bans", [("room", room)]
+            ) { ban in
+                let state =
+                    ban["ended"] == .bool(true) ? "ended" : ban["closed"] == .bool(true) ? "closed" : "banned"
+                return [ban.cell("id"), ban.cell("room"), state]
+                    + ["name", "device", "reason", "created_at", "ends_at"].map { ban.cell($0) }
+            }
+        }
+    }
+
+    /// `pushchat bans end`
+    struct End: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "End a ban now. A closed room is open then.")
+
+        @Argument(help: "The ban's id.") var id: Int64
+        @OptionGroup(title: "The relay") var caller: CallerOptions
+
+        func run() async throws {
+            _ = try await caller.client().call(.DELETE, "/v1/bans/\(id)", isRepeatable: false)
+            Output.note("the ban has ended")
+        }
+    }
+}
+
+/// For how long, and why.
+struct BanOptions: ParsableArguments {
+    @Option(name: .customLong("for"), help: .value("duration", "Ends after this time, as 7d; unless given, never."))
+    var time: String?
+    @Option(help: .value("text", "For the record.")) var reason: String?
+
+    func validate() throws {
+        if let time, DurationText.duration(time) == nil {
+            throw ValidationError("--for \(time): must be a duration like 7d")
+        }
+    }
+
+    /// - Returns: the ban, as the relay answers it.
+    fileprivate func make(_ subject: JSONObject, by caller: CallerOptions) async throws -> JSONObject {
+        var body = subject
+        body["ends_at"] = time.flatMap(DurationText.duration).map { .time(Timestamp.now() + $0) }
+        body["reason"] = reason.map { .string($0) }
+        let answer = try await caller.client().call(.POST, "/v1/bans", body, isRepeatable: false)
+        return answer.object ?? JSONObject()
     }
 }
 
@@ -80,5 +260,11 @@ extension JSONObject {
     /// A text or a number in a table; empty where there is none.
     fileprivate func cell(_ name: String) -> String {
         self[name]?.text ?? self[name]?.integer.map(String.init) ?? ""
+    }
+
+    /// With words before it; empty where there is none.
+    fileprivate func cell(_ name: String, after words: String) -> String {
+        let text = cell(name)
+        return text.isEmpty ? "" : words + text
     }
 }

@@ -65,6 +65,35 @@ final class FakeFeed: RoomFeed {
         }
     }
 
+    /// Somebody keeps order.
+    func remove(_ member: MemberID) {
+        change { state in
+            let code = state.rooms.updateValue(nil, forKey: member) ?? nil
+            state.changes.members.insert(member)
+            state.changes.removed.insert(member)
+            state.changes.memberships.formUnion([code].compactMap(\.self))
+        }
+    }
+
+    func close(_ code: SecretCode) {
+        change { state in
+            for member in state.rooms.keys where state.rooms[member] == code { state.rooms[member] = .some(nil) }
+            state.changes.closed.insert(code)
+        }
+    }
+
+    /// - Parameter isLocal: whether this process has deleted it, and not another one.
+    func delete(_ message: MessageID, in code: SecretCode, isLocal: Bool = true) {
+        change { state in
+            state.messages[code]?.removeAll { $0.id == message }
+            if isLocal {
+                state.changes.deleted[code, default: []].append(message)
+            } else {
+                state.changes.isUnknown = true
+            }
+        }
+    }
+
     /// Retention deletes what was said.
     func deleteAll() {
         state.withLock { state in

@@ -3,7 +3,7 @@ import Synchronization
 import Testing
 
 /// A store that does what the test says, remembers what it was asked, and fails the test when asked anything else.
-final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, NotificationStore, RelayFigures {
+final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, NotificationStore, Moderation, RelayFigures {
     enum Call: Equatable {
         case join(JoinRequest)
         case leave(MemberID)
@@ -28,6 +28,12 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         case progress(MessageID)
         case messageDeliveries(MessageID, after: Int64?, limit: Int)
         case failures(AppName?, before: Int64?, limit: Int)
+        case remove(Int64, Moderator)
+        case ban(BanRequest, Moderator)
+        case endBan(Int64, Moderator)
+        case bans(SecretCode?, before: Int64?, limit: Int)
+        case delete(MessageID, Moderator)
+        case records(before: Int64?, limit: Int)
         case depths
         case totals
         case ping
@@ -72,7 +78,8 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         }
         return Stores(
             rooms: self, feed: self, records: self, devices: self, notifications: self, queue: others, feedback: others,
-            providerTokens: others, subscriptions: others, tokens: others, figures: self, upkeep: others)
+            providerTokens: others, subscriptions: others, tokens: others, moderation: self,
+            figures: self, upkeep: others)
     }
 
     var calls: [Call] { recorded.withLock { $0 } }
@@ -160,6 +167,24 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     }
     func failures(of app: AppName?, before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<Delivery> {
         try await run(.failures(app, before: cursor, limit: limit), admin.deliveries)
+    }
+    func remove(_ member: Int64, by moderator: Moderator) async throws(ChatError) {
+        try await run(.remove(member, moderator), admin.moderate)
+    }
+    func ban(_ request: BanRequest, by moderator: Moderator) async throws(ChatError) -> Ban {
+        try await run(.ban(request, moderator), admin.ban)
+    }
+    func endBan(_ id: Int64, by moderator: Moderator) async throws(ChatError) {
+        try await run(.endBan(id, moderator), admin.moderate)
+    }
+    func bans(in room: SecretCode?, before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<Ban> {
+        try await run(.bans(room, before: cursor, limit: limit), admin.bans)
+    }
+    func delete(_ message: MessageID, by moderator: Moderator) async throws(ChatError) {
+        try await run(.delete(message, moderator), admin.moderate)
+    }
+    func records(before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<ModerationRecord> {
+        try await run(.records(before: cursor, limit: limit), admin.records)
     }
     func queueDepths() async throws(ChatError) -> [QueueDepth] { try await run(.depths, admin.depths) }
     func totals() async throws(ChatError) -> StoreTotals { try await run(.totals, admin.totals) }
@@ -272,6 +297,10 @@ struct AdminAnswers: Sendable {
     var messages: ScriptedStore.Answer<Page<MessageRecord>>?
     var progress: ScriptedStore.Answer<MessageProgress>?
     var messageDeliveries: ScriptedStore.Answer<Page<MessageDelivery>>?
+    var moderate: ScriptedStore.Answer<Void>?
+    var ban: ScriptedStore.Answer<Ban>?
+    var bans: ScriptedStore.Answer<Page<Ban>>?
+    var records: ScriptedStore.Answer<Page<ModerationRecord>>?
     var depths: ScriptedStore.Answer<[QueueDepth]>?
     var totals: ScriptedStore.Answer<StoreTotals>?
     var outcomes: [OutcomeCount]?

@@ -107,6 +107,14 @@ import Testing
         #expect(state.call == .stream(since: 7))
     }
 
+    @Test("That a message was deleted is told, if it was shown; the place in the stream stays")
+    func deleted() throws {
+        var state = try Self.joined([50])
+        #expect(try state.received(ServerSentEvent(name: "deleted", data: #"{"id":50}"#)) == [.deleted(50)])
+        #expect(try state.received(ServerSentEvent(name: "deleted", data: #"{"id":51}"#)) == [])
+        #expect(state.call == .stream(since: 50))
+    }
+
     @Test("Members are told when they change, not at each connection; events that are not known are skipped")
     func members() throws {
         var state = try Self.joined()
@@ -114,7 +122,9 @@ import Testing
         #expect(try state.received(Self.room(2)) == [])
         #expect(try state.received(Self.room(3)) == [.members(3)])
         #expect(try state.received(ServerSentEvent(name: "weather", data: "sun")) == [])
-        #expect(try state.received(ServerSentEvent(name: "left", data: "{}")) == [.left])
+        #expect(try state.received(ServerSentEvent(name: "left", data: "{}")) == [.left(wasRemoved: false)])
+        let removed = ServerSentEvent(name: "left", data: #"{"reason":"removed"}"#)
+        #expect(try state.received(removed) == [.left(wasRemoved: true)])
     }
 
     @Test(
@@ -174,7 +184,7 @@ import Testing
         var state = try Self.joined()
         #expect(
             state.receivingFailed(Self.refused(404, "not_joined", "not joined"), random: 1)
-                == ([.left], .end(ChatClientState.removed)))
+                == ([.left(wasRemoved: false)], .end(ChatClientState.gone)))
         #expect(
             state.receivingFailed(Self.refused(401, "unauthorized", "The token has expired"), random: 1).1
                 == .end("The token has expired: give a session with --session or PUSHCHAT_SESSION"))
@@ -240,7 +250,7 @@ import Testing
         var state = try Self.joined()
         _ = state.typed(.text("a"), key: "1")
         let reaction = state.postingFailed(Self.refused(404, "not_joined", "not joined"), random: 1)
-        #expect(reaction == ([.left], .end(ChatClientState.removed)))
+        #expect(reaction == ([.left(wasRemoved: false)], .end(ChatClientState.gone)))
     }
 
     @Test("It is done at the end of the input, unless it is to follow; never before the history is shown")

@@ -24,7 +24,7 @@ import Testing
             var text = ChatText(form)
             let reports = [
                 try Self.message(Self.evil, Self.evil, ["title": .string(Self.evil), "link": .string(Self.evil)]),
-                .note(Self.evil), .members(2), .left,
+                .note(Self.evil), .members(2), .deleted(1), .left(wasRemoved: true),
             ]
             for report in reports {
                 let (output, note) = text.lines(report)
@@ -75,7 +75,9 @@ import Testing
                 #"{"id":7,"name":"Ann","text":"\u009bé\n","sent_at":"2026-11-22T12:03:04.567Z","own":true}"#
             ])
         #expect(text.lines(.members(3)).output == [#"{"event":"room","members":3}"#])
-        #expect(text.lines(.left).output == [#"{"event":"left"}"#])
+        #expect(text.lines(.left(wasRemoved: false)).output == [#"{"event":"left"}"#])
+        #expect(text.lines(.left(wasRemoved: true)).output == [#"{"event":"left","reason":"removed"}"#])
+        #expect(text.lines(.deleted(5)).output == [#"{"event":"deleted","id":5}"#])
     }
 
     // MARK: - The stream

@@ -14,6 +14,7 @@ import Testing
             (["devices", "tags"], "did you mean tag?"), (["webpush", "kye"], "did you mean key?"),
             (["help", "sedn"], "did you mean send?"), (["help", "queue", "lst"], "did you mean list?"),
             (["tea"], "pushchat has no command \"tea\"; `pushchat --help` lists the commands"),
+            (["bans", "edn"], "did you mean end?"),
             (["queue", "17"], "`pushchat queue --help` lists the commands"),
             (["\u{1B}[2J"], "pushchat has no command \"\\u{1b}[2J\""),
         ])
@@ -28,7 +29,8 @@ import Testing
         arguments: [
             [], ["--help"], ["help"], ["help", "send"], ["--port", "1"], ["send", "sedn"], ["queue"],
             ["queue", "--limit", "3", "lsit"], ["queue", "show", "7"], ["chat", "sedn", "--name", "a"],
-            ["post", "tea", "x"],
+            ["post", "tea", "x"], ["members", "tea"], ["messages", "tea"], ["rooms", "te"], ["members", "remove", "7"],
+            ["help", "members", "ban"],
             ["---completion", "send"], ["--generate-completion-script", "bash"], [""],
         ])
     func known(words: [String]) throws {

@@ -1,0 +1,150 @@
+import ChatDomain
+import HTTPTypes
+import Hummingbird
+import Logging
+
+/// Order in rooms: removing members, bans, deleting messages, and the record of it. ``AdminGuard`` checks who calls.
+struct ModerationAPI: Sendable {
+    let store: any Moderation
+    let settings: @Sendable () -> ChatHTTPSettings
+    let clock: TimeSource
+    let logger: Logger
+
+    /// `DELETE /v1/members/{id}`
+    func remove(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let id = try Self.id(request, context)
+        let moderator = try moderator(request, context)
+        try await store.remove(id, by: moderator)
+        return done("member removed", id, moderator, context)
+    }
+
+    /// `DELETE /v1/messages/{id}`
+    func deleteMessage(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let id = try Self.id(request, context)
+        let moderator = try moderator(request, context)
+        try await store.delete(id, by: moderator)
+        return done("message deleted", id, moderator, context)
+    }
+
+    /// `POST /v1/bans`
+    func ban(_ request: Request, _ context: ChatContext) async throws -> Response {
+        _ = try AdminQuery(request, names: [])
+        let body = try await AdminBody.read(
+            request, members: ["member", "udid", "token", "closed", "room", "everywhere", "ends_at", "reason"])
+        let ban = BanRequest(
+            try Self.subject(body),
+            endsAt: try body.text("ends_at").map { text throws(ChatError) in
+                try AccessToken.end(text, field: "ends_at", now: clock())
+            },
+            reason: try ClientInfo.text(body.text("reason"), field: "reason"))
+        let moderator = try moderator(request, context)
+        let made = try await store.ban(ban, by: moderator)
+        note(made.isClosed ? "room closed" : "ban made", made.id, moderator, context)
+        return Answers.json(made.json, status: .created)
+    }
+
+    private static func subject(_ body: AdminBody) throws(ChatError) -> BanRequest.Subject {
+        let (udid, token) = (try body.text("udid"), try body.text("token"))
+        let (isClosed, isEverywhere) = (try body.flag("closed"), try body.flag("everywhere"))
+        let room = try body.text("room").map { text throws(ChatError) in
+            try SecretCode(parsing: text, field: "room")
+        }
+        var member: Int64?
+        if let value = body.object["member"], value != .null {
+            guard let id = value.integer else { throw .invalid("member", "must be a whole number") }
+            member = id
+        }
+        let named = [
+            member.map { _ in "member" }, udid.map { _ in "udid" }, token.map { _ in "token" },
+            isClosed ? "closed" : nil,
+        ].compactMap(\.self)
+        guard let first = named.first else {
+            throw ChatError(.missingField, "Missing member, udid, token or closed", field: "member")
+        }
+        guard named.count == 1 else { throw .invalid(named[1], "cannot go together with \(first); send one of them") }
+        guard !isEverywhere || member != nil else {
+            throw .invalid("everywhere", "goes with member only; udid and token without room are for every room")
+        }
+        if let member {
+            guard room == nil else { throw .invalid("room", "is the member's own, or every room with everywhere") }
+            return .member(member, everywhere: isEverywhere)
+        }
+        if let udid { return .udid(try MemberID(parsing: udid), room: room) }
+        if let token { return .device(try DeviceToken(parsing: token), room: room) }
+        guard let room else { throw .missing("room") }
+        return .room(room)
+    }
+
+    /// `GET /v1/bans`
+    func bans(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let query = try AdminQuery(request, names: ["room", "limit", "cursor"])
+        let page = try await store.bans(in: query.room(), before: query.cursor(), limit: query.limit())
+        return Answers.json(["bans": .array(page.items.map { .object($0.json) }), "next": .optional(page.next)])
+    }
+
+    /// `DELETE /v1/bans/{id}`: it ends now, and stays for the record.
+    func endBan(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let id = try Self.id(request, context)
+        let moderator = try moderator(request, context)
+        try await store.endBan(id, by: moderator)
+        return done("ban ended", id, moderator, context)
+    }
+
+    /// `GET /v1/moderation`
+    func records(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let query = try AdminQuery(request, names: ["limit", "cursor"])
+        let page = try await store.records(before: query.cursor(), limit: query.limit())
+        return Answers.json([
+            "moderation": .array(page.items.map { .object($0.json) }), "next": .optional(page.next),
+        ])
+    }
+
+    /// The number that the path names, of a call without a query.
+    private static func id(_ request: Request, _ context: ChatContext) throws -> Int64 {
+        guard let id = Int64(digits: try context.parameters.require("id")) else {
+            throw ChatError.invalid("id", "must be a whole number")
+        }
+        _ = try AdminQuery(request, names: [])
+        return id
+    }
+
+    private func moderator(_ request: Request, _ context: ChatContext) throws(ChatError) -> Moderator {
+        let client = ClientAddress.find(request, context, trusted: settings().trustedProxies)
+        return Moderator(name: try context.caller().name, address: client?.description)
+    }
+
+    private func done(
+        _ what: Logger.Message, _ id: Int64, _ moderator: Moderator, _ context: ChatContext
+    ) -> Response {
+        note(what, id, moderator, context)
+        return Response(status: .noContent, headers: Answers.noStore)
+    }
+
+    private func note(_ what: Logger.Message, _ id: Int64, _ moderator: Moderator, _ context: ChatContext) {
+        logger.notice(
+            what,
+            metadata: [
+                LogKeys.requestID: "\(context.requestID)", "id": "\(id)", LogKeys.caller: "\(moderator.name)",
+                LogKeys.address: "\(moderator.address ?? "unknown")",
+            ])
+    }
+}
+
+extension Ban {
+    fileprivate var json: JSONObject {
+        [
+            "id": .number(id), "room": .optional(room?.text), "closed": .bool(isClosed), "name": .optional(name),
+            "device": .optional(device), "reason": .optional(reason), "created_at": .time(createdAt),
+            "ends_at": .optional(endsAt), "ended": .bool(hasEnded),
+        ]
+    }
+}
+
+extension ModerationRecord {
+    fileprivate var json: JSONObject {
+        [
+            "id": .number(id), "action": .string(action), "room": .optional(room?.text),
+            "subject": .optional(subject), "actor": .string(actor), "from": .optional(address), "at": .time(at),
+        ]
+    }
+}

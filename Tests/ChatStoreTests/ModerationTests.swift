@@ -1,0 +1,313 @@
+import ChatDomain
+import GRDB
+import Testing
+
+@testable import ChatStore
+
+@Suite("Order in rooms", .timeLimit(.minutes(1)))
+struct ModerationTests {
+    private let bench: QueueBench
+    private var store: SQLiteStores { bench.store }
+    private let moderator = Moderator(name: "admin", address: "192.0.2.9")
+
+    init() throws {
+        bench = try QueueBench()
+    }
+
+    private func code(_ text: String = "room") -> SecretCode { SecretCode(stored: text) }
+
+    private func id(_ number: Int) throws -> Int64 {
+        try bench.fixture.query(
+            "SELECT member_id FROM active_users WHERE udid = ?", [StoreFixture.member(number).text])[0][0]
+    }
+
+    private func end(in seconds: Int) -> Timestamp { bench.fixture.time.withLock { $0 } + .seconds(seconds) }
+
+    /// What a call is refused with.
+    private func refusal(_ call: () async throws -> Void) async -> String? {
+        do {
+            try await call()
+            return nil
+        } catch let error as ChatError {
+            return error.code == .notJoined ? "not joined" : error.message
+        } catch {
+            return "\(error)"
+        }
+    }
+
+    private func names(_ room: String = "room") throws -> [String] {
+        try bench.fixture.query(
+            "SELECT nickname FROM active_users WHERE secret_code = ? ORDER BY member_id", [room]
+        ).map { $0[0] }
+    }
+
+    private func records(_ store: SQLiteStores) async throws -> [String] {
+        try await store.moderation.records(before: nil, limit: 100).items.map {
+            [$0.action, $0.room?.text, $0.subject, $0.actor, $0.address].map { $0 ?? "-" }.joined(separator: " ")
+        }
+    }
+
+    private func post(_ room: String, _ text: String) async throws {
+        _ = try await store.rooms.post(
+            PostRequest(
+                member: MemberID(stored: "token:1"),
+                program: PostRequest.Program(nickname: Nickname(stored: "cron"), room: code(room)),
+                text: try MessageText(parsing: text)))
+    }
+
+    // MARK: - Removing
+
+    @Test("A removed member is out at once, its waiting pushes of the room are not sent, and it may come back")
+    func remove() async throws {
+        for number in 1...3 { try await store.rooms.join(StoreFixture.join(number)) }
+        _ = store.feed.roomChanges()
+        _ = try await store.rooms.post(StoreFixture.post(1, "before"))
+        try await store.moderation.remove(id(2), by: moderator)
+        let changes = store.feed.takeRoomChanges()
+        #expect(try changes.removed == [StoreFixture.member(2)] && changes.members == changes.removed)
+        #expect(changes.memberships == [code()])
+        #expect(try names() == ["name1", "name3"])
+        #expect(await refusal { _ = try await store.rooms.post(StoreFixture.post(2, "no")) } == "not joined")
+        #expect(await refusal { _ = try await store.feed.position(of: StoreFixture.member(2)) } == "not joined")
+        // Without a look at the row first, which would be a second later: what is remembered of it is not used.
+        let lease = try await bench.lease(StoreFixture.slot())
+        #expect(lease.pushes.map(\.entry) == [2] && lease.reasons == ["MemberRemoved"])
+        #expect(try bench.states() == ["cancelled", "pending"])
+
+        try await store.rooms.join(StoreFixture.join(2))
+        _ = try await store.rooms.post(StoreFixture.post(1, "after"))
+        #expect(try await bench.lease(StoreFixture.slot(2)).pushes.count == 2)
+        await #expect(throws: ChatError.self) { try await store.moderation.remove(99, by: moderator) }
+        #expect(try await records(store) == ["remove room name2 admin 192.0.2.9"])
+    }
+
+    @Test("Pushes of another room, of others and of notifications still go")
+    func otherPushes() async throws {
+        try await store.rooms.join(StoreFixture.join(1))
+        try await store.rooms.join(StoreFixture.join(2, "other"))
+        try await store.rooms.join(StoreFixture.join(3))
+        _ = try await store.rooms.post(StoreFixture.post(1, "to 3"))
+        try await post("other", "to 2")
+        // It goes to the other room, and is removed from that.
+        try await store.rooms.join(StoreFixture.join(3, "other"))
+        try await store.moderation.remove(id(3), by: moderator)
+        _ = try await store.notifications.send(NotificationRequest(audience: .all, payload: #"{"aps":{}}"#))
+        let lease = try await bench.lease(StoreFixture.slot())
+        #expect(lease.reasons.isEmpty && lease.pushes.count == 2 + 3)
+    }
+
+    @Test("After a restart everything holds, also for a push that waits for a repeat")
+    func restart() async throws {
+        for number in 1...3 { try await store.rooms.join(StoreFixture.join(number)) }
+        _ = try await store.rooms.post(StoreFixture.post(1, "hi"))
+        let other = try StoreFixture.token(4)
+        _ = try await store.moderation.ban(BanRequest(.device(other, room: nil)), by: moderator)
+        _ = try await store.moderation.ban(BanRequest(.member(id(2), everywhere: false)), by: moderator)
+        _ = try bench.fixture.query(
+            "UPDATE push_queue SET attempts = 1, not_before = ? WHERE message_id = 1",
+            [bench.fixture.time.withLock { $0.milliseconds }])
+        try store.close()
+
+        let again = try QueueBench(bench.fixture, try bench.fixture.open())
+        let lease = try await again.lease(StoreFixture.slot())
+        #expect(lease.pushes.map(\.entry) == [2] && lease.reasons == ["MemberRemoved"])
+        let banned = "You are banned from this room"
+        #expect(await refusal { try await again.store.rooms.join(StoreFixture.join(2)) } == banned)
+        #expect(
+            await refusal { try await again.store.rooms.join(StoreFixture.join(9, "any", token: 4)) }
+                == "You are banned from every room")
+        #expect(
+            try await records(again.store) == ["ban room name2 admin 192.0.2.9", "ban - - admin 192.0.2.9"])
+    }
+
+    // MARK: - Bans
+
+    @Test("A banned member is out of its room, by udid and by device, until the ban ends; other rooms are open to it")
+    func ban() async throws {
+        for number in 1...2 { try await store.rooms.join(StoreFixture.join(number)) }
+        let until = end(in: 60)
+        let request = BanRequest(.member(try id(2), everywhere: false), endsAt: until, reason: "spam")
+        let ban = try await store.moderation.ban(request, by: moderator)
+        #expect(ban.name == "name2" && ban.room == code() && ban.endsAt == until && !ban.isClosed && !ban.hasEnded)
+        #expect(ban.device == "aaaaaaaa…" && ban.reason == "spam")
+        #expect(try names() == ["name1"])
+        let text = "You are banned from this room until \(until.rfc3339)"
+        for join in [
+            try StoreFixture.join(2), try StoreFixture.join(2, token: 7), try StoreFixture.join(2, tokenless: true),
+            // Another udid with the same device, in any app.
+            try StoreFixture.join(7, token: 2), try StoreFixture.join(7, token: 2, app: "other"),
+        ] {
+            #expect(await refusal { try await store.rooms.join(join) } == text)
+        }
+        // A known limit: who has neither.
+        try await store.rooms.join(StoreFixture.join(7, tokenless: true))
+        let banned = try StoreFixture.token(2)
+        #expect(
+            await refusal {
+                try await store.rooms.update(StoreFixture.member(7), token: banned, client: ClientInfo(), user: nil)
+            } == text)
+        #expect(try bench.fixture.value("SELECT count(*) FROM active_users WHERE device_token = '\(banned)'") == 0)
+        try await store.rooms.join(StoreFixture.join(2, "other"))
+
+        bench.fixture.advance(.seconds(60))
+        try await store.rooms.join(StoreFixture.join(2))
+        #expect(try await store.moderation.bans(in: nil, before: nil, limit: 9).items.map(\.hasEnded) == [true])
+        // It has ended already.
+        await #expect(throws: ChatError.self) { try await store.moderation.endBan(ban.id, by: moderator) }
+    }
+
+    @Test("Who is in when the udid or the device is banned is removed, from the rooms concerned")
+    func bansOfMembers() async throws {
+        func join() async throws {
+            try await store.rooms.join(StoreFixture.join(1, "a"))
+            // A browser in two rooms, as two members.
+            try await store.rooms.join(StoreFixture.join(2, "a", token: 5, app: "webpush"))
+            try await store.rooms.join(StoreFixture.join(3, "b", token: 5, app: "webpush"))
+        }
+        try await join()
+        let browser = try StoreFixture.token(5)
+        var ban = try await store.moderation.ban(BanRequest(.device(browser, room: code("a"))), by: moderator)
+        #expect(ban.name == "name2")
+        #expect(try names("a") == ["name1"] && names("b") == ["name3"])
+        try await store.moderation.endBan(ban.id, by: moderator)
+        try await join()
+        ban = try await store.moderation.ban(BanRequest(.member(id(2), everywhere: true)), by: moderator)
+        #expect(ban.room == nil)
+        #expect(try names("a") == ["name1"] && names("b").isEmpty)
+        try await store.moderation.endBan(ban.id, by: moderator)
+        try await join()
+        ban = try await store.moderation.ban(
+            BanRequest(.udid(StoreFixture.member(1), room: code("b"))), by: moderator)
+        #expect(try names("a").count == 2, "it is in another room")
+        #expect(ban.name == nil && ban.device == nil)
+        ban = try await store.moderation.ban(BanRequest(.udid(StoreFixture.member(1), room: nil)), by: moderator)
+        #expect(try names("a") == ["name2"] && ban.name == "name1")
+        // By its udid alone: its device may come in with another.
+        try await store.rooms.join(StoreFixture.join(9, "a", token: 1))
+        await #expect(throws: ChatError.self) {
+            _ = try await store.moderation.ban(BanRequest(.member(99, everywhere: false)), by: moderator)
+        }
+    }
+
+    @Test("Of several bans the one that lasts longest is named; one that is lifted counts no more, whoever lifts it")
+    func several() async throws {
+        let member = try StoreFixture.member(1)
+        func ban(_ seconds: Int?) async throws -> Int64 {
+            try await store.moderation.ban(
+                BanRequest(.udid(member, room: code()), endsAt: seconds.map(end)), by: moderator
+            ).id
+        }
+        let (short, long, endless) = (try await ban(10), try await ban(100), try await ban(nil))
+        func refused() async -> String? { await refusal { try await store.rooms.join(StoreFixture.join(1)) } }
+        #expect(await refused() == "You are banned from this room")
+        try await store.moderation.endBan(endless, by: moderator)
+        #expect(await refused() == "You are banned from this room until \(end(in: 100).rfc3339)")
+        // Another process.
+        _ = try bench.fixture.query("UPDATE bans SET time_ends = datetime('2000-01-01') WHERE ban_id = ?", [long])
+        #expect(await refused() == "You are banned from this room until \(end(in: 10).rfc3339)")
+        _ = try bench.fixture.query("DELETE FROM bans WHERE ban_id = ?", [short])
+        #expect(await refused() == nil)
+        _ = try bench.fixture.query("INSERT INTO bans (udid) VALUES (?)", [member.text])
+        #expect(await refused() == "You are banned from every room")
+        #expect(try await records(store).first == "unban room - admin 192.0.2.9")
+    }
+
+    @Test("Bans and the record are listed page by page, the newest first")
+    func lists() async throws {
+        for number in 1...3 {
+            _ = try await store.moderation.ban(
+                BanRequest(.udid(StoreFixture.member(number), room: number == 2 ? nil : code())), by: moderator)
+        }
+        let first = try await store.moderation.bans(in: nil, before: nil, limit: 2)
+        #expect(first.items.map(\.id) == [3, 2])
+        #expect(try await store.moderation.bans(in: nil, before: first.next, limit: 2).items.map(\.id) == [1])
+        #expect(try await store.moderation.bans(in: code(), before: nil, limit: 9).items.map(\.id) == [3, 1])
+        let records = try await store.moderation.records(before: nil, limit: 2)
+        #expect(records.items.map(\.id) == [3, 2])
+        #expect(try await store.moderation.records(before: records.next, limit: 2).items.map(\.id) == [1])
+    }
+
+    // MARK: - Closed rooms
+
+    @Test("A closed room has no members, and takes none, nor posts, until it is opened or the time is over")
+    func close() async throws {
+        for number in 1...2 { try await store.rooms.join(StoreFixture.join(number)) }
+        try await store.rooms.join(StoreFixture.join(3, "other"))
+        _ = try await store.rooms.post(StoreFixture.post(1, "before"))
+        _ = store.feed.roomChanges()
+        let until = end(in: 60)
+        let closed = try await store.moderation.ban(BanRequest(.room(code()), endsAt: until), by: moderator)
+        #expect(closed.isClosed && store.feed.takeRoomChanges().closed == [code()])
+        #expect(try names().isEmpty && names("other") == ["name3"])
+        let lease = try await bench.lease(StoreFixture.slot())
+        #expect(lease.pushes.isEmpty && lease.reasons == ["MemberRemoved"])
+        let text = "This room is closed until \(until.rfc3339)"
+        #expect(await refusal { try await store.rooms.join(StoreFixture.join(9)) } == text)
+        #expect(await refusal { try await post("room", "no") } == text)
+        #expect(await refusal { _ = try await store.rooms.post(StoreFixture.post(1, "no")) } == "not joined")
+        #expect(try bench.fixture.value("SELECT count(*) FROM messages") == 1)
+        try await post("other", "yes")
+
+        try await store.moderation.endBan(closed.id, by: moderator)
+        try await store.rooms.join(StoreFixture.join(9))
+        try await post("room", "again")
+        #expect(try await bench.lease(StoreFixture.slot(2)).pushes.count == 2)
+        #expect(try await records(store) == ["open room - admin 192.0.2.9", "close room - admin 192.0.2.9"])
+
+        _ = try await store.moderation.ban(BanRequest(.room(code()), endsAt: end(in: 60)), by: moderator)
+        bench.fixture.advance(.seconds(60))
+        try await post("room", "over")
+    }
+
+    // MARK: - Messages
+
+    @Test("A deleted message is in no history, its waiting pushes are cancelled, and nobody retries them")
+    func delete() async throws {
+        for number in 1...3 { try await store.rooms.join(StoreFixture.join(number)) }
+        for text in ["one", "two"] { _ = try await store.rooms.post(StoreFixture.post(1, text)) }
+        let sent = try await bench.lease(StoreFixture.slot(room: 1))
+        #expect(sent.pushes.map(\.entry) == [1])
+        _ = store.feed.roomChanges()
+        for message in [1, 2] as [MessageID] { try await store.moderation.delete(message, by: moderator) }
+        #expect(store.feed.takeRoomChanges().deleted == [code(): [1, 2]])
+        let page = try await store.rooms.messages(for: StoreFixture.member(2), since: nil, limit: 9)
+        #expect(page.messages.isEmpty)
+        #expect(try await store.records.messages(of: code(), .newestFirst(before: nil), limit: 9).items.isEmpty)
+        await #expect(throws: ChatError.self) { _ = try await store.records.progress(of: 1) }
+        #expect(try await bench.lease(StoreFixture.slot(2)).pushes.isEmpty)
+        #expect(store.figures.outcomes().map(\.total) == [4])
+        let file = try QueueFile(path: bench.fixture.path)
+        #expect(try file.retry(.matching(QueueFile.Filter()), progress: { _ in }) == 0)
+        await #expect(throws: ChatError.self) { try await store.moderation.delete(1, by: moderator) }
+        #expect(try await records(store) == ["delete room 2 admin 192.0.2.9", "delete room 1 admin 192.0.2.9"])
+        // Who was at the newest one goes on there, and is not taken for a reader of another database.
+        #expect(try await store.feed.position(of: StoreFixture.member(2)).last == 2)
+    }
+
+    @Test("The fan-out of a deleted message ends")
+    func fanout() async throws {
+        for number in 1...PostRoom.small + 2 { try await store.rooms.join(StoreFixture.join(number)) }
+        let message = try await store.rooms.post(StoreFixture.post(1, "hi")).message
+        try await store.moderation.delete(message, by: moderator)
+        try await store.jobs.resume()
+        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE state = 'pending'") == 0)
+        #expect(try await bench.lease(StoreFixture.slot()).pushes.isEmpty)
+    }
+
+    @Test("What refuses a join, a program's post and a push goes by its index")
+    func plans() throws {
+        for (sql, words) in [
+            (SQLiteModeration.admissionSQL, ["bans_udid (udid=?)", "bans_device (device_token=?)", "bans_room"]),
+            (SQLiteModeration.closedSQL, ["bans_room (secret_code=?)"]),
+            (QueueReader.removalsSQL, ["moderation_pushes (last_push>?)"]),
+        ] {
+            let plan = try bench.fixture.connection().read { db in
+                let statement = try db.makeStatement(sql: "EXPLAIN QUERY PLAN " + sql)
+                statement.setUncheckedArguments([])
+                return try Row.fetchAll(statement).map { $0["detail"] as String }
+            }
+            for word in words { #expect(plan.contains { $0.contains(word) }, "\(plan)") }
+            #expect(!plan.contains { $0.hasPrefix("SCAN bans") || $0.hasPrefix("SCAN moderation") }, "\(plan)")
+        }
+    }
+}
