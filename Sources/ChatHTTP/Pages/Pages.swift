@@ -50,6 +50,8 @@ enum WebFiles {
             .page("/admin", PackageResources.admin_html),
             .style("/admin.css", PackageResources.admin_css),
             .script("/admin.js", PackageResources.admin_js),
+            .script("/admin-tokens.js", PackageResources.admin_tokens_js),
+            .script("/admin-rooms.js", PackageResources.admin_rooms_js),
             .script("/sw.js", worker),
             WebFile("/icon-512.png", "image/png", PackageResources.icon_512_png),
         ]
