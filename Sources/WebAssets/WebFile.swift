@@ -39,8 +39,6 @@ package struct WebFile: Sendable {
         style("/base.css", PackageResources.base_css), script("/base.js", PackageResources.base_js),
     ]
 
-    package var size: Int { body.readableBytes }
-
     /// Scripts, styles, pictures and calls of this server only, nothing inline; no frame around it.
     private static let contentSecurityPolicy =
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

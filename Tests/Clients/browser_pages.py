@@ -5,7 +5,7 @@ Usage: browser_pages.py RELAY-URL SANDBOX-URL RELAY-COMMAND… (the command star
 Needs selenium and axe-core-python from PyPI, chromium and its driver. Prints a line for each thing that worked; ends with
 status 1 at the first that did not. With SCREENSHOTS=FOLDER it leaves pictures there.
 """
-import base64, hashlib, hmac, json, os, signal, subprocess, sys, time, traceback, urllib.error, urllib.parse, urllib.request
+import base64, hashlib, hmac, json, os, signal, sqlite3, subprocess, sys, time, traceback, urllib.error, urllib.parse, urllib.request
 
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
@@ -90,6 +90,20 @@ def form(**fields):
         return answer.read().decode()
 
 
+def admin_call(method, path, body=None, token=None):
+    """A call of the admin API: its status, and its answer as JSON."""
+    headers = {"Content-Type": "application/json"} if body is not None else {}
+    if token:
+        headers["Authorization"] = "Bearer " + token
+    request = urllib.request.Request(
+        RELAY + path, method=method, headers=headers, data=None if body is None else json.dumps(body).encode())
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, json.loads(answer.read() or b"{}")
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read() or b"{}")
+
+
 def control(method, path, body=None):
     request = urllib.request.Request(
         SANDBOX + path, method=method, data=None if body is None else json.dumps(body).encode(),
@@ -112,10 +126,10 @@ def accessible(driver, what):
         [(violation["id"], [node["html"] for node in violation["nodes"]]) for violation in found], indent=1))
 
 
-def quiet(driver, what):
-    """No error in the console, above all none of the content security policy."""
+def quiet(driver, what, *refusals):
+    """No error in the console, above all none of the content security policy. `refusals`: statuses that were provoked."""
     log = [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
-    log = [line for line in log if "net::ERR" not in line and "404" not in line]
+    log = [line for line in log if "net::ERR" not in line and not any(f"status of {each}" in line for each in (404, *refusals))]
     check(f"{what}: the console is quiet", not log, log)
 
 
@@ -637,6 +651,10 @@ def notifications(relay):
     until("a notification of the operator is shown", lambda: [each["title"] for each in shown()] == ["News"])
     click("news")
     check("and leads where it says", worker.run("opened.at(-1)") == "https://example.org/news", worker.run("opened"))
+    push(message(kitchen, 4715, "Backup done", navigate="https://example.org/x"))
+    until("a message with a link is shown", lambda: [each["tag"] for each in shown()] == ["message-4715"])
+    click("message-4715")
+    check("and leads there, not to its room", worker.run("opened.at(-1)") == "https://example.org/x", worker.run("opened"))
     driver.get(RELAY + "/#room=" + room_hash(kitchen))
     until("the address opens the room", lambda: find(driver, "room").text == kitchen)
     check("and does not keep it", "#" not in driver.current_url)
@@ -679,6 +697,147 @@ def notifications(relay):
     until("and then at the door", lambda: find(driver, "login").is_displayed() and not find(driver, "back").is_displayed())
     quiet(driver, "rooms and notifications")
     return relay
+
+
+# Keeps the page's streams, so that a test can say what a relay would, and counts what is added to the list of messages.
+WATCHED_STREAMS = """
+(() => {
+  self.streams = [];
+  self.EventSource = class extends EventSource {
+    constructor(...all) { super(...all); streams.push(this); }
+  };
+  self.hear = (name, data) => streams.at(-1).dispatchEvent(new MessageEvent(name, { data: JSON.stringify(data) }));
+  self.added = 0;
+  self.watch = () => {
+    self.added = 0;
+    new MutationObserver((changes) => changes.forEach((change) => { added += change.addedNodes.length; }))
+      .observe(document.getElementById("log"), { childList: true, subtree: true, characterData: true });
+  };
+})();
+"""
+
+
+def programs():
+    """What programs post, with title and link; messages that are deleted; who is removed, and who may not come in."""
+    room = "machines"
+    driver, phone = browser(), browser(PHONE, dark=True)
+    driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["notifications"], "origin": RELAY})
+    for each, name in ((driver, "Ada"), (phone, "Ben")):
+        each.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCHED_STREAMS})
+        enter(each, name, room)
+        until("and has a stream", lambda: find(each, "members").text != "\u00a0" and each.execute_script("return streams.length"))
+
+    def post(**fields):
+        status, answer = admin_call("POST", "/v1/messages", {"room": room, "name": "backup", **fields})
+        check("a program posts", status == 201, answer)
+        return answer["id"]
+
+    spoken = " (opens a new tab)"
+    link = "https://example.org/backup?x=1&y=<b>#z"
+    first = post(text="/srv: 12 GB\nin 3 minutes", title="Backup", link=link)
+    second = post(text="All disks are well", link="http://[::1]:8080/disks")
+    third = post(text="Restart when you have the time", title="Updates installed")
+    fourth = post(text="It is 31 °C in the rack")
+    wanted = ["Backup" + spoken + "/srv: 12 GB\nin 3 minutes", "All disks are well[::1]:8080" + spoken,
+              "Updates installedRestart when you have the time", "It is 31 °C in the rack"]
+    for each in (driver, phone):
+        until("with title and link, the page shows it", lambda: texts(each) == wanted)
+        links = each.find_elements(By.CSS_SELECTOR, "#log a")
+        check("the title is the link; without one, the host is", [
+            (made.get_attribute("href"), made.accessible_name) for made in links] == [
+                (link.replace("<", "%3C").replace(">", "%3E"), "Backup" + spoken),
+                ("http://[::1]:8080/disks", "[::1]:8080" + spoken)],
+            [(made.get_attribute("href"), made.accessible_name) for made in links])
+        check("it opens another page, which learns nothing of this one", all(
+            made.get_attribute("target") == "_blank" and made.get_attribute("rel") == "noopener noreferrer" for made in links))
+        check("title, text and host are read one after the other, on lines of their own", set(each.execute_script(
+            "return [...document.querySelectorAll('#log .bubble > *')].map((part) => getComputedStyle(part).display)")) == {"block"})
+        check("the title is bold", int(each.execute_script(
+            "return getComputedStyle(document.querySelector('#log .title')).fontWeight")) >= 600)
+    for bad in ("javascript:alert(1)", "data:text/html,x", "//example.org", "file:///etc/passwd", 7, {}, ""):
+        made = driver.execute_script("return bubbleOf({ title: '<b>T', text: '<b>x', link: arguments[0] }).outerHTML", bad)
+        check(f"no link to {bad!r}", not any(part in made for part in ("<a", "href", "<b")), made)
+    form(cmd="join", udid="9" * 40, token=0, name="Cleo", code=room)
+    form(cmd="message", udid="9" * 40, text="Thank you, backup!")
+    say(phone, "Good")
+    until("people answer", lambda: len(texts(driver)) == 6 and texts(phone, "#outbox li") == [])
+    accessible(phone, "messages of programs in the dark")
+    accessible(driver, "messages of programs")
+    fits(phone, "messages of programs on a phone")
+    phone.execute_script("document.activeElement.blur()")
+    picture(phone, "chat-titled-dark-phone")
+    picture(driver, "chat-titled-light")
+
+    # Deleted by the operator; where the relay cannot yet, the stream is made to say so.
+    def delete(id):
+        status, _ = admin_call("DELETE", f"/v1/messages/{id}")
+        if status != 204:
+            check("this relay does not delete", status in (404, 405), status)
+            for each in (driver, phone):
+                each.execute_script("hear('deleted', { id: arguments[0] })", id)
+
+    def kept(each):
+        return each.execute_script("""return Object.keys(localStorage).filter((key) => key.startsWith("pushchat.room."))
+            .flatMap((key) => JSON.parse(localStorage.getItem(key)).messages.map((message) => message.id))""")
+
+    def notified():
+        return driver.execute_async_script("""const done = arguments[0];
+            navigator.serviceWorker.ready.then((worker) => worker.getNotifications())
+              .then((all) => done(all.map((each) => each.tag).sort()))""")
+
+    driver.execute_async_script("""const [tags, done] = arguments; navigator.serviceWorker.ready.then((worker) =>
+        Promise.all(tags.map((tag) => worker.showNotification("backup", { tag })))).then(() => done())""",
+                                [f"message-{first}", f"message-{second}"])
+    check("names stand above the first of several", texts(driver, "#log .name") == ["backup", "Cleo", "Ben"], texts(driver, "#log .name"))
+    driver.execute_script("watch(); document.querySelector('#log a').focus()")
+    delete(first)
+    for each in (driver, phone):
+        until("what is deleted is gone from the page", lambda: texts(each)[0] == wanted[1] and len(texts(each)) == 5)
+        until("and from what it keeps", lambda: first not in kept(each) and second in kept(each))
+        check("the next one has the name now", texts(each, "#log .name")[0] == "backup", texts(each, "#log .name"))
+    until("its notification is closed, others stay", lambda: notified() == [f"message-{second}"])
+    check("a screen reader has nothing new to read", driver.execute_script("return added") == 0, driver.execute_script("return added"))
+    check("the focus stays among the messages", driver.switch_to.active_element.get_attribute("id") == "scroll")
+    find(driver, "another").click()
+    more = [post(text="unread one"), post(text="unread two")]
+    until("what comes meanwhile is unread", lambda: driver.title.startswith("(2) "))
+    delete(more[0])
+    until("what is deleted is not unread any more", lambda: driver.title.startswith("(1) "))
+    delete(second)  # It was read.
+    until("what was read did not count", lambda: second not in kept(driver) and driver.title.startswith("(1) "))
+    delete(more[1])
+    until("then nothing is unread", lambda: not driver.title.startswith("(") and texts(driver, "#log .unread") == [])
+    find(driver, "back").click()
+
+    # While no page is open: deleted by another program, in the database.
+    driver.get("about:blank")
+    with sqlite3.connect(COMMAND[COMMAND.index("--database") + 1], timeout=20) as database:
+        database.execute("PRAGMA foreign_keys = ON")
+        database.execute("DELETE FROM messages WHERE message_id = ?", (fourth,))
+    database.close()
+    driver.get(RELAY + "/")
+    until("what was deleted meanwhile is gone", lambda: texts(driver) == [wanted[2], "Thank you, backup!", "Good"]
+          and fourth not in kept(driver))
+    until("and the page listens again", lambda: driver.execute_script("return streams.length"))
+    for id in kept(phone):
+        phone.execute_script("hear('deleted', { id: arguments[0] })", id)
+    until("nothing is left of an empty room, not even its days", lambda: phone.execute_script(
+        "return document.getElementById('log').childElementCount") == 0)
+    quiet(driver, "messages of programs")
+
+    # Removed, and kept out.
+    _, answer = admin_call("GET", "/v1/members?" + urllib.parse.urlencode({"room": room}, quote_via=urllib.parse.quote))
+    [ada] = [member["id"] for member in answer["members"] if member["name"] == "Ada"]
+    status, _ = admin_call("DELETE", f"/v1/members/{ada}")
+    if status != 204:
+        check("this relay does not remove", status in (404, 405), status)
+        driver.execute_script("hear('left', { reason: 'removed' })")
+    until("who is removed is told so", lambda: find(driver, "login-error").text == "You were removed from this room.")
+    driver.execute_script("""window.fetch = async () => new Response(
+        JSON.stringify({ error: { code: "forbidden", message: "This room is closed until Monday." } }), { status: 403 })""")
+    find(driver, "code").send_keys(Keys.ENTER)
+    until("who may not come in reads why", lambda: find(driver, "login-error").text == "This room is closed until Monday.")
+    accessible(driver, "a refusal at the door")
 
 
 def look_up(driver, kind, term, submit=True):
@@ -752,7 +911,277 @@ def admin(relay):
     fits(driver, "the operator's page")
     picture(driver, "admin-light")
     picture(phone, "admin-dark-phone")
+    tokens_of_programs(driver, phone)
+    order()
     return relay
+
+
+ADMIN = "geheim-und-lang-genug"
+
+
+def sure(driver, title):
+    """The dialog before what cannot be taken back."""
+    until(f"is asked: {title}", lambda: find(driver, "sure").is_displayed() and find(driver, "sure-title").text == title)
+
+
+def press_key(driver, key):
+    driver.execute_script("arguments[0].scrollIntoView({ block: 'center' })", until(
+        f"a button for {key}", lambda: driver.find_element(By.CSS_SELECTOR, f"[data-key={key}]")))
+    driver.find_element(By.CSS_SELECTOR, f"[data-key={key}]").click()
+
+
+def tokens_of_programs(driver, phone):
+    """Tokens: made, shown once, used, revoked."""
+    until("there is no token", lambda: "There is none." in find(driver, "token-list").text)
+    driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"], "origin": RELAY})
+
+    def create(name, room="", days="", scopes=()):
+        for id, text in (("token-name", name), ("token-room", room), ("token-days", days)):
+            find(driver, id).clear()
+            find(driver, id).send_keys(text)
+        for box in driver.find_elements(By.CSS_SELECTOR, "[name=scope]"):
+            if box.is_selected() != (box.get_attribute("value") in scopes):
+                box.send_keys(" ")
+        find(driver, "token-name").send_keys(Keys.ENTER)
+
+    create("nothing")
+    until("a token for nothing is none", lambda: "Choose what" in find(driver, "problem").text)
+    create("figures", room="kitchen", scopes=("figures",))
+    until("what the relay refuses is said", lambda: "leave out room" in find(driver, "problem").text)
+    create("backup", room="kitchen & co", days="30", scopes=("post", "read"))
+    until("the new one is shown", lambda: find(driver, "secret").get_attribute("value").startswith("pct_"))
+    secret = find(driver, "secret").get_attribute("value")
+    check("marked, to be copied", driver.switch_to.active_element.get_attribute("id") == "secret" and driver.execute_script(
+        "return getSelection().toString() === arguments[0] || document.activeElement.selectionEnd === arguments[0].length", secret))
+    check("with the word that it is shown once", "cannot be shown again" in find(driver, "new-token").text)
+    create("grafana", scopes=("post",))
+    until("another one takes its place", lambda: find(driver, "secret").get_attribute("value") not in ("", secret))
+    until("both are listed", lambda: texts(driver, "#token-list td:first-child") == ["backup", "grafana"])
+    find(driver, "copy-token").click()
+    until("it can be copied", lambda: find(driver, "token-copied").text == "Copied")
+    driver.set_script_timeout(10)
+    check("whole", driver.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
+          == find(driver, "secret").get_attribute("value"))
+    status, answer = admin_call("POST", "/v1/messages", {"text": "Backup done"}, secret)
+    check("the token posts, and to its room", status == 201 and answer["room"] == "kitchen & co", answer)
+    check("and no more than that", admin_call("GET", "/v1/stats", token=secret)[0] == 403)
+    until("when and from where it was used is listed", lambda: driver.execute_script("showTokens()") or texts(
+        driver, "#token-list tr:first-child td:nth-child(7)") in (["127.0.0.1"], ["::1"]))
+    row = texts(driver, "#token-list tr:first-child td")
+    check("with what it may", row[1:4] == ["post, read", "kitchen & co", "anybody"] and row[4] != "never", row)
+    driver.execute_script("document.getElementById('tokens').scrollIntoView()")
+    accessible(driver, "tokens")
+    fits(driver, "tokens")
+    picture(driver, "admin-tokens-light")
+    phone.refresh()
+    until("a phone lists them", lambda: texts(phone, "#token-list td:first-child") == ["backup", "grafana"])
+    phone.execute_script("document.getElementById('tokens').scrollIntoView()")
+    accessible(phone, "tokens in the dark")
+    fits(phone, "tokens on a phone")
+    picture(phone, "admin-tokens-dark-phone")
+    find(driver, "hide-token").click()
+    check("hidden, it is nowhere", find(driver, "secret").get_attribute("value") == "" and not find(driver, "new-token").is_displayed())
+
+    _, answer = admin_call("GET", "/v1/tokens", token=ADMIN)
+    key = "token-" + str(answer["tokens"][0]["id"])
+    press_key(driver, key)
+    sure(driver, "Revoke backup?")
+    accessible(driver, "a question")
+    picture(driver, "admin-revoke-light")
+    driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+    until("who changes one's mind is where one was", lambda: not find(driver, "sure").is_displayed()
+          and driver.switch_to.active_element.get_attribute("data-key") == key)
+    check("and the token is good", admin_call("GET", "/v1/messages?room=kitchen%20%26%20co", token=secret)[0] == 200)
+    driver.switch_to.active_element.send_keys(Keys.ENTER)
+    sure(driver, "Revoke backup?")
+    find(driver, "sure-yes").click()
+    until("a revoked one is gone", lambda: texts(driver, "#token-list td:first-child") == ["grafana"])
+    check("the focus is in the list", driver.switch_to.active_element.get_attribute("id") == "token-list")
+    check("and it opens nothing", admin_call("GET", "/v1/messages?room=kitchen%20%26%20co", token=secret)[0] == 401)
+    quiet(driver, "tokens", 400, 401)
+
+
+# A relay that keeps order, for pages whose relay does not; or, with `isOld`, one that has neither tokens nor order.
+FAKE_ORDER = """
+((isOld) => {
+  const real = fetch, gone = { members: new Set(), messages: new Set() }, bans = [], record = [];
+  const answer = (status, body) => new Response(status === 204 ? null : JSON.stringify(body), { status });
+  const done = (action, room, subject) => record.unshift(
+    { id: record.length + 1, action, room, subject, actor: "admin", from: "127.0.0.1", at: new Date().toISOString() });
+  const routes = {
+    "GET /v1/bans": (id, query) => answer(200, { bans: bans.filter((ban) => !query.get("room") || ban.room === query.get("room")), next: null }),
+    "GET /v1/moderation": () => answer(200, { moderation: record, next: null }),
+    "DELETE /v1/members": (id) => { gone.members.add(id); done("remove", self.room, self.names[id]); return answer(204); },
+    "DELETE /v1/messages": (id) => { gone.messages.add(id); done("delete", self.room, String(id)); return answer(204); },
+    "DELETE /v1/bans": (id) => {
+      const ban = bans.find((ban) => ban.id === id);
+      ban.ended = true;
+      done(ban.closed ? "open" : "unban", ban.room, ban.closed ? null : ban.name);
+      return answer(204);
+    },
+    "POST /v1/bans": (id, query, body) => {
+      const isClosed = body.closed === true;
+      if (isClosed === ("member" in body)) return answer(400, { detail: "exactly one of member and room" });
+      const ban = { id: bans.length + 1, room: body.everywhere ? null : isClosed ? body.room : self.room, closed: isClosed,
+        name: isClosed ? null : self.names[body.member], reason: body.reason ?? null, created_at: new Date().toISOString(),
+        ends_at: body.ends_at ?? null, ended: false };
+      if (!isClosed) gone.members.add(body.member);
+      bans.unshift(ban);
+      done(isClosed ? "close" : "ban", ban.room, ban.name);
+      return answer(201, ban);
+    },
+  };
+  self.fetch = async (path, options = {}) => {
+    const address = new URL(path, location.origin);
+    const [, kind, id] = /^(\\/v1\\/[a-z]+)\\/?(\\d*)$/.exec(address.pathname) ?? [];
+    if (isOld && (["/v1/bans", "/v1/moderation", "/v1/tokens"].includes(kind) || options.method === "DELETE")) return answer(404, {});
+    const route = routes[options.method + " " + kind];
+    if (!isOld && route) return route(Number(id), address.searchParams, options.body && JSON.parse(options.body));
+    const given = await real(path, options);
+    const list = { "/v1/members": "members", "/v1/messages": "messages" }[kind];
+    if (!list || id || !given.ok) return given;
+    const page = await given.json();
+    self.room = address.searchParams.get("room");
+    if (list === "members") self.names = { ...self.names, ...Object.fromEntries(page.members.map(({ id, name }) => [id, name])) };
+    return answer(200, { ...page, [list]: page[list].filter((item) => !gone[list].has(item.id)) });
+  };
+})(%s);
+"""
+
+
+def order():
+    """Order in the rooms, from the operator's page."""
+    room, hidden = "cellar <i>", "Nobody should read this"
+    people = {name: digit * 40 for name, digit in (("<b>Mel</b>", "3"), ("Nic", "4"), ("Oda", "5"))}
+    for name, udid in people.items():
+        form(cmd="join", udid=udid, token=0, name=name, code=room)
+    for text in ("Hello", hidden):
+        form(cmd="message", udid=people["Nic"], text=text)
+    is_live = admin_call("GET", "/v1/bans", token=ADMIN)[0] == 200
+
+    def operator(script=None, **sizes):
+        made = browser(**sizes)
+        if script:
+            made.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+        made.get(RELAY + "/admin")
+        find(made, "token").send_keys(ADMIN + Keys.ENTER)
+        until("the operator is in", lambda: find(made, "view").is_displayed())
+        return made
+
+    old = operator(FAKE_ORDER % "true")
+    look_up(old, "room", "cellar")
+    until("with an older relay rooms are found", lambda: texts(old, "#result .link")[:1] == [room])
+    old.find_element(By.CSS_SELECTOR, "#result .link").click()
+    until("and shown", lambda: "Oda" in texts(old, "#result td"))
+    check("without what it cannot do", "Actions" not in texts(old, "th") and not find(old, "tokens").is_displayed()
+          and not find(old, "order").is_displayed() and texts(old, "#result .buttons button") == ["Show texts"])
+    check("and without complaint", not find(old, "problem").is_displayed())
+    quiet(old, "an older relay", 401)
+
+    driver = operator(None if is_live else FAKE_ORDER % "false")
+    until("bans and the record are there", lambda: find(driver, "order").is_displayed())
+    look_up(driver, "room", "cellar")
+    until("the room is found", lambda: texts(driver, "#result .link")[:1] == [room])
+    driver.find_element(By.CSS_SELECTOR, "#result .link").click()
+
+    def ids():
+        return dict(driver.execute_script("""
+            const table = [...document.querySelectorAll("#result table")].find((table) => table.querySelector("th").textContent === "Member");
+            return [...table.querySelectorAll("tbody tr")].map((row) =>
+              [row.firstChild.textContent, row.querySelector("[data-key]").dataset.key.split("-")[1]])"""))
+
+    def members():
+        return list(ids())
+
+    def press_button(words):
+        [made] = [each for each in driver.find_elements(By.CSS_SELECTOR, "#result .buttons button") if each.text == words]
+        made.click()
+
+    def yes():
+        find(driver, "sure-yes").click()
+        until("it is done", lambda: not find(driver, "sure").is_displayed())
+
+    until("its members are there", lambda: members() == list(people))
+    check("no text is shown unasked", hidden not in driver.page_source)
+    press_button("Show texts")
+    until("asked for, texts are shown", lambda: texts(driver, "#result .said") == [hidden, "Hello"])
+    [bad] = [id for id, text in zip(
+        texts(driver, "#result .table:nth-of-type(2) td:first-child"), texts(driver, "#result .said")) if text == hidden]
+    press_key(driver, "delete-" + bad)
+    sure(driver, f"Delete message {bad}?")
+    check("with what would be deleted", hidden in find(driver, "sure-text").text)
+    yes()
+    until("a deleted message is gone", lambda: texts(driver, "#result .said") == ["Hello"])
+    until("which is in the record", lambda: texts(driver, "#record tbody tr:first-child td")[1:4:2] == ["message deleted", bad])
+    press_button("Hide texts")
+    until("texts are hidden again", lambda: texts(driver, "#result .said") == [])
+
+    oda = ids()["Oda"]
+    press_key(driver, "remove-" + oda)
+    sure(driver, "Remove Oda?")
+    check("removing asks for no time", not find(driver, "sure-time").is_displayed())
+    driver.execute_script("""const before = fetch; window.fetch = async (path, options) => {
+        if (options?.method !== "DELETE") return before(path, options);
+        window.fetch = before;
+        return new Response(JSON.stringify({ detail: "There is no such member" }), { status: 404 }); }""")
+    find(driver, "sure-yes").click()
+    until("what goes wrong is said where it was asked", lambda: find(driver, "sure-problem").text == "There is no such member")
+    yes()
+    until("who is removed is gone", lambda: members() == ["<b>Mel</b>", "Nic"])
+    press_key(driver, "ban-" + ids()["Nic"])
+    sure(driver, "Ban Nic?")
+    check("a ban asks for how long, and why", find(driver, "sure-time").is_displayed() and find(driver, "sure-reason").is_displayed())
+    driver.find_element(By.CSS_SELECTOR, "#sure-for option[value='604800']").click()
+    find(driver, "sure-reason").send_keys("spam <b>")
+    accessible(driver, "a ban")
+    picture(driver, "admin-ban-light")
+    yes()
+    until("who is banned is gone", lambda: members() == ["<b>Mel</b>"])
+    until("and among the bans", lambda: texts(driver, "#bans tbody tr:first-child td")[:3] == ["Nic", room, "spam <b>"])
+    until("with an end", lambda: texts(driver, "#bans tbody tr:first-child td")[4] not in ("", "for ever", "ended"))
+    press_button("Close the room")
+    sure(driver, f"Close {room}?")
+    check("closing asks not where", not find(driver, "sure-where").is_displayed())
+    driver.find_element(By.CSS_SELECTOR, "#sure-for option[value='']").click()
+    yes()
+    until("a closed room can be opened", lambda: "Open the room" in texts(driver, "#result .buttons button"))
+    until("and is among the bans", lambda: texts(driver, "#bans tbody tr:first-child td")[0::4] == ["the room is closed", "for ever"])
+    driver.execute_script("document.getElementById('order').scrollIntoView()")
+    accessible(driver, "order")
+    fits(driver, "order")
+    picture(driver, "admin-order-light")
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+        "width": PHONE[0], "height": PHONE[1], "deviceScaleFactor": 1, "mobile": True})
+    fits(driver, "order on a phone")
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+        "width": DESKTOP[0], "height": DESKTOP[1], "deviceScaleFactor": 1, "mobile": False})
+    press_button("Open the room")
+    sure(driver, f"Open {room}?")
+    yes()
+    until("an open one can be closed", lambda: "Close the room" in texts(driver, "#result .buttons button"))
+    [button] = [each for each in driver.find_elements(By.CSS_SELECTOR, "#bans button") if each.text.startswith("End")]
+    driver.execute_script("arguments[0].scrollIntoView({ block: 'center' })", button)
+    button.click()
+    sure(driver, "End the ban of Nic?")
+    yes()
+    until("no ban is left to end", lambda: driver.find_elements(By.CSS_SELECTOR, "#bans button, #result .table [data-key^=end]") == [])
+    until("everything is in the record", lambda: {
+        "ban ended", "room opened", "room closed", "banned", "removed", "message deleted"} <= set(
+            texts(driver, "#record tbody td:nth-child(2)")))
+    [hello] = [id for id in texts(driver, "#result .table:last-of-type td:first-child")]
+    look_up(driver, "message", hello)
+    press_key(driver, "delete-" + hello)
+    sure(driver, f"Delete message {hello}?")
+    check("the answer that changes nothing has the focus", driver.switch_to.active_element.get_attribute("id") == "sure-no")
+    driver.switch_to.active_element.send_keys(Keys.ENTER)
+    until("not deleted, it is still there", lambda: not find(driver, "sure").is_displayed()
+          and driver.switch_to.active_element.get_attribute("data-key") == "delete-" + hello)
+    press_key(driver, "delete-" + hello)
+    sure(driver, f"Delete message {hello}?")
+    yes()
+    until("deleted, its room is shown without it", lambda: members() == ["<b>Mel</b>"]
+          and texts(driver, "#result .table:last-of-type td") == [])
+    quiet(driver, "order", 401)
 
 
 relay = None
@@ -762,6 +1191,7 @@ try:
             (RELAY + "/", "login", "login"), (RELAY + "/admin", "the operator's page", "figures"), (SANDBOX + "/", "inbox", "figures")):
         basics(address, what, shown)
     relay = chat(relay)
+    programs()
     inbox()
     relay = admin(relay)
     relay = notifications(relay)

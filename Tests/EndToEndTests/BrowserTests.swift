@@ -25,7 +25,7 @@ extension Browser {
                     folder.file("pushchat.db").path,
                 ], input: Data(), within: 400)
             #expect(played.status == 0, "\(played.text.split(separator: "\n").suffix(3)) \(played.errors.suffix(3000))")
-            #expect(played.text.split(separator: "\n").count > 130)
+            #expect(played.text.split(separator: "\n").count > 330)
         }
     }
 }

@@ -53,6 +53,8 @@ enum WebFiles {
             .page("/v1/docs", PackageResources.docs_html),
             .style("/docs.css", PackageResources.docs_css),
             .script("/docs.js", PackageResources.docs_js),
+            .script("/admin-tokens.js", PackageResources.admin_tokens_js),
+            .script("/admin-rooms.js", PackageResources.admin_rooms_js),
             .script("/sw.js", worker),
             WebFile("/icon-512.png", "image/png", PackageResources.icon_512_png),
         ]

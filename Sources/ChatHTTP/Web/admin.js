@@ -59,10 +59,28 @@ async function look() {
     }
     throw error;
   }
-  if (isLost || byId("view").hidden) showError();
+  const isNew = isLost || byId("view").hidden;
+  if (isNew) showError();
   isLost = false;
   show(true);
   draw(stats);
+  if (isNew) showLists();
+}
+
+// What is not asked for again and again, because the log has a line for each call.
+function showLists() {
+  return Promise.all([showTokens(), showOrder()]).catch(showError);
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden && !byId("view").hidden) showLists();
+});
+
+// A section without its list: an older relay does not have the section, and a token may not open it.
+function showSection(section, list, error) {
+  const isMissing = error instanceof Refused && [404, 405].includes(error.status);
+  byId(section).hidden = isMissing;
+  if (!isMissing) update(byId(list), element("p", "hint", error.message));
 }
 
 function sum(stats, name) {
@@ -146,13 +164,34 @@ function table(head, rows) {
   return box;
 }
 
+// `key` tells it from others, also when it is made again.
+function button(text, action, key) {
+  const made = element("button", "quiet", text);
+  made.type = "button";
+  if (key) made.dataset.key = key;
+  made.addEventListener("click", action);
+  return made;
+}
+
 // A link in a table.
 function link(text, action) {
-  const made = element("button", "link", text);
-  made.type = "button";
-  made.addEventListener("click", () => lead(action));
+  const made = button(text, () => lead(action));
+  made.className = "link";
   const cell = element("td");
   cell.append(made);
+  return cell;
+}
+
+// Buttons in a table, each with its words, what they are about, a key, and what it does.
+function actions(list) {
+  const cell = element("td");
+  const box = element("div", "buttons");
+  box.append(...list.map(([verb, object, key, action]) => {
+    const made = button(verb, action, key);
+    made.append(element("span", "only-spoken", " " + object));
+    return made;
+  }));
+  cell.append(box);
   return cell;
 }
 
@@ -236,7 +275,14 @@ async function follow(show) {
 // Only what has changed is replaced, so that focus, selection and a screen reader's position stay.
 function update(place, ...made) {
   const isSame = place.children.length === made.length && made.every((each, index) => each.isEqualNode(place.children[index]));
-  if (!isSame) place.replaceChildren(...made);
+  if (isSame) return;
+  const { activeElement } = document;
+  place.replaceChildren(...made);
+  if (activeElement && !activeElement.isConnected) focusKey(place, activeElement.dataset.key);
+}
+
+function focusKey(place, key) {
+  if (key) place.querySelector(`[data-key="${key}"]`)?.focus();
 }
 
 async function showNotification(id) {
@@ -249,46 +295,6 @@ async function showMessage(id) {
   const { counts } = message;
   const isOver = !message.queueing && counts.pending === 0 && message.fetched === message.readers;
   return [messageOf(message), isOver];
-}
-
-async function showRooms(prefix, cursor) {
-  const page = await call("GET", "/v1/rooms?" + new URLSearchParams(
-    { limit: 50, ...(prefix && { prefix }), ...(cursor && { cursor }) }));
-  const box = element("div");
-  if (!page.rooms.length) box.append(element("p", "hint", "There is none with members."));
-  else {
-    box.append(table(["Room", "Members", "Last message", "At"], page.rooms.map((room) => [
-      link(room.code, () => follow(() => showRoom(room.code))), room.members,
-      room.last_message ? link(String(room.last_message), () => follow(() => showMessage(room.last_message))) : "",
-      clock(room.last_message_at),
-    ])));
-  }
-  if (page.next) box.append(more(() => follow(() => showRooms(prefix, page.next))));
-  return [box, true];
-}
-
-async function showRoom(code) {
-  const room = new URLSearchParams({ room: code, limit: 50 });
-  const [members, messages] = await Promise.all([call("GET", "/v1/members?" + room), call("GET", "/v1/messages?" + room)]);
-  const box = element("div");
-  box.append(element("h3", "", "Room " + code));
-  box.append(table(["Member", "Token", "App", "Joined", "Fetched up to", "At"], members.members.map((member) => [
-    member.name, member.token ? member.token.slice(0, 8) + "…" : "none", member.app, clock(member.joined_at),
-    member.fetched_to ? "message " + member.fetched_to : "", clock(member.fetched_at),
-  ])));
-  if (members.next) box.append(element("p", "hint", "There are more members."));
-  box.append(table(["Message", "By", "Bytes", "At"], messages.messages.map((message) => [
-    link(String(message.id), () => follow(() => showMessage(message.id))), message.name, message.bytes, clock(message.sent_at),
-  ])));
-  if (messages.next) box.append(element("p", "hint", "There are older messages."));
-  return [box, true];
-}
-
-function more(action) {
-  const made = element("button", "quiet", "More");
-  made.type = "button";
-  made.addEventListener("click", () => lead(action));
-  return made;
 }
 
 // Moves the focus to the result of an action, because the clicked element disappears.
@@ -328,6 +334,17 @@ function clock(text) {
   return time.toDateString() === new Date().toDateString() ? time.toLocaleTimeString() : time.toLocaleString();
 }
 
+// The time in so many seconds, as calls take it.
+function later(seconds) {
+  return new Date(Date.now() + seconds * 1000).toISOString();
+}
+
+// When something ends.
+function endOf(time, otherwise) {
+  if (!time) return otherwise;
+  return new Date(time) < Date.now() ? element("td", "bad", "ended") : clock(time);
+}
+
 function notificationOf(notification) {
   const box = element("div");
   const counts = Object.entries(notification.counts).filter(([, count]) => count).map(([name, count]) => count + " " + name);
@@ -356,7 +373,12 @@ function messageOf(message) {
   }
   box.append(element("h3", "", "Message " + message.id), list([
     ["Room", message.room], ["By", message.name], ["Sent", clock(message.sent_at)], ["Text", message.bytes + " bytes"],
-  ]), way, deliveries(message.deliveries, "Fetched", (delivery) => element("td", delivery.fetched ? "good" : "", delivery.fetched ? "yes" : "not yet")));
+  ]), way);
+  if (hasOrder) {
+    const [verb, , key, action] = deletion(message, () => lead(() => follow(() => showRoom(message.room))));
+    box.append(button(verb, action, key));
+  }
+  box.append(deliveries(message.deliveries, "Fetched", (delivery) => element("td", delivery.fetched ? "good" : "", delivery.fetched ? "yes" : "not yet")));
   return box;
 }
 

@@ -157,11 +157,16 @@ byId("leave").addEventListener("click", async () => {
   }
 });
 
+// Why the member is not in the room any more.
+const reasons = { left: "You are not in the room any more.", removed: "You were removed from this room." };
+
 // MARK: The connection
 
 let stream = null;
 let retry = null;
 let attempt = 0;
+// Messages that are read again after a gap.
+const reread = 100;
 
 function say(text) {
   byId("status").textContent = text;
@@ -180,12 +185,16 @@ async function connect() {
   disconnect();
   const mine = (stream = { close() {} });
   const room = current;
+  // A little is read again: it may have been deleted meanwhile.
+  let again = room.messages.slice(-reread);
   let ticket;
   try {
     for (;;) {
-      const since = room.cursor > 0 ? { since: room.cursor } : {};
+      const since = again.length ? { since: again[0].id - 1 } : room.cursor > 0 ? { since: room.cursor } : {};
       const page = await call(room, { cmd: "messages", limit: 500, ...since });
       if (stream !== mine) return;
+      vanish(missing(again, page.messages));
+      again = [];
       page.messages.forEach((message) => take(message));
       // A relay with another database may have lower ids.
       room.cursor = page.messages.length ? room.cursor : Math.max(room.cursor, page.next);
@@ -209,7 +218,8 @@ async function connect() {
     const { members } = JSON.parse(event.data);
     byId("members").textContent = members === 1 ? "Only you are here" : members + " members";
   });
-  source.addEventListener("left", () => forget(room, "You are not in the room any more."));
+  source.addEventListener("deleted", (event) => vanish(new Set([JSON.parse(event.data).id])));
+  source.addEventListener("left", (event) => forget(room, reasons[JSON.parse(event.data || "{}").reason] ?? reasons.left));
   source.addEventListener("error", () => {
     if (stream === source) lost();
   });
@@ -218,13 +228,14 @@ async function connect() {
 // Always reconnects with the list first, which fills the gap whatever the reason was.
 function lost(error) {
   disconnect();
-  if (isGone(error)) return forget(current, "You are not in the room any more.");
+  if (isGone(error)) return forget(current, reasons.left);
   // Where sessions are needed: only the operator's own pages can give another one.
   if (error instanceof Refused && error.status === 401) {
     return say("Your session has ended. Open the chat again from where you came from.");
   }
   attempt += 1;
-  if (attempt > 1 || !navigator.onLine) {
+  if (error instanceof Refused && error.status === 403) say(error.message);
+  else if (attempt > 1 || !navigator.onLine) {
     say(navigator.onLine ? "Connecting… Messages will be here when the server is back." : "You are offline.");
   }
   const wait = Math.min(15000, 300 * 2 ** Math.min(attempt, 6)) * (0.75 + Math.random() / 2);
@@ -279,19 +290,88 @@ function show(message, before) {
     log.append(element("div", "line unread", "New"));
   }
   const item = element("div", message.own ? "own" : "other");
-  if (!message.own && (before?.name !== message.name || before?.own || log.lastElementChild?.classList.contains("line"))) {
-    const name = element("bdi", "name", message.name);
-    item.append(name);
-  } else {
-    item.append(element("span", "only-spoken", (message.own ? "You" : message.name) + ": "));
-  }
-  const bubble = element("span", "bubble", message.text);
-  bubble.dir = "auto";
+  item.dataset.id = message.id;
+  item.append(element("bdi", "", message.own ? "You" : message.name), element("span", "only-spoken", ": "));
   const time = element("time", "time", timeOf.format(date));
   time.dateTime = message.sent_at;
-  if (message.own) item.append(time, bubble);
-  else item.append(bubble, time);
+  if (message.own) item.append(time, bubbleOf(message));
+  else item.append(bubbleOf(message), time);
   log.append(item);
+  showName(item, message, before);
+}
+
+// Above the first of several messages of others; otherwise it is only spoken.
+function showName(item, message, before) {
+  const isShown = !message.own
+    && (before?.name !== message.name || before.own || item.previousElementSibling?.classList.contains("line"));
+  item.firstChild.className = isShown ? "name" : "only-spoken";
+}
+
+// Messages of programs may have a title, and a link.
+function bubbleOf({ title, text, link }) {
+  const bubble = element("span", "bubble", title || link ? null : text);
+  bubble.dir = "auto";
+  if (!title && !link) return bubble;
+  const address = webAddress(link);
+  const head = title && element("strong", "title", address ? null : title);
+  if (title && address) head.append(anchor(address, title));
+  const body = element("span", "body", text);
+  const parts = [head, body, !title && address && element("span", "host")].filter(Boolean);
+  if (!title && address) parts.at(-1).append(anchor(address, address.host));
+  parts.forEach((part) => { part.dir = "auto"; });
+  bubble.append(...parts);
+  return bubble;
+}
+
+// Null for anything but an address of the web.
+function webAddress(link) {
+  const address = typeof link === "string" && URL.canParse(link) ? new URL(link) : null;
+  return ["http:", "https:"].includes(address?.protocol) ? address : null;
+}
+
+function anchor(address, text) {
+  const made = element("a", "", text);
+  made.href = address.href;
+  made.target = "_blank";
+  made.rel = "noopener noreferrer";
+  made.append(element("span", "only-spoken", " (opens a new tab)"));
+  return made;
+}
+
+// What is known but not in the relay's list any more. What is older than that list was not deleted: nobody has it for ever.
+function missing(known, list) {
+  const there = new Set(list.map((message) => message.id));
+  return new Set(known.map((message) => message.id).filter((id) => id > list[0]?.id && !there.has(id)));
+}
+
+// Messages were deleted. Only what belongs to them is touched, so that a screen reader does not read the others again.
+function vanish(ids) {
+  if (ids.size === 0) return;
+  const { messages } = current;
+  const unread = current.unread ? messages.filter((message) => !message.own).slice(-current.unread) : [];
+  current.unread -= unread.filter((message) => ids.has(message.id)).length;
+  current.messages = messages.filter((message) => !ids.has(message.id));
+  current.outbox.filter((item) => ids.has(item.id)).forEach((item) => drop(item, current));
+  remember(current);
+  const log = byId("log");
+  for (const item of log.querySelectorAll("[data-id]")) {
+    if (!ids.has(Number(item.dataset.id))) continue;
+    if (item.contains(document.activeElement)) byId("scroll").focus();
+    item.remove();
+  }
+  // Lines that nothing stands below.
+  for (const line of [...log.querySelectorAll(".line")].reverse()) {
+    let next = line.nextElementSibling;
+    while (next?.classList.contains("unread")) next = next.nextElementSibling;
+    if (!next || (next.classList.contains("line") && !line.classList.contains("unread"))) line.remove();
+  }
+  current.messages.forEach((message, index, all) => {
+    const item = log.querySelector(`[data-id="${message.id}"]`);
+    if (item) showName(item, message, all[index - 1]);
+  });
+  showRooms();
+  closeNotifications((notification) => ids.has(Number(/^message-(\d+)$/.exec(notification.tag)?.[1])));
+  if (nearEnd()) byId("newest").hidden = true;
 }
 
 function showLog() {
@@ -318,7 +398,8 @@ function seen() {
   if (!current || !isSeen()) return;
   current.unread = 0;
   showRooms();
-  closeNotifications(current);
+  const hash = hashOf(current);
+  closeNotifications((notification) => notification.data?.room === hash);
 }
 
 function nearEnd() {
@@ -384,7 +465,7 @@ async function deliver(item, room) {
     item.id = answer.id;
     if (room !== current || answer.id <= room.cursor) drop(item, room);
   } catch (error) {
-    if (isGone(error)) return forget(room, "You are not in the room any more.");
+    if (isGone(error)) return forget(room, reasons.left);
     item.problem = error instanceof Refused ? error.message : "Not sent: the server cannot be reached.";
   }
   item.isUnderWay = false;

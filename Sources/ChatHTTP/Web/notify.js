@@ -147,11 +147,10 @@ addEventListener("storage", (event) => {
 
 // MARK: The worker
 
-// What was read needs no notification any more.
-async function closeNotifications(room) {
-  const hash = hashOf(room);
+// What was read or deleted needs no notification any more.
+async function closeNotifications(isOver) {
   const notifications = await (await registered)?.getNotifications?.().catch(() => []) ?? [];
-  notifications.filter((notification) => notification.data?.room === hash).forEach((notification) => notification.close());
+  notifications.filter(isOver).forEach((notification) => notification.close());
 }
 
 navigator.serviceWorker?.addEventListener("message", ({ data }) => {

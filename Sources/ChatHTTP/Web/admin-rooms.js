@@ -1,0 +1,208 @@
+"use strict";
+// The operator's page: rooms, their members and messages, and order in them.
+
+// Bans that are listed; the largest page of the API.
+const mostBans = 500;
+// Whether the relay can remove, ban and delete; an older one cannot.
+let hasOrder = false;
+// Shows the room again that was shown last, if it still is.
+let refreshRoom = () => {};
+
+async function showRooms(prefix, cursor) {
+  const page = await call("GET", "/v1/rooms?" + new URLSearchParams(
+    { limit: 50, ...(prefix && { prefix }), ...(cursor && { cursor }) }));
+  const box = element("div");
+  if (!page.rooms.length) box.append(element("p", "hint", "There is none."));
+  else {
+    box.append(table(["Room", "Members", "Last message", "At"], page.rooms.map((room) => [
+      link(room.code, () => follow(() => showRoom(room.code))), room.members,
+      room.last_message ? link(String(room.last_message), () => follow(() => showMessage(room.last_message))) : "",
+      clock(room.last_message_at),
+    ])));
+  }
+  if (page.next) box.append(button("More", () => lead(() => follow(() => showRooms(prefix, page.next)))));
+  return [box, true];
+}
+
+// `withTexts`: an operator who looks after deliveries need not see what people say.
+async function showRoom(code, withTexts = false) {
+  const shown = following;
+  refreshRoom = () => shown === following && follow(() => showRoom(code, withTexts));
+  const room = new URLSearchParams({ room: code, limit: 50 });
+  const [members, messages, bans] = await Promise.all([
+    call("GET", "/v1/members?" + room), call("GET", "/v1/messages?" + room + (withTexts ? "&text=true" : "")),
+    hasOrder ? call("GET", "/v1/bans?" + new URLSearchParams({ room: code, limit: mostBans })) : { bans: [] },
+  ]);
+  const again = (texts = withTexts) => lead(() => follow(() => showRoom(code, texts)));
+  const box = element("div");
+  box.append(element("h3", "", "Room " + code), roomButtons(code, withTexts, bans.bans, again));
+  const active = bans.bans.filter(isActive);
+  if (active.length) box.append(banTable(active, again));
+  box.append(table(["Member", "Token", "App", "Joined", "Fetched up to", "At", ...(hasOrder ? ["Actions"] : [])],
+    members.members.map((member) => [
+      member.name, member.token ? member.token.slice(0, 8) + "…" : "none", member.app, clock(member.joined_at),
+      member.fetched_to ? "message " + member.fetched_to : "", clock(member.fetched_at),
+      ...(hasOrder ? [memberActions(member, code, again)] : []),
+    ])));
+  if (members.next) box.append(element("p", "hint", "There are more members."));
+  box.append(table(["Message", "By", ...(withTexts ? ["Text"] : []), "Bytes", "At", ...(hasOrder ? ["Actions"] : [])],
+    messages.messages.map((message) => [
+      link(String(message.id), () => follow(() => showMessage(message.id))), message.name,
+      ...(withTexts ? [said(message)] : []),
+      message.bytes, clock(message.sent_at), ...(hasOrder ? [actions([deletion(message, again)])] : []),
+    ])));
+  if (messages.next) box.append(element("p", "hint", "There are older messages."));
+  return [box, true];
+}
+
+function said({ title, text, link }) {
+  const cell = element("td", "said", [title, text, link].filter(Boolean).join("\n"));
+  cell.dir = "auto";
+  return cell;
+}
+
+function roomButtons(code, withTexts, bans, again) {
+  const box = element("p", "buttons");
+  box.append(button(withTexts ? "Hide texts" : "Show texts", () => again(!withTexts)));
+  const closed = bans.find((ban) => ban.closed && isActive(ban));
+  if (closed) box.append(button("Open the room", () => endBan(closed, again), "open-room"));
+  else if (hasOrder) box.append(button("Close the room", () => closeRoom(code, again), "close-room"));
+  return box;
+}
+
+function isActive(ban) {
+  return !ban.ended && !(ban.ends_at && new Date(ban.ends_at) < Date.now());
+}
+
+// MARK: Order
+
+function memberActions({ id, name }, code, again) {
+  if (id === undefined) return "";
+  const remove = () => ask(
+    { title: "Remove " + name + "?", text: "Who is removed may come in again.", verb: "Remove" },
+    () => call("DELETE", "/v1/members/" + id), () => finish(again));
+  const ban = () => ask({
+    title: "Ban " + name + "?", text: "Who is banned is removed from " + code + ", and cannot come in again meanwhile.", verb: "Ban",
+    asksTime: true, asksWhere: true,
+  }, (answers) => call("POST", "/v1/bans", { member: id, ...answers }), () => finish(again));
+  return actions([["Remove", name, "remove-" + id, remove], ["Ban", name, "ban-" + id, ban]]);
+}
+
+// The button's words, what they are about, its key, and what it does.
+function deletion({ id, name, text }, then) {
+  return ["Delete", "message " + id, "delete-" + id, () => ask({
+    title: "Delete message " + id + "?", verb: "Delete",
+    text: (text === undefined ? "By " + name + "." : name + ": " + text) + "\nIt disappears from the history and from open pages.",
+  }, () => call("DELETE", "/v1/messages/" + id), () => finish(then))];
+}
+
+function closeRoom(code, again) {
+  ask({
+    title: "Close " + code + "?", text: "Nobody can come in meanwhile.", verb: "Close", asksTime: true,
+  }, (answers) => call("POST", "/v1/bans", { room: code, closed: true, ...answers }), () => finish(again));
+}
+
+function endBan(ban, then) {
+  const [title, text, verb] = ban.closed
+    ? ["Open " + ban.room + "?", "Whoever knows the code may come in again.", "Open"]
+    : ["End the ban of " + (ban.name ?? "number " + ban.id) + "?", "Who was banned may come in again.", "End"];
+  ask({ title, text, verb }, () => call("DELETE", "/v1/bans/" + ban.id), () => finish(then));
+}
+
+// Shows what was done: at its place, and in the record.
+async function finish(then) {
+  await Promise.all([then(), showOrder()]);
+}
+
+function banTable(bans, then) {
+  return table(["Who or what", "Room", "Reason", "Since", "Until", "Actions"], bans.map((ban) => [
+    ban.closed ? "the room is closed" : ban.name ?? "", ban.room ?? "every room", ban.reason, clock(ban.created_at),
+    ban.ended ? "ended" : endOf(ban.ends_at, "for ever"),
+    isActive(ban)
+      ? actions([[ban.closed ? "Open" : "End", ban.closed ? ban.room : "the ban of " + (ban.name ?? ban.id), "end-" + ban.id, () => endBan(ban, then)]])
+      : "",
+  ]));
+}
+
+function endedInList() {
+  byId("bans").focus();
+  return refreshRoom();
+}
+
+const deeds = {
+  remove: "removed", ban: "banned", unban: "ban ended", delete: "message deleted", close: "room closed", open: "room opened",
+};
+
+// Lists the bans and the record. A relay without them has no such section.
+async function showOrder() {
+  let bans, record;
+  try {
+    [bans, record] = await Promise.all([call("GET", "/v1/bans?limit=" + mostBans), call("GET", "/v1/moderation?limit=50")]);
+  } catch (error) {
+    showSection("order", "bans", error);
+    hasOrder &&= !byId("order").hidden;
+    return;
+  }
+  hasOrder = true;
+  byId("order").hidden = false;
+  const none = () => element("p", "hint", "None.");
+  const rest = (page) => (page.next ? [element("p", "hint", "There are older ones.")] : []);
+  update(byId("bans"), bans.bans.length ? banTable(bans.bans, endedInList) : none(), ...rest(bans));
+  update(byId("record"), record.moderation.length
+    ? table(["When", "What", "Room", "Whom or which", "By", "From"], record.moderation.map((entry) => [
+      clock(entry.at), deeds[entry.action] ?? entry.action, entry.room, String(entry.subject ?? ""), entry.actor, entry.from,
+    ])) : none(), ...rest(record));
+}
+
+// MARK: Asking
+
+// What the open dialog asks about.
+let question = null;
+
+// Asks before what cannot be taken back. `act` gets the answers as members of a ban; while it fails, the dialog stays and
+// says why. `then` shows what has become of it.
+function ask({ title, text, verb, asksTime = false, asksWhere = false }, act, then) {
+  const opener = document.activeElement;
+  byId("sure-form").reset();
+  byId("sure-title").textContent = title;
+  byId("sure-text").textContent = text;
+  byId("sure-yes").textContent = verb;
+  byId("sure-time").hidden = byId("sure-why").hidden = !asksTime;
+  byId("sure-where").hidden = !asksWhere;
+  byId("sure-problem").hidden = true;
+  question = { asksTime, asksWhere, act, then, opener };
+  byId("sure").showModal();
+  byId(asksTime ? "sure-for" : "sure-no").focus();
+}
+
+function answers({ asksTime, asksWhere }) {
+  const [time, reason] = [Number(byId("sure-for").value), byId("sure-reason").value.trim()];
+  return {
+    ...(asksTime && time && { ends_at: later(time) }), ...(asksTime && reason && { reason }),
+    ...(asksWhere && byId("sure-everywhere").checked && { everywhere: true }),
+  };
+}
+
+byId("sure-no").addEventListener("click", () => byId("sure").close());
+byId("sure").addEventListener("close", () => {
+  // The list may have been drawn again meanwhile.
+  if (!question.opener.isConnected) focusKey(document, question.opener.dataset.key);
+});
+byId("sure-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const asked = question;
+  if (asked.isUnderWay) return;
+  asked.isUnderWay = true;
+  byId("sure-problem").hidden = true;
+  try {
+    await asked.act(answers(asked));
+  } catch (error) {
+    byId("sure-problem").textContent = error.message;
+    byId("sure-problem").hidden = question !== asked;
+    return;
+  } finally {
+    asked.isUnderWay = false;
+  }
+  if (question === asked) byId("sure").close();
+  attempt(asked.then);
+});
