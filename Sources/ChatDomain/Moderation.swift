@@ -36,6 +36,10 @@ package struct BanRequest: Sendable, Hashable {
         self.endsAt = endsAt
         self.reason = reason
     }
+
+    package static func reason(_ text: String) throws(ChatError) -> String {
+        try FieldText.checked(text, field: "reason", limit: longestReason)
+    }
 }
 
 /// A ban as the operator sees it. Without the udid: it is what a member proves itself with.

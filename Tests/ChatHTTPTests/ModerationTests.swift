@@ -97,6 +97,7 @@ struct ModerationTests {
             (#"{"token":"aabb","everywhere":true}"#, "everywhere"), (#"{"member":7,"everywhere":1}"#, "everywhere"),
             (#"{"member":7,"ends_at":"tomorrow"}"#, "ends_at"),
             (#"{"member":7,"ends_at":"2020-01-01T00:00:00Z"}"#, "ends_at"),
+            (#"{"member":7,"reason":" "}"#, "reason"),
             (#"{"member":7,"reason":"\#(String(repeating: "x", count: 256))"}"#, "reason"),
             (#"{"member":7,"name":"Bob"}"#, "name"),
         ])

@@ -36,7 +36,7 @@ struct ModerationAPI: Sendable {
             endsAt: try body.text("ends_at").map { text throws(ChatError) in
                 try AccessToken.end(text, field: "ends_at", now: clock())
             },
-            reason: try ClientInfo.text(body.text("reason"), field: "reason"))
+            reason: try body.text("reason").map { text throws(ChatError) in try BanRequest.reason(text) })
         let moderator = try moderator(request, context)
         let made = try await store.ban(ban, by: moderator)
         note(made.isClosed ? "room closed" : "ban made", made.id, moderator, context)
