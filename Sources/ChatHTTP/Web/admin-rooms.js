@@ -98,7 +98,7 @@ function deletion({ id, name, text }, then) {
 
 function closeRoom(code, again) {
   ask({
-    title: "Close " + code + "?", text: "Nobody can come in meanwhile.", verb: "Close", asksTime: true,
+    title: "Close " + code + "?", text: "All members are removed, and nobody can come in meanwhile.", verb: "Close", asksTime: true,
   }, (answers) => call("POST", "/v1/bans", { room: code, closed: true, ...answers }), () => finish(again));
 }
 
