@@ -439,6 +439,6 @@ struct ReadGuardTests {
             progress.ended()
         }
         _ = progress.began(head)
-        #expect(progress.read(HTTPLimits.adminBody + HTTPLimits.discardedBody + 1) == .close)
+        #expect(progress.read(HTTPLimits.batchBody + HTTPLimits.discardedBody + 1) == .close)
     }
 }
