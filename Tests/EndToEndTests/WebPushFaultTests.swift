@@ -7,6 +7,8 @@ extension Surroundings {
         /// At each of five services.
         private static let browsers = Stress.scaled(2000)
         private static let kills = 5
+        /// Connections that a service closes amid everything.
+        private static let cuts = 5
 
         /// A push service of its own, with its browsers.
         struct Service: Sendable {
@@ -48,7 +50,7 @@ extension Surroundings {
             }
             try await busy.fault(
                 ["action": "status", "status": 429, "retry_after": 1, "after": place(), "times": 3])
-            for _ in 0..<5 { try await busy.fault(["action": "close", "after": place()]) }
+            for _ in 0..<Self.cuts { try await busy.fault(["action": "close", "after": place()]) }
             var gone: Set<String> = []
             var large: Set<String> = []
             // The sandbox has room for a hundred faults; a browser that has gone needs none.
@@ -123,9 +125,14 @@ extension Surroundings {
             )
             #expect(wanted.filter { counts[$0] == nil } == [], "lost")
             #expect(Set(counts.keys) == wanted)
-            #expect(repeated.filter { $0.value - 1 > openAtKills[$0.key, default: 0] }.isEmpty)
-            // A hundred requests are on their way to a service at once.
-            #expect(repeated.values.reduce(0) { $0 + $1 - 1 } <= Self.kills * 4 * 100)
+            // A kill, or the service that closes the connection, takes the answers to what it has accepted. A hundred requests
+            // are on their way to a service at once.
+            let cut = repeated.filter { $0.value - 1 > openAtKills[$0.key, default: 0] }
+                .map { (token: $0.key, times: $0.value - 1 - openAtKills[$0.key, default: 0]) }
+            #expect(Set(cut.map(\.token)).isSubset(of: busy.tokens))
+            #expect(cut.allSatisfy { $0.times <= Self.cuts })
+            #expect(cut.reduce(0) { $0 + $1.times } <= Self.cuts * 100)
+            #expect(repeated.values.reduce(0) { $0 + $1 - 1 } <= (Self.kills * 4 + Self.cuts) * 100)
 
             func tokens(_ sql: String) throws -> Set<String> { Set(try relay.query(sql).map { $0[0] }) }
             #expect(try tokens("SELECT device_token FROM devices WHERE time_deactivated IS NOT NULL") == gone)
