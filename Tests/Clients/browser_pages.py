@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Uses the chat page and the sandbox's inbox in a real browser, as people do.
 
-Usage: browser_pages.py RELAY-URL SANDBOX-URL RELAY-COMMAND… (the command starts the relay again on the same port)
+Usage: browser_pages.py chat|operator RELAY-URL SANDBOX-URL RELAY-COMMAND… (the command starts the relay again on the same port)
 Needs selenium and axe-core-python from PyPI, chromium and its driver. Prints a line for each thing that worked; ends with
 status 1 at the first that did not. With SCREENSHOTS=FOLDER it leaves pictures there.
 """
@@ -15,7 +15,7 @@ import websocket  # Comes with selenium.
 
 from checks import check, until
 
-RELAY, SANDBOX, COMMAND = sys.argv[1], sys.argv[2], sys.argv[3:]
+WHAT, RELAY, SANDBOX, COMMAND = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
 PICTURES = os.environ.get("SCREENSHOTS")
 PHONE, DESKTOP = (390, 844), (1280, 800)
 browsers = []
@@ -1126,15 +1126,17 @@ def order():
 relay = None
 try:
     relay = start_again()
-    for address, what, shown in (
-            (RELAY + "/", "login", "login"), (RELAY + "/admin", "the operator's page", "figures"), (SANDBOX + "/", "inbox", "figures")):
-        basics(address, what, shown)
-    relay = chat(relay)
-    programs()
-    inbox()
-    relay = admin(relay)
-    relay = notifications(relay)
-    relay = sessions(relay)
+    if WHAT == "chat":
+        for address, what, shown in (
+                (RELAY + "/", "login", "login"), (RELAY + "/admin", "the operator's page", "figures"), (SANDBOX + "/", "inbox", "figures")):
+            basics(address, what, shown)
+        relay = chat(relay)
+        programs()
+        inbox()
+    else:
+        relay = admin(relay)
+        relay = notifications(relay)
+        relay = sessions(relay)
 except SystemExit:
     for number, driver in enumerate(browsers):
         try:
