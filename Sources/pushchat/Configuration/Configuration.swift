@@ -256,8 +256,8 @@ extension Duration {
     static func hours(_ count: Int) -> Duration { .seconds(count * 3600) }
 }
 
-/// Every setting: the file's keys, the variables' names, the checks, what `pushchat config` shows and the README's table
-/// all come from here.
+/// Every setting: the file's keys, the variables' names, the checks, what `pushchat config` shows and the table in
+/// docs/configuration.md all come from here.
 enum SettingsTable {
     private typealias Relay = Setting<Configuration>
     private typealias App = Setting<AppConfiguration>
