@@ -13,6 +13,23 @@ extension Clients {
             #expect(page.text[start.upperBound..<end.lowerBound] == printed)
         }
 
+        @Test(
+            "The configurations that the pages show are taken",
+            arguments: ["docs/configuration.md", "docs/production.md", "docs/apple.md"])
+        func configurations(path: String) async throws {
+            let folder = try Folder()
+            for name in ["ck_production.pem", "AuthKey_ABC123DEFG.p8", "passphrase", "admin.token"] {
+                try "0123456789abcdef".write(to: folder.file(name), atomically: true, encoding: .utf8)
+            }
+            let file = folder.file("pushchat.yaml")
+            let blocks = try Page(path).fenced("yaml")
+            #expect(!blocks.isEmpty)
+            for yaml in blocks {
+                try yaml.write(to: file, atomically: true, encoding: .utf8)
+                try await tool(Running.executable.path, ["config", "--config", file.path])
+            }
+        }
+
         @Test("Every relative link leads to a file, and to a heading in it", arguments: Page.all)
         func links(_ path: String) throws {
             let page = try Page(path)
@@ -234,7 +251,7 @@ struct Page {
     static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent()
     static let all: [String] = {
-        let names = (try? FileManager.default.contentsOfDirectory(atPath: root.appending(path: "docs").path)) ?? []
+        let names = (try? FileManager.default.subpathsOfDirectory(atPath: root.appending(path: "docs").path)) ?? []
         return ["README.md", "CHANGELOG.md"] + names.filter { $0.hasSuffix(".md") }.sorted().map { "docs/\($0)" }
     }()
 

@@ -179,6 +179,9 @@ struct AppConfiguration: Sendable, Equatable {
     var answerTimeout: Duration = .seconds(30)
 
     /// The defaults: Apple's hosts and ports (apns-binary.md §1, apns-http2.md §1) and payload limits (apns-binary.md §6).
+    ///
+    /// Source: developer.apple.com, "Sending notification requests to APNs", as of November 2026; for `binary` the last edition,
+    /// of 2018, of "Local and Remote Notification Programming Guide".
     init(name: AppName, environment: Configuration.Environment, gateway: Gateway = .http2) {
         self.name = name
         self.gateway = gateway
