@@ -85,8 +85,6 @@ package struct AccessToken: Sendable, Hashable {
     package static let prefix = "pct_"
     /// Bytes of a name: it also signs the messages that are posted with the token.
     package static let longestName = 64
-    /// How far ahead an end can be set.
-    package static let longestLife = Duration.seconds(10 * 366 * 86_400)
 
     package static func name(_ text: String, field: String = "name") throws(ChatError) -> Nickname {
         let name = try Nickname(parsing: text, field: field)
@@ -108,8 +106,8 @@ package protocol TokenStore: Sendable {
     func token(of secret: String) async throws(ChatError) -> AccessToken?
     /// In the order in which they were made.
     func tokens(after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<AccessToken>
-    /// - Returns: the one that was revoked; nil where there was none.
-    func revoke(_ id: Int64) async throws(ChatError) -> AccessToken?
+    /// - Returns: the name of the one that was revoked; nil where there was none.
+    func revoke(_ id: Int64) async throws(ChatError) -> Nickname?
     /// It was used. Kept in memory at first: nothing waits for it.
     func used(_ id: Int64, from address: String?)
 }
@@ -120,24 +118,6 @@ extension Scope {
             throw .invalid(field, "must be one of " + Scope.allCases.map(\.rawValue).joined(separator: ", "))
         }
         self = scope
-    }
-}
-
-extension AccessToken {
-    /// When a token is to end, as a request says it.
-    package static func end(_ text: String, field: String = "expires_at", now: Timestamp) throws(ChatError) -> Timestamp
-    {
-        guard let time = Timestamp(rfc3339: text) else {
-            throw .invalid(field, "must be a time like 2026-05-07T21:57:29Z")
-        }
-        try requireEnd(time, field: field, now: now)
-        return time
-    }
-
-    package static func requireEnd(_ time: Timestamp, field: String, now: Timestamp) throws(ChatError) {
-        guard time > now, time <= now + longestLife else {
-            throw .invalid(field, "must lie in the future, at most ten years ahead")
-        }
     }
 }
 

@@ -31,6 +31,12 @@ package protocol SubscriptionReader: Sendable {
     func subscription(_ text: String) throws(ChatError) -> Subscription
 }
 
+extension ChatError {
+    /// The relay has no gateway for browsers.
+    package static let noPushesToBrowsers = invalid(
+        "subscription", "cannot be given here: this relay has no pushes to browsers")
+}
+
 /// Keeps what it takes to reach browsers.
 package protocol SubscriptionStore: Sendable {
     /// Keeps a subscription that a browser brought; to be called before its device is registered.

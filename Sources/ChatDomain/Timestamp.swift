@@ -121,6 +121,22 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
     }
 }
 
+extension Timestamp {
+    /// How far ahead it can be set when something ends: ten years.
+    package static let longestTerm = Duration.seconds(10 * 366 * 86_400)
+
+    /// When something is to end, as a request says it.
+    package init(end text: String, field: String, now: Timestamp) throws(ChatError) {
+        guard let time = Timestamp(rfc3339: text) else {
+            throw .invalid(field, "must be a time like 2026-05-07T21:57:29Z")
+        }
+        guard time > now, time <= now + Self.longestTerm else {
+            throw .invalid(field, "must lie in the future, at most ten years ahead")
+        }
+        self = time
+    }
+}
+
 /// Says what time it is.
 package typealias TimeSource = @Sendable () -> Timestamp
 

@@ -67,10 +67,9 @@ package final class SQLiteTokenStore: TokenStore {
         }
     }
 
-    package func revoke(_ id: Int64) async throws(ChatError) -> AccessToken? {
+    package func revoke(_ id: Int64) async throws(ChatError) -> Nickname? {
         try await database.writer.perform { db in
-            try db.row("DELETE FROM api_tokens WHERE token_id = ? RETURNING \(Self.columns)", [id])
-                .flatMap(Self.token)
+            try db.row("DELETE FROM api_tokens WHERE token_id = ? RETURNING name", [id]).map { Nickname(stored: $0[0]) }
         }
     }
 

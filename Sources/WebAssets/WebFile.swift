@@ -47,7 +47,6 @@ package struct WebFile: Sendable {
     /// The file, or 304 where the browser has it already.
     package func answer(_ request: Request) -> Response {
         var headers: HTTPFields = [.contentType: type, .cacheControl: "no-cache", .eTag: tag]
-        headers[.xContentTypeOptions] = "nosniff"
         if isPage {
             headers[.contentSecurityPolicy] = Self.contentSecurityPolicy
             headers[HTTPField.Name("Referrer-Policy")!] = "no-referrer"

@@ -43,7 +43,7 @@ struct PostingTests {
             try request
                 == PostRequest(
                     member: MemberID(stored: "token:11"), program: Self.program(extras, name: "srv"),
-                    text: MessageText(parsing: "done"), idempotencyKey: "token:11:k1",
+                    text: MessageText(parsing: "done"), idempotencyKey: "k1",
                     client: request?.client ?? ClientInfo()))
     }
 

@@ -56,9 +56,13 @@ struct TokenAccessTests {
     private static func status(
         _ relay: Relay, _ method: HTTPRequest.Method, _ path: String, _ token: String?, body: String? = nil
     ) async throws -> Int {
+        try await relay.send(method, path, headers: headers(token), body: body.map { Array($0.utf8) }).status.code
+    }
+
+    private static func headers(_ token: String?) -> HTTPFields {
         var headers: HTTPFields = [.contentType: "application/json"]
         if let token { headers[.authorization] = "Bearer \(token)" }
-        return try await relay.send(method, path, headers: headers, body: body.map { Array($0.utf8) }).status.code
+        return headers
     }
 
     /// Every route of the admin API with every method that it knows, and the scopes that open it besides `admin`.
@@ -83,21 +87,25 @@ struct TokenAccessTests {
     @Test("Every scope against every route", arguments: 0..<routes.count)
     func table(index: Int) async throws {
         let (method, path, scopes) = Self.routes[index]
-        let relay = try Self.relay()
-        for scope in Scope.allCases {
-            let status = try await Self.status(relay, method, path, "pct_" + scope.rawValue, body: "{}")
-            let isOpen = scope == .admin || scopes.contains(scope)
-            #expect((status != 403) == isOpen || (path == "/gotify/message" && isOpen), "\(scope) \(status)")
-            #expect(status != 401 && status < 500, "\(scope) \(status)")
-        }
-        for wrong in [nil, "", "pct_", "pct_wrong", "pct_" + String(repeating: "a", count: 1000), "geheim2"] {
-            // Monitoring asks without a token whether the relay is ready.
-            if path == "/readyz", wrong == nil { continue }
-            #expect(try await Self.status(relay, method, path, wrong, body: "{}") == 401, "\(wrong ?? "none")")
-        }
-        if path != "/gotify/message" {
-            let status = try await Self.status(relay, method, path, "geheim", body: "{}")
-            #expect(status != 401 && status != 403)
+        try await Self.relay().requests { request in
+            func status(_ token: String?) async throws -> Int {
+                try await request(method, path, Self.headers(token), Array("{}".utf8)).status.code
+            }
+            for scope in Scope.allCases {
+                let status = try await status("pct_" + scope.rawValue)
+                let isOpen = scope == .admin || scopes.contains(scope)
+                #expect((status != 403) == isOpen || (path == "/gotify/message" && isOpen), "\(scope) \(status)")
+                #expect(status != 401 && status < 500, "\(scope) \(status)")
+            }
+            for wrong in [nil, "", "pct_", "pct_wrong", "pct_" + String(repeating: "a", count: 1000), "geheim2"] {
+                // Monitoring asks without a token whether the relay is ready.
+                if path == "/readyz", wrong == nil { continue }
+                #expect(try await status(wrong) == 401, "\(wrong ?? "none")")
+            }
+            if path != "/gotify/message" {
+                let status = try await status("geheim")
+                #expect(status != 401 && status != 403)
+            }
         }
     }
 

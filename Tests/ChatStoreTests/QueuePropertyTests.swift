@@ -61,7 +61,7 @@ struct QueuePropertyTests {
         func chance(_ percent: Int) -> Bool { Int.random(in: 0..<100, using: &random) < percent }
     }
 
-    @Test("Nothing is lost, nothing comes to two ends, what is not in doubt is sent once", arguments: 1...12)
+    @Test("Nothing is lost, nothing comes to two ends, what is not in doubt is sent once", arguments: 1...6)
     func run(number: UInt64) async throws {
         let seed =
             number &* 7919

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Uses the chat page and the sandbox's inbox in a real browser, as people do.
 
-Usage: browser_pages.py RELAY-URL SANDBOX-URL RELAY-COMMAND… (the command starts the relay again on the same port)
+Usage: browser_pages.py chat|operator RELAY-URL SANDBOX-URL RELAY-COMMAND… (the command starts the relay again on the same port)
 Needs selenium and axe-core-python from PyPI, chromium and its driver. Prints a line for each thing that worked; ends with
 status 1 at the first that did not. With SCREENSHOTS=FOLDER it leaves pictures there.
 """
@@ -13,34 +13,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 import websocket  # Comes with selenium.
 
-RELAY, SANDBOX, COMMAND = sys.argv[1], sys.argv[2], sys.argv[3:]
+from checks import check, until
+
+WHAT, RELAY, SANDBOX, COMMAND = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
 PICTURES = os.environ.get("SCREENSHOTS")
 PHONE, DESKTOP = (390, 844), (1280, 800)
 browsers = []
-
-
-def check(what, holds, detail=""):
-    if not holds:
-        raise SystemExit(f"FAILED {what}: {detail}")
-    print(what, flush=True)
-
-
-def until(what, look, within=120):
-    end = time.time() + within
-    while True:
-        try:
-            found = look()
-        except Exception as error:  # The page is in the middle of a change.
-            found = None
-            last = error
-        else:
-            last = None
-        if found:
-            print(what, flush=True)
-            return found
-        if time.time() > end:
-            raise SystemExit(f"FAILED {what}: not within {within} s; {last or ''}")
-        time.sleep(0.05)
 
 
 def browser(size=DESKTOP, dark=False):
@@ -1001,51 +979,12 @@ def tokens_of_programs(driver, phone):
     quiet(driver, "tokens", 400, 401)
 
 
-# A relay that keeps order, for pages whose relay does not; or, with `isOld`, one that has neither tokens nor order.
-FAKE_ORDER = """
-((isOld) => {
-  const real = fetch, gone = { members: new Set(), messages: new Set() }, bans = [], record = [];
-  const answer = (status, body) => new Response(status === 204 ? null : JSON.stringify(body), { status });
-  const done = (action, room, subject) => record.unshift(
-    { id: record.length + 1, action, room, subject, actor: "admin", from: "127.0.0.1", at: new Date().toISOString() });
-  const routes = {
-    "GET /v1/bans": (id, query) => answer(200, { bans: bans.filter((ban) => !query.get("room") || ban.room === query.get("room")), next: null }),
-    "GET /v1/moderation": () => answer(200, { moderation: record, next: null }),
-    "DELETE /v1/members": (id) => { gone.members.add(id); done("remove", self.room, self.names[id]); return answer(204); },
-    "DELETE /v1/messages": (id) => { gone.messages.add(id); done("delete", self.room, String(id)); return answer(204); },
-    "DELETE /v1/bans": (id) => {
-      const ban = bans.find((ban) => ban.id === id);
-      ban.ended = true;
-      done(ban.closed ? "open" : "unban", ban.room, ban.closed ? null : ban.name);
-      return answer(204);
-    },
-    "POST /v1/bans": (id, query, body) => {
-      const isClosed = body.closed === true;
-      if (isClosed === ("member" in body)) return answer(400, { detail: "exactly one of member and room" });
-      const ban = { id: bans.length + 1, room: body.everywhere ? null : isClosed ? body.room : self.room, closed: isClosed,
-        name: isClosed ? null : self.names[body.member], reason: body.reason ?? null, created_at: new Date().toISOString(),
-        ends_at: body.ends_at ?? null, ended: false };
-      if (!isClosed) gone.members.add(body.member);
-      bans.unshift(ban);
-      done(isClosed ? "close" : "ban", ban.room, ban.name);
-      return answer(201, ban);
-    },
-  };
-  self.fetch = async (path, options = {}) => {
-    const address = new URL(path, location.origin);
-    const [, kind, id] = /^(\\/v1\\/[a-z]+)\\/?(\\d*)$/.exec(address.pathname) ?? [];
-    if (isOld && (["/v1/bans", "/v1/moderation", "/v1/tokens"].includes(kind) || options.method === "DELETE")) return answer(404, {});
-    const route = routes[options.method + " " + kind];
-    if (!isOld && route) return route(Number(id), address.searchParams, options.body && JSON.parse(options.body));
-    const given = await real(path, options);
-    const list = { "/v1/members": "members", "/v1/messages": "messages" }[kind];
-    if (!list || id || !given.ok) return given;
-    const page = await given.json();
-    self.room = address.searchParams.get("room");
-    if (list === "members") self.names = { ...self.names, ...Object.fromEntries(page.members.map(({ id, name }) => [id, name])) };
-    return answer(200, { ...page, [list]: page[list].filter((item) => !gone[list].has(item.id)) });
-  };
-})(%s);
+# A relay that has neither tokens nor order.
+OLD_RELAY = """
+const real = fetch;
+self.fetch = async (path, options = {}) =>
+  /^\\/v1\\/(bans|moderation|tokens)/.test(new URL(path, location.origin).pathname) || options.method === "DELETE"
+    ? new Response("{}", { status: 404 }) : real(path, options);
 """
 
 
@@ -1057,7 +996,6 @@ def order():
         form(cmd="join", udid=udid, token=0, name=name, code=room)
     for text in ("Hello", hidden):
         form(cmd="message", udid=people["Nic"], text=text)
-    is_live = admin_call("GET", "/v1/bans", token=ADMIN)[0] == 200
 
     def operator(script=None, **sizes):
         made = browser(**sizes)
@@ -1068,7 +1006,7 @@ def order():
         until("the operator is in", lambda: find(made, "view").is_displayed())
         return made
 
-    old = operator(FAKE_ORDER % "true")
+    old = operator(OLD_RELAY)
     look_up(old, "room", "cellar")
     until("with an older relay rooms are found", lambda: texts(old, "#result .link")[:1] == [room])
     old.find_element(By.CSS_SELECTOR, "#result .link").click()
@@ -1078,7 +1016,7 @@ def order():
     check("and without complaint", not find(old, "problem").is_displayed())
     quiet(old, "an older relay", 401)
 
-    driver = operator(None if is_live else FAKE_ORDER % "false")
+    driver = operator()
     until("bans and the record are there", lambda: find(driver, "order").is_displayed())
     look_up(driver, "room", "cellar")
     until("the room is found", lambda: texts(driver, "#result .link")[:1] == [room])
@@ -1188,15 +1126,17 @@ def order():
 relay = None
 try:
     relay = start_again()
-    for address, what, shown in (
-            (RELAY + "/", "login", "login"), (RELAY + "/admin", "the operator's page", "figures"), (SANDBOX + "/", "inbox", "figures")):
-        basics(address, what, shown)
-    relay = chat(relay)
-    programs()
-    inbox()
-    relay = admin(relay)
-    relay = notifications(relay)
-    relay = sessions(relay)
+    if WHAT == "chat":
+        for address, what, shown in (
+                (RELAY + "/", "login", "login"), (RELAY + "/admin", "the operator's page", "figures"), (SANDBOX + "/", "inbox", "figures")):
+            basics(address, what, shown)
+        relay = chat(relay)
+        programs()
+        inbox()
+    else:
+        relay = admin(relay)
+        relay = notifications(relay)
+        relay = sessions(relay)
 except SystemExit:
     for number, driver in enumerate(browsers):
         try:

@@ -5,11 +5,13 @@ Usage: firefox_push.py RELAY-URL SANDBOX-URL FOLDER RELAY-COMMAND… (the comman
 Needs marionette-driver and python-xlib from PyPI, firefox-esr and Xvfb. Prints a line for each thing that worked; ends with
 status 1 at the first that did not. With SCREENSHOTS=FOLDER it leaves pictures there.
 """
-import ctypes, json, os, signal, subprocess, sys, time, traceback, urllib.error, urllib.parse, urllib.request
+import ctypes, json, os, signal, subprocess, sys, traceback, urllib.error, urllib.parse, urllib.request
 
 from marionette_driver.marionette import Marionette
 from Xlib import X, display
 from Xlib.ext import xtest
+
+from checks import check, until
 
 RELAY, SANDBOX, FOLDER, COMMAND = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
 PICTURES = os.environ.get("SCREENSHOTS")
@@ -32,27 +34,6 @@ PREFERENCES = {
     "network.connectivity-service.enabled": False,
 }
 processes = []
-
-
-def check(what, holds, detail=""):
-    if not holds:
-        raise SystemExit(f"FAILED {what}: {detail}")
-    print(what, flush=True)
-
-
-def until(what, look, within=60):
-    end, last = time.time() + within, ""
-    while time.time() < end:
-        try:
-            found = look()
-            if found:
-                print(what, flush=True)
-                return found
-            last = found
-        except Exception as error:  # The page is in the middle of a change.
-            last = error
-        time.sleep(0.05)
-    raise SystemExit(f"FAILED {what}: not within {within} s; {last}")
 
 
 def start(command, **more):

@@ -2,30 +2,44 @@ import Foundation
 import Testing
 
 extension Browser {
-    @Suite("The pages, in a browser")
-    struct BrowserTests {
-        private static let browser = "/usr/bin/chromium"
-
+    @Suite("The pages, in a browser", ChromiumPages.areThere)
+    struct ChatPageTests {
         @Test(
-            "Two browsers and a phone talk, through a restart and without a network; browsers are notified; the inbox shows it",
-            .enabled("chromium or its driver is missing") {
-                FileManager.default.isExecutableFile(atPath: browser)
-                    && FileManager.default.isExecutableFile(atPath: "/usr/bin/chromedriver")
-            })
-        func pages() async throws {
-            let folder = try Folder()
-            let sandbox = try await SandboxProcess.start(folder)
-            let configuration = try await sandbox.relayConfiguration()
-            let port = try ReservedPort()
-            let played = try await Python.run(
-                "browser_pages.py",
-                [
-                    "http://localhost:\(port.number)", "http://localhost:\(sandbox.control)", Running.executable.path,
-                    "serve", "--config", configuration.path, "--port", "\(port.number)", "--database",
-                    folder.file("pushchat.db").path,
-                ], input: Data(), within: 400)
-            #expect(played.status == 0, "\(played.text.split(separator: "\n").suffix(3)) \(played.errors.suffix(3000))")
-            #expect(played.text.split(separator: "\n").count > 330)
+            "Two browsers and a phone talk, through a restart and without a network; programs post; the inbox shows it")
+        func chat() async throws { try await ChromiumPages.play("chat", checks: 150) }
+    }
+}
+
+extension Programs {
+    @Suite("The operator's page and notifications, in a browser", ChromiumPages.areThere)
+    struct OperatorPageTests {
+        @Test("The operator looks, sends and keeps order; browsers are notified; sessions are asked for")
+        func operate() async throws { try await ChromiumPages.play("operator", checks: 150) }
+    }
+}
+
+/// Pages of relay and sandbox in a Chromium, two parts of one script.
+private enum ChromiumPages {
+    static let areThere = ConditionTrait.enabled("chromium or its driver is missing") {
+        ["/usr/bin/chromium", "/usr/bin/chromedriver"].allSatisfy {
+            FileManager.default.isExecutableFile(atPath: $0)
         }
+    }
+
+    /// - Parameter checks: how many must have been made, at the least.
+    static func play(_ part: String, checks: Int) async throws {
+        let folder = try Folder()
+        let sandbox = try await SandboxProcess.start(folder)
+        let configuration = try await sandbox.relayConfiguration()
+        let port = try ReservedPort()
+        let played = try await Python.run(
+            "browser_pages.py",
+            [
+                part, "http://localhost:\(port.number)", "http://localhost:\(sandbox.control)", Running.executable.path,
+                "serve", "--config", configuration.path, "--port", "\(port.number)", "--database",
+                folder.file("pushchat.db").path,
+            ], input: Data(), within: 400)
+        #expect(played.status == 0, "\(played.text.split(separator: "\n").suffix(3)) \(played.errors.suffix(3000))")
+        #expect(played.text.split(separator: "\n").count >= checks)
     }
 }

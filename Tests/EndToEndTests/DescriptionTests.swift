@@ -34,7 +34,8 @@ extension Programs {
                     "all",
                     // A schema cannot say all: bytes of UTF-8, which apps there are, what goes with what. And wrong tokens for
                     // each call are so many that their limit refuses the right one, too (TokenAccessTests tries them).
-                    "--exclude-checks", "positive_data_acceptance,ignored_auth", "--max-examples", "40", "--seed",
+                    "--exclude-checks", "positive_data_acceptance,ignored_auth", "--max-examples",
+                    "\(Stress.scaled(150))", "--seed",
                     "20261121",
                     "--generation-database", "none", "--request-timeout", "20", "--no-color",
                 ], within: 240)

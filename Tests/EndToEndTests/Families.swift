@@ -13,10 +13,10 @@ import Testing
 /// What takes its time without using the machine: beside the family `EndToEnd`, too.
 @Suite("Waiting", .serialized, .timeLimit(.minutes(10))) enum Waiting {}
 
-/// The pages in a browser that nobody here wrote. Beside the family `EndToEnd`, too.
+/// The pages in browsers that nobody here wrote. Beside the family `EndToEnd`, too.
 @Suite("In a browser", .serialized, .timeLimit(.minutes(10))) enum Browser {}
 
-/// Another browser, and a fuzzer: large programs that nobody here wrote. Beside the others, too.
+/// A fuzzer, and other large programs that nobody here wrote. Beside the others, too.
 @Suite("Programs", .serialized, .timeLimit(.minutes(10))) enum Programs {}
 
 /// What loads the machine: many pushes, kills, faults of Apple's gateways. No other family runs beside these two (`Tests/run`).

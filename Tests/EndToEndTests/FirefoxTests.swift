@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-extension Programs {
+extension Browser {
     @Suite("Pushes, in Firefox")
     struct FirefoxTests {
         private static let programs = ["firefox-esr", "Xvfb"].map { "/usr/bin/" + $0 }

@@ -27,7 +27,11 @@ struct ControlAPI: Sendable {
         router.add(middleware: ControlErrorMiddleware())
         router.add(middleware: ControlGuard(host: configuration.host, allowed: configuration.allowedHosts))
         for file in pageFiles {
-            router.get(RouterPath(file.path)) { request, _ in file.answer(request) }
+            router.get(RouterPath(file.path)) { request, _ in
+                var response = file.answer(request)
+                response.headers[.xContentTypeOptions] = "nosniff"
+                return response
+            }
         }
         router.get("/healthz") { _, _ in try Response.json(["healthy": true]) }
         router.get("/notifications") { request, _ in try notifications(request) }

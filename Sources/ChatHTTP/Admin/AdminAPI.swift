@@ -44,9 +44,7 @@ struct AdminAPI: Sendable {
                 .missingField, "Missing subscription; a phone is registered with PUT /v1/devices/{token}",
                 field: "subscription")
         }
-        guard let browsers = browsers() else {
-            throw ChatError.invalid("subscription", "cannot be given here: this relay has no pushes to browsers")
-        }
+        guard let browsers = browsers() else { throw ChatError.noPushesToBrowsers }
         guard try body.text("app").map({ $0 == AppName.web.text }) ?? true else {
             throw ChatError.invalid("app", "must be \(AppName.web) for a browser")
         }

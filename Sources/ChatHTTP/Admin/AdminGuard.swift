@@ -51,7 +51,7 @@ enum Caller: Sendable, Hashable {
         return own
     }
 
-    /// An `Idempotency-Key` as the store keeps it: no caller meets another one's.
+    /// An `Idempotency-Key` as the store keeps a notification's: no caller meets another one's.
     func key(_ key: String?) -> String? { key.map { token == nil ? $0 : "\(writer):\($0)" } }
 }
 

@@ -15,8 +15,7 @@ struct AdminBody: Sendable {
     ) async throws -> AdminBody {
         let bytes = try await RequestBody.read(request, limit: limit)
         if bytes.isEmpty, isOptional { return AdminBody(object: JSONObject()) }
-        let type = request.headers.first(.contentType) ?? ""
-        guard HeaderText.parameterized(type[...]).value == "application/json" else {
+        guard request.headers.mediaType == "application/json" else {
             throw ChatError.unsupported("The body must be application/json")
         }
         guard request.headers.first(.contentEncoding) == nil else {

@@ -34,7 +34,7 @@ struct ModerationAPI: Sendable {
         let ban = BanRequest(
             try Self.subject(body),
             endsAt: try body.text("ends_at").map { text throws(ChatError) in
-                try AccessToken.end(text, field: "ends_at", now: clock())
+                try Timestamp(end: text, field: "ends_at", now: clock())
             },
             reason: try body.text("reason").map { text throws(ChatError) in try BanRequest.reason(text) })
         let moderator = try moderator(request, context)

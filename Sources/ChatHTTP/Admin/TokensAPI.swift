@@ -23,10 +23,10 @@ struct TokensAPI: Sendable {
             room: body.text("room").map { text throws(ChatError) in try SecretCode(parsing: text, field: "room") },
             audience: body.object["to"] == nil ? nil : Audience(body))
         let expiresAt = try body.text("expires_at").map { text throws(ChatError) in
-            try AccessToken.end(text, now: clock())
+            try Timestamp(end: text, field: "expires_at", now: clock())
         }
         let (token, secret) = try await store.create(AccessToken.name(name), grant, expiresAt: expiresAt)
-        note("token created", token, try context.caller(), context)
+        note("token created", token.name, try context.caller(), context)
         var json = token.json
         json["token"] = .string(secret)
         return Answers.json(json, status: .created)
@@ -47,16 +47,16 @@ struct TokensAPI: Sendable {
             throw ChatError.invalid("id", "must be a whole number")
         }
         _ = try AdminQuery(request, names: [])
-        guard let token = try await store.revoke(id) else { throw ChatError.notFound("token") }
-        note("token revoked", token, try context.caller(), context)
+        guard let name = try await store.revoke(id) else { throw ChatError.notFound("token") }
+        note("token revoked", name, try context.caller(), context)
         return Response(status: .noContent, headers: Answers.noStore)
     }
 
-    private func note(_ what: Logger.Message, _ token: AccessToken, _ caller: Caller, _ context: ChatContext) {
+    private func note(_ what: Logger.Message, _ name: Nickname, _ caller: Caller, _ context: ChatContext) {
         logger.notice(
             what,
             metadata: [
-                LogKeys.requestID: "\(context.requestID)", "name": "\(token.name.text)",
+                LogKeys.requestID: "\(context.requestID)", "name": "\(name.text)",
                 LogKeys.caller: "\(caller.name)",
             ])
     }

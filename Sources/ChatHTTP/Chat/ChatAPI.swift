@@ -243,9 +243,7 @@ struct ChatAPI: Sendable {
         guard call.form.hasValue(.subscription), let text = try call.form.text(.subscription) else {
             return Target(token: try DeviceToken(parsing: call.form.required(.token)))
         }
-        guard let browsers = browsers() else {
-            throw .invalid("subscription", "cannot be given here: this relay has no pushes to browsers")
-        }
+        guard let browsers = browsers() else { throw .noPushesToBrowsers }
         if let token = try call.form.text(.token),
             !["", "0"].contains(where: { FieldText.trimmed(token).utf8.elementsEqual($0.utf8) })
         {

@@ -123,6 +123,9 @@ extension HTTPFields {
         return nil
     }
 
+    /// The media type of the body in lower case, without parameters; empty where none is given.
+    var mediaType: String { HeaderText.parameterized((first(.contentType) ?? "")[...]).value }
+
     /// The token of an `Authorization: Bearer` header (RFC 6750 §2.1); nil if there is none. The scheme's case does not
     /// matter.
     var bearerToken: String? {

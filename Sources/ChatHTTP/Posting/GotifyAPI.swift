@@ -54,7 +54,7 @@ struct GotifyAPI: Sendable {
         let extras: JSONValue?
 
         init(_ request: Request) async throws {
-            if HeaderText.parameterized((request.headers.first(.contentType) ?? "")[...]).value == "application/json" {
+            if request.headers.mediaType == "application/json" {
                 let body = try await AdminBody.read(request)
                 guard let text = try body.text("message") else { throw ChatError.missing("message") }
                 (self.text, title) = (text, try body.text("title"))

@@ -30,7 +30,7 @@ struct PostingAPI: Sendable {
     /// `POST /v1/messages`
     func post(_ request: Request, _ context: ChatContext) async throws -> Response {
         let draft =
-            HeaderText.parameterized((request.headers.first(.contentType) ?? "")[...]).value == "application/json"
+            request.headers.mediaType == "application/json"
             ? try await Self.json(request) : try await Self.plain(request)
         let (receipt, room) = try await post(draft, request, context)
         var headers: HTTPFields = [.location: "/v1/messages/\(receipt.message)", .cacheControl: "no-store"]
@@ -60,8 +60,7 @@ struct PostingAPI: Sendable {
     /// The body is the text, and what else there is stands in the query. `curl -d` calls a text a form.
     private static func plain(_ request: Request) async throws -> Draft {
         let query = try AdminQuery(request, names: fields.subtracting(["text"]))
-        let type = HeaderText.parameterized((request.headers.first(.contentType) ?? "")[...]).value
-        guard ["", "text/plain", "application/x-www-form-urlencoded"].contains(type) else {
+        guard ["", "text/plain", "application/x-www-form-urlencoded"].contains(request.headers.mediaType) else {
             throw ChatError.unsupported("The body must be application/json or text/plain")
         }
         return Draft(
@@ -98,7 +97,7 @@ struct PostingAPI: Sendable {
             if let name = draft.name { try Nickname(parsing: name) } else {
                 caller.token?.name ?? Nickname(stored: Self.administrator)
             }
-        let key = caller.key(try request.headers.idempotencyKey())
+        let key = try request.headers.idempotencyKey()
         let settings = settings()
         if caller.token != nil { try limiter.admit(caller.writer, limit: settings.memberRate) }
         let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)

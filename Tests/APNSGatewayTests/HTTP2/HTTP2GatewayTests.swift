@@ -18,11 +18,11 @@ struct HTTP2GatewayTests {
     func many() async throws {
         let fixture = try await HTTP2GatewayFixture(script: Self.accept)
         // No more, because HPACK takes a fifth of a millisecond each in a debug build, most of it in the server.
-        let outcomes = await fixture.outcomes(try await fixture.send(5_000))
+        let outcomes = await fixture.outcomes(try await fixture.send(2_000))
         #expect(outcomes.allSatisfy { $0 == .accepted })
-        #expect(outcomes.count == 5_000)
+        #expect(outcomes.count == 2_000)
         #expect(fixture.doubles == 0)
-        #expect(fixture.reportCount < 1_500)
+        #expect(fixture.reportCount < 600)
         #expect(fixture.violations == 0)
         #expect(fixture.peers.count == 1)
         await fixture.end()

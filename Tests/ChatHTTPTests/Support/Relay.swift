@@ -66,9 +66,18 @@ struct Relay: Sendable {
         _ method: HTTPRequest.Method = .post, _ path: String = "/api.php", headers: HTTPFields = [:],
         body: [UInt8]? = nil
     ) async throws -> TestResponse {
+        try await requests { try await $0(method, path, headers, body) }
+    }
+
+    typealias Send = @Sendable (HTTPRequest.Method, String, HTTPFields, [UInt8]?) async throws -> TestResponse
+
+    /// Several requests to one server, without a socket.
+    func requests<Value: Sendable>(_ body: @Sendable (Send) async throws -> Value) async throws -> Value {
         try await server().application().test(.router) { client in
-            try await client.execute(
-                uri: path, method: method, headers: headers, body: body.map { ByteBuffer(bytes: $0) })
+            try await body { method, path, headers, bytes in
+                try await client.execute(
+                    uri: path, method: method, headers: headers, body: bytes.map { ByteBuffer(bytes: $0) })
+            }
         }
     }
 

@@ -272,7 +272,7 @@ private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, Subsc
     func tokens(after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<AccessToken> {
         Page(items: tokens.values.sorted { $0.id < $1.id }, next: nil)
     }
-    func revoke(_ id: Int64) async throws(ChatError) -> AccessToken? { tokens.values.first { $0.id == id } }
+    func revoke(_ id: Int64) async throws(ChatError) -> Nickname? { tokens.values.first { $0.id == id }?.name }
     func used(_ id: Int64, from address: String?) {}
 
     func prepare() async throws(ChatError) -> StoreBacklog { throw fail() }

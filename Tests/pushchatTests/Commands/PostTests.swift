@@ -8,10 +8,7 @@ import Testing
 
 @Suite("pushchat post, rooms, members, messages") struct PostTests {
     private static func post(_ arguments: [String], to server: ScriptedRelay) async throws -> JSONValue {
-        let command = try #require(
-            try Pushchat.parseAsRoot(["post", "--relay", server.base, "--environment", "development"] + arguments)
-                as? Post)
-        return try await command.post()
+        try await Post.parse(["--relay", server.base, "--environment", "development"] + arguments).post()
     }
 
     @Test(
@@ -76,8 +73,10 @@ import Testing
             .init(200, #"{"messages":[{"id":8}],"next":null}"#), .init(200, #"{"members":[],"next":null}"#),
         ])
         let place = ["--relay", relay.base, "--environment", "development", "--limit", "0"]
-        for arguments in [["rooms", "te"], ["messages", "a+b"], ["members", "é"]] {
-            var command = try #require(try Pushchat.parseAsRoot(arguments + place) as? any AsyncParsableCommand)
+        for (type, argument) in [(Rooms.self, "te"), (Messages.self, "a+b"), (Members.self, "é")]
+            as [(any ParsableCommand.Type, String)]
+        {
+            var command = try #require(try type.parseAsRoot([argument] + place) as? any AsyncParsableCommand)
             try await command.run()
         }
         #expect(
@@ -93,16 +92,17 @@ import Testing
     @Test(
         "What breaks a rule is an error before anything is sent",
         arguments: [
-            (["chat", "tea"], "--name"), (["chat", "", "--name", "a"], "Invalid code: must not be empty"),
-            (["chat", "tea", "--name", "a: b"], "Invalid --name: must not contain a colon"),
-            (["chat", "tea", "--name", "a", "--udid", "7"], "Invalid --udid: must be 32 or 40"),
-            (["chat", "tea", "--name", "a", "--history=-1"], "--history -1: must be 0 or more"),
-            (["chat", "tea", "--name", "a", "--relay", "x"], "--relay x: must be a URL"),
-            (["post"], "<code>"), (["members"], "<code>"), (["rooms", "--limit=-1"], "--limit -1: must be 0 or more"),
-        ])
-    func refusals(arguments: [String], expected: String) throws {
+            (Chat.self, ["tea"], "--name"), (Chat.self, ["", "--name", "a"], "Invalid code: must not be empty"),
+            (Chat.self, ["tea", "--name", "a: b"], "Invalid --name: must not contain a colon"),
+            (Chat.self, ["tea", "--name", "a", "--udid", "7"], "Invalid --udid: must be 32 or 40"),
+            (Chat.self, ["tea", "--name", "a", "--history=-1"], "--history -1: must be 0 or more"),
+            (Chat.self, ["tea", "--name", "a", "--relay", "x"], "--relay x: must be a URL"),
+            (Post.self, [], "<code>"), (Members.self, [], "<code>"),
+            (Rooms.self, ["--limit=-1"], "--limit -1: must be 0 or more"),
+        ] as [(any ParsableCommand.Type, [String], String)])
+    func refusals(type: any ParsableCommand.Type, arguments: [String], expected: String) throws {
         let error = #expect(throws: (any Error).self) {
-            var command = try Pushchat.parseAsRoot(arguments)
+            var command = try type.parseAsRoot(arguments)
             if let chat = command as? Chat { _ = try chat.place.client([]) { _ in nil } }
             try command.run()
         }

@@ -10,7 +10,7 @@ import Testing
     private static let now = Timestamp(seconds: 1_800_000_000)
 
     private static func command(_ arguments: [String]) throws -> Send {
-        try #require(try Pushchat.parseAsRoot(["send"] + arguments) as? Send)
+        try Send.parse(arguments)
     }
 
     private static func body(_ arguments: [String], input: String = "") throws -> String {

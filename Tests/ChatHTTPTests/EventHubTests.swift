@@ -1,0 +1,263 @@
+import ChatDomain
+import Testing
+
+@testable import ChatHTTP
+
+/// The hub without sockets. Nothing runs in the background: the test calls what the service would.
+@Suite("Event hub", .timeLimit(.minutes(1)))
+struct EventHubTests {
+    private let room = SecretCode(stored: "kitchen")
+    private let member = MemberID(stored: "0001")
+    private let other = MemberID(stored: "0002")
+    private let feed = FakeFeed()
+    private let clock = TestClock()
+
+    /// Both members are in the room.
+    private func hub(maxStreams: Int = 10) -> EventHub {
+        feed.join(member, room)
+        feed.join(other, room)
+        _ = feed.takeRoomChanges()
+        return EventHub(
+            feed: feed, maxStreams: maxStreams, time: ElapsedTime(clock), logger: LogRecorder().logger)
+    }
+
+    private func open(
+        _ hub: EventHub, _ member: MemberID, close: @escaping @Sendable () -> Void = { Issue.record("closed") }
+    ) async throws -> EventSubscription {
+        try hub.open(member, at: try await feed.position(of: member), close: close)
+    }
+
+    private func next(_ hub: EventHub, _ stream: EventStream, after: MessageID = 0, members: Int? = 2) -> String {
+        switch hub.next(for: stream, after: after, members: members) {
+        case .events(let events): "events \(events.map(\.id))"
+        case .behind: "behind"
+        case .deleted(let messages): "deleted \(messages)"
+        case .members(let count): "members \(count)"
+        case .heartbeat: "heartbeat"
+        case .nothing: "nothing"
+        }
+    }
+
+    @Test("A connection whose client accepts nothing for 20 seconds is closed; one with nothing to accept is not")
+    func slow() async throws {
+        let hub = hub()
+        try await confirmation { closes in
+            let slow = try await open(hub, member) { closes() }
+            let idle = try await open(hub, member)
+            slow.stream.beginWrite()
+            clock.advance(by: .seconds(19))
+            await hub.maintain()
+            #expect(slow.stream.end == nil)
+            clock.advance(by: .seconds(1))
+            await hub.maintain()
+            #expect(slow.stream.end == .reconnect && idle.stream.end == nil)
+            #expect(hub.count == 2)
+        }
+        #expect(hub.count == 0)
+    }
+
+    @Test("A stream without an event for 15 seconds is woken to write a comment")
+    func heartbeat() async throws {
+        let hub = hub()
+        let stream = try await open(hub, member)
+        await hub.readChanges()
+        clock.advance(by: .seconds(14))
+        #expect(next(hub, stream.stream) == "nothing")
+        clock.advance(by: .seconds(1))
+        await hub.maintain()
+        await stream.stream.wait()
+        #expect(next(hub, stream.stream) == "heartbeat")
+        stream.stream.beginWrite()
+        stream.stream.endWrite()
+        #expect(next(hub, stream.stream) == "nothing")
+    }
+
+    @Test("The members of a room are counted at the beginning and when one joins or leaves")
+    func members() async throws {
+        let hub = hub()
+        let third = MemberID(stored: "0003")
+        let stream = try await open(hub, member)
+        await hub.maintain()
+        #expect(next(hub, stream.stream, members: nil) == "members 2")
+        feed.join(third, room)
+        await hub.readChanges()
+        #expect(next(hub, stream.stream) == "nothing")
+        await hub.maintain()
+        #expect(next(hub, stream.stream) == "members 3")
+        feed.leave(third)
+        await hub.readChanges()
+        await hub.maintain()
+        #expect(next(hub, stream.stream, members: 3) == "members 2")
+    }
+
+    @Test("While the store cannot be read nothing is lost")
+    func brokenStore() async throws {
+        let hub = hub()
+        let stream = try await open(hub, member)
+        feed.setBroken(true)
+        feed.post("one", by: other)
+        await hub.readChanges()
+        await hub.maintain()
+        #expect(feed.failedReads == 3, "messages, positions, members")
+        #expect(stream.stream.end == nil && next(hub, stream.stream, members: nil) == "nothing")
+        feed.setBroken(false)
+        await hub.maintain()
+        #expect(next(hub, stream.stream, members: nil) == "members 2")
+        await hub.readChanges()
+        #expect(next(hub, stream.stream) == "events [1]")
+    }
+
+    @Test(
+        "Rooms forget what they hold after a while, however many they are; a stream behind that reads it from the store"
+    )
+    func forgets() async throws {
+        let hub = hub()
+        let stream = try await open(hub, member)
+        feed.post("hello", by: member)
+        await hub.readChanges()
+        await hub.maintain()
+        #expect(next(hub, stream.stream) == "events [1]")
+        clock.advance(by: .seconds(10))
+        await hub.maintain()
+        #expect(next(hub, stream.stream) == "behind")
+        #expect(next(hub, stream.stream, after: 1) != "behind")
+        feed.post("again", by: member)
+        await hub.readChanges()
+        #expect(next(hub, stream.stream, after: 1) == "events [2]")
+    }
+
+    @Test("One write to a stream is bounded, unless its one event is larger; the rest is written next")
+    func writes() throws {
+        func events(_ length: Int) -> ArraySlice<MessageEvent> {
+            (1...100).map { id in
+                MessageEvent(
+                    Message(
+                        id: id, sender: other, nickname: "n", text: String(repeating: "x", count: length),
+                        sentAt: Sample.time))
+            }[...]
+        }
+        for length in [1, 190, 4000, 20_000] {
+            var (rest, count) = (events(length), 0)
+            while let (bytes, last) = MessageEvent.write(rest, for: member) {
+                let written = rest.prefix { $0.id <= last }
+                #expect(bytes.readableBytes <= HTTPLimits.streamWrite || written.count == 1)
+                #expect(bytes.readableBytes == written.reduce(0) { $0 + $1.bytes(for: member).readableBytes })
+                count += written.count
+                rest = rest.dropFirst(written.count)
+            }
+            #expect(count == 100)
+        }
+    }
+
+    @Test("A stream whose member has left between the look-up and the opening ends")
+    func leftMeanwhile() async throws {
+        let hub = hub()
+        let position = try await feed.position(of: member)
+        feed.leave(member)
+        _ = feed.takeRoomChanges()
+        let stream = try hub.open(member, at: position) {}
+        await hub.maintain()
+        #expect(stream.stream.end == .left)
+    }
+
+    @Test("The stream of a member that leaves ends at once, before the many that have just opened are checked")
+    func leavesAmongMany() async throws {
+        let hub = hub(maxStreams: 10_000)
+        let many = (0..<5000).map { MemberID(stored: String(100_000 + $0)) }
+        for member in many { feed.join(member, room) }
+        let position = try await feed.position(of: many[0])
+        _ = feed.takeRoomChanges()
+        var streams = try many.map { try hub.open($0, at: position) {} }
+        let lookups = feed.positionLookups
+        feed.leave(many[4000])
+        await hub.readChanges()
+        #expect(feed.positionLookups == lookups + 1)
+        #expect(streams[4000].stream.end == .left)
+        #expect(streams.count { $0.stream.end != nil } == 1)
+        streams = []
+        #expect(hub.count == 0)
+    }
+
+    @Test(
+        "A deleted message goes out of memory, whoever deletes it; an open stream that has not had it is told all the same"
+    )
+    func deletion() async throws {
+        let hub = hub()
+        let stream = try await open(hub, member)
+        for text in ["one", "two", "three"] { feed.post(text, by: other) }
+        await hub.readChanges()
+        #expect(next(hub, stream.stream) == "events [1, 2, 3]")
+        feed.delete(2, in: room)
+        await hub.readChanges()
+        await stream.stream.wait()
+        #expect(next(hub, stream.stream) == "deleted [2]")
+        #expect(next(hub, stream.stream) == "events [1, 3]")
+        // One that opens now has not had it.
+        let later = try await open(hub, other)
+        #expect(next(hub, later.stream) == "events [1, 3]")
+        // What another process deletes is not told; what is kept here is read again.
+        feed.delete(3, in: room, isLocal: false)
+        await hub.readChanges()
+        #expect(next(hub, later.stream) == "behind")
+        #expect(try await hub.older(for: later.stream, after: 0).map(\.id) == [1])
+    }
+
+    @Test("A stream that nobody reads keeps a limited number of deletions")
+    func manyDeletions() async throws {
+        let hub = hub()
+        let stream = try await open(hub, member)
+        for number in 1...300 { feed.delete(MessageID(number), in: room) }
+        await hub.readChanges()
+        #expect(stream.stream.takeDeleted() == Array(45...300))
+        #expect(stream.stream.takeDeleted() == nil)
+    }
+
+    @Test("Who is removed and has come back already keeps the stream; who has not is told why it ends")
+    func removals() async throws {
+        let hub = hub()
+        let (back, gone) = (try await open(hub, member), try await open(hub, other))
+        feed.remove(member)
+        feed.join(member, room)
+        feed.remove(other)
+        await hub.readChanges()
+        #expect(back.stream.end == nil && gone.stream.end == .removed)
+        feed.close(room)
+        await hub.readChanges()
+        #expect(back.stream.end == .removed)
+    }
+
+    @Test("There is a limit of open streams; one that ends makes room for another")
+    func limit() async throws {
+        let hub = hub(maxStreams: 2)
+        feed.join(MemberID(stored: "0003"), room)
+        var streams = [try await open(hub, member), try await open(hub, other)]
+        await #expect(throws: ChatError.self) { try await open(hub, MemberID(stored: "0003")) }
+        streams.removeFirst()
+        streams.append(try await open(hub, MemberID(stored: "0003")))
+        #expect(hub.count == 2)
+    }
+
+    @Test("A room keeps its last messages only, in a limited space")
+    func window() {
+        var room = EventRoom(last: 10)
+        func events(_ ids: ClosedRange<MessageID>, text: String = "x") -> [MessageEvent] {
+            ids.map {
+                MessageEvent(
+                    Message(id: $0, sender: member, nickname: "n", text: text, sentAt: Timestamp(seconds: 0)))
+            }
+        }
+        room.append(events(11...20))
+        #expect(room.events(after: 10, limit: 100)?.map(\.id) == Array(11...20))
+        #expect(room.events(after: 15, limit: 3)?.map(\.id) == [16, 17, 18])
+        #expect(room.events(after: 20, limit: 3)?.isEmpty == true)
+        #expect(room.events(after: 9, limit: 3) == nil)
+        // Messages that were read twice are kept once.
+        room.append(events(18...21))
+        #expect(room.events(after: 17, limit: 100)?.map(\.id) == Array(18...21))
+        room.append(events(22...1000))
+        #expect(room.last == 1000 && room.start == 1000 - 256)
+        room.append(events(1001...1100, text: String(repeating: "y", count: 4000)))
+        #expect((room.last - room.start) < 40)
+        #expect(room.events(after: room.start, limit: 1)?.first?.id == room.start + 1)
+    }
+}
