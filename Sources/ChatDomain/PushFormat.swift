@@ -9,7 +9,7 @@ package protocol PushFormat: Sendable {
     /// Checks what a notification says and composes its payload.
     /// - Throws: what the caller reads: the field and the rule.
     func compose(_ content: NotificationContent, for app: AppName) throws(ChatError) -> ComposedNotification
-    /// What the caller should know of a notification's type that was composed; nil for a common one.
+    /// What to tell the caller of a push type that ``compose(_:for:)`` took and does not know; nil for a known one.
     func warning(pushType: String) -> String?
     /// A row of the queue as a push.
     /// - Parameter identifier: the push's number on its connection.

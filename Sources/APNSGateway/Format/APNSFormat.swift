@@ -136,7 +136,8 @@ package struct APNSFormat: PushFormat {
             return wakes && !shows ? Push.background : Push.alert
         }
         guard isHeaderText(type, limit: PushType.longest) else {
-            throw .invalid("push_type", "must be 1 to \(PushType.longest) printable ASCII characters")
+            throw .invalid(
+                "push_type", "must be 1 to \(PushType.longest) printable ASCII characters, no blank at the ends")
         }
         guard type != Push.background || (wakes && !shows) else {
             throw .invalid("push_type", "background is for content_available without alert, badge and sound")
