@@ -285,6 +285,21 @@ struct AdminTests {
         }
     }
 
+    @Test("A push type that is not known is sent, and the answer warns, in a batch that item's")
+    func novelType() async throws {
+        let (novel, known) = (#"{"to":{"all":true},"badge":1,"push_type":"novel"}"#, #"{"to":{"all":true},"badge":1}"#)
+        let relay = Self.scripted()
+        let one = try JSONValue(parsing: try await Self.call(.post, "/v1/notifications", novel, to: relay).text).object
+        #expect(one?["id"]?.integer == 5)
+        #expect(one?["warning"]?.text?.hasPrefix("push type novel is not known") == true)
+        let many = try await Self.call(
+            .post, "/v1/notifications:batch", #"{"notifications":[\#(known),\#(novel)]}"#, to: relay)
+        let results = try #require(try JSONValue(parsing: many.text).object?["results"]?.array)
+        #expect(results.map { $0.object?["warning"] != nil } == [false, true])
+        guard case .send(let sent) = relay.store.calls[0] else { return #expect(Bool(false)) }
+        #expect(sent.pushType == "novel")
+    }
+
     @Test("A notification's record, and its cancelling")
     func record() async throws {
         let relay = Self.scripted()

@@ -145,7 +145,7 @@ struct AdminAPI: Sendable {
         note(receipt, caller, context)
         var headers: HTTPFields = [.location: "/v1/notifications/\(receipt.id)", .cacheControl: "no-store"]
         if receipt.isRepeat { headers[.idempotencyReplayed] = "true" }
-        return Answers.json(receipt.json, status: .accepted, headers: headers)
+        return Answers.json(answer(receipt, to: notification), status: .accepted, headers: headers)
     }
 
     /// `POST /v1/notifications:batch`: up to ``HTTPLimits/batch`` notifications, each with its own audience and content, in one
@@ -160,7 +160,8 @@ struct AdminAPI: Sendable {
             throw ChatError.invalid("notifications", "must have 1 to \(HTTPLimits.batch) items, has \(items.count)")
         }
         let caller = try context.caller()
-        var results: [Result<NotificationReceipt, ChatError>?] = []
+        // Without a result where the store will answer, for each of the requests in order.
+        var results: [(asked: NotificationRequest?, result: Result<NotificationReceipt, ChatError>?)] = []
         var requests: [NotificationRequest] = []
         for item in items {
             do throws(ChatError) {
@@ -172,26 +173,34 @@ struct AdminAPI: Sendable {
                 }
                 let notification = try notification(one, key: caller.key(key), caller)
                 if let earlier = try await earlier(notification) {
-                    results.append(.success(earlier))
+                    results.append((notification, .success(earlier)))
                 } else {
                     requests.append(notification)
-                    results.append(nil)
+                    results.append((notification, nil))
                 }
             } catch {
-                results.append(.failure(error))
+                results.append((nil, .failure(error)))
             }
         }
         var sent = requests.isEmpty ? [] : try await stores.notifications.send(requests)
         sent.reverse()
-        let answers = results.map { result -> JSONValue in
+        let answers = results.map { asked, result -> JSONValue in
             switch result ?? sent.removeLast() {
             case .success(let receipt):
                 note(receipt, caller, context)
-                return .object(receipt.json)
+                return .object(answer(receipt, to: asked))
             case .failure(let error): return .object(["error": .object(ErrorAnswer(error).problem)])
             }
         }
         return Answers.json(["results": .array(answers)])
+    }
+
+    private func answer(_ receipt: NotificationReceipt, to request: NotificationRequest?) -> JSONObject {
+        var json = receipt.json
+        if let request, let warning = format(request.app ?? .default).warning(pushType: request.pushType) {
+            json["warning"] = .string(warning)
+        }
+        return json
     }
 
     /// What a request asks for.

@@ -179,6 +179,9 @@ struct AppConfiguration: Sendable, Equatable {
     var answerTimeout: Duration = .seconds(30)
 
     /// The defaults: Apple's hosts and ports (apns-binary.md §1, apns-http2.md §1) and payload limits (apns-binary.md §6).
+    ///
+    /// Source: developer.apple.com, "Sending notification requests to APNs", as of November 2026; for `binary` the last edition,
+    /// of 2018, of "Local and Remote Notification Programming Guide".
     init(name: AppName, environment: Configuration.Environment, gateway: Gateway = .http2) {
         self.name = name
         self.gateway = gateway
@@ -256,8 +259,8 @@ extension Duration {
     static func hours(_ count: Int) -> Duration { .seconds(count * 3600) }
 }
 
-/// Every setting: the file's keys, the variables' names, the checks, what `pushchat config` shows and the README's table
-/// all come from here.
+/// Every setting: the file's keys, the variables' names, the checks, what `pushchat config` shows and the table in
+/// docs/configuration.md all come from here.
 enum SettingsTable {
     private typealias Relay = Setting<Configuration>
     private typealias App = Setting<AppConfiguration>
