@@ -17,6 +17,11 @@ struct Configuration: Sendable {
         case open, session
     }
 
+    /// Whether it is kept what apps say of themselves, and when devices were seen.
+    enum Analytics: String, Sendable, CaseIterable {
+        case on, off
+    }
+
     struct HTTP: Sendable, Equatable {
         var host: String
         var port = 44447
@@ -98,6 +103,7 @@ struct Configuration: Sendable {
     var webPush = WebPush()
     var messages = Retention(retention: .days(30))
     var queue = Retention(retention: .days(7))
+    var analytics = Analytics.on
     var log = Log()
     /// In the order of the file; never empty.
     var apps: [AppConfiguration]
@@ -350,6 +356,10 @@ enum SettingsTable {
         Relay(
             "queue.retention", \.queue.retention, .retention,
             "how long pushes are kept after they were sent or refused"),
+        Relay(
+            "analytics", \.analytics, .choice,
+            "whether it is kept which versions, systems and models are used, and when; `off` also deletes what was kept"
+        ),
         Relay("log.format", \.log.format, .choice, "lines for people or for programs, on standard error"),
         Relay("log.level", \.log.level, .choice, "the least important level that is logged"),
     ]
