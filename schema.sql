@@ -1,4 +1,4 @@
--- PushChat Relay: the database, version 7.
+-- PushChat Relay: the database, version 8.
 --
 -- Times are UTC, as text that SQLite's date functions read (2026-05-07 21:57:29.123), except where a column's comment says
 -- otherwise. The version stands in PRAGMA user_version; the relay upgrades an older file and refuses a newer one.
@@ -14,7 +14,7 @@ CREATE TABLE active_users (
     secret_code TEXT NOT NULL CHECK (secret_code <> ''),
     ip_address TEXT,  -- of the last request
     app TEXT NOT NULL DEFAULT 'default',
-    app_version TEXT,
+    app_version TEXT,  -- this and the next two: what the client says of itself
     os_version TEXT,
     device_model TEXT,
     time_joined TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
@@ -28,6 +28,24 @@ CREATE TABLE active_users (
 CREATE INDEX active_users_room ON active_users (secret_code, member_id);
 -- Who uses a device.
 CREATE INDEX active_users_device ON active_users (device_token, app) WHERE device_token <> '0';
+
+-- What those had read who have left a room: its messages after history_from and up to fetched_to. One row a stay, kept for
+-- messages.retention.
+CREATE TABLE past_members (
+    member_id INTEGER PRIMARY KEY,  -- as it stood in active_users
+    secret_code TEXT NOT NULL,
+    udid TEXT NOT NULL,
+    nickname TEXT NOT NULL,
+    history_from INTEGER NOT NULL,
+    fetched_to INTEGER NOT NULL,
+    time_fetched TEXT,
+    time_left TEXT NOT NULL
+) STRICT;
+-- Who had read a message.
+CREATE INDEX past_members_room ON past_members (secret_code, fetched_to);
+-- What a member had read when it comes back.
+CREATE INDEX past_members_udid ON past_members (udid, secret_code, fetched_to);
+CREATE INDEX past_members_left ON past_members (time_left);
 
 -- Devices that registered, by joining or by themselves. A gateway's answer deletes none: it deactivates, until the app registers
 -- again.
@@ -43,6 +61,11 @@ CREATE TABLE devices (
     user_reference TEXT,  -- whose it is, in the operator's own system
     client_info TEXT,  -- what the app says of itself; not interpreted
     server_info TEXT,  -- what the operator's server keeps about it; not interpreted
+    -- This and the next three: who uses the app. NULL where it is not known, and all of them with `analytics: off`.
+    app_version TEXT,
+    os_version TEXT,
+    device_model TEXT,
+    time_seen TEXT,  -- last, some minutes behind
     UNIQUE (device_token, app),
     CHECK ((time_deactivated IS NULL) = (deactivated_reason IS NULL))
 ) STRICT;
@@ -50,6 +73,17 @@ CREATE TABLE devices (
 CREATE INDEX devices_app ON devices (app, device_id);
 CREATE INDEX devices_user ON devices (user_reference, device_id, app, time_deactivated) WHERE user_reference IS NOT NULL;
 CREATE INDEX devices_inactive ON devices (device_id, app, time_deactivated) WHERE time_deactivated IS NOT NULL;
+
+-- How many devices were seen on a day: in all, and by what they said of themselves last on that day. Kept for 90 days; empty
+-- with `analytics: off`.
+CREATE TABLE device_days (
+    day TEXT NOT NULL,  -- in UTC: 2026-05-07
+    app TEXT NOT NULL,
+    kind TEXT NOT NULL,  -- app_version, os_version, device_model; empty: all devices
+    value TEXT NOT NULL,  -- empty where the device did not say; ' others': all values after the first 64 of the day
+    devices INTEGER NOT NULL,
+    PRIMARY KEY (day, app, kind, value)
+) STRICT, WITHOUT ROWID;
 
 -- Words that group devices.
 CREATE TABLE device_tags (
@@ -198,6 +232,7 @@ CREATE TABLE push_queue (
     notification INTEGER,  -- of which it is one push; NULL for the chat's and other programs'
     device INTEGER,  -- the device it is for, where that was registered; stays when the device is gone
     bulk INTEGER NOT NULL DEFAULT 0 CHECK (bulk = 0 OR bulk = 1),  -- 1: one of very many, with lower priority
+    member INTEGER,  -- of the chat's: the member it is for, in active_users or past_members
     CHECK ((state = 'sent') = (time_sent IS NOT NULL))
 ) STRICT;
 -- What waits for its time, the scheduled apart from the repeats. What can go at once has no index: the relay knows it in

@@ -33,7 +33,8 @@ package struct SandboxConfiguration: Sendable {
     /// and payloads that are no JSON object (1).
     ///
     /// Over HTTP/2: unknown tokens and other lengths (BadDeviceToken), provider tokens that leave the standard's form
-    /// (InvalidProviderToken), topics of other apps (TopicDisallowed).
+    /// (InvalidProviderToken), push types that are not documented (InvalidPushType), topics of other apps
+    /// (TopicDisallowed).
     package var strict = false
     /// Bytes of a binary payload: 2,048 since iOS 8, 256 before.
     package var payloadLimit = 2048

@@ -120,19 +120,23 @@ package struct Device: Sendable, Hashable {
     package let user: UserReference?
     package let clientInfo: String?
     package let serverInfo: String?
+    /// What its app says of itself, without an address.
+    package let client: ClientInfo
     /// In alphabetical order.
     package let tags: [Tag]
     package let createdAt: Timestamp
     /// The last registration, join or update, within ``DeviceRegistration/freshness``.
     package let registeredAt: Timestamp
+    /// When it registered, wrote or read last, some minutes behind; nil where that is not kept.
+    package let seenAt: Timestamp?
     /// Since when nothing is sent to it, and why; nil while it is active.
     package let deactivatedAt: Timestamp?
     package let deactivatedReason: String?
 
     package init(
         id: Int64, token: DeviceToken, app: AppName, user: UserReference?, clientInfo: String?, serverInfo: String?,
-        tags: [Tag], createdAt: Timestamp, registeredAt: Timestamp, deactivatedAt: Timestamp?,
-        deactivatedReason: String?
+        client: ClientInfo = ClientInfo(), tags: [Tag], createdAt: Timestamp, registeredAt: Timestamp,
+        seenAt: Timestamp? = nil, deactivatedAt: Timestamp?, deactivatedReason: String?
     ) {
         self.id = id
         self.token = token
@@ -140,9 +144,11 @@ package struct Device: Sendable, Hashable {
         self.user = user
         self.clientInfo = clientInfo
         self.serverInfo = serverInfo
+        self.client = client
         self.tags = tags
         self.createdAt = createdAt
         self.registeredAt = registeredAt
+        self.seenAt = seenAt
         self.deactivatedAt = deactivatedAt
         self.deactivatedReason = deactivatedReason
     }

@@ -42,16 +42,19 @@ package struct DeviceEdit: Sendable, Hashable {
     package var user: Change<UserReference>
     package var clientInfo: Change<String>
     package var serverInfo: Change<String>
+    /// What the app says of itself; what it does not say stays as it was. Without an address.
+    package var client: ClientInfo
     /// All of the device's tags from now on; nil leaves them.
     package var tags: Set<Tag>?
 
     package init(
         user: Change<UserReference> = .keep, clientInfo: Change<String> = .keep, serverInfo: Change<String> = .keep,
-        tags: Set<Tag>? = nil
+        client: ClientInfo = ClientInfo(), tags: Set<Tag>? = nil
     ) {
         self.user = user
         self.clientInfo = clientInfo
         self.serverInfo = serverInfo
+        self.client = client
         self.tags = tags
     }
 }

@@ -87,6 +87,10 @@ package struct ClientInfo: Sendable, Hashable {
         self.deviceModel = deviceModel
     }
 
+    package var withoutAddress: ClientInfo {
+        ClientInfo(appVersion: appVersion, osVersion: osVersion, deviceModel: deviceModel)
+    }
+
     /// One of the texts, as a request brought it; absent or blank is nil.
     package static func text(_ text: String?, field: String) throws(ChatError) -> String? {
         guard let text, !FieldText.trimmed(text).isEmpty else { return nil }

@@ -9,9 +9,15 @@ package protocol PushFormat: Sendable {
     /// Checks what a notification says and composes its payload.
     /// - Throws: what the caller reads: the field and the rule.
     func compose(_ content: NotificationContent, for app: AppName) throws(ChatError) -> ComposedNotification
+    /// What to tell the caller of a push type that ``compose(_:for:)`` took and does not know; nil for a known one.
+    func warning(pushType: String) -> String?
     /// A row of the queue as a push.
     /// - Parameter identifier: the push's number on its connection.
     func push(_ row: QueuedPush, identifier: UInt32) throws(PushRefusal) -> Push
+}
+
+extension PushFormat {
+    package func warning(pushType: String) -> String? { nil }
 }
 
 /// A message of a room on its way to a device.

@@ -31,6 +31,45 @@ package struct StoreTotals: Sendable, Hashable {
     package init() {}
 }
 
+/// How many devices of an app were seen on a day, that said the same of themselves.
+package struct DeviceDay: Sendable, Hashable {
+    /// What devices are counted by; the fields' names.
+    package enum Kind: String, Sendable, CaseIterable {
+        case appVersion = "app_version"
+        case osVersion = "os_version"
+        case deviceModel = "device_model"
+    }
+
+    /// What devices said.
+    package enum Value: Sendable, Hashable {
+        case text(String)
+        case nothing
+        /// Any of the values that came after the first ``mostValues`` of the day.
+        case others
+    }
+
+    /// Days that are kept.
+    package static let kept = 90
+    /// Values of an app and a kind that are told apart on one day.
+    package static let mostValues = 64
+
+    /// In UTC: `2026-05-07`.
+    package let day: String
+    package let app: AppName
+    /// Nil: all devices of the app.
+    package let kind: Kind?
+    package let value: Value
+    package let devices: Int
+
+    package init(day: String, app: AppName, kind: Kind?, value: Value, devices: Int) {
+        self.day = day
+        self.app = app
+        self.kind = kind
+        self.value = value
+        self.devices = devices
+    }
+}
+
 /// How often an app's pushes came to one end, for one reason.
 package struct OutcomeCount: Sendable, Hashable {
     package let app: AppName
@@ -55,6 +94,8 @@ package protocol RelayFigures: Sendable {
     /// One for each app that has something in the queue.
     func queueDepths() async throws(ChatError) -> [QueueDepth]
     func totals() async throws(ChatError) -> StoreTotals
+    /// The counts of a day and of those after it. Nil where they are not kept.
+    func usage(since day: String) async throws(ChatError) -> [DeviceDay]?
     /// Counted in memory as reports come in.
     func outcomes() -> [OutcomeCount]
 }

@@ -27,6 +27,8 @@ package struct RoomChanges: Sendable, Hashable {
     package var closed: Set<SecretCode> = []
     /// Messages that were deleted, by their rooms.
     package var deleted: [SecretCode: [MessageID]] = [:]
+    /// Rooms whose members have fetched something.
+    package var reads: Set<SecretCode> = []
     /// Another process has written something: any of these, in any room.
     package var isUnknown = false
 
@@ -41,6 +43,9 @@ package protocol RoomFeed: Sendable {
     func position(of member: MemberID) async throws(ChatError) -> RoomPosition
     /// Those after an id, in order.
     func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message]
+    /// How far the last message has come that each of these members has written: of those among the room's last
+    /// ``Receipt/recent`` messages, in rooms with up to ``Receipt/largestRoom`` members; none in larger ones.
+    func receipts(in room: SecretCode, for members: Set<MemberID>) async throws(ChatError) -> [MemberID: Receipt]
     func memberCount(of room: SecretCode) async throws(ChatError) -> Int
     /// Yields when there are changes to take; merged while nobody looks. Collects from the first call on.
     func roomChanges() -> AsyncStream<Void>

@@ -53,6 +53,45 @@ package struct MemberRecord: Sendable, Hashable {
     }
 }
 
+/// How far a message has come, for its writer. Without udids: they are what members prove themselves with.
+package struct Receipt: Sendable, Hashable {
+    /// Readers that are named.
+    package static let mostNames = 10
+    /// Devices and members that are counted.
+    package static let mostCounted = 1000
+    /// Members of a room in which writers are told by themselves.
+    package static let largestRoom = 50
+    /// Messages of a room among which their writers' last ones are looked for.
+    package static let recent = 50
+
+    package let message: MessageID
+    /// Devices whose push service has taken it.
+    package let reached: Int
+    /// How many have fetched it, the writer left out, also those who have left since; and what the first of them are called.
+    package let fetched: Int
+    package let readers: [String]
+
+    package init(message: MessageID, reached: Int, fetched: Int, readers: [String]) {
+        self.message = message
+        self.reached = reached
+        self.fetched = fetched
+        self.readers = readers
+    }
+}
+
+/// How far a message of a list has come; counted up to ``Receipt/mostCounted``.
+package struct MessageReach: Sendable, Hashable {
+    package let sent: Int
+    package let readers: Int
+    package let fetched: Int
+
+    package init(sent: Int, readers: Int, fetched: Int) {
+        self.sent = sent
+        self.readers = readers
+        self.fetched = fetched
+    }
+}
+
 /// A message as programs and the operator see it.
 package struct MessageRecord: Sendable, Hashable {
     package let message: Message
@@ -78,20 +117,29 @@ package struct MessageProgress: Sendable, Hashable {
     /// Pushes are still being queued.
     package let isQueueing: Bool
     package let counts: [PushState: Int]
-    /// Members of the room now who may read it, the writer left out, and of them those whom it was handed out to.
+    /// Those who may read it, the writer left out: members of the room now, and who has fetched it and has left. Then who of
+    /// them has fetched it, and what the first ``mostNames`` of these are called.
     package let readers: Int
     package let fetched: Int
+    package let fetchedBy: [String]
 
-    package init(message: MessageRecord, isQueueing: Bool, counts: [PushState: Int], readers: Int, fetched: Int) {
+    /// Readers that are named.
+    package static let mostNames = 100
+
+    package init(
+        message: MessageRecord, isQueueing: Bool, counts: [PushState: Int], readers: Int, fetched: Int,
+        fetchedBy: [String] = []
+    ) {
         self.message = message
         self.isQueueing = isQueueing
         self.counts = counts
         self.readers = readers
         self.fetched = fetched
+        self.fetchedBy = fetchedBy
     }
 }
 
-/// A push of a message, and whether a member of the room who uses the device has fetched the message.
+/// A push of a message, and whether the member that it was for has fetched the message.
 package struct MessageDelivery: Sendable, Hashable {
     package let delivery: Delivery
     package let isFetched: Bool
@@ -114,6 +162,8 @@ package protocol RoomRecords: Sendable {
     func messages(
         of room: SecretCode, _ order: MessageOrder, limit: Int
     ) async throws(ChatError) -> Page<MessageRecord>
+    /// How far each of a room's messages has come.
+    func reach(of messages: [MessageRecord]) async throws(ChatError) -> [MessageReach]
     /// Throws ``ChatError/Code/notFound``.
     func progress(of message: MessageID) async throws(ChatError) -> MessageProgress
     func deliveries(

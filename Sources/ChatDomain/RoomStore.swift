@@ -93,6 +93,9 @@ package protocol RoomStore: Sendable {
     /// The room's messages after `since`, or all since the member entered; never what was said before that. Throws
     /// ``ChatError/Code/notJoined``.
     func messages(for member: MemberID, since: MessageID?, limit: Int) async throws(ChatError) -> MessagePage
+    /// How far a member's own message has come. Throws ``ChatError/Code/notJoined``, and ``ChatError/Code/notFound`` for what
+    /// is no message of its own in its room.
+    func receipt(of message: MessageID, for member: MemberID) async throws(ChatError) -> Receipt
     /// Whether the store answers; for readiness.
     func ping() async throws(ChatError)
 }

@@ -48,7 +48,8 @@ package protocol StoreUpkeep: Sendable {
     /// some seconds at the most. Throws ``ChatError/Code/unavailable``.
     func tryWriting() async throws(ChatError)
     /// Deletes messages older than `messages`, pushes and feedback that were settled longer ago than `queue`, and
-    /// notifications older than that of which no push is left. What is not settled stays, however old.
+    /// notifications older than that of which no push is left; what those had read who left a room longer ago than `messages`,
+    /// and the counts of days before ``DeviceDay/kept``. What is not settled stays, however old.
     func applyRetention(messages: Duration, queue: Duration) async throws(ChatError) -> RetentionResult
 }
 
@@ -80,16 +81,19 @@ package struct StoreSettings: Sendable {
     package var expiration: Duration?
     /// Whose pushes another program's are, which says nothing of apps.
     package var defaultApp: AppName
+    /// Whether it is kept what apps say of themselves, and when devices were seen.
+    package var keepsUsage: Bool
     /// The apps that there are; nil for any.
     package var apps: Set<AppName>?
 
     package init(
         format: @escaping @Sendable (AppName) -> any PushFormat, expiration: Duration? = nil,
-        defaultApp: AppName = .default, apps: Set<AppName>? = nil
+        defaultApp: AppName = .default, keepsUsage: Bool = true, apps: Set<AppName>? = nil
     ) {
         self.format = format
         self.expiration = expiration
         self.defaultApp = defaultApp
+        self.keepsUsage = keepsUsage
         self.apps = apps
     }
 

@@ -37,6 +37,9 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
     /// `2026-05-07 21:57:29.123`, UTC: the form that SQLite's own date functions read and write, and that sorts as text.
     package var sqlText: String { text(separator: " ", suffix: nil) }
 
+    /// The day in UTC, which ``sqlText`` begins with.
+    package var day: String { String(sqlText.prefix(10)) }
+
     /// `2026-05-07T21:57:29.123Z` (RFC 3339).
     package var rfc3339: String { text(separator: "T", suffix: "Z") }
 

@@ -27,12 +27,24 @@ final class MemberActivity: Sendable {
         }
     }
 
-    private let database: SQLiteDatabase
-    private let mostWaiting: Int
-    private let notes = Mutex<[MemberID: Note]>([:])
+    private struct State {
+        var notes: [MemberID: Note] = [:]
+        /// Those that are being written down.
+        var underWay: [MemberID: Note] = [:]
+    }
 
-    init(database: SQLiteDatabase, mostWaiting: Int = MemberActivity.mostWaiting) {
+    private let database: SQLiteDatabase
+    private let keepsUsage: @Sendable () -> Bool
+    private let mostWaiting: Int
+    private let state = Mutex(State())
+
+    /// - Parameter keepsUsage: whether devices are noted as seen.
+    init(
+        database: SQLiteDatabase, keepsUsage: @escaping @Sendable () -> Bool = { true },
+        mostWaiting: Int = MemberActivity.mostWaiting
+    ) {
         self.database = database
+        self.keepsUsage = keepsUsage
         self.mostWaiting = mostWaiting
     }
 
@@ -47,42 +59,67 @@ final class MemberActivity: Sendable {
     }
 
     private func add(_ note: Note, of member: MemberID) {
-        notes.withLock { notes in
-            guard notes.count < mostWaiting || notes[member] != nil else { return }
-            notes[member, default: Note()].add(note)
+        state.withLock { state in
+            guard state.notes.count < mostWaiting || state.notes[member] != nil else { return }
+            state.notes[member, default: Note()].add(note)
+        }
+    }
+
+    /// What a member has fetched last, as far as it is not written down; for a transaction that takes the member's row away.
+    func pendingFetch(of member: MemberID) -> (message: MessageID, time: Timestamp)? {
+        state.withLock { state in
+            var note = state.underWay[member] ?? Note()
+            if let newer = state.notes[member] { note.add(newer) }
+            return note.fetch
         }
     }
 
     // MARK: - Writing it down
 
     /// Writes down what waits. What cannot be written stays for the next time.
-    func flush() async throws(ChatError) {
-        let all = notes.withLock { notes in
-            defer { notes = [:] }
-            return Array(notes)
+    /// - Returns: the rooms in which somebody has fetched something.
+    @discardableResult
+    func flush() async throws(ChatError) -> Set<SecretCode> {
+        let all = state.withLock { state in
+            state.underWay = state.notes
+            state.notes = [:]
+            return Array(state.underWay)
         }
+        defer { state.withLock { $0.underWay = [:] } }
+        var rooms: Set<SecretCode> = []
         for start in stride(from: 0, to: all.count, by: Self.step) {
             let part = all[start..<min(start + Self.step, all.count)]
             do throws(ChatError) {
-                try await database.writer.perform(durably: false, .upkeep) { db in
-                    for (member, note) in part { try Self.write(note, of: member, db) }
-                }
+                let keepsUsage = keepsUsage
+                rooms.formUnion(
+                    try await database.writer.perform(durably: false, .upkeep) { db in
+                        let keepsUsage = keepsUsage()
+                        return try part.compactMap { try Self.write($1, of: $0, keepsUsage: keepsUsage, db) }
+                    })
             } catch {
                 for (member, note) in all[start...] { add(note, of: member) }
                 throw error
             }
         }
+        return rooms
     }
 
     /// Changes the member's row where there is one, and nothing that is newer: the member may have left meanwhile, or may have
     /// come back, which is another row and another room.
-    private static func write(_ note: Note, of member: MemberID, _ db: Database) throws {
-        if let fetch = note.fetch {
+    /// - Returns: the room, where the member has fetched more than was written down.
+    private static func write(
+        _ note: Note, of member: MemberID, keepsUsage: Bool, _ db: Database
+    ) throws -> SecretCode? {
+        let row = try db.row(
+            "SELECT secret_code, app, device_token, max(fetched_to, history_from) FROM active_users WHERE udid = ?",
+            [member.text])
+        guard let row else { return nil }
+        var hasFetched = false
+        if let fetch = note.fetch, fetch.message > row[3] as Int64 {
             try db.run(
-                """
-                UPDATE active_users SET fetched_to = ?1, time_fetched = ?2
-                WHERE udid = ?3 AND fetched_to < ?1 AND history_from < ?1
-                """, [fetch.message, fetch.time.sqlText, member.text])
+                "UPDATE active_users SET fetched_to = ?, time_fetched = ? WHERE udid = ?",
+                [fetch.message, fetch.time.sqlText, member.text])
+            hasFetched = true
         }
         if let writing = note.writing {
             try db.run(
@@ -92,5 +129,10 @@ final class MemberActivity: Sendable {
                 WHERE udid = ?3 AND time_joined <= ?1 AND (time_last_message IS NULL OR time_last_message < ?1)
                 """, [writing.time.sqlText, writing.address, member.text])
         }
+        let token: String = row[2]
+        if keepsUsage, token != "0", let time = [note.fetch?.time, note.writing?.time].compactMap(\.self).max() {
+            try DeviceUsage.saw(token, app: row[1], ClientInfo(), now: time, db)
+        }
+        return hasFetched ? SecretCode(stored: row[0]) : nil
     }
 }

@@ -46,8 +46,8 @@ enum MessageFanout {
                 db,
                 """
                 INSERT INTO push_queue (device_token, payload, time_queued, app, chat_message, expires_at, priority, device,
-                    bulk)
-                SELECT u.device_token, ?, ?, ?, ?, ?, ?, d.device_id, ?
+                    bulk, member)
+                SELECT u.device_token, ?, ?, ?, ?, ?, ?, d.device_id, ?, u.member_id
                 FROM active_users u
                 LEFT JOIN devices d ON d.device_token = u.device_token AND d.app = u.app
                 WHERE u.secret_code = ? AND u.member_id > ? AND u.member_id <= ? AND u.app = ?
@@ -94,12 +94,13 @@ struct PostRoom {
         let token: String
         let app: String
         let id: Int64?
+        let member: Int64
     }
 
     private var devices: [Device] = []
 
     private static let columns = """
-        u.device_token, u.app, d.device_id, d.time_deactivated IS NOT NULL
+        u.device_token, u.app, d.device_id, d.time_deactivated IS NOT NULL, u.member_id
         """
 
     /// For a member.
@@ -132,17 +133,17 @@ struct PostRoom {
         if let program = request.program {
             (nickname, code, app) = (program.nickname.text, program.room.text, nil)
         } else {
-            guard hasRow, let nickname = rows.text(5), let code = rows.text(6), let app = rows.text(7) else {
+            guard hasRow, let nickname = rows.text(6), let code = rows.text(7), let app = rows.text(8) else {
                 return nil
             }
             (self.nickname, self.code, self.app) = (nickname, code, app)
         }
         var others = 0
         while hasRow {
-            let isWriter = rows.bool(4)
+            let isWriter = rows.bool(5)
             if !isWriter { others += 1 }
             if !isWriter, !rows.bool(3), let token = rows.text(0), token != "0", let app = rows.text(1) {
-                devices.append(Device(token: token, app: app, id: rows.optionalInt(2)))
+                devices.append(Device(token: token, app: app, id: rows.optionalInt(2), member: rows.int(4)))
             }
             hasRow = try rows.step()
         }
@@ -168,9 +169,12 @@ struct PostRoom {
             try RawStatement(
                 db,
                 """
-                INSERT INTO push_queue (device_token, payload, time_queued, app, chat_message, expires_at, priority, device)
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-                """, device.token, content.text, time, app.text, message, expires, priority.map { Int64($0) }, device.id
+                INSERT INTO push_queue (device_token, payload, time_queued, app, chat_message, expires_at, priority, device,
+                    member)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+                """, device.token, content.text, time, app.text, message, expires, priority.map { Int64($0) },
+                device.id,
+                device.member
             ).run()
             let entry = db.lastInsertedRowID
             var token = device.token

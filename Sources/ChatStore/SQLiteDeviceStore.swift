@@ -6,32 +6,42 @@ package struct SQLiteDeviceStore: DeviceStore {
     let database: SQLiteDatabase
     let outcomes: OutcomeCounter
     let ids: PushIDs
+    let settings: @Sendable () -> StoreSettings
 
     // MARK: - Registration
 
     package func register(_ request: RegistrationRequest) async throws(ChatError) -> DeviceRegistration {
-        let (token, app, edit) = (request.token.description, request.app, request.edit)
-        let earliest = (database.clock() - DeviceRegistration.freshness).sqlText
-        let known = try await database.read { db in try DeviceRow(token, app.text, for: edit, db) }
+        let (token, app) = (request.token.description, request.app)
+        var edit = request.edit
+        if !settings().keepsUsage { edit.client = ClientInfo() }
+        // A day begins with a registration of its own: devices are counted by day.
+        let now = database.clock()
+        let earliest = max((now - DeviceRegistration.freshness).sqlText, now.day)
+        let known = try await database.read { [edit] db in try DeviceRow(token, app.text, for: edit, db) }
         if let known, known.isUnchanged(by: edit, since: earliest) { return .unchanged }
-        return try await database.writer.perform { db in
+        return try await database.writer.perform { [edit] db in
             // Others may have registered it meanwhile.
             let known = try DeviceRow(token, app.text, for: edit, db)
             if let known, known.isUnchanged(by: edit, since: earliest) { return .unchanged }
-            try Self.setRegistered(token, app: app, now: database.clock().sqlText, db)
+            try Self.setRegistered(
+                token, app: app, now: database.clock(), says: settings().keepsUsage ? edit.client : nil, db)
             try (known ?? DeviceRow(token, app.text, for: edit, db))?.apply(edit, db)
             return known == nil ? .created : .refreshed
         }
     }
 
     /// Makes the device's row, or sets its time anew; what the push service said before does not count any more.
-    static func setRegistered(_ token: String, app: AppName, now: String, _ db: Database) throws {
+    /// - Parameter client: what its app says of itself; nil where that is not to be kept.
+    static func setRegistered(
+        _ token: String, app: AppName, now: Timestamp, says client: ClientInfo?, _ db: Database
+    ) throws {
         try db.run(
             """
             INSERT INTO devices (app, device_token, time_created, time_registered) VALUES (?, ?, ?, ?)
             ON CONFLICT (device_token, app) DO UPDATE SET time_registered = excluded.time_registered,
                 time_deactivated = NULL, deactivated_reason = NULL, refusals = 0
-            """, [app.text, token, now, now])
+            """, [app.text, token, now.sqlText, now.sqlText])
+        if let client { try DeviceUsage.saw(token, app: app.text, client, now: now, db) }
     }
 
     /// Pushes of notifications and of other programs are cancelled at once. The chat's are cancelled when their turn comes: a
@@ -133,7 +143,7 @@ package struct SQLiteDeviceStore: DeviceStore {
                 if let app = filter.app, row[2] as String != app.text { return false }
                 if let user = filter.user, row[3] as String? != user.text { return false }
                 if let isActive = filter.isActive, (row[8] as String? == nil) != isActive { return false }
-                return filter.tag == nil || row[10]
+                return filter.tag == nil || row[14]
             }
             return Page(items: try Device.all(page.rows, db), next: page.next)
         }
@@ -222,6 +232,7 @@ private struct DeviceRow {
     private let user: String?
     private let clientInfo: String?
     private let serverInfo: String?
+    private let client: ClientInfo
     /// Empty where they were not asked for.
     private let tags: Set<String>
 
@@ -230,19 +241,21 @@ private struct DeviceRow {
     init?(_ token: String, _ app: String, for edit: DeviceEdit, _ db: Database) throws {
         let row = try db.row(
             """
-            SELECT device_id, time_deactivated IS NULL, time_registered, user_reference, client_info, server_info
+            SELECT device_id, time_deactivated IS NULL, time_registered, user_reference, client_info, server_info,
+                app_version, os_version, device_model
             FROM devices WHERE device_token = ? AND app = ?
             """, [token, app])
         guard let row else { return nil }
         (id, isActive, registered) = (row[0], row[1], row[2])
         (user, clientInfo, serverInfo) = (row[3], row[4], row[5])
+        client = ClientInfo(appVersion: row[6], osVersion: row[7], deviceModel: row[8])
         tags =
             edit.tags == nil ? [] : Set(try db.values("SELECT tag FROM device_tags WHERE device_id = ?", [id]))
     }
 
     /// It is active, was registered after a time, and an edit changes nothing.
     func isUnchanged(by edit: DeviceEdit, since earliest: String) -> Bool {
-        isActive && registered > earliest && !isChanged(by: edit)
+        isActive && registered > earliest && !isChanged(by: edit) && client.updated(by: edit.client) == client
     }
 
     private func isChanged(by edit: DeviceEdit) -> Bool {
@@ -285,7 +298,7 @@ extension Device {
     /// Of the table `devices` as `d`.
     fileprivate static let columns = """
         d.device_id, d.device_token, d.app, d.user_reference, d.client_info, d.server_info, d.time_created,
-        d.time_registered, d.time_deactivated, d.deactivated_reason
+        d.time_registered, d.time_deactivated, d.deactivated_reason, d.app_version, d.os_version, d.device_model, d.time_seen
         """
 
     /// Rows with ``columns``, with their tags, which are read at once.
@@ -304,7 +317,9 @@ extension Device {
             return Device(
                 id: row[0], token: token, app: AppName(row[2]),
                 user: (row[3] as String?).map(UserReference.init(stored:)), clientInfo: row[4], serverInfo: row[5],
+                client: ClientInfo(appVersion: row[10], osVersion: row[11], deviceModel: row[12]),
                 tags: tags[row[0] as Int64, default: []].sorted(), createdAt: row.time(6), registeredAt: row.time(7),
+                seenAt: row.optionalTime(13),
                 deactivatedAt: row.optionalTime(8), deactivatedReason: row[9])
         }
     }

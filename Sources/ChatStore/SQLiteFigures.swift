@@ -11,6 +11,7 @@ package struct SQLiteFigures: RelayFigures {
     let database: SQLiteDatabase
     let memory: QueueMemory
     let outcomeCounter: OutcomeCounter
+    let settings: @Sendable () -> StoreSettings
 
     package func queueDepths() async throws(ChatError) -> [QueueDepth] {
         let parts = memory.index.withLock { index in
@@ -96,6 +97,18 @@ package struct SQLiteFigures: RelayFigures {
             totals.messages = try db.value("SELECT count(*) FROM messages") ?? 0
             totals.notifications = try db.value("SELECT count(*) FROM notifications") ?? 0
             return totals
+        }
+    }
+
+    package func usage(since day: String) async throws(ChatError) -> [DeviceDay]? {
+        guard settings().keepsUsage else { return nil }
+        return try await database.read { db in
+            try db.rows(
+                """
+                SELECT day, app, kind, value, devices FROM device_days WHERE day >= ? AND devices > 0
+                ORDER BY day, app, kind, value
+                """, [day]
+            ).map(DeviceDay.init)
         }
     }
 

@@ -29,6 +29,7 @@ package struct SQLiteModeration: Moderation {
 
     package func remove(_ member: Int64, by moderator: Moderator) async throws(ChatError) {
         let removed = try await database.writer.perform { db in
+            try ReadState.keep(where: "member_id = :member", ["member": member], now: database.clock(), db)
             let row = try db.row("DELETE FROM active_users WHERE member_id = ? RETURNING \(Removed.columns)", [member])
             guard let removed = row.map(Removed.init) else { throw ChatError.notFound("member") }
             try record(
@@ -92,14 +93,15 @@ package struct SQLiteModeration: Moderation {
         var removed: [Removed] = []
         let isClosed = udid == nil && token == nil
         if isClosed {
+            try ReadState.keep(where: "secret_code = :room", ["room": room], now: now, db)
             try db.run("DELETE FROM active_users WHERE secret_code = ?", [room])
         } else {
-            for (condition, value) in [("udid = ?1", udid), ("device_token = ?1 AND device_token <> '0'", token)] {
+            for (name, value) in [("udid = :value", udid), ("device_token = :value AND device_token <> '0'", token)] {
+                let condition = "\(name) AND (:room IS NULL OR secret_code = :room)"
+                try ReadState.keep(where: condition, ["value": value, "room": room], now: now, db)
                 removed += try db.rows(
-                    """
-                    DELETE FROM active_users WHERE \(condition) AND (?2 IS NULL OR secret_code = ?2)
-                    RETURNING \(Removed.columns)
-                    """, [value, room]
+                    "DELETE FROM active_users WHERE \(condition) RETURNING \(Removed.columns)",
+                    ["value": value, "room": room]
                 ).map(Removed.init)
             }
             if name == nil, let first = removed.first {

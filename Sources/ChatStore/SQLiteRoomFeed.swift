@@ -49,6 +49,33 @@ package final class SQLiteRoomFeed: RoomFeed {
         ).map(Message.init)
     }
 
+    package func receipts(
+        in room: SecretCode, for members: Set<MemberID>
+    ) async throws(ChatError) -> [MemberID: Receipt] {
+        try await database.read { db in
+            let present = try db.rows(
+                "SELECT udid, history_from FROM active_users WHERE secret_code = ? LIMIT ?",
+                [room.text, Receipt.largestRoom + 1])
+            guard present.count <= Receipt.largestRoom else { return [:] }
+            // What was written before the member entered is not its to see.
+            let entries = Dictionary(
+                uniqueKeysWithValues: present.map { (MemberID(stored: $0[0]), $0[1] as MessageID) })
+            let recent = try db.rows(
+                "SELECT message_id, udid FROM messages WHERE secret_code = ? ORDER BY message_id DESC LIMIT ?",
+                [room.text, Receipt.recent])
+            var receipts: [MemberID: Receipt] = [:]
+            for row in recent {
+                let (message, writer) = (row[0] as MessageID, MemberID(stored: row[1]))
+                guard members.contains(writer), receipts[writer] == nil, let entry = entries[writer], entry < message
+                else {
+                    continue
+                }
+                receipts[writer] = try ReadState.receipt(of: message, by: writer, in: room.text, db)
+            }
+            return receipts
+        }
+    }
+
     package func memberCount(of room: SecretCode) async throws(ChatError) -> Int {
         try await database.read { db in
             try db.value("SELECT count(*) FROM active_users WHERE secret_code = ?", [room.text]) ?? 0
@@ -81,6 +108,8 @@ package final class SQLiteRoomFeed: RoomFeed {
             change(&state.changes)
             let changes = state.changes
             let deleted = changes.deleted.values.reduce(0) { $0 + $1.count }
+            // Only for receipts, which the next read sets right.
+            if changes.reads.count > Self.mostNoted { state.changes.reads = [] }
             let counts = [changes.messages.count, changes.memberships.count, changes.members.count, deleted]
             if counts.contains(where: { $0 > Self.mostNoted }) {
                 state.changes = RoomChanges()

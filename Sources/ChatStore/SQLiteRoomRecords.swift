@@ -85,6 +85,16 @@ package struct SQLiteRoomRecords: RoomRecords {
         }
     }
 
+    package func reach(of messages: [MessageRecord]) async throws(ChatError) -> [MessageReach] {
+        try await database.read { db in
+            try messages.map { record in
+                try ReadState.reach(
+                    of: record.message.id, by: record.message.sender, in: record.room.text, most: Receipt.mostCounted,
+                    db)
+            }
+        }
+    }
+
     package func progress(of message: MessageID) async throws(ChatError) -> MessageProgress {
         try await database.read { db in
             let row = try db.row(
@@ -94,17 +104,16 @@ package struct SQLiteRoomRecords: RoomRecords {
             let record = MessageRecord(message: Message(row), room: SecretCode(stored: row[7]))
             let counts = try db.rows(
                 "SELECT state, count(*) FROM push_queue WHERE chat_message = ? GROUP BY state", [message])
-            let readers = try db.row(
-                """
-                SELECT count(*), coalesce(sum(fetched_to >= :message), 0) FROM active_users
-                WHERE secret_code = :room AND history_from < :message AND udid <> :writer
-                """, ["message": message, "room": record.room.text, "writer": record.message.sender.text])
+            let (writer, room) = (record.message.sender, record.room.text)
+            let reach = try ReadState.reach(of: message, by: writer, in: room, most: nil, db)
             return MessageProgress(
                 message: record, isQueueing: row[8],
                 counts: counts.reduce(into: [:]) { counts, row in
                     if let state = PushState(rawValue: row[0]) { counts[state] = row[1] }
                 },
-                readers: readers?[0] ?? 0, fetched: readers?[1] ?? 0)
+                readers: reach.readers, fetched: reach.fetched,
+                fetchedBy: try ReadState.names(
+                    of: message, by: writer, in: room, limit: MessageProgress.mostNames, most: nil, db))
         }
     }
 
@@ -123,9 +132,13 @@ package struct SQLiteRoomRecords: RoomRecords {
 
     /// In the order of the queue. The index has a message's pushes in the order of their devices: each page looks through all
     /// of them, and keeps the lowest numbers behind the cursor. They are as many as the room has members at the most: 100,000
-    /// cost 20 ms, 1,000 cost 0.2.
+    /// cost 20 ms, 1,000 cost 0.2. Pushes of before version 8 name no member: theirs is the one that has the device now.
     static let messageDeliveriesSQL = """
         SELECT \(Delivery.columns), EXISTS (
+            SELECT 1 FROM active_users u WHERE u.member_id = q.member AND u.fetched_to >= q.chat_message)
+        OR EXISTS (
+            SELECT 1 FROM past_members u WHERE u.member_id = q.member AND u.fetched_to >= q.chat_message)
+        OR q.member IS NULL AND EXISTS (
             SELECT 1 FROM active_users u JOIN messages m ON m.message_id = q.chat_message
             WHERE u.device_token = q.device_token AND u.device_token <> '0' AND u.app = q.app
                 AND u.secret_code = m.secret_code AND u.history_from < q.chat_message

@@ -13,14 +13,14 @@ package struct SQLiteRoomStore: RoomStore {
     @discardableResult
     package func join(_ request: JoinRequest) async throws(ChatError) -> Bool {
         let (changed, wasEmpty) = try await database.writer.perform { db -> ([SecretCode], Bool) in
-            let now = database.clock().sqlText
-            try SQLiteModeration.requireAdmitted(
-                request.member, request.token, to: request.code, now: database.clock(), db)
+            let time = database.clock()
+            let now = time.sqlText
+            try SQLiteModeration.requireAdmitted(request.member, request.token, to: request.code, now: time, db)
+            let client = kept(request.client)
             let isEmpty = try Self.requireRoom(in: request.code, for: request.member, db)
             let token = try Self.register(
-                request.token, of: request.member, app: request.app, code: request.code, user: request.user, now: now,
-                db)
-            let client = request.client
+                request.token, of: request.member, app: request.app, code: request.code, user: request.user,
+                says: settings().keepsUsage ? client : nil, now: time, db)
             // The same room again: the member stays who it is, with its place and its history.
             let rows = try db.run(
                 """
@@ -33,16 +33,18 @@ package struct SQLiteRoomStore: RoomStore {
                     client.deviceModel, now, request.member.text, request.code.text, request.app.text,
                 ])
             guard rows == 0 else { return ([], false) }
-            let earlier = try Self.remove(request.member, db)
+            let earlier = try remove(request.member, now: time, db)
+            let (fetchedTo, fetchedAt) = try ReadState.earlier(request.member, in: request.code, db)
             try db.run(
                 """
                 INSERT INTO active_users (udid, device_token, nickname, secret_code, ip_address, app, app_version,
-                    os_version, device_model, time_joined, time_updated, history_from)
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(message_id), 0) FROM messages))
+                    os_version, device_model, time_joined, time_updated, history_from, fetched_to, time_fetched)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(message_id), 0) FROM messages), ?, ?)
                 """,
                 [
                     request.member.text, token, request.nickname.text, request.code.text, client.address,
                     request.app.text, client.appVersion, client.osVersion, client.deviceModel, now, now,
+                    fetchedTo, fetchedAt,
                 ])
             return ([request.code] + earlier, isEmpty)
         }
@@ -51,15 +53,24 @@ package struct SQLiteRoomStore: RoomStore {
     }
 
     package func leave(_ member: MemberID) async throws(ChatError) -> Bool {
-        let rooms = try await database.writer.perform { db in try Self.remove(member, db) }
+        let rooms = try await database.writer.perform { db in
+            try remove(member, now: database.clock(), db)
+        }
         if !rooms.isEmpty { noteMembership(of: member, rooms) }
         return !rooms.isEmpty
     }
 
     /// - Returns: the room that it was in, if any.
-    private static func remove(_ member: MemberID, _ db: Database) throws -> [SecretCode] {
-        try db.values("DELETE FROM active_users WHERE udid = ? RETURNING secret_code", [member.text])
+    private func remove(_ member: MemberID, now: Timestamp, _ db: Database) throws -> [SecretCode] {
+        try ReadState.keep(
+            where: "udid = :udid", ["udid": member.text], pending: activity.pendingFetch(of: member), now: now, db)
+        return try db.values("DELETE FROM active_users WHERE udid = ? RETURNING secret_code", [member.text])
             .map(SecretCode.init(stored:))
+    }
+
+    /// What is kept of what a client says.
+    private func kept(_ client: ClientInfo) -> ClientInfo {
+        settings().keepsUsage ? client : ClientInfo(address: client.address)
     }
 
     /// The member has entered or left these rooms.
@@ -74,14 +85,21 @@ package struct SQLiteRoomStore: RoomStore {
         _ member: MemberID, token: DeviceToken, app: AppName?, client: ClientInfo, user: UserReference?
     ) async throws(ChatError) {
         try await database.writer.perform { db in
-            let now = database.clock().sqlText
-            let row = try db.row("SELECT app, secret_code FROM active_users WHERE udid = ?", [member.text])
+            let now = database.clock()
+            let row = try db.row(
+                "SELECT app, secret_code, app_version, os_version, device_model FROM active_users WHERE udid = ?",
+                [member.text])
             guard let row else { throw ChatError.notJoined() }
-            let app = app ?? AppName(row[0])
+            let (old, client) = (AppName(row[0]), kept(client))
+            let app = app ?? old
+            // With a new token it is the same app, which need not say again what it has said.
+            let known =
+                app == old ? ClientInfo(appVersion: row[2], osVersion: row[3], deviceModel: row[4]) : ClientInfo()
             let code = SecretCode(stored: row[1])
-            try SQLiteModeration.requireAdmitted(member, token, to: code, now: database.clock(), db)
+            try SQLiteModeration.requireAdmitted(member, token, to: code, now: now, db)
             let text = try Self.register(
-                token, of: member, app: app, code: code, user: user, now: now, db)
+                token, of: member, app: app, code: code, user: user,
+                says: settings().keepsUsage ? known.updated(by: client) : nil, now: now, db)
             try db.run(
                 """
                 UPDATE active_users SET device_token = ?, app = ?, ip_address = coalesce(?, ip_address),
@@ -90,8 +108,8 @@ package struct SQLiteRoomStore: RoomStore {
                 WHERE udid = ?
                 """,
                 [
-                    text, app.text, client.address, client.appVersion, client.osVersion, client.deviceModel, now,
-                    member.text,
+                    text, app.text, client.address, client.appVersion, client.osVersion, client.deviceModel,
+                    now.sqlText, member.text,
                 ])
         }
     }
@@ -126,6 +144,20 @@ package struct SQLiteRoomStore: RoomStore {
         }
         if let last = page.messages.last { activity.fetched(last.id, by: member) }
         return page
+    }
+
+    package func receipt(of message: MessageID, for member: MemberID) async throws(ChatError) -> Receipt {
+        try await database.read { db in
+            let room: String? = try db.value("SELECT secret_code FROM active_users WHERE udid = ?", [member.text])
+            guard let room else { throw ChatError.notJoined() }
+            let found = try db.row(
+                "SELECT 1 FROM messages WHERE message_id = ? AND secret_code = ? AND udid = ?",
+                [message, room, member.text])
+            guard found != nil else {
+                throw ChatError(.notFound, "You have written no such message in this room", field: "id")
+            }
+            return try ReadState.receipt(of: message, by: member, in: room, db)
+        }
     }
 
     package func ping() async throws(ChatError) {
@@ -163,8 +195,8 @@ package struct SQLiteRoomStore: RoomStore {
     /// A token is one installed app, and that has one user: other members who had it (the app's earlier user, or its
     /// earlier udid) keep their room and lose the token. A browser may be in several rooms, as a member of each.
     private static func register(
-        _ token: DeviceToken?, of member: MemberID, app: AppName, code: SecretCode, user: UserReference?, now: String,
-        _ db: Database
+        _ token: DeviceToken?, of member: MemberID, app: AppName, code: SecretCode, user: UserReference?,
+        says client: ClientInfo?, now: Timestamp, _ db: Database
     ) throws -> String {
         guard let text = token?.description else { return "0" }
         try db.run(
@@ -172,7 +204,7 @@ package struct SQLiteRoomStore: RoomStore {
             UPDATE active_users SET device_token = '0'
             WHERE device_token = ? AND app = ? AND device_token <> '0' AND udid <> ? AND (? IS NULL OR secret_code = ?)
             """, [text, app.text, member.text, app == .web ? code.text : nil, code.text])
-        try SQLiteDeviceStore.setRegistered(text, app: app, now: now, db)
+        try SQLiteDeviceStore.setRegistered(text, app: app, now: now, says: client, db)
         if let user {
             try db.run(
                 """

@@ -32,20 +32,20 @@ package struct SQLiteStores: Sendable {
         let (memory, ids) = try database.pool.read { db in (try QueueMemory(db), try PushIDs.load(db)) }
         queue = SQLitePushQueue(database: database, outcomes: outcomes, memory: memory, ids: ids)
         repair = QueueRepair(database: database, memory: memory, settings: settings)
-        activity = MemberActivity(database: database)
+        activity = MemberActivity(database: database, keepsUsage: { settings().keepsUsage })
         jobs = BackgroundJobs(database: database, queue: queue, outcomes: outcomes, settings: settings)
         feed = SQLiteRoomFeed(database: database, activity: activity)
         rooms = SQLiteRoomStore(
             database: database, queue: queue, feed: feed, activity: activity, jobs: jobs, settings: settings)
         records = SQLiteRoomRecords(database: database, ids: ids)
-        devices = SQLiteDeviceStore(database: database, outcomes: outcomes, ids: ids)
+        devices = SQLiteDeviceStore(database: database, outcomes: outcomes, ids: ids, settings: settings)
         notifications = SQLiteNotificationStore(database: database, queue: queue, jobs: jobs, settings: settings)
         feedback = SQLiteFeedbackStore(database: database)
         providerTokens = SQLiteProviderTokenStore(database: database)
         subscriptions = SQLiteSubscriptionStore(database: database)
         tokens = SQLiteTokenStore(database: database)
         moderation = SQLiteModeration(database: database, queue: queue, feed: feed, outcomes: outcomes)
-        figures = SQLiteFigures(database: database, memory: memory, outcomeCounter: outcomes)
+        figures = SQLiteFigures(database: database, memory: memory, outcomeCounter: outcomes, settings: settings)
         upkeep = SQLiteUpkeep(
             database: database, queue: queue, repair: repair,
             adoption: AppAdoption(database: database, settings: settings), figures: figures, feed: feed,

@@ -13,6 +13,8 @@ package struct SQLiteUpkeep: StoreUpkeep {
     private static let mostNamed = 20
     /// Rounds between unconditional scans: some ten seconds.
     private static let fullScanRounds = 25
+    /// Rounds between looks at settings that ask for work: some two seconds.
+    private static let settingRounds = 5
     /// Rounds between the end of one sweep of the whole queue and the next, where other processes write: half a minute.
     private static let sweepRounds = 75
     /// Looks at an earlier process's rows that ``prepare()`` takes; the others follow behind.
@@ -51,7 +53,8 @@ package struct SQLiteUpkeep: StoreUpkeep {
         repeat {
             try? await Task.sleep(for: Self.recordInterval)
             do throws(ChatError) {
-                try await activity.flush()
+                let rooms = try await activity.flush()
+                if !rooms.isEmpty { feed.note { $0.reads.formUnion(rooms) } }
                 try await tokens.flush()
             } catch {
                 database.logger.debug("what was done last is written down later", metadata: ["error": "\(error)"])
@@ -112,6 +115,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
             watch.swept(to: next)
             if found { queue.signal() }
         }
+        if watch.round.isMultiple(of: Self.settingRounds) { try await forgetUsage(&watch) }
         if watch.round.isMultiple(of: Self.fullScanRounds) {
             try await repair.scan()
             queue.signal()
@@ -120,6 +124,13 @@ package struct SQLiteUpkeep: StoreUpkeep {
         } else if jobs.mustResume {
             try await jobs.resume()
         }
+    }
+
+    /// Takes away what was kept of devices when that is not to be kept any more; once, because nothing new comes.
+    private func forgetUsage(_ watch: inout Watch) async throws(ChatError) {
+        let isKept = repair.settings().keepsUsage
+        if !isKept, !watch.isUsageForgotten { try await DeviceUsage.forget(database) }
+        watch.isUsageForgotten = !isKept
     }
 
     private func warnOfUnconfiguredApps(_ watch: inout Watch) async throws(ChatError) {
@@ -138,6 +149,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
     struct Watch {
         /// Those that were warned of.
         var unconfiguredApps: Set<AppName> = []
+        var isUsageForgotten = false
         private(set) var round = 0
         private(set) var seen: Int64 = 0
         /// From where on the sweep goes on; nil while none is wanted.
@@ -193,6 +205,14 @@ package struct SQLiteUpkeep: StoreUpkeep {
                 SELECT feedback_id FROM (SELECT * FROM feedback ORDER BY feedback_id LIMIT \(Self.retentionWindow))
                 WHERE result IS NOT NULL AND time_received < ?2 LIMIT ?1)
             """, before: settled)
+        // Of those who left so long ago every message is deleted that they had read.
+        _ = try await deleteInSteps(
+            of: Self.retentionStep,
+            "DELETE FROM past_members WHERE member_id IN (SELECT member_id FROM past_members WHERE time_left < ?2 LIMIT ?1)",
+            before: (now - messages).sqlText)
+        _ = try await database.writer.perform(.upkeep) { db in
+            try db.run("DELETE FROM device_days WHERE day < ?", [(now - .seconds(DeviceDay.kept * 86_400)).day])
+        }
         result.notifications = try await deleteNotifications(before: settled)
         // Of browsers that nobody knows any more. One that was just brought is registered in the next moment.
         _ = try await deleteInSteps(

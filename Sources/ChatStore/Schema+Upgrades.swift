@@ -5,7 +5,7 @@ extension Schema {
     /// Tables are changed in place and never made anew, because views, triggers, indexes and columns of their users are to
     /// stay.
     static let releasedUpgrades: [Int: String] = [
-        1: version2, 2: version3, 3: version4, 4: version5, 5: version6, 6: version7,
+        1: version2, 2: version3, 3: version4, 4: version5, 5: version6, 6: version7, 7: version8,
     ]
 
     /// Apple's HTTP/2 API: `apns_id` and the like, priority 1, and the provider tokens.
@@ -224,5 +224,44 @@ extension Schema {
             last_push INTEGER
         ) STRICT;
         CREATE INDEX moderation_pushes ON moderation (last_push) WHERE last_push IS NOT NULL;
+        """
+
+    /// Who uses the app, kept with the device, and what those had read who have left.
+    ///
+    /// What members' clients said is carried over to their devices: through the index of members, two looks for each device.
+    private static let version8 = """
+        ALTER TABLE devices ADD COLUMN app_version TEXT;
+        ALTER TABLE devices ADD COLUMN os_version TEXT;
+        ALTER TABLE devices ADD COLUMN device_model TEXT;
+        ALTER TABLE devices ADD COLUMN time_seen TEXT;
+        UPDATE devices SET (app_version, os_version, device_model) = (
+            SELECT m.app_version, m.os_version, m.device_model FROM active_users m INDEXED BY active_users_device
+            WHERE m.device_token = devices.device_token AND m.app = devices.app AND m.device_token <> '0'
+            ORDER BY m.member_id DESC LIMIT 1)
+        WHERE EXISTS (
+            SELECT 1 FROM active_users m INDEXED BY active_users_device
+            WHERE m.device_token = devices.device_token AND m.app = devices.app AND m.device_token <> '0');
+        ALTER TABLE push_queue ADD COLUMN member INTEGER;
+        CREATE TABLE past_members (
+            member_id INTEGER PRIMARY KEY,
+            secret_code TEXT NOT NULL,
+            udid TEXT NOT NULL,
+            nickname TEXT NOT NULL,
+            history_from INTEGER NOT NULL,
+            fetched_to INTEGER NOT NULL,
+            time_fetched TEXT,
+            time_left TEXT NOT NULL
+        ) STRICT;
+        CREATE INDEX past_members_room ON past_members (secret_code, fetched_to);
+        CREATE INDEX past_members_udid ON past_members (udid, secret_code, fetched_to);
+        CREATE INDEX past_members_left ON past_members (time_left);
+        CREATE TABLE device_days (
+            day TEXT NOT NULL,
+            app TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            value TEXT NOT NULL,
+            devices INTEGER NOT NULL,
+            PRIMARY KEY (day, app, kind, value)
+        ) STRICT, WITHOUT ROWID;
         """
 }

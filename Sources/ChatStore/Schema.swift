@@ -20,7 +20,7 @@ package struct Schema: Sendable {
     }
 
     package static let current = Schema(
-        version: 7, sql: String(decoding: PackageResources.schema_sql, as: UTF8.self), upgrades: releasedUpgrades)
+        version: 8, sql: String(decoding: PackageResources.schema_sql, as: UTF8.self), upgrades: releasedUpgrades)
 
     /// In one transaction, so that a crash leaves the old version or the new one.
     func bringUpToDate(_ pool: DatabasePool, path: String) throws {

@@ -65,15 +65,27 @@ struct ProviderWireTests {
 
     @Test("Each push type has its topic (apns-http2.md §2), and a topic that has the suffix keeps it")
     func topics() {
-        let topics = PushType.allCases.map { $0.topic(bundleID: "app") }
+        let types = PushType.documented.map(\.key)
+        let topics = types.map { $0.topic(bundleID: "app") }
         #expect(
             topics == [
                 "app", "app", "app.location-query", "app.voip", "app.complication", "app.pushkit.fileprovider", "app",
                 "app.push-type.liveactivity", "app.voip-ptt", "app.push-type.widgets", "app.push-type.controls",
+                "app.push-type.accessory",
             ])
         #expect(PushType.voip.topic(bundleID: "app.voip") == "app.voip")
-        #expect(PushType.allCases.filter { $0.payloadLimit == 5120 } == [.voip])
-        #expect(PushType.allCases.filter(\.needsProviderToken) == [.location, .liveactivity])
+        #expect(types.filter { $0.payloadLimit == 5120 } == [.voip])
+        #expect(types.filter(\.needsProviderToken) == [.location, .liveactivity])
+        #expect(types.allSatisfy { $0.warning == nil })
+    }
+
+    @Test(
+        "A push type that Apple may add has the app's topic, the usual limit, and a warning that names the known ones")
+    func novelType() {
+        let novel = PushType(rawValue: "novel")
+        #expect(novel.topic(bundleID: "app") == "app")
+        #expect(novel.payloadLimit == 4096)
+        #expect(novel.warning?.hasPrefix("push type novel is not known; known are alert, background, ") == true)
     }
 }
 

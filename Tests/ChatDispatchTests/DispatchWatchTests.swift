@@ -24,6 +24,7 @@ struct DispatchWatchTests {
         }
 
         func totals() async throws(ChatError) -> StoreTotals { StoreTotals() }
+        func usage(since day: String) async throws(ChatError) -> [DeviceDay]? { nil }
         func outcomes() -> [OutcomeCount] { [] }
     }
 

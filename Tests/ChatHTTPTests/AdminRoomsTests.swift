@@ -28,8 +28,12 @@ struct AdminRoomsTests {
                 ], next: nil)
         },
         messages: { Page(items: [message], next: 9) },
-        progress: { MessageProgress(message: message, isQueueing: true, counts: [.sent: 1], readers: 4, fetched: 3) },
-        messageDeliveries: { Page(items: [MessageDelivery(delivery: Given.delivery, isFetched: true)], next: nil) })
+        progress: {
+            MessageProgress(
+                message: message, isQueueing: true, counts: [.sent: 1], readers: 4, fetched: 3, fetchedBy: ["Bob"])
+        },
+        messageDeliveries: { Page(items: [MessageDelivery(delivery: Given.delivery, isFetched: true)], next: nil) },
+        reach: { [MessageReach(sent: 2, readers: 4, fetched: 3)] })
 
     private func call(_ path: String, _ relay: Relay = Relay(ScriptedStore(admin: answers))) async throws -> (
         TestResponse, [ScriptedStore.Call]
@@ -67,6 +71,9 @@ struct AdminRoomsTests {
                 == #"{"messages":[{"id":9,"room":"our room/1","name":"Ann","bytes":12,"sent_at":"1970-01-01T00:00:01.000Z"}],"#
                 + #""next":9}"#)
         #expect(calls == [.roomMessages(Self.room, .newestFirst(before: nil), limit: 2)])
+        let (reach, asking) = try await call("/v1/messages?room=our%20room%2F1&limit=2&reach=true")
+        #expect(reach.text.contains(#""sent_at":"1970-01-01T00:00:01.000Z","sent":2,"readers":4,"fetched":3}]"#))
+        #expect(asking.last == .reach([9]))
     }
 
     @Test("A message's progress: queued, accepted, fetched")
@@ -76,7 +83,7 @@ struct AdminRoomsTests {
             answer.text.hasPrefix(
                 #"{"id":9,"room":"our room/1","name":"Ann","bytes":12,"sent_at":"1970-01-01T00:00:01.000Z","queueing":true,"#
                     + #""counts":{"pending":0,"sent":1,"failed":0,"expired":0,"cancelled":0},"readers":4,"#
-                    + #""fetched":3,"deliveries":[{"id":17,"#))
+                    + #""fetched":3,"fetched_by":["Bob"],"deliveries":[{"id":17,"#))
         #expect(answer.text.hasSuffix(#""apns_id":"id","fetched":true}],"next":null}"#))
         #expect(calls == [.progress(9), .messageDeliveries(9, after: nil, limit: 5)])
     }
@@ -96,7 +103,8 @@ struct AdminRoomsTests {
         "What breaks a rule is named, and nothing is read",
         arguments: [
             ("/v1/members", "room"), ("/v1/members?room=", "room"), ("/v1/messages", "room"),
-            ("/v1/messages?room=a&cursor=x", "cursor"), ("/v1/messages/x", "id"),
+            ("/v1/messages?room=a&cursor=x", "cursor"), ("/v1/messages?room=a&reach=1", "reach"),
+            ("/v1/messages?room=a&reach=true&limit=101", "limit"), ("/v1/messages/x", "id"),
             ("/v1/messages/9?state=sent", "state"),
             ("/v1/rooms?limit=501", "limit"), ("/v1/rooms?cursor=%00", "cursor"),
             ("/v1/rooms?prefix=%FF", "prefix"), ("/v1/rooms?limit", "limit"),

@@ -13,9 +13,10 @@ enum Given {
         get throws {
             Device(
                 id: 7, token: try Sample.device, app: .default, user: UserReference(stored: "alice"),
-                clientInfo: "iPhone", serverInfo: nil, tags: [Tag(stored: "beta"), Tag(stored: "news")],
-                createdAt: Timestamp(seconds: 1), registeredAt: Timestamp(seconds: 2), deactivatedAt: nil,
-                deactivatedReason: nil)
+                clientInfo: "iPhone", serverInfo: nil,
+                client: ClientInfo(appVersion: "2.1"), tags: [Tag(stored: "beta"), Tag(stored: "news")],
+                createdAt: Timestamp(seconds: 1), registeredAt: Timestamp(seconds: 2),
+                seenAt: Timestamp(seconds: 3), deactivatedAt: nil, deactivatedReason: nil)
         }
     }
     static let delivery = Delivery(
@@ -42,6 +43,17 @@ enum Given {
             ]
         },
         totals: { StoreTotals() },
+        usage: {
+            [
+                DeviceDay(day: "2026-05-27", app: .default, kind: nil, value: .nothing, devices: 2),
+                DeviceDay(day: "2026-05-27", app: .default, kind: .appVersion, value: .text("2.0"), devices: 2),
+                DeviceDay(day: "2026-05-28", app: .default, kind: nil, value: .nothing, devices: 4),
+                DeviceDay(day: "2026-05-28", app: .default, kind: .appVersion, value: .text("2.1"), devices: 1),
+                DeviceDay(day: "2026-05-28", app: .default, kind: .appVersion, value: .nothing, devices: 2),
+                DeviceDay(day: "2026-05-28", app: .default, kind: .appVersion, value: .others, devices: 1),
+                DeviceDay(day: "2026-06-01", app: .default, kind: nil, value: .nothing, devices: 9),
+            ]
+        },
         outcomes: [
             OutcomeCount(app: .default, state: .failed, reason: "a\"b\\c\nd", total: 9, lastMinute: 1)
         ])
@@ -78,9 +90,11 @@ struct AdminTests {
         for (json, edit, app) in [
             (nil, DeviceEdit(), AppName.default), ("{}", DeviceEdit(), .default),
             (
-                #"{"app":"98Z3R5XU29.com.51work6.PushChat","user_reference":"alice","client_info":"x","tags":["b","a","b"]}"#,
+                #"{"app":"98Z3R5XU29.com.51work6.PushChat","user_reference":"alice","client_info":"x","app_version":"2.1","#
+                    + #""os_version":null,"device_model":" ","tags":["b","a","b"]}"#,
                 DeviceEdit(
                     user: .set(UserReference(stored: "alice")), clientInfo: .set("x"),
+                    client: ClientInfo(appVersion: "2.1"),
                     tags: [Tag(stored: "a"), Tag(stored: "b")]), AppName("second")
             ),
             (
@@ -172,8 +186,8 @@ struct AdminTests {
             user: UserReference(stored: "al ice"), tag: Tag(stored: "news"), isActive: false)
         let json = #"""
             {"token":"\#(Sample.token)","app":"default","active":true,"user_reference":"alice","client_info":"iPhone",
-            "server_info":null,"tags":["beta","news"],"created_at":"1970-01-01T00:00:01.000Z",
-            "registered_at":"1970-01-01T00:00:02.000Z","deactivated_at":null,"deactivated_reason":null
+            "server_info":null,"app_version":"2.1","os_version":null,"device_model":null,"tags":["beta","news"],"created_at":"1970-01-01T00:00:01.000Z",
+            "registered_at":"1970-01-01T00:00:02.000Z","seen_at":"1970-01-01T00:00:03.000Z","deactivated_at":null,"deactivated_reason":null
             """#.replacing("\n", with: "")
         #expect(list.text == #"{"devices":[\#(json)}],"next":7}"#)
         let delivery = #"""
@@ -285,6 +299,21 @@ struct AdminTests {
         }
     }
 
+    @Test("A push type that is not known is sent, and the answer warns, in a batch that item's")
+    func novelType() async throws {
+        let (novel, known) = (#"{"to":{"all":true},"badge":1,"push_type":"novel"}"#, #"{"to":{"all":true},"badge":1}"#)
+        let relay = Self.scripted()
+        let one = try JSONValue(parsing: try await Self.call(.post, "/v1/notifications", novel, to: relay).text).object
+        #expect(one?["id"]?.integer == 5)
+        #expect(one?["warning"]?.text?.hasPrefix("push type novel is not known") == true)
+        let many = try await Self.call(
+            .post, "/v1/notifications:batch", #"{"notifications":[\#(known),\#(novel)]}"#, to: relay)
+        let results = try #require(try JSONValue(parsing: many.text).object?["results"]?.array)
+        #expect(results.map { $0.object?["warning"] != nil } == [false, true])
+        guard case .send(let sent) = relay.store.calls[0] else { return #expect(Bool(false)) }
+        #expect(sent.pushType == "novel")
+    }
+
     @Test("A notification's record, and its cancelling")
     func record() async throws {
         let relay = Self.scripted()
@@ -313,6 +342,21 @@ struct AdminTests {
         let stats = try await Self.call(.get, "/v1/stats", to: Self.scripted())
         #expect(
             stats.text.contains(#""outcomes":[{"state":"failed","reason":"a\"b\\c\nd","total":9,"last_minute":1}]"#))
+        let relay = Self.scripted()
+        let usage = try await Self.call(.get, "/v1/stats?days=2", to: relay)
+        let none = #"{"values":[],"others":[0,0],"unknown":[0,0]}"#
+        #expect(
+            usage.text.contains(
+                #""usage":{"days":["2026-05-27","2026-05-28"],"apps":[{"app":"default","devices":[2,4],"#
+                    + #""app_version":{"values":[{"value":"2.0","devices":[2,0]},{"value":"2.1","devices":[0,1]}],"#
+                    + #""others":[0,1],"unknown":[0,2]},"os_version":"# + none + #","device_model":"# + none + "}]}"),
+            "\(usage.text)")
+        #expect(relay.store.calls.contains(.usage("2026-05-27")))
+        #expect(try await Self.call(.get, "/v1/stats", to: Self.scripted()).text.contains(#""days":["2026-05-28"]"#))
+        for days in ["0", "91", "x"] {
+            #expect(
+                try await Self.call(.get, "/v1/stats?days=\(days)", to: Relay(ScriptedStore())).status == .badRequest)
+        }
         let metrics = try await Self.call(.get, "/metrics", to: Self.scripted())
         #expect(metrics.headers[.contentType] == "text/plain; version=0.0.4; charset=utf-8")
         for line in [

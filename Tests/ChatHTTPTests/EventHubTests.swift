@@ -32,6 +32,7 @@ struct EventHubTests {
         case .events(let events): "events \(events.map(\.id))"
         case .behind: "behind"
         case .deleted(let messages): "deleted \(messages)"
+        case .receipt(let receipt): "receipt \(receipt.message) \(receipt.reached) \(receipt.fetched)"
         case .members(let count): "members \(count)"
         case .heartbeat: "heartbeat"
         case .nothing: "nothing"
@@ -90,6 +91,37 @@ struct EventHubTests {
         #expect(next(hub, stream.stream, members: 3) == "members 2")
     }
 
+    @Test("A writer's stream is told how far its last message has come: once each time, and nobody else's stream")
+    func receipts() async throws {
+        let hub = hub()
+        let (writer, reader) = (try await open(hub, member), try await open(hub, other))
+        func told(_ subscription: EventSubscription) -> String { next(hub, subscription.stream) }
+        func read(_ count: Int) -> Receipt {
+            Receipt(message: 1, reached: 1, fetched: count, readers: [String](repeating: "Bo", count: count))
+        }
+        feed.setReceipt(Receipt(message: 1, reached: 0, fetched: 0, readers: []), of: member)
+        await hub.readChanges()
+        await hub.maintain()
+        #expect(told(writer) == "nothing", "Nothing has become of it yet.")
+        feed.setReceipt(read(1), of: member)
+        await hub.readChanges()
+        #expect(told(writer) == "nothing")
+        await hub.maintain()
+        #expect(told(writer) == "receipt 1 1 1" && told(writer) == "nothing")
+        #expect(told(reader) == "nothing")
+        feed.setReceipt(read(1), of: member)
+        await hub.readChanges()
+        await hub.maintain()
+        #expect(told(writer) == "nothing", "It has not changed.")
+        // Nobody reads, but pushes of a new message are under way.
+        feed.post("hi", by: other)
+        await hub.readChanges()
+        feed.setReceipt(read(2), of: member, isRead: false)
+        clock.advance(by: .seconds(5))
+        await hub.maintain()
+        #expect(next(hub, writer.stream, after: 1) == "receipt 1 1 2")
+    }
+
     @Test("While the store cannot be read nothing is lost")
     func brokenStore() async throws {
         let hub = hub()
@@ -98,7 +130,7 @@ struct EventHubTests {
         feed.post("one", by: other)
         await hub.readChanges()
         await hub.maintain()
-        #expect(feed.failedReads == 3, "messages, positions, members")
+        #expect(feed.failedReads == 4, "messages, positions, members, receipts")
         #expect(stream.stream.end == nil && next(hub, stream.stream, members: nil) == "nothing")
         feed.setBroken(false)
         await hub.maintain()

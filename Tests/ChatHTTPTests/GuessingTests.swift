@@ -159,7 +159,7 @@ struct GuessingTests {
     @Test("Wrong tokens slow down their client's address, before they are looked at; other addresses go on")
     func adminToken() async throws {
         var relay = Relay(
-            ScriptedStore(admin: AdminAnswers(depths: { [] }, totals: { StoreTotals() }, outcomes: [])),
+            ScriptedStore(admin: AdminAnswers(depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: [])),
             settings: ChatHTTPSettings(
                 trustedProxies: ["127.0.0.1"].compactMap { AddressRange($0) }, adminTokens: ["right", "next"]))
         let clock = TestClock()

@@ -6,7 +6,8 @@ import Testing
 
 @Suite("Logging")
 struct LoggingTests {
-    private static let join = "cmd=join&udid=\(Sample.udid)&token=\(Sample.token)&name=Annabel&code=hush-hush"
+    private static let join =
+        "cmd=join&udid=\(Sample.udid)&token=\(Sample.token)&name=Annabel&code=hush-hush&app_version=v7.8&os_version=iOS+18&device_model=iPhone17"
 
     @Test(
         "Each accepted command leaves one line at info, with the request's id and no more of a udid than its beginning")
@@ -43,7 +44,7 @@ struct LoggingTests {
         _ = try await relay.form("cmd=join&udid=\(Sample.udid)&token=\(Sample.token)&name=Annabel&code=hush-hush%01")
         let log = relay.log.lines.joined(separator: "\n")
         #expect(log.count > 100)
-        for secret in [Sample.udid, Sample.token, "Annabel", "hush", "Hello"] {
+        for secret in [Sample.udid, Sample.token, "Annabel", "hush", "Hello", "v7.8", "iOS", "iPhone"] {
             #expect(!log.contains(secret), "\(secret)")
         }
         if !works { #expect(log.contains("error request failed")) }

@@ -67,6 +67,48 @@ struct MembersTests {
         #expect(try relay.store.calls == [.update(Sample.member, Sample.device, ClientInfo(osVersion: "5.0"), nil)])
     }
 
+    @Test("Of a browser, what it does not say is taken from its User-Agent, and no more than name, version and system")
+    func browser() {
+        for (header, browser, system) in [
+            ("Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0", "Firefox 128", "Linux"),
+            (
+                "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 "
+                    + "Safari/537.36 Edg/126.0.2592.87", "Edge 126", "Windows"
+            ),
+            (
+                "Mozilla/5.0 (Linux; Android 10; K) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Mobile "
+                    + "Safari/537.36", "Chrome 126", "Android"
+            ),
+            (
+                "Mozilla/5.0 (iPhone; CPU iPhone OS 17_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) "
+                    + "Version/17.5 Mobile/15E148 Safari/604.1", "Safari 17", "iOS"
+            ),
+            (
+                "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.5 "
+                    + "Safari/605.1.15", "Safari 17", "macOS"
+            ),
+            ("curl/8.5.0", nil, nil), ("", nil, nil), ("Firefox/x Linux", nil, "Linux"),
+            ("Firefox/" + String(repeating: "9", count: 400), "Firefox 9999", nil),
+            (String(repeating: "x", count: 600) + "Firefox/128 Linux", nil, nil),
+        ] as [(String, String?, String?)] {
+            #expect(UserAgent(header).browser == browser && UserAgent(header).system == system, "\(header)")
+        }
+    }
+
+    @Test("A writer asks how far a message has come; the answer has names and no udids")
+    func receipt() async throws {
+        let receipt = Receipt(message: 7, reached: 3, fetched: 2, readers: ["Ann", "Bo"])
+        let relay = Relay(ScriptedStore(admin: AdminAnswers(receipt: { receipt })))
+        let answer = try await relay.form("cmd=receipt&udid=\(Sample.udid)&id=7")
+        #expect(answer.text == #"{"id":7,"reached":3,"read":2,"read_by":["Ann","Bo"]}"#)
+        #expect(try relay.store.calls == [.receipt(7, Sample.member)])
+        for (id, error) in [("", "Missing id"), ("&id=", "Missing id"), ("&id=x", "Invalid id")] {
+            let refused = try await Relay().form("cmd=receipt&udid=\(Sample.udid)\(id)")
+            #expect(refused.status == .badRequest)
+            #expect(refused.header("X-Error-Description")?.hasPrefix(error) == true)
+        }
+    }
+
     @Test("cmd is trimmed and compared exactly")
     func command() async throws {
         let store = ScriptedStore(leave: { true })

@@ -55,6 +55,23 @@ struct RegistrationTests {
         #expect(relay.store.calls.isEmpty)
     }
 
+    @Test("What the app says of itself is kept with the device")
+    func says() async throws {
+        let relay = Relay(ScriptedStore(register: { .created }))
+        let form = "token=\(Sample.token)&app_version=2.1&os_version=iOS+18&device_model=iPhone17%2C1"
+        #expect(try await post("/push_chat_service.php", form, to: relay).status == .ok)
+        let client = ClientInfo(appVersion: "2.1", osVersion: "iOS 18", deviceModel: "iPhone17,1")
+        #expect(
+            try relay.store.calls == [
+                .register(
+                    RegistrationRequest(token: Sample.device, app: .default, edit: DeviceEdit(client: client)))
+            ])
+        // It stands in no log.
+        let log = relay.log.lines.joined(separator: "\n")
+        #expect(log.contains("device registered"))
+        for text in ["2.1", "iOS", "iPhone"] { #expect(!log.contains(text), "\(text)") }
+    }
+
     @Test("A text of its own is kept with the device; absent, what is known stays; empty, it goes")
     func clientInfo() async throws {
         for (field, change) in [

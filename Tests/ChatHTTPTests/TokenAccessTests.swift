@@ -49,7 +49,7 @@ struct TokenAccessTests {
                         progress: { () throws(ChatError) in throw .notFound("message") },
                         messageDeliveries: { Page(items: [], next: nil) },
                         moderate: {}, bans: { Page(items: [], next: nil) }, records: { Page(items: [], next: nil) },
-                        depths: { [] }, totals: { StoreTotals() }, outcomes: []), tokens: tokens()),
+                        depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: []), tokens: tokens()),
             settings: ChatHTTPSettings(adminTokens: ["geheim"]))
     }
 

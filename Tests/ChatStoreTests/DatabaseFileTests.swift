@@ -49,21 +49,21 @@ struct DatabaseFileTests {
         #expect(try await store.pragma("journal_mode") == "wal")
         #expect(try await store.pragma("synchronous") == "2")
         #expect(try await store.pragma("foreign_keys") == "1")
-        #expect(try await store.pragma("user_version") == "7")
+        #expect(try await store.pragma("user_version") == "8")
     }
 
     @Test("An older version is upgraded step by step")
     func upgrades() throws {
         _ = try fixture.open()
         let later = Schema(
-            version: 9, sql: "", upgrades: [7: "CREATE TABLE second (x)", 8: "ALTER TABLE second ADD COLUMN y"])
+            version: 10, sql: "", upgrades: [8: "CREATE TABLE second (x)", 9: "ALTER TABLE second ADD COLUMN y"])
         _ = try fixture.open(later)
         #expect(try fixture.value("SELECT count(*) FROM pragma_table_info('second')") == 2)
-        #expect(try fixture.value("PRAGMA user_version") == 9)
+        #expect(try fixture.value("PRAGMA user_version") == 10)
     }
 
     @Test(
-        "A file of an earlier version becomes what a new one is, with all that it held", arguments: [1, 2, 3, 4, 5, 6])
+        "A file of an earlier version becomes what a new one is, with all that it held", arguments: 1...7)
     func fromEarlier(version: Int) async throws {
         try createFile(ofVersion: version)
         let token = String(repeating: "ab", count: 32)
@@ -85,7 +85,7 @@ struct DatabaseFileTests {
             """)
 
         let store = try fixture.open()
-        #expect(try fixture.value("PRAGMA user_version") == 7)
+        #expect(try fixture.value("PRAGMA user_version") == 8)
         let new = try StoreFixture()
         _ = try new.open()
         let structure = try Self.structure(fixture)
@@ -107,6 +107,30 @@ struct DatabaseFileTests {
                 try fixture.query("INSERT INTO push_queue (device_token, payload, \(bad)")
             }
         }
+    }
+
+    @Test("What version 7 knew of members' clients goes to their devices")
+    func carriedOver() async throws {
+        try createFile(ofVersion: 7)
+        for number in 1...3 {
+            let token = try StoreFixture.token(number).description
+            _ = try fixture.query("INSERT INTO devices (app, device_token) VALUES ('default', ?)", [token])
+            guard number < 3 else { continue }
+            let (udid, version) = (try StoreFixture.member(number).text, number == 1 ? "2.1" : nil)
+            _ = try fixture.query(
+                """
+                INSERT INTO active_users (udid, device_token, nickname, secret_code, app_version, device_model)
+                VALUES (?, ?, 'n', 'room', ?, 'iPhone')
+                """, [udid, token, version])
+        }
+        let store = try fixture.open()
+        let clients = try await store.devices.devices(DeviceFilter(), after: nil, limit: 5).items.map(\.client)
+        #expect(
+            clients == [
+                ClientInfo(appVersion: "2.1", deviceModel: "iPhone"), ClientInfo(deviceModel: "iPhone"), ClientInfo(),
+            ])
+        // They count from now on.
+        #expect(try fixture.value("SELECT count(*) FROM device_days") == 0)
     }
 
     /// Pushes in every state, as version 4 kept them; 4 and 5 were in flight.
@@ -236,7 +260,7 @@ struct DatabaseFileTests {
         #expect(try content() == before)
         _ = try fixture.query(remedy)
         _ = try fixture.open()
-        #expect(try fixture.value("PRAGMA user_version") == 7)
+        #expect(try fixture.value("PRAGMA user_version") == 8)
     }
 
     /// As the release made it that had this version.
@@ -266,9 +290,9 @@ struct DatabaseFileTests {
     @Test("An upgrade that fails leaves the old version whole")
     func failedUpgrade() throws {
         _ = try fixture.open()
-        let broken = Schema(version: 9, sql: "", upgrades: [7: "CREATE TABLE second (x)", 8: "NO SQL"])
+        let broken = Schema(version: 10, sql: "", upgrades: [8: "CREATE TABLE second (x)", 9: "NO SQL"])
         #expect(throws: (any Error).self) { try fixture.open(broken) }
-        #expect(try fixture.value("PRAGMA user_version") == 7)
+        #expect(try fixture.value("PRAGMA user_version") == 8)
         #expect(try fixture.value("SELECT count(*) FROM sqlite_schema WHERE name = 'second'") == 0)
     }
 
@@ -335,7 +359,7 @@ struct DatabaseFileTests {
             try FileManager.default.copyItem(atPath: fixture.path + suffix, toPath: copy.path + suffix)
         }
         _ = try copy.open()
-        #expect(try copy.value("PRAGMA user_version") == 7)
+        #expect(try copy.value("PRAGMA user_version") == 8)
         try store.close()
     }
 

@@ -70,6 +70,13 @@ struct PlanTests {
                 NotificationCancellation.cancelSQL,
                 ["SEARCH push_queue USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
             ),
+            (ReadState.earlierSQL, ["USING INDEX past_members_udid (udid=? AND secret_code=?)"]),
+            (ReadState.sentSQL, ["push_queue_chat_message (chat_message=?)"]),
+            (
+                ReadState.readersSQL,
+                ["active_users_room (secret_code=?)", "past_members_room (secret_code=? AND fetched_to>?)"]
+            ),
+            (DeviceUsage.addSQL, ["PRIMARY KEY (day=? AND app=? AND kind=? AND value=?)"]),
             (SQLiteUpkeep.windowSQL, ["SEARCH push_queue USING INTEGER PRIMARY KEY (rowid>?)"]),
             (SQLiteDeviceStore.cancelSQL, ["push_queue_device (device=?)"]),
             (

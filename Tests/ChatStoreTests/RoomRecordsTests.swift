@@ -104,26 +104,156 @@ struct RoomRecordsTests {
     }
 
     private func record() async {
-        try? await store.activity.flush()
+        _ = try? await store.activity.flush()
     }
 
-    @Test("Who comes again has fetched nothing of before, nor of another room")
+    @Test("What a member has read stays read when it leaves and comes back, and nothing of what was said meanwhile")
     func again() async throws {
         for number in 1...2 { try await store.rooms.join(StoreFixture.join(number)) }
         let message = try await store.rooms.post(StoreFixture.post(1, "hi")).message
+        // It leaves before that is written down.
         store.feed.handedOut(message, to: try StoreFixture.member(2))
         try await store.rooms.join(StoreFixture.join(2, "other"))
         await record()
         #expect(
             try await store.records.members(of: code("other"), after: nil, limit: 5).items.map(\.fetchedTo) == [nil])
+        let unseen = try await store.rooms.post(StoreFixture.post(1, "where are you?")).message
+        #expect(try await isFetched(message) == [true])
         try await store.rooms.join(StoreFixture.join(2))
+        let members = try await store.records.members(of: code("room"), after: nil, limit: 5)
+        #expect(members.items.map(\.fetchedTo) == [nil, message])
+        #expect(members.items[1].fetchedAt == fixture.time.withLock { $0 })
         let later = try await store.rooms.post(StoreFixture.post(1, "again")).message
         store.feed.handedOut(later, to: try StoreFixture.member(2))
         await record()
-        #expect(try await store.records.progress(of: message).fetched == 0)
-        let deliveries = try await store.records.deliveries(ofMessage: message, after: nil, limit: 5)
-        #expect(deliveries.items.map(\.isFetched) == [false])
-        #expect(try await store.records.progress(of: later).fetched == 1)
+        for (id, readers) in [(message, 1), (unseen, 0), (later, 1)] {
+            let progress = try await store.records.progress(of: id)
+            #expect(progress.readers == readers && progress.fetched == readers)
+            #expect(progress.fetchedBy == [String](repeating: "name2", count: readers))
+        }
+        // Once more, with another name.
+        _ = try await store.rooms.leave(StoreFixture.member(2))
+        try await store.rooms.join(StoreFixture.join(2, name: "Bo"))
+        #expect(try await store.records.progress(of: later).fetchedBy == ["name2"])
+        #expect(try await isFetched(message) == [true])
+        let reach = try await store.records.reach(
+            of: store.records.messages(of: code("room"), .newestFirst(before: nil), limit: 5).items)
+        #expect(reach.map(\.fetched) == [1, 0, 1] && reach.map(\.sent) == [0, 0, 0])
+    }
+
+    private func isFetched(_ message: MessageID) async throws -> [Bool] {
+        try await store.records.deliveries(ofMessage: message, after: nil, limit: 5).items.map(\.isFetched)
+    }
+
+    @Test("A push to an earlier token of a member is fetched when the member has fetched its message")
+    func newToken() async throws {
+        for number in 1...2 { try await store.rooms.join(StoreFixture.join(number)) }
+        let message = try await store.rooms.post(StoreFixture.post(1, "hi")).message
+        try await store.rooms.update(
+            StoreFixture.member(2), token: StoreFixture.token(7), client: ClientInfo(), user: nil)
+        #expect(try await isFetched(message) == [false])
+        store.feed.handedOut(message, to: try StoreFixture.member(2))
+        await record()
+        #expect(try await isFetched(message) == [true])
+        // Of before version 8: the member that has the device.
+        _ = try fixture.query("UPDATE push_queue SET member = NULL")
+        #expect(try await isFetched(message) == [false])
+    }
+
+    @Test("In large rooms, too, a push knows its member")
+    func largeRoom() async throws {
+        for number in 1...12 { try await store.rooms.join(StoreFixture.join(number)) }
+        let message = try await store.rooms.post(StoreFixture.post(1, "hi")).message
+        while try fixture.value("SELECT count(*) FROM push_queue") < 11 { try await Task.sleep(for: .milliseconds(10)) }
+        for number in 2...4 {
+            _ = try await store.rooms.messages(for: StoreFixture.member(number), since: nil, limit: 5)
+        }
+        await record()
+        _ = try await store.rooms.leave(StoreFixture.member(2))
+        let deliveries = try await store.records.deliveries(ofMessage: message, after: nil, limit: 20)
+        #expect(deliveries.items.count { $0.isFetched } == 3)
+        #expect(try await store.records.progress(of: message).fetchedBy == ["name2", "name3", "name4"])
+    }
+
+    @Test("Who is removed by the operator has read what it has read", arguments: ["remove", "ban", "close"])
+    func removed(how: String) async throws {
+        for number in 1...2 { try await store.rooms.join(StoreFixture.join(number)) }
+        let message = try await store.rooms.post(StoreFixture.post(1, "hi")).message
+        store.feed.handedOut(message, to: try StoreFixture.member(2))
+        await record()
+        let moderator = Moderator(name: "admin", address: nil)
+        let id = try await store.records.members(of: code("room"), after: nil, limit: 5).items[1].id
+        switch how {
+        case "remove": try await store.moderation.remove(id, by: moderator)
+        case "ban":
+            _ = try await store.moderation.ban(
+                BanRequest(.member(id, everywhere: false)), by: moderator)
+        default:
+            _ = try await store.moderation.ban(
+                BanRequest(.room(code("room"))), by: moderator)
+        }
+        let progress = try await store.records.progress(of: message)
+        #expect(progress.readers == 1 && progress.fetchedBy == ["name2"])
+    }
+
+    @Test("What those had read who left goes when the room's messages have gone")
+    func forgotten() async throws {
+        for number in 1...3 { try await store.rooms.join(StoreFixture.join(number)) }
+        let message = try await store.rooms.post(StoreFixture.post(1, "hi")).message
+        store.feed.handedOut(message, to: try StoreFixture.member(2))
+        _ = try await store.rooms.leave(StoreFixture.member(2))
+        _ = try await store.rooms.leave(StoreFixture.member(3))
+        #expect(try fixture.value("SELECT count(*) FROM past_members") == 1, "Who has read nothing leaves nothing.")
+        fixture.advance(.seconds(3600))
+        _ = try await store.upkeep.applyRetention(messages: .seconds(3600), queue: .seconds(3600))
+        #expect(try fixture.value("SELECT count(*) FROM past_members") == 1)
+        fixture.advance(.seconds(1))
+        let result = try await store.upkeep.applyRetention(messages: .seconds(3600), queue: .seconds(3600))
+        #expect(result.messages == 1)
+        #expect(try fixture.value("SELECT count(*) FROM past_members") == 0)
+    }
+
+    @Test("A receipt is the writer's, of its own last message in the room where it is, and names readers")
+    func receipts() async throws {
+        for number in 1...3 { try await store.rooms.join(StoreFixture.join(number)) }
+        try await store.rooms.join(StoreFixture.join(4, "other"))
+        let (writer, other) = (try StoreFixture.member(1), try StoreFixture.member(4))
+        _ = try await store.rooms.post(StoreFixture.post(1, "one"))
+        let last = try await store.rooms.post(StoreFixture.post(1, "two")).message
+        _ = try await store.rooms.post(StoreFixture.post(2, "me"))
+        _ = try await store.rooms.messages(for: StoreFixture.member(2), since: nil, limit: 5)
+        await record()
+        _ = try fixture.query(
+            "UPDATE push_queue SET state = 'sent', time_sent = '2027-01-15' WHERE chat_message = \(last) AND device = 2"
+        )
+        let receipt = Receipt(message: last, reached: 1, fetched: 1, readers: ["name2"])
+        #expect(try await store.rooms.receipt(of: last, for: writer) == receipt)
+        #expect(try await store.feed.receipts(in: code("room"), for: [writer, other]) == [writer: receipt])
+        for stranger in [other, try StoreFixture.member(2)] {
+            await #expect(throws: ChatError.self) { try await store.rooms.receipt(of: last, for: stranger) }
+        }
+        await #expect(throws: ChatError.self) { try await store.rooms.receipt(of: last, for: StoreFixture.member(9)) }
+        // In another room it is no message of the writer's any more, nor after it came back.
+        try await store.rooms.join(StoreFixture.join(1, "other"))
+        await #expect(throws: ChatError.self) { try await store.rooms.receipt(of: last, for: writer) }
+        try await store.rooms.join(StoreFixture.join(1))
+        #expect(try await store.feed.receipts(in: code("room"), for: [writer]) == [:])
+        for number in 5...52 { try await store.rooms.join(StoreFixture.join(number)) }
+        #expect(try await store.feed.receipts(in: code("room"), for: [StoreFixture.member(2)]) == [:], "A large room.")
+    }
+
+    @Test("When somebody has read, the feed names the room")
+    func reads() async throws {
+        for number in 1...2 { try await store.rooms.join(StoreFixture.join(number)) }
+        let message = try await store.rooms.post(StoreFixture.post(1, "hi")).message
+        var rooms = try await store.activity.flush()
+        #expect(rooms == [], "Who writes has not read.")
+        store.feed.handedOut(message, to: try StoreFixture.member(2))
+        rooms = try await store.activity.flush()
+        #expect(try rooms == [code("room")])
+        store.feed.handedOut(message, to: try StoreFixture.member(2))
+        rooms = try await store.activity.flush()
+        #expect(rooms == [])
     }
 
     @Test("What cannot be written down now is written down later")

@@ -24,14 +24,14 @@ final class StoreFixture: Sendable {
 
     func open(
         _ schema: Schema = .current, defaultApp: AppName = .default, namesMessage: Bool = false,
-        apps: Set<AppName>? = nil
+        apps: Set<AppName>? = nil, keepsUsage: @escaping @Sendable () -> Bool = { true }
     ) throws -> SQLiteStores {
         try SQLiteStores(
             file: DatabaseFile(path: path, schema: schema),
             settings: {
                 StoreSettings(
                     format: { _ in APNSFormat(namesMessage ? .http2 : .binary, payloadLimit: 2048) },
-                    defaultApp: defaultApp, apps: apps)
+                    defaultApp: defaultApp, keepsUsage: keepsUsage(), apps: apps)
             },
             clock: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }

@@ -47,6 +47,17 @@ def texts(driver, selector="#log .bubble"):
         "return [...document.querySelectorAll(arguments[0])].map((element) => element.textContent)", selector)
 
 
+def click(driver, selector, text=""):
+    """Clicks the first that matches and begins with the text. What the page renews meanwhile is found again."""
+    def look():
+        [element] = [each for each in driver.find_elements(By.CSS_SELECTOR, selector) if each.text.startswith(text)][:1]
+        driver.execute_script("arguments[0].scrollIntoView({ block: 'center' })", element)
+        element.click()
+        return True
+
+    until(f"clicked: {text or selector}", look)
+
+
 def enter(driver, name, code):
     driver.get(RELAY + "/")
     find(driver, "name").send_keys(name)
@@ -246,7 +257,7 @@ def chat(relay):
     form(cmd="message", udid=carol, text="While you were away")
     for driver in (alice, bob):
         until("after a restart nothing is missing", lambda: texts(driver)[-1] == "While you were away")
-    alice.find_element(By.CSS_SELECTOR, "#outbox button").click()
+    click(alice, "#outbox button")
     for driver in (alice, bob):
         until("what is sent again arrives", lambda: texts(driver)[-2:] == ["While you were away", "Are you there?"])
     until("and waits no more", lambda: not texts(alice, "#outbox li"))
@@ -299,7 +310,7 @@ def inbox():
     form(cmd="join", udid="e" * 40, token=0, name="<u>Eve</u>", code="<i>hall</i>")
     form(cmd="message", udid="e" * 40, text="<b>Hello</b> \U0001f375")
     until("and what comes now, first", lambda: texts(driver, "#list li:first-child .body") == ["<u>Eve</u>: <b>Hello</b> \U0001f375"])
-    driver.find_element(By.CSS_SELECTOR, "#list li:first-child button").click()
+    click(driver, "#list li:first-child button")
     check("all of it is shown", "<b>Hello</b>" in find(driver, "pretty").text and token in find(driver, "facts").text)
     check("with its size", "bytes of 4096" in find(driver, "size").text, find(driver, "size").text)
     accessible(driver, "inbox")
@@ -318,7 +329,7 @@ def inbox():
     field = find(driver, "fault-reason")
     field.clear()
     field.send_keys("BadMessageId")
-    driver.find_element(By.CSS_SELECTOR, "#fault button").click()
+    click(driver, "#fault button")
     until("a fault is asked for by a button", lambda: "BadMessageId" in " ".join(texts(driver, "#faults li")))
     form(cmd="message", udid="e" * 40, text="Goes wrong")
     until("and happens", lambda: texts(driver, "#list li:first-child .marks .bad") == ["BadMessageId"])
@@ -335,7 +346,7 @@ def inbox():
     form(cmd="message", udid="e" * 40, text="To a browser")
     until("and shows what is posted", lambda: any("a browser" in text and "To a browser" in text for text in texts(driver, "#list li")))
     accessible(driver, "inbox with a browser")
-    driver.find_element(By.CSS_SELECTOR, "#browsers button").click()
+    click(driver, "#browsers button")
     until("it is ended by a button", lambda: texts(driver, "#browsers .bad") == ["removed"])
     find(driver, "clear").click()
     until("it is emptied", lambda: texts(driver, "#list li") == [] and find(driver, "empty").is_displayed())
@@ -372,7 +383,7 @@ def sessions(relay):
     driver.get("about:blank")
     driver.get(link(600))
     until("a new one goes on", lambda: find(driver, "members").text == "Only you are here")
-    driver.find_element(By.CSS_SELECTOR, "#outbox button").click()
+    click(driver, "#outbox button")
     until("and what was kept is sent", lambda: texts(driver) == ["first", "second"] and texts(driver, "#outbox li") == [])
     return relay
 
@@ -604,9 +615,9 @@ def notifications(relay):
     until("by the keyboard the other room is shown", lambda: find(driver, "room").text == hall and texts(driver) == ["Open the door"])
     check("the focus stays in the list", driver.switch_to.active_element.text == hall)
     say(driver, "In the hall")
-    driver.find_element(By.CSS_SELECTOR, "#room-list li:nth-child(1) button").click()
+    click(driver, "#room-list li:nth-child(1) button")
     until("each room has its own messages", lambda: find(driver, "room").text == kitchen and texts(driver) == ["Soup"])
-    driver.find_element(By.CSS_SELECTOR, "#room-list li:nth-child(2) button").click()
+    click(driver, "#room-list li:nth-child(2) button")
     until("also those of one's own", lambda: texts(driver) == ["Open the door", "In the hall"])
     worker.run("registration.getNotifications().then((all) => all.forEach((each) => each.close()))")
     first = driver.current_window_handle
@@ -819,11 +830,11 @@ def programs():
 
 
 def look_up(driver, kind, term, submit=True):
-    driver.find_element(By.CSS_SELECTOR, f"#kind option[value={kind}]").click()
+    click(driver, f"#kind option[value={kind}]")
     find(driver, "term").clear()
     find(driver, "term").send_keys(term)
     if submit:
-        driver.find_element(By.CSS_SELECTOR, "#search button").click()
+        click(driver, "#search button")
 
 
 def admin(relay):
@@ -850,7 +861,7 @@ def admin(relay):
     find(driver, "whom").send_keys(token)
     find(driver, "alert").send_keys("<b>Test</b>")
     find(driver, "badge").send_keys("3")
-    driver.find_element(By.CSS_SELECTOR, "#send button").click()
+    click(driver, "#send button")
     until("a notification is sent by the form, and its way is shown", lambda: texts(driver, "#result td.good") == ["sent"])
     until("and has arrived", lambda: any(
         n["token"] == token and json.loads(n["payload"]) == {"aps": {"alert": "<b>Test</b>", "badge": 3}}
@@ -865,9 +876,9 @@ def admin(relay):
     form(cmd="message", udid=gina, text="anybody?")
     look_up(driver, "room", "<i>at")
     until("a room is found by the beginning of its code", lambda: texts(driver, "#result .link")[:1] == ["<i>attic</i>"])
-    driver.find_element(By.CSS_SELECTOR, "#result .link").click()
+    click(driver, "#result .link")
     until("its members are there", lambda: ["<b>Gina</b>", "Hugo"] == texts(driver, "#result .table:nth-of-type(1) td:first-child"))
-    driver.find_element(By.CSS_SELECTOR, "#result .table:nth-of-type(2) .link").click()
+    click(driver, "#result .table:nth-of-type(2) .link")
     until("a message's way is there", lambda: texts(driver, "#result .way b") == ["1", "0", "0 of 1", "0 of 1"])
     check("without the text", "anybody?" not in driver.page_source)
     check("a failed push has its reason", "PayloadTooLarge" in find(driver, "result").text)
@@ -880,7 +891,7 @@ def admin(relay):
     until("the failure is among the recent errors", lambda: "PayloadTooLarge" in find(driver, "failures").text)
     check("and so is what the log says of it", "refused by the gateway" in find(driver, "warnings").text)
     look_up(driver, "token", "not hexadecimal", submit=False)
-    driver.find_element(By.CSS_SELECTOR, "#search button").click()
+    click(driver, "#search button")
     until("what is wrong is said", lambda: "hexadecimal" in find(driver, "problem").text)
     driver.execute_script("scrollTo(0, 0)")
     accessible(driver, "the operator's page")
@@ -903,9 +914,7 @@ def sure(driver, title):
 
 
 def press_key(driver, key):
-    driver.execute_script("arguments[0].scrollIntoView({ block: 'center' })", until(
-        f"a button for {key}", lambda: driver.find_element(By.CSS_SELECTOR, f"[data-key={key}]")))
-    driver.find_element(By.CSS_SELECTOR, f"[data-key={key}]").click()
+    click(driver, f"[data-key={key}]")
 
 
 def tokens_of_programs(driver, phone):
@@ -1009,7 +1018,7 @@ def order():
     old = operator(OLD_RELAY)
     look_up(old, "room", "cellar")
     until("with an older relay rooms are found", lambda: texts(old, "#result .link")[:1] == [room])
-    old.find_element(By.CSS_SELECTOR, "#result .link").click()
+    click(old, "#result .link")
     until("and shown", lambda: "Oda" in texts(old, "#result td"))
     check("without what it cannot do", "Actions" not in texts(old, "th") and not find(old, "tokens").is_displayed()
           and not find(old, "order").is_displayed() and texts(old, "#result .buttons button") == ["Show texts"])
@@ -1020,7 +1029,7 @@ def order():
     until("bans and the record are there", lambda: find(driver, "order").is_displayed())
     look_up(driver, "room", "cellar")
     until("the room is found", lambda: texts(driver, "#result .link")[:1] == [room])
-    driver.find_element(By.CSS_SELECTOR, "#result .link").click()
+    click(driver, "#result .link")
 
     def ids():
         return dict(driver.execute_script("""
@@ -1032,8 +1041,7 @@ def order():
         return list(ids())
 
     def press_button(words):
-        [made] = [each for each in driver.find_elements(By.CSS_SELECTOR, "#result .buttons button") if each.text == words]
-        made.click()
+        click(driver, "#result .buttons button", words)
 
     def yes():
         find(driver, "sure-yes").click()
@@ -1069,7 +1077,7 @@ def order():
     press_key(driver, "ban-" + ids()["Nic"])
     sure(driver, "Ban Nic?")
     check("a ban asks for how long, and why", find(driver, "sure-time").is_displayed() and find(driver, "sure-reason").is_displayed())
-    driver.find_element(By.CSS_SELECTOR, "#sure-for option[value='604800']").click()
+    click(driver, "#sure-for option[value='604800']")
     find(driver, "sure-reason").send_keys("spam <b>")
     accessible(driver, "a ban")
     picture(driver, "admin-ban-light")
@@ -1080,7 +1088,7 @@ def order():
     press_button("Close the room")
     sure(driver, f"Close {room}?")
     check("closing asks not where", not find(driver, "sure-where").is_displayed())
-    driver.find_element(By.CSS_SELECTOR, "#sure-for option[value='']").click()
+    click(driver, "#sure-for option[value='']")
     yes()
     until("a closed room can be opened", lambda: "Open the room" in texts(driver, "#result .buttons button"))
     until("and is among the bans", lambda: texts(driver, "#bans tbody tr:first-child td")[0::4] == ["the room is closed", "for ever"])
@@ -1097,9 +1105,7 @@ def order():
     sure(driver, f"Open {room}?")
     yes()
     until("an open one can be closed", lambda: "Close the room" in texts(driver, "#result .buttons button"))
-    [button] = [each for each in driver.find_elements(By.CSS_SELECTOR, "#bans button") if each.text.startswith("End")]
-    driver.execute_script("arguments[0].scrollIntoView({ block: 'center' })", button)
-    button.click()
+    click(driver, "#bans button", "End")
     sure(driver, "End the ban of Nic?")
     yes()
     until("no ban is left to end", lambda: driver.find_elements(By.CSS_SELECTOR, "#bans button, #result .table [data-key^=end]") == [])

@@ -4,24 +4,61 @@ import Testing
 extension Clients {
     @Suite("What the documentation says")
     struct DocumentationTests {
-        @Test("The README's table of settings is the one that the executable prints")
+        @Test("The page's table of settings is the one that the executable prints")
         func settings() async throws {
             let printed = try await tool(Running.executable.path, ["config", "--reference"])
-            let page = try Page("README.md")
+            let page = try Page("docs/configuration.md")
             let start = try #require(page.text.range(of: "<!-- settings -->\n"))
             let end = try #require(page.text.range(of: "<!-- /settings -->"))
             #expect(page.text[start.upperBound..<end.lowerBound] == printed)
         }
 
-        @Test("Every relative link leads to a file", arguments: Page.all)
+        @Test(
+            "The configurations that the pages show are taken",
+            arguments: ["docs/configuration.md", "docs/production.md", "docs/apple.md"])
+        func configurations(path: String) async throws {
+            let folder = try Folder()
+            for name in ["ck_production.pem", "AuthKey_ABC123DEFG.p8", "passphrase", "admin.token"] {
+                try "0123456789abcdef".write(to: folder.file(name), atomically: true, encoding: .utf8)
+            }
+            let file = folder.file("pushchat.yaml")
+            let blocks = try Page(path).fenced("yaml")
+            #expect(!blocks.isEmpty)
+            for yaml in blocks {
+                try yaml.write(to: file, atomically: true, encoding: .utf8)
+                try await tool(Running.executable.path, ["config", "--config", file.path])
+            }
+        }
+
+        @Test("Every relative link leads to a file, and to a heading in it", arguments: Page.all)
         func links(_ path: String) throws {
             let page = try Page(path)
-            for match in page.text.matches(of: /\]\(([^)#\s]+)(?:#[^)]*)?\)/) {
-                let link = String(match.1)
-                if link.contains("://") { continue }
-                let target = page.file.deletingLastPathComponent().appending(path: link)
+            for (link, anchor) in page.links {
+                let target =
+                    link.isEmpty ? page.file : page.file.deletingLastPathComponent().appending(path: link).standardized
                 #expect(FileManager.default.fileExists(atPath: target.path), "\(path) links to \(link)")
+                guard let anchor else { continue }
+                #expect(try Page(target).anchors.contains(anchor), "\(path) links to \(link)#\(anchor)")
             }
+        }
+
+        @Test("The index of docs lists every page, and the README is short enough to be read to its end")
+        func index() throws {
+            let listed = Set(try Page("docs/README.md").links.map(\.link))
+            for path in Page.all where path.hasPrefix("docs/") && path != "docs/README.md" {
+                #expect(listed.contains(String(path.dropFirst("docs/".count))), "docs/README.md does not list \(path)")
+            }
+            #expect(try Page("README.md").text.split(separator: "\n", omittingEmptySubsequences: false).count <= 251)
+        }
+
+        @Test(
+            "A page's anchors are those that hosts of repositories make of its headings",
+            arguments: [
+                ("# A `GET /b`, c", ["a-get-b-c"]), ("## It's [a](b.md) -- c_d\n```sh\n# no\n```", ["its-a----c_d"]),
+                ("# A\n## A\n", ["a", "a-1"]), ("#no\n\n text # no", []), ("# Über 3 Äste", ["über-3-äste"]),
+            ] as [(String, Set<String>)])
+        func anchors(text: String, expected: Set<String>) {
+            #expect(Page(text: text).anchors == expected)
         }
 
         @Test("No line of text is longer than a reader's window", arguments: Page.all)
@@ -32,11 +69,12 @@ extension Clients {
             }
         }
 
-        @Test("The README's tour works as printed")
+        @Test("The tour works as printed")
         func tour() async throws {
             let page = try Page("README.md")
             let folder = try Folder()
             let (process, ports) = try await dev(in: folder)
+            let path = "export PATH='\(Running.executable.deletingLastPathComponent().path)':\"$PATH\"\n"
 
             let banner = try #require(page.blocks(of: "banner").first)
             try await eventually("the banner is printed") {
@@ -47,7 +85,10 @@ extension Clients {
             #expect(printed.count == promised.count)
             for (line, promise) in zip(printed, promised) where !line.contains(" data ") { #expect(line == promise) }
 
-            try await run(page.blocks(of: "tour"), in: folder, ports)
+            // One goes on where the other ends.
+            try await run(
+                page.blocks(of: "tour") + Page("docs/tour.md").blocks(of: "tour"), least: 15, in: folder, ports,
+                after: path)
             process.kill(SIGTERM)
             #expect(try await process.ended() == 0)
         }
@@ -87,12 +128,16 @@ extension Clients {
             #expect(try await process.ended() == 0)
         }
 
-        @Test("The posts from servers work as printed", arguments: ["README.md", "docs/posting.md"])
-        func posting(page: String) async throws {
+        @Test(
+            "The chat API's examples, the posts from servers and what helps to move in work as printed",
+            arguments: [
+                ("docs/chat-api.md", "chat", 3), ("docs/posting.md", "posting", 3), ("docs/moving-in.md", "moving", 2),
+            ])
+        func examples(page: String, mark: String, least: Int) async throws {
             let folder = try Folder()
             let (process, ports) = try await dev(in: folder)
             let path = "export PATH='\(Running.executable.deletingLastPathComponent().path)':\"$PATH\"\n"
-            try await run(try Page(page).blocks(of: "posting"), least: 1, in: folder, ports, after: path)
+            try await run(try Page(page).blocks(of: mark), least: least, in: folder, ports, after: path)
             process.kill(SIGTERM)
             #expect(try await process.ended() == 0)
         }
@@ -189,13 +234,14 @@ struct Page {
         var repeats: Bool
         var output: String?
 
-        /// Its variables and functions, which the blocks after it use.
+        /// Its variables and functions, which the blocks after it use; not what a command of ours makes, once.
         var definitions: String {
             var isFunction = false
             var kept = ""
             for line in script.split(separator: "\n") {
                 if line.hasSuffix("() {") { isFunction = true }
-                if isFunction || line.prefixMatch(of: /[A-Za-z_]+=/) != nil { kept += line + "\n" }
+                let isVariable = line.prefixMatch(of: /[A-Za-z_]+=/) != nil && !line.contains("$(pushchat")
+                if isFunction || isVariable { kept += line + "\n" }
                 if line == "}" { isFunction = false }
             }
             return kept
@@ -205,7 +251,7 @@ struct Page {
     static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent()
     static let all: [String] = {
-        let names = (try? FileManager.default.contentsOfDirectory(atPath: root.appending(path: "docs").path)) ?? []
+        let names = (try? FileManager.default.subpathsOfDirectory(atPath: root.appending(path: "docs").path)) ?? []
         return ["README.md", "CHANGELOG.md"] + names.filter { $0.hasSuffix(".md") }.sorted().map { "docs/\($0)" }
     }()
 
@@ -214,16 +260,52 @@ struct Page {
     private var lines: [Substring] { text.split(separator: "\n", omittingEmptySubsequences: false) }
 
     init(_ path: String) throws {
-        file = Self.root.appending(path: path)
-        text = try String(contentsOf: file, encoding: .utf8)
+        try self.init(Self.root.appending(path: path))
+    }
+
+    init(_ file: URL) throws {
+        self.init(text: try String(contentsOf: file, encoding: .utf8), file: file)
+    }
+
+    init(text: String, file: URL = root) {
+        (self.file, self.text) = (file, text)
+    }
+
+    /// Relative links, without those in fenced blocks: the file, empty for the page itself, and the heading in it.
+    var links: [(link: String, anchor: String?)] {
+        unfenced.flatMap { line in
+            line.matches(of: /\]\(([^)#\s]*)(?:#([^)\s]*))?\)/).map { (String($0.1), $0.2.map { String($0) }) }
+        }.filter { !$0.link.contains("://") }
+    }
+
+    /// What links to its headings are called: the text in lower case, with hyphens for blanks and without other marks.
+    var anchors: Set<String> {
+        var anchors: Set<String> = []
+        for line in unfenced {
+            guard let heading = line.wholeMatch(of: /#{1,6} +(.+)/) else { continue }
+            let text = heading.1.replacing(/\[([^\]]*)\]\([^)]*\)/) { $0.1 }.lowercased()
+            let name = String(
+                text.compactMap { character in
+                    if character == " " { return "-" }
+                    return character.isLetter || character.isNumber || "-_".contains(character) ? character : nil
+                })
+            var (unique, number) = (name, 0)
+            while !anchors.insert(unique).inserted {
+                number += 1
+                unique = "\(name)-\(number)"
+            }
+        }
+        return anchors
     }
 
     /// Lines outside of fenced blocks and tables.
-    var prose: [Substring] {
+    var prose: [Substring] { unfenced.filter { !$0.hasPrefix("|") } }
+
+    private var unfenced: [Substring] {
         var isFenced = false
         return lines.filter { line in
             if line.hasPrefix("```") { isFenced.toggle() }
-            return !isFenced && !line.hasPrefix("|")
+            return !isFenced
         }
     }
 

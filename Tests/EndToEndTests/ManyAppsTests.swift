@@ -88,8 +88,10 @@ extension EndToEnd {
                 ("default", "NULL", "com.example.PushChat"),
                 ("certificate", "complication", "com.example.PushChat.complication"),
                 ("default", "liveactivity", "com.example.PushChat.push-type.liveactivity"),
+                ("default", "accessory", "com.example.PushChat.push-type.accessory"),
+                ("default", "novel", "com.example.PushChat"),
             ]
-            let refused = [("certificate", "location", "Forbidden"), ("default", "novel", "InvalidPushType")]
+            let refused = [("certificate", "location", "Forbidden"), ("default", "no/type", "InvalidPushType")]
             for (number, (app, type, _)) in (wanted + refused).enumerated() {
                 let type = type == "NULL" ? type : "'\(type)'"
                 _ = try relay.query(

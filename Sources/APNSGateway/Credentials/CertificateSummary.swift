@@ -57,6 +57,8 @@ package struct CertificateSummary: Sendable, Hashable {
 
     /// Topics of a list that are read.
     private static let mostTopics = 100
+    // Apple's extensions. Source: developer.apple.com, "Sending notification requests to APNs", for the topics, as of November
+    // 2026; for the environments Apple's own certificates (apns-binary.md §1).
     private static let topicList: ASN1ObjectIdentifier = [1, 2, 840, 113_635, 100, 6, 3, 6]
     private static let userID: ASN1ObjectIdentifier = [0, 9, 2342, 19_200_300, 100, 1, 1]
     private static let development: ASN1ObjectIdentifier = [1, 2, 840, 113_635, 100, 6, 3, 1]

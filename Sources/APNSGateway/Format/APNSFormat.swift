@@ -36,9 +36,6 @@ package struct APNSFormat: PushFormat {
 
     // MARK: - Rows of the queue
 
-    /// Bytes of a push type: far longer than any there is.
-    private static let longestType = 64
-
     package func push(_ row: QueuedPush, identifier: UInt32) throws(PushRefusal) -> Push {
         guard let address = row.address else { throw Refusal.token.named(by: kind) }
         guard let payload = row.payload else { throw Refusal.noJSON.named(by: kind) }
@@ -51,7 +48,7 @@ package struct APNSFormat: PushFormat {
         guard payload.count <= limit(of: type) else { throw Refusal.payloadSize.named(by: kind) }
         var id: String?
         if kind == .http2 {
-            guard Self.isHeaderText(type, limit: Self.longestType) else { throw Refusal.type.named(by: kind) }
+            guard Self.isHeaderText(type, limit: PushType.longest) else { throw Refusal.type.named(by: kind) }
             if let collapseID = row.collapseID, !Self.isHeaderText(collapseID, limit: ProviderHeader.longestCollapseID)
             {
                 throw Refusal.collapseID.named(by: kind)
@@ -106,6 +103,10 @@ package struct APNSFormat: PushFormat {
         return composed
     }
 
+    package func warning(pushType: String) -> String? {
+        kind == .http2 ? PushType(rawValue: pushType).warning : nil
+    }
+
     /// Without a check of the size.
     package static func composed(_ content: NotificationContent) throws(ChatError) -> ComposedNotification {
         let document = try content.document()
@@ -134,9 +135,9 @@ package struct APNSFormat: PushFormat {
             if aps == nil { return PushType.mdm.rawValue }
             return wakes && !shows ? Push.background : Push.alert
         }
-        guard PushType(rawValue: type) != nil else {
-            let known = PushType.allCases.map(\.rawValue).joined(separator: ", ")
-            throw .invalid("push_type", "must be one of \(known)")
+        guard isHeaderText(type, limit: PushType.longest) else {
+            throw .invalid(
+                "push_type", "must be 1 to \(PushType.longest) printable ASCII characters, no blank at the ends")
         }
         guard type != Push.background || (wakes && !shows) else {
             throw .invalid("push_type", "background is for content_available without alert, badge and sound")

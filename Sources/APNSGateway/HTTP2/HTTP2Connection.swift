@@ -154,6 +154,10 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
     private var isSecure = false
     private var isActing = false
     private var endOfPause: Scheduled<Void>?
+    /// Push types of which the log has been warned.
+    private var warnedTypes: Set<String> = []
+    /// As many as that: other programs name them.
+    private static let mostWarnedTypes = 16
 
     init(
         connectionID: ConnectionID, state: HTTP2ConnectionState, retirement: EventLoopPromise<Void>,
@@ -305,6 +309,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
         while !isOver, context.channel.isWritable {
             while session.outputSize < Self.flushSize {
                 guard session.canOpen, let (id, request) = state.open(now: now, wall: wall) else { return }
+                warn(ofType: request.type)
                 do {
                     try session.open(id, headers: request.headers, body: request.body)
                 } catch {
@@ -314,6 +319,14 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
             }
             flush(context)
         }
+    }
+
+    /// Once in a connection for each type that is not documented.
+    private func warn(ofType type: String) {
+        guard !PushType(rawValue: type).isDocumented, warnedTypes.count < Self.mostWarnedTypes,
+            warnedTypes.insert(type).inserted
+        else { return }
+        logger.warning("a push type is not known; the gateway decides", metadata: ["type": "\(type)"])
     }
 
     private func flush(_ context: ChannelHandlerContext) {

@@ -39,7 +39,7 @@ struct HTTP2RequestTemplate: Sendable {
 
     /// The topic of a push; nil for the certificate's own.
     static func topic(type: String, bundleID: String?) -> String? {
-        bundleID.map { PushType(rawValue: type)?.topic(bundleID: $0) ?? $0 }
+        bundleID.map { PushType(rawValue: type).topic(bundleID: $0) }
     }
 
     func request(for push: Push) -> HTTP2Request {

@@ -52,7 +52,9 @@ struct SandboxRules {
     /// - Returns: the push type that counts, and the topic.
     func checkTopic() throws(ProviderRefusal) -> (PushType, topic: String) {
         let named = try request.pushType.map { (text) throws(ProviderRefusal) in
-            guard let type = PushType(rawValue: text) else { throw ProviderRefusal(.invalidPushType) }
+            let type = PushType(rawValue: text)
+            guard configuration.strict ? type.isDocumented : Self.isTopic(text) && text.utf8.count <= PushType.longest
+            else { throw ProviderRefusal(.invalidPushType) }
             return type
         }
         if certificate != nil, named?.needsProviderToken == true { throw .init(.forbidden) }
@@ -75,7 +77,7 @@ struct SandboxRules {
 
     /// The push type that a topic stands for where none is named.
     private static func type(of topic: String) -> PushType {
-        PushType.allCases.first { !$0.topicSuffix.isEmpty && topic.hasSuffix($0.topicSuffix) } ?? .alert
+        PushType.documented.first { !$0.value.isEmpty && topic.hasSuffix($0.value) }?.key ?? .alert
     }
 
     /// Apple's page prints one suffix in a form that no client sends (apns-http2.md §2); both are accepted.
@@ -90,7 +92,9 @@ struct SandboxRules {
         if type == .complication, topic.hasSuffix(otherComplicationSuffix) {
             return String(topic.dropLast(otherComplicationSuffix.count))
         }
-        return topic.hasSuffix(type.topicSuffix) ? String(topic.dropLast(type.topicSuffix.count)) : topic
+        // What Apple's newer types have: a type that is not documented may come with it.
+        let suffix = type.isDocumented ? type.topicSuffix : ".push-type." + type.rawValue
+        return topic.hasSuffix(suffix) ? String(topic.dropLast(suffix.count)) : topic
     }
 
     // MARK: 8 to 10: how

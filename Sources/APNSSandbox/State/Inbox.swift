@@ -120,7 +120,7 @@ struct InboxEntry: Sendable, Hashable, Encodable {
 
     private enum CodingKeys: String, CodingKey {
         case id, `protocol`, connection, stream, token, topic, authentication, command, identifier, headers, payload
-        case answer, message, delivery
+        case answer, message, delivery, warning
         case deliveryCode = "delivery_code"
         case apnsID = "apns_id"
         case pushType = "push_type"
@@ -148,6 +148,9 @@ struct InboxEntry: Sendable, Hashable, Encodable {
             try fields.encode(stream, forKey: .stream)
             try fields.encode(apnsID, forKey: .apnsID)
             try fields.encodeIfPresent(pushType, forKey: .pushType)
+            if case .accepted = answer {
+                try fields.encodeIfPresent(pushType.flatMap { PushType(rawValue: $0).warning }, forKey: .warning)
+            }
             try fields.encode(headers, forKey: .headers)
             try fields.encodeIfPresent(authentication, forKey: .authentication)
         case .webPush(let headers):

@@ -136,6 +136,7 @@ function choose(notification, banner) {
   byId("facts").replaceChildren(...facts([
     ["Answer", notification.answer, notification.answer === "accepted" ? "good" : "bad"],
     ["Because", notification.message],
+    ["Warning", notification.warning],
     ["Delivery", notification.delivery && [notification.delivery, notification.delivery_code].join(" ").trim()],
     ["Arrived", notification.received_at],
     ["Protocol", protocols[notification.protocol] + (notification.command === undefined ? "" : ", command " + notification.command)],

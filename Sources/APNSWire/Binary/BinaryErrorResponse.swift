@@ -62,6 +62,8 @@ package struct BinaryStatus: RawRepresentable, Sendable, Hashable {
     package static let unknown = BinaryStatus(rawValue: 255)
 
     /// Every status that Apple's tables list, in their order, with its reason.
+    ///
+    /// Source: "Local and Remote Notification Programming Guide", appendix "Binary Provider API", edition of 2018, the last.
     package static let documented: KeyValuePairs<BinaryStatus, String> = [
         .noErrors: "NoErrors", .processingError: "ProcessingError", .missingDeviceToken: "MissingDeviceToken",
         .missingTopic: "MissingTopic", .missingPayload: "MissingPayload", .invalidTokenSize: "InvalidTokenSize",

@@ -1,4 +1,6 @@
 /// Names of the HTTP/2 provider API's own headers (apns-http2.md §2, §3).
+///
+/// Source: developer.apple.com, "Sending notification requests to APNs", as of November 2026.
 package enum ProviderHeader {
     package static let authorization = "authorization"
     package static let topic = "apns-topic"

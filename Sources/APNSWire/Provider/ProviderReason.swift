@@ -1,4 +1,7 @@
-/// Why the HTTP/2 provider API refuses a push, in Apple's spelling (apns-http2.md §3).
+/// Why the HTTP/2 provider API refuses a push, in Apple's spelling (apns-http2.md §3). An unknown one is judged by its status,
+/// see ``ProviderRefusal``.
+///
+/// Source: developer.apple.com, "Handling notification responses from APNs", as of November 2026.
 package enum ProviderReason: String, Sendable, Hashable, CaseIterable {
     case badCollapseID = "BadCollapseId"
     case badDeviceToken = "BadDeviceToken"

@@ -1,21 +1,52 @@
 /// What a push is for; the header `apns-push-type` (apns-http2.md §2).
-package enum PushType: String, Sendable, Hashable, CaseIterable {
-    case alert, background, location, voip, complication, fileprovider, mdm, liveactivity, pushtotalk, widgets, controls
+///
+/// A struct and not an enum, because Apple adds types: one that is not listed here is carried, with a warning.
+package struct PushType: RawRepresentable, Sendable, Hashable {
+    package let rawValue: String
 
-    /// What the topic has after the bundle id. For `mdm` the topic is the certificate's own, without a suffix.
-    package var topicSuffix: String {
-        switch self {
-        case .alert, .background, .mdm: ""
-        case .location: ".location-query"
-        case .voip: ".voip"
+    package init(rawValue: String) {
+        self.rawValue = rawValue
+    }
+
+    package static let alert = PushType(rawValue: "alert")
+    package static let background = PushType(rawValue: "background")
+    package static let location = PushType(rawValue: "location")
+    package static let voip = PushType(rawValue: "voip")
+    package static let complication = PushType(rawValue: "complication")
+    package static let fileprovider = PushType(rawValue: "fileprovider")
+    package static let mdm = PushType(rawValue: "mdm")
+    package static let liveactivity = PushType(rawValue: "liveactivity")
+    package static let pushtotalk = PushType(rawValue: "pushtotalk")
+    package static let widgets = PushType(rawValue: "widgets")
+    package static let controls = PushType(rawValue: "controls")
+    package static let accessory = PushType(rawValue: "accessory")
+
+    /// Apple's types, each with what its topic has after the bundle id; for `mdm` the topic is the certificate's own.
+    ///
+    /// Source: developer.apple.com, "Sending notification requests to APNs", and for `accessory` (iOS 26.5) "Forwarding
+    /// notifications to your accessory using the internet transport type"; read in November 2026.
+    package static let documented: KeyValuePairs<PushType, String> = [
+        .alert: "", .background: "", .location: ".location-query", .voip: ".voip",
         // One edition of Apple's page prints ".h.complication"; all clients that work send this.
-        case .complication: ".complication"
-        case .fileprovider: ".pushkit.fileprovider"
-        case .liveactivity: ".push-type.liveactivity"
-        case .pushtotalk: ".voip-ptt"
-        case .widgets: ".push-type.widgets"
-        case .controls: ".push-type.controls"
-        }
+        .complication: ".complication",
+        .fileprovider: ".pushkit.fileprovider", .mdm: "", .liveactivity: ".push-type.liveactivity",
+        .pushtotalk: ".voip-ptt", .widgets: ".push-type.widgets", .controls: ".push-type.controls",
+        .accessory: ".push-type.accessory",
+    ]
+
+    /// Bytes of a type: far longer than any there is.
+    package static let longest = 64
+
+    package var isDocumented: Bool { Self.documented.contains { $0.key == self } }
+
+    /// Empty for a type that is not documented: its topic is what the app's `topic` says.
+    package var topicSuffix: String { Self.documented.first { $0.key == self }?.value ?? "" }
+
+    /// What to tell who uses a type that is not documented; nil for one that is.
+    package var warning: String? {
+        guard !isDocumented else { return nil }
+        let known = Self.documented.map(\.key.rawValue).joined(separator: ", ")
+        return "push type \(rawValue) is not known; known are \(known)"
     }
 
     /// Bytes of a payload.

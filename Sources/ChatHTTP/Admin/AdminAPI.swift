@@ -56,12 +56,17 @@ struct AdminAPI: Sendable {
     }
 
     /// The members of a registration.
-    private static let registration: Set = ["app", "user_reference", "client_info", "tags"]
+    private static let registration: Set = [
+        "app", "user_reference", "client_info", "app_version", "os_version", "device_model", "tags",
+    ]
 
     private static func edit(_ body: AdminBody) throws(ChatError) -> DeviceEdit {
         DeviceEdit(
             user: try body.change("user_reference", UserReference.init(parsing:field:)),
             clientInfo: try body.change("client_info", DeviceNote.text(_:field:)),
+            client: ClientInfo(
+                appVersion: try body.said("app_version"), osVersion: try body.said("os_version"),
+                deviceModel: try body.said("device_model")),
             tags: try body.tags())
     }
 
@@ -145,7 +150,7 @@ struct AdminAPI: Sendable {
         note(receipt, caller, context)
         var headers: HTTPFields = [.location: "/v1/notifications/\(receipt.id)", .cacheControl: "no-store"]
         if receipt.isRepeat { headers[.idempotencyReplayed] = "true" }
-        return Answers.json(receipt.json, status: .accepted, headers: headers)
+        return Answers.json(answer(receipt, to: notification), status: .accepted, headers: headers)
     }
 
     /// `POST /v1/notifications:batch`: up to ``HTTPLimits/batch`` notifications, each with its own audience and content, in one
@@ -160,7 +165,8 @@ struct AdminAPI: Sendable {
             throw ChatError.invalid("notifications", "must have 1 to \(HTTPLimits.batch) items, has \(items.count)")
         }
         let caller = try context.caller()
-        var results: [Result<NotificationReceipt, ChatError>?] = []
+        // Without a result where the store will answer, for each of the requests in order.
+        var results: [(asked: NotificationRequest?, result: Result<NotificationReceipt, ChatError>?)] = []
         var requests: [NotificationRequest] = []
         for item in items {
             do throws(ChatError) {
@@ -172,26 +178,34 @@ struct AdminAPI: Sendable {
                 }
                 let notification = try notification(one, key: caller.key(key), caller)
                 if let earlier = try await earlier(notification) {
-                    results.append(.success(earlier))
+                    results.append((notification, .success(earlier)))
                 } else {
                     requests.append(notification)
-                    results.append(nil)
+                    results.append((notification, nil))
                 }
             } catch {
-                results.append(.failure(error))
+                results.append((nil, .failure(error)))
             }
         }
         var sent = requests.isEmpty ? [] : try await stores.notifications.send(requests)
         sent.reverse()
-        let answers = results.map { result -> JSONValue in
+        let answers = results.map { asked, result -> JSONValue in
             switch result ?? sent.removeLast() {
             case .success(let receipt):
                 note(receipt, caller, context)
-                return .object(receipt.json)
+                return .object(answer(receipt, to: asked))
             case .failure(let error): return .object(["error": .object(ErrorAnswer(error).problem)])
             }
         }
         return Answers.json(["results": .array(answers)])
+    }
+
+    private func answer(_ receipt: NotificationReceipt, to request: NotificationRequest?) -> JSONObject {
+        var json = receipt.json
+        if let request, let warning = format(request.app ?? .default).warning(pushType: request.pushType) {
+            json["warning"] = .string(warning)
+        }
+        return json
     }
 
     /// What a request asks for.
@@ -302,16 +316,28 @@ struct AdminAPI: Sendable {
 
     /// `GET /v1/messages`: newest first, or from a message on.
     func messages(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let query = try AdminQuery(request, names: ["room", "since", "text", "limit", "cursor"])
+        let query = try AdminQuery(request, names: ["room", "since", "text", "reach", "limit", "cursor"])
         let room = try context.caller().room(query.room())
         let (since, cursor) = (try query.since(), try query.cursor())
         guard since == nil || cursor == nil else {
             throw ChatError.invalid("since", "cannot go together with cursor: give the last message's id")
         }
         let withText = try query.flag("text") ?? false
+        let withReach = try query.flag("reach") ?? false
+        guard try !withReach || query.limit() <= HTTPLimits.reachPage else {
+            throw ChatError.invalid("limit", "must be at most \(HTTPLimits.reachPage) with reach")
+        }
         let page = try await stores.records.messages(
             of: room, since.map { .oldestFirst(after: $0) } ?? .newestFirst(before: cursor), limit: query.limit())
-        return Self.page("messages", page.items.map { $0.json(withText: withText) }, next: .optional(page.next))
+        var items = page.items.map { $0.json(withText: withText) }
+        if withReach {
+            for (index, reach) in try await stores.records.reach(of: page.items).enumerated() {
+                items[index]["sent"] = .number(reach.sent)
+                items[index]["readers"] = .number(reach.readers)
+                items[index]["fetched"] = .number(reach.fetched)
+            }
+        }
+        return Self.page("messages", items, next: .optional(page.next))
     }
 
     /// `GET /v1/messages/{id}`
@@ -394,8 +420,11 @@ extension Device {
         [
             "token": .string(token.description), "app": .string(app.text), "active": .bool(deactivatedAt == nil),
             "user_reference": .optional(user?.text), "client_info": .optional(clientInfo),
-            "server_info": .optional(serverInfo), "tags": .array(tags.map { .string($0.text) }),
+            "server_info": .optional(serverInfo), "app_version": .optional(client.appVersion),
+            "os_version": .optional(client.osVersion), "device_model": .optional(client.deviceModel),
+            "tags": .array(tags.map { .string($0.text) }),
             "created_at": .time(createdAt), "registered_at": .time(registeredAt),
+            "seen_at": .optional(seenAt),
             "deactivated_at": .optional(deactivatedAt), "deactivated_reason": .optional(deactivatedReason),
         ]
     }
@@ -472,6 +501,7 @@ extension MessageProgress {
         json["counts"] = .object(JSONObject(counts: counts))
         json["readers"] = .number(readers)
         json["fetched"] = .number(fetched)
+        json["fetched_by"] = .array(fetchedBy.map { .string($0) })
         return json
     }
 }

@@ -27,14 +27,17 @@ struct AdminFigures: Sendable {
 
     /// `GET /v1/stats`
     func stats(_ request: Request, _ context: ChatContext) async throws -> Response {
-        _ = try AdminQuery(request, names: [])
+        let query = try AdminQuery(request, names: ["days"])
+        let days = try query.number("days", 1...Int64(DeviceDay.kept)) ?? 1
         let (parts, totals, outcomes) = (try await parts(), try await store.totals(), store.outcomes())
         let now = clock()
+        let usage = try await usage(days: Int(days), now: now)
         return Answers.json([
             "version": .string(version), "uptime_seconds": .number(uptime(now)),
             "devices": .object(["total": .number(totals.devices), "active": .number(totals.activeDevices)]),
             "members": .number(totals.members), "rooms": .number(totals.rooms),
             "messages": .number(totals.messages), "notifications": .number(totals.notifications),
+            "usage": usage,
             "apps": .array(
                 parts.map { part in
                     var json = part.json(
@@ -52,6 +55,17 @@ struct AdminFigures: Sendable {
                         })
                     return .object(json)
                 }),
+        ])
+    }
+
+    /// Devices that were seen on the last days, today as the last: of each app, and by what they say of themselves.
+    private func usage(days count: Int, now: Timestamp) async throws -> JSONValue {
+        let days = (0..<count).reversed().map { (now - .seconds($0 * 86_400)).day }
+        guard let counts = try await store.usage(since: days[0]) else { return .null }
+        let apps = Dictionary(grouping: counts, by: \.app).sorted { $0.key < $1.key }
+        return .object([
+            "days": .array(days.map { .string($0) }),
+            "apps": .array(apps.map { .object(UsageTable($0.value, days: days).json(of: $0.key)) }),
         ])
     }
 
@@ -131,6 +145,57 @@ private struct AppFigures {
         json["oldest_age_seconds"] = age(of: depth.oldest, now: now)
         return json
     }
+}
+
+/// An app's devices by day: for each value a list with a number for each day.
+private struct UsageTable {
+    /// Values of a kind that are told apart; the rest is counted together.
+    private static let mostValues = 20
+
+    private var devices: [Int]
+    private var values: [DeviceDay.Kind: [DeviceDay.Value: [Int]]] = [:]
+
+    init(_ counts: [DeviceDay], days: [String]) {
+        let none = [Int](repeating: 0, count: days.count)
+        let positions = Dictionary(uniqueKeysWithValues: days.enumerated().map { ($1, $0) })
+        devices = none
+        for count in counts {
+            // Of a clock that has been set back.
+            guard let day = positions[count.day] else { continue }
+            if let kind = count.kind {
+                values[kind, default: [:]][count.value, default: none][day] += count.devices
+            } else {
+                devices[day] += count.devices
+            }
+        }
+    }
+
+    func json(of app: AppName) -> JSONObject {
+        var json: JSONObject = ["app": .string(app.text), "devices": Self.list(devices)]
+        for kind in DeviceDay.Kind.allCases { json[kind.rawValue] = .object(list(kind)) }
+        return json
+    }
+
+    /// The values that most devices said, on all days together, first.
+    private func list(_ kind: DeviceDay.Kind) -> JSONObject {
+        var (texts, others): ([(text: String, counts: [Int])], [Int]) = ([], devices.map { _ in 0 })
+        for (value, counts) in values[kind] ?? [:] {
+            if case .text(let text) = value { texts.append((text, counts)) }
+            if value == .others { others = counts }
+        }
+        texts.sort { ($1.counts.reduce(0, +), $0.text) < ($0.counts.reduce(0, +), $1.text) }
+        for (_, counts) in texts.dropFirst(Self.mostValues) { others = zip(others, counts).map(+) }
+        return [
+            "values": .array(
+                texts.prefix(Self.mostValues).map {
+                    .object(["value": .string($0.text), "devices": Self.list($0.counts)])
+                }),
+            "others": Self.list(others),
+            "unknown": Self.list(values[kind]?[.nothing] ?? devices.map { _ in 0 }),
+        ]
+    }
+
+    private static func list(_ counts: [Int]) -> JSONValue { .array(counts.map { .number($0) }) }
 }
 
 /// Seconds, not below 0: the clock may have been set back.

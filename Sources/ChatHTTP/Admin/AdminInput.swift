@@ -53,6 +53,9 @@ struct AdminBody: Sendable {
         return text
     }
 
+    /// What a device says of itself; absent, null or blank is nothing.
+    func said(_ name: String) throws(ChatError) -> String? { try ClientInfo.text(text(name), field: name) }
+
     func flag(_ name: String) throws(ChatError) -> Bool {
         switch object[name] {
         case nil, .null?: return false
@@ -140,7 +143,7 @@ struct AdminQuery: Sendable {
         }
     }
 
-    private func number(_ name: String, _ range: ClosedRange<Int64>) throws(ChatError) -> Int64? {
+    func number(_ name: String, _ range: ClosedRange<Int64>) throws(ChatError) -> Int64? {
         guard let text = values[name] else { return nil }
         guard let number = Int64(digits: text), range.contains(number) else {
             throw .invalid(name, "must be a whole number from \(range.lowerBound) to \(range.upperBound)")

@@ -23,7 +23,7 @@ struct ChatAPI: Sendable {
     // MARK: - Commands
 
     private enum Command: String, CaseIterable {
-        case join, leave, update, message, messages
+        case join, leave, update, message, messages, receipt
     }
 
     /// `POST /api.php`
@@ -43,6 +43,7 @@ struct ChatAPI: Sendable {
             case .update: try await update(call)
             case .message: try await post(call)
             case .messages: try await messages(call)
+            case .receipt: try await receipt(call)
             }
         } catch  where error.code == .notJoined {
             throw .notJoined(call.memberField.key)
@@ -62,7 +63,7 @@ struct ChatAPI: Sendable {
         let nickname = try Nickname(parsing: form.required(.name))
         let code = try SecretCode(parsing: form.required(.code))
         let app = if let app = device?.app { app } else { try resolveApp(call.optional(.appID)) }
-        let client = try call.client()
+        let client = try call.client(isBrowser: device?.app == .web)
         try limiter.admit(member, limit: call.settings.memberRate)
         let user = try await user(call.headers)
         let counted = try await countJoin(call, member, code)
@@ -111,7 +112,7 @@ struct ChatAPI: Sendable {
     private func update(_ call: Call) async throws(ChatError) -> Response {
         let member = try call.member()
         let device = try target(call)
-        let client = try call.client()
+        let client = try call.client(isBrowser: device.app == .web)
         try limiter.admit(member, limit: call.settings.memberRate)
         let user = try await user(call.headers)
         try await keep(device)
@@ -164,6 +165,17 @@ struct ChatAPI: Sendable {
         return Answers.text(json, type: "application/json")
     }
 
+    /// How far a message of the member's own has come: how many devices it has reached, and who has read it.
+    private func receipt(_ call: Call) async throws(ChatError) -> Response {
+        let member = try call.member()
+        guard let id = try call.number(.id, 0...Int64.max, "must be a whole number, 0 or more") else {
+            throw .missing(FormField.id.key)
+        }
+        try limiter.admit(member, limit: call.settings.memberRate)
+        _ = try await user(call.headers)
+        return Answers.json(try await rooms.receipt(of: id, for: member).json)
+    }
+
     // MARK: - Registration without a room
 
     private enum RegistrationCommand: String {
@@ -196,11 +208,13 @@ struct ChatAPI: Sendable {
             case nil: .keep
             case let text?: try DeviceNote.text(text, field: FormField.clientInfo.key).map { .set($0) } ?? .remove
             }
+        let client = try call.client(isBrowser: device.app == .web)
         let user = try await user(call.headers)
         let result: String
         switch command {
         case .register:
-            let edit = DeviceEdit(user: user.map { .set($0) } ?? .keep, clientInfo: note)
+            let edit = DeviceEdit(
+                user: user.map { .set($0) } ?? .keep, clientInfo: note, client: client.withoutAddress)
             try await keep(device)
             result = try await devices.register(RegistrationRequest(token: token, app: app, edit: edit)).rawValue
         case .unregister:
@@ -315,10 +329,13 @@ private struct Call: Sendable {
     }
 
     /// What the request tells about its client.
-    func client() throws(ChatError) -> ClientInfo {
-        ClientInfo(
-            address: address?.description, appVersion: try optional(.appVersion), osVersion: try optional(.osVersion),
-            deviceModel: try optional(.deviceModel))
+    /// - Parameter isBrowser: what it does not say is taken from its `User-Agent`.
+    func client(isBrowser: Bool = false) throws(ChatError) -> ClientInfo {
+        let browser = isBrowser ? UserAgent(headers.first(.userAgent) ?? "") : nil
+        return ClientInfo(
+            address: address?.description, appVersion: try optional(.appVersion),
+            osVersion: try optional(.osVersion) ?? browser?.system,
+            deviceModel: try optional(.deviceModel) ?? browser?.browser)
     }
 
     /// A field that may be absent or blank.
@@ -343,6 +360,16 @@ private struct Call: Sendable {
         metadata[LogKeys.member] = "\(member.text.prefix(8))…"
         metadata[LogKeys.address] = "\(address?.description ?? "unknown")"
         return metadata
+    }
+}
+
+extension Receipt {
+    /// As the chat API answers it and streams write it.
+    var json: JSONObject {
+        [
+            "id": .number(message), "reached": .number(reached), "read": .number(fetched),
+            "read_by": .array(readers.map { .string($0) }),
+        ]
     }
 }
 

@@ -20,6 +20,11 @@ final class EventHub: Service {
     private static let heartbeat = Duration.seconds(15)
     /// Between two runs of ``EventRoom/forget()``: longer than a stream that is read needs for an event.
     private static let keptTime = Duration.seconds(10)
+    /// Rooms of which the receipts are read in one run of ``maintain()``.
+    private static let receiptsPerRun = 200
+    /// How long after a message, and how often, its receipts are read though nobody has fetched it: its pushes are under way.
+    private static let receiptTime = Duration.seconds(60)
+    private static let receiptInterval = Duration.seconds(5)
     /// Of the streams whose member may have left the room, those that are checked in one run of ``maintain()``.
     private static let checksPerRun = 2000
 
@@ -31,6 +36,11 @@ final class EventHub: Service {
         var addresses: [IPAddress: Int] = [:]
         /// Rooms with messages that are not read yet.
         var unread: Set<SecretCode> = []
+        /// Rooms whose receipts are to be read.
+        var receipts: Set<SecretCode> = []
+        /// Until when a room's pushes may be under way.
+        var sending: [SecretCode: Duration] = [:]
+        var nextSending = Duration.zero
         /// Rooms whose members are to be counted.
         var uncounted: Set<SecretCode> = []
         /// Streams whose member may have left the room: they have just opened, or another process has written.
@@ -39,6 +49,17 @@ final class EventHub: Service {
         var mustCheckAll = false
         /// When rooms forget what they hold next.
         var nextForgetting = Duration.zero
+
+        mutating func takeReceipts(_ limit: Int, now: Duration) -> [(SecretCode, Set<EventStream>)] {
+            if now >= nextSending {
+                sending = sending.filter { $0.value > now && rooms[$0.key] != nil }
+                receipts.formUnion(sending.keys)
+                nextSending = now + EventHub.receiptInterval
+            }
+            let some = receipts.prefix(limit)
+            receipts.subtract(some)
+            return some.compactMap { code in rooms[code].map { (code, $0.streams) } }
+        }
 
         mutating func takeUnchecked(_ limit: Int) -> [EventStream] {
             if mustCheckAll, unchecked.isEmpty {
@@ -107,6 +128,7 @@ final class EventHub: Service {
             // Changes between the look-up of the position and now, also that the member has left, were signalled before the
             // stream was known here.
             state.unread.insert(position.code)
+            state.receipts.insert(position.code)
             state.unchecked.insert(stream)
             if state.rooms[position.code]?.members == nil { state.uncounted.insert(position.code) }
             return nil
@@ -139,6 +161,8 @@ final class EventHub: Service {
         /// So far behind that ``older(for:after:)`` has to read from the store; where that has nothing, the next comes after
         /// this one.
         case behind(until: MessageID)
+        /// How far the member's last message has come.
+        case receipt(Receipt)
         /// The number of the room's members has changed.
         case members(Int)
         case heartbeat
@@ -155,6 +179,7 @@ final class EventHub: Service {
         guard let events else { return .behind(until: start) }
         if !events.isEmpty { return .events(events) }
         if let count, count != members { return .members(count) }
+        if let receipt = stream.takeReceipt() { return .receipt(receipt) }
         return time.now() - stream.lastWrite.began >= Self.heartbeat ? .heartbeat : .nothing
     }
 
@@ -203,6 +228,7 @@ final class EventHub: Service {
                 let streams = state.streams[member] ?? []
                 if changes.removed.contains(member) { removed += streams } else { left += streams }
             }
+            state.receipts.formUnion(changes.reads.filter { state.rooms[$0] != nil })
             for code in changes.closed { removed += state.rooms[code]?.streams ?? [] }
             state.uncounted.formUnion(changes.memberships.union(changes.closed).filter { state.rooms[$0] != nil })
             let unread = state.unread.union(changes.messages)
@@ -226,6 +252,10 @@ final class EventHub: Service {
                 last = newest
                 let streams = state.withLock { state in
                     state.rooms[code]?.append(events)
+                    if state.rooms[code] != nil {
+                        state.receipts.insert(code)
+                        state.sending[code] = time.now() + Self.receiptTime
+                    }
                     return state.rooms[code]?.streams ?? []
                 }
                 for stream in streams { stream.wake() }
@@ -243,7 +273,7 @@ final class EventHub: Service {
     /// that accept nothing, wakes streams that need a comment.
     func maintain() async {
         let now = time.now()
-        let (hasUnread, uncounted, streams, unchecked) = state.withLock { state in
+        let (hasUnread, uncounted, streams, unchecked, receipts) = state.withLock { state in
             defer { state.uncounted = [] }
             if now >= state.nextForgetting {
                 for code in state.rooms.keys { state.rooms[code]?.forget() }
@@ -251,12 +281,13 @@ final class EventHub: Service {
             }
             return (
                 !state.unread.isEmpty, state.uncounted, state.streams.values.flatMap { $0 },
-                state.takeUnchecked(Self.checksPerRun)
+                state.takeUnchecked(Self.checksPerRun), state.takeReceipts(Self.receiptsPerRun, now: now)
             )
         }
         if hasUnread { signal.continuation.yield() }
         await checkMembers(of: unchecked)
         await countMembers(of: uncounted)
+        await readReceipts(receipts)
         for stream in streams {
             let (began, isUnderWay) = stream.lastWrite
             if isUnderWay, now - began >= HTTPLimits.streamWriteTime {
@@ -284,6 +315,21 @@ final class EventHub: Service {
                 return state.rooms[code]?.streams ?? []
             }
             for stream in streams { stream.wake() }
+        }
+    }
+
+    /// Tells each stream how far its member's last message has come.
+    private func readReceipts(_ rooms: [(SecretCode, Set<EventStream>)]) async {
+        for (code, streams) in rooms {
+            do throws(ChatError) {
+                let receipts = try await feed.receipts(in: code, for: Set(streams.map(\.member)))
+                for stream in streams {
+                    if let receipt = receipts[stream.member] { stream.note(receipt) }
+                }
+            } catch {
+                state.withLock { $0.receipts.formUnion(rooms.map(\.0)) }
+                return warn("receipts", error)
+            }
         }
     }
 
@@ -344,6 +390,8 @@ final class EventStream: Sendable, Hashable {
         var end: End?
         /// To be told; see ``mostDeleted``.
         var deleted: [MessageID] = []
+        /// The last one that was noted, and whether it is still to be told.
+        var receipt: (last: Receipt, isNew: Bool)?
         var lastWrite: (began: Duration, isUnderWay: Bool)
     }
 
@@ -387,6 +435,24 @@ final class EventStream: Sendable, Hashable {
             state.deleted = (state.deleted + messages).suffix(Self.mostDeleted)
         }
         wake()
+    }
+
+    /// One that says nothing yet is not told, and none is told twice.
+    func note(_ receipt: Receipt) {
+        let isNew = state.withLock { state in
+            guard receipt != state.receipt?.last, receipt.reached + receipt.fetched > 0 else { return false }
+            state.receipt = (receipt, true)
+            return true
+        }
+        if isNew { wake() }
+    }
+
+    func takeReceipt() -> Receipt? {
+        state.withLock { state in
+            guard let receipt = state.receipt, receipt.isNew else { return nil }
+            state.receipt?.isNew = false
+            return receipt.last
+        }
     }
 
     /// Nil if there are none.

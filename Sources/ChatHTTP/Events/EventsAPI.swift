@@ -7,7 +7,7 @@ import NIOCore
 /// `GET /events`: a member's room as Server-Sent Events (WHATWG HTML, "Server-sent events").
 ///
 /// Events: `message`, whose id is the message's and whose data is a message as `messages` answers it; `room`, with the number
-/// of `members`; `deleted`, with the `id` of a message that is not in the room any more; `left`, after which the stream ends,
+/// of `members`; `receipt`, how far the member's own last message has come; `deleted`, with the `id` of a message that is not in the room any more; `left`, after which the stream ends,
 /// with a `reason` where the member did not leave by itself. Comments in between keep the connection open.
 struct EventsAPI: Sendable {
     let feed: any RoomFeed
@@ -119,6 +119,9 @@ struct EventsAPI: Sendable {
             case .members(let count):
                 members = count
                 let event = ByteBuffer(string: "event: room\ndata: {\"members\":\(count)}\n\n")
+                try await write(event, of: stream, into: &writer)
+            case .receipt(let receipt):
+                let event = ByteBuffer(string: "event: receipt\ndata: \(JSONValue.object(receipt.json))\n\n")
                 try await write(event, of: stream, into: &writer)
             case .heartbeat:
                 try await write(ByteBuffer(string: ":\n\n"), of: stream, into: &writer)

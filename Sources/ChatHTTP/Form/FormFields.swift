@@ -4,7 +4,7 @@ import Hummingbird
 
 /// A field of the chat API.
 enum FormField: Int, Sendable, CaseIterable {
-    case cmd, udid, token, name, code, text, since, limit
+    case cmd, udid, token, name, code, text, since, limit, id
     /// What a browser brings in place of `token`.
     case subscription
     /// What the later edition of the app sends in place of `udid`.
@@ -15,7 +15,7 @@ enum FormField: Int, Sendable, CaseIterable {
 
     /// What the fields are called in requests, in the order of the cases.
     private static let keys = [
-        "cmd", "udid", "token", "name", "code", "text", "since", "limit", "subscription", "user_id", "appid",
+        "cmd", "udid", "token", "name", "code", "text", "since", "limit", "id", "subscription", "user_id", "appid",
         "app_version", "os_version", "device_model", "client_info", "message", "title", "priority",
     ]
     private static let keyBytes = keys.map { Array($0.utf8) }

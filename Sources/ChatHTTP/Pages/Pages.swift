@@ -55,6 +55,7 @@ enum WebFiles {
             .script("/docs.js", PackageResources.docs_js),
             .script("/admin-tokens.js", PackageResources.admin_tokens_js),
             .script("/admin-rooms.js", PackageResources.admin_rooms_js),
+            .script("/admin-usage.js", PackageResources.admin_usage_js),
             .script("/sw.js", worker),
             WebFile("/icon-512.png", "image/png", PackageResources.icon_512_png),
         ]

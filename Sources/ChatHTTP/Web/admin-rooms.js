@@ -30,7 +30,7 @@ async function showRoom(code, withTexts = false) {
   refreshRoom = () => shown === following && follow(() => showRoom(code, withTexts));
   const room = new URLSearchParams({ room: code, limit: 50 });
   const [members, messages, bans] = await Promise.all([
-    call("GET", "/v1/members?" + room), call("GET", "/v1/messages?" + room + (withTexts ? "&text=true" : "")),
+    call("GET", "/v1/members?" + room), call("GET", "/v1/messages?" + room + "&reach=true" + (withTexts ? "&text=true" : "")),
     hasOrder ? call("GET", "/v1/bans?" + new URLSearchParams({ room: code, limit: mostBans })) : { bans: [] },
   ]);
   const again = (texts = withTexts) => lead(() => follow(() => showRoom(code, texts)));
@@ -45,11 +45,12 @@ async function showRoom(code, withTexts = false) {
       ...(hasOrder ? [memberActions(member, code, again)] : []),
     ])));
   if (members.next) box.append(element("p", "hint", "There are more members."));
-  box.append(table(["Message", "By", ...(withTexts ? ["Text"] : []), "Bytes", "At", ...(hasOrder ? ["Actions"] : [])],
+  box.append(table(["Message", "By", ...(withTexts ? ["Text"] : []), "Bytes", "Reached", "Fetched", "At",
+    ...(hasOrder ? ["Actions"] : [])],
     messages.messages.map((message) => [
       link(String(message.id), () => follow(() => showMessage(message.id))), message.name,
       ...(withTexts ? [said(message)] : []),
-      message.bytes, clock(message.sent_at), ...(hasOrder ? [actions([deletion(message, again)])] : []),
+      message.bytes, message.sent, message.fetched + " of " + message.readers, clock(message.sent_at), ...(hasOrder ? [actions([deletion(message, again)])] : []),
     ])));
   if (messages.next) box.append(element("p", "hint", "There are older messages."));
   return [box, true];

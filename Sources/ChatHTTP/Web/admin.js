@@ -69,7 +69,7 @@ async function look() {
 
 // What is not asked for again and again, because the log has a line for each call.
 function showLists() {
-  return Promise.all([showTokens(), showOrder()]).catch(showError);
+  return Promise.all([showUsage(), showTokens(), showOrder()]).catch(showError);
 }
 
 document.addEventListener("visibilitychange", () => {
@@ -374,6 +374,10 @@ function messageOf(message) {
   box.append(element("h3", "", "Message " + message.id), list([
     ["Room", message.room], ["By", message.name], ["Sent", clock(message.sent_at)], ["Text", message.bytes + " bytes"],
   ]), way);
+  if (message.fetched_by?.length) {
+    const rest = message.fetched - message.fetched_by.length;
+    box.append(element("p", "hint", "Fetched by " + message.fetched_by.join(", ") + (rest > 0 ? " and " + rest + " more" : "")));
+  }
   if (hasOrder) {
     const [verb, , key, action] = deletion(message, () => lead(() => follow(() => showRoom(message.room))));
     box.append(button(verb, action, key));
@@ -387,8 +391,9 @@ function deviceOf(device) {
   box.append(element("h3", "", "Device " + device.token.slice(0, 8) + "…"), list([
     ["State", device.active ? "active" : "inactive: " + device.deactivated_reason, device.active ? "good" : "bad"],
     ["Token", device.token], ["App", device.app], ["User", device.user_reference], ["Tags", device.tags.join(", ")],
+    ["App version", device.app_version], ["System", device.os_version], ["Model", device.device_model],
     ["Client info", device.client_info], ["Server info", device.server_info],
-    ["Registered", clock(device.registered_at)], ["First seen", clock(device.created_at)],
+    ["Registered", clock(device.registered_at)], ["First seen", clock(device.created_at)], ["Last seen", clock(device.seen_at)],
     ["Inactive since", clock(device.deactivated_at)],
   ]));
   if (device.deliveries?.length) box.append(deliveries(device.deliveries, "From", origin));

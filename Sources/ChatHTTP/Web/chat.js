@@ -218,6 +218,10 @@ async function connect() {
     const { members } = JSON.parse(event.data);
     byId("members").textContent = members === 1 ? "Only you are here" : members + " members";
   });
+  source.addEventListener("receipt", (event) => {
+    room.receipt = JSON.parse(event.data);
+    showReceipt();
+  });
   source.addEventListener("deleted", (event) => vanish(new Set([JSON.parse(event.data).id])));
   source.addEventListener("left", (event) => forget(room, reasons[JSON.parse(event.data || "{}").reason] ?? reasons.left));
   source.addEventListener("error", () => {
@@ -270,7 +274,10 @@ function take(message, isLive = false) {
   show(message, messages.at(-1));
   messages.push(message);
   if (messages.length > 2 * kept) trim();
-  if (message.own) settle(message);
+  if (message.own) {
+    settle(message);
+    showReceipt();
+  }
   if (isLive) {
     remember(current);
     if (!message.own && !isSeen()) note();
@@ -298,6 +305,28 @@ function show(message, before) {
   else item.append(bubbleOf(message), time);
   log.append(item);
   showName(item, message, before);
+}
+
+// Beneath one's own last message: how far it has come. It is not read aloud when it changes.
+function showReceipt() {
+  const last = current.messages.findLast((message) => message.own);
+  const { receipt } = current;
+  const stays = nearEnd();
+  byId("log").querySelector(".receipt")?.remove();
+  if (!receipt || receipt.id !== last?.id) return;
+  const line = element("span", "receipt", receiptText(receipt));
+  line.setAttribute("aria-live", "off");
+  byId("log").querySelector(`[data-id="${receipt.id}"]`)?.append(line);
+  if (stays) toEnd();
+}
+
+function receiptText({ reached, read, read_by: names }) {
+  const rest = read - names.length;
+  const readers = [...names, ...(rest > 0 ? [rest + " more"] : [])];
+  const list = new Intl.ListFormat("en", { style: "narrow", type: "unit" }).format(readers);
+  return [
+    reached > 0 && "Reached " + reached + (reached === 1 ? " device" : " devices"), read > 0 && "Read by " + list,
+  ].filter(Boolean).join(" · ");
 }
 
 // Above the first of several messages of others; otherwise it is only spoken.
@@ -369,6 +398,7 @@ function vanish(ids) {
     const item = log.querySelector(`[data-id="${message.id}"]`);
     if (item) showName(item, message, all[index - 1]);
   });
+  showReceipt();
   showRooms();
   closeNotifications((notification) => ids.has(Number(/^message-(\d+)$/.exec(notification.tag)?.[1])));
   if (nearEnd()) byId("newest").hidden = true;
@@ -377,6 +407,7 @@ function vanish(ids) {
 function showLog() {
   byId("log").replaceChildren();
   current.messages.forEach((message, index, all) => show(message, all[index - 1]));
+  showReceipt();
 }
 
 // Keeps the memory bounded.

@@ -74,6 +74,7 @@ struct Send: AsyncParsableCommand {
         guard let id = receipt.object?["id"]?.integer, let devices = receipt.object?["devices"]?.integer else {
             throw Failure("the relay's answer is not as expected: \(receipt)")
         }
+        if let warning = receipt.object?["warning"]?.text { Output.note("warning: " + warning) }
         guard wait else {
             if json { Output.print(json: receipt) } else { print("notification \(id): \(Self.devices(devices))") }
             return
@@ -185,7 +186,7 @@ struct ContentOptions: ParsableArguments {
 
     @Option(
         help: .value("type", "Apple's name for it; unless given, derived from the content."),
-        completion: .list(PushType.allCases.map(\.rawValue)))
+        completion: .list(PushType.documented.map(\.key.rawValue)))
     var pushType: String?
 
     /// The fields of `POST /v1/notifications`, checked as the relay checks them.

@@ -17,6 +17,11 @@ struct Configuration: Sendable {
         case open, session
     }
 
+    /// Whether it is kept what apps say of themselves, and when devices were seen.
+    enum Analytics: String, Sendable, CaseIterable {
+        case on, off
+    }
+
     struct HTTP: Sendable, Equatable {
         var host: String
         var port = 44447
@@ -98,6 +103,7 @@ struct Configuration: Sendable {
     var webPush = WebPush()
     var messages = Retention(retention: .days(30))
     var queue = Retention(retention: .days(7))
+    var analytics = Analytics.on
     var log = Log()
     /// In the order of the file; never empty.
     var apps: [AppConfiguration]
@@ -179,6 +185,9 @@ struct AppConfiguration: Sendable, Equatable {
     var answerTimeout: Duration = .seconds(30)
 
     /// The defaults: Apple's hosts and ports (apns-binary.md §1, apns-http2.md §1) and payload limits (apns-binary.md §6).
+    ///
+    /// Source: developer.apple.com, "Sending notification requests to APNs", as of November 2026; for `binary` the last edition,
+    /// of 2018, of "Local and Remote Notification Programming Guide".
     init(name: AppName, environment: Configuration.Environment, gateway: Gateway = .http2) {
         self.name = name
         self.gateway = gateway
@@ -256,8 +265,8 @@ extension Duration {
     static func hours(_ count: Int) -> Duration { .seconds(count * 3600) }
 }
 
-/// Every setting: the file's keys, the variables' names, the checks, what `pushchat config` shows and the README's table
-/// all come from here.
+/// Every setting: the file's keys, the variables' names, the checks, what `pushchat config` shows and the table in
+/// docs/configuration.md all come from here.
 enum SettingsTable {
     private typealias Relay = Setting<Configuration>
     private typealias App = Setting<AppConfiguration>
@@ -347,6 +356,10 @@ enum SettingsTable {
         Relay(
             "queue.retention", \.queue.retention, .retention,
             "how long pushes are kept after they were sent or refused"),
+        Relay(
+            "analytics", \.analytics, .choice,
+            "whether it is kept which versions, systems and models are used, and when; `off` also deletes what was kept"
+        ),
         Relay("log.format", \.log.format, .choice, "lines for people or for programs, on standard error"),
         Relay("log.level", \.log.level, .choice, "the least important level that is logged"),
     ]

@@ -36,7 +36,7 @@ extension Configuration {
 }
 
 extension SettingsTable {
-    /// The README's table of all settings, without a line break at the end.
+    /// The table of all settings in docs/configuration.md, without a line break at the end.
     static func markdown() -> String {
         let header = ["setting", "default", "what it is", "takes", "after SIGHUP"]
         let relay = rows(relay, prefix: "") { Configuration(environment: $0) }

@@ -54,6 +54,7 @@ final class LiveConfiguration: Sendable {
             store: StoreSettings(
                 format: { [formats] in formats[$0] ?? other },
                 expiration: configuration.push.expiration, defaultApp: configuration.defaultApp,
+                keepsUsage: configuration.analytics == .on,
                 apps: Set(configuration.apps.map(\.name)).union([.web])),
             apps: AppDirectory(configuration, topics: topics), sessions: sessions)
     }

@@ -50,7 +50,8 @@ struct ComposedNotificationTests {
             (#"{"payload":{"a":1}}"#, "payload"), (#"{"payload":{"aps":1}}"#, "payload.aps"),
             (#"{"payload":{"aps":{"badge":"1"}}}"#, "payload.aps.badge"),
             (#"{"payload":{"aps":{"alert":[]}}}"#, "payload.aps.alert"),
-            (#"{"alert":"a","push_type":"news"}"#, "push_type"),
+            (#"{"alert":"a","push_type":"new\ns"}"#, "push_type"),
+            (#"{"alert":"a","push_type":"\#(String(repeating: "x", count: 65))"}"#, "push_type"),
             (#"{"alert":"a","push_type":"background"}"#, "push_type"),
             (#"{"content_available":true,"priority":10}"#, "priority"),
             (#"{"alert":"a","collapse_id":"a b"}"#, "collapse_id"),
@@ -66,6 +67,16 @@ struct ComposedNotificationTests {
     @Test("A collapse id of the greatest length is taken")
     func longestCollapseID() throws {
         _ = try Self.composed(#"{"alert":"a","collapse_id":"\#(String(repeating: "~", count: 64))"}"#)
+    }
+
+    @Test("A push type that is not known is taken, with a warning where the protocol has types")
+    func novelType() throws {
+        let composed = try Self.composed(#"{"alert":"a","push_type":"novel"}"#)
+        #expect(composed.pushType == "novel")
+        let http2 = APNSFormat(.http2, payloadLimit: 4096)
+        #expect(http2.warning(pushType: composed.pushType)?.contains("novel") == true)
+        #expect(http2.warning(pushType: "accessory") == nil)
+        #expect(APNSFormat(.binary, payloadLimit: 2048).warning(pushType: composed.pushType) == nil)
     }
 
     @Test("Type and priority follow from the payload unless they are said")

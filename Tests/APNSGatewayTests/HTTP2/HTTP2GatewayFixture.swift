@@ -51,7 +51,7 @@ final class HTTP2GatewayFixture: Sendable {
     ///   - clock: of the pool; nil: the real one.
     init(
         streams: Int? = 100, tokens: FakeTokenStore? = nil, connections: Int = 1,
-        clock: ManualClock? = nil, adjust: (inout HTTP2Gateway.Options) -> Void = { _ in },
+        clock: ManualClock? = nil, logger: Logger = silent, adjust: (inout HTTP2Gateway.Options) -> Void = { _ in },
         script: @escaping ScriptedServer.Script
     ) async throws {
         let credentials = try await Self.credentials.value
@@ -74,7 +74,7 @@ final class HTTP2GatewayFixture: Sendable {
         let target = HTTP2Gateway.Target(
             endpoint: endpoint, bundleID: "com.example.app", tokens: tokens.map { TokenSource(key: key, store: $0) })
         let gateway = HTTP2Gateway(
-            target: target, options: options, connectionIDs: ConnectionIDs(), logger: Self.silent)
+            target: target, options: options, connectionIDs: ConnectionIDs(), logger: logger)
         self.gateway = gateway
         task = Task { await gateway.run() }
         let recorder = DeliveryReportRecorder()

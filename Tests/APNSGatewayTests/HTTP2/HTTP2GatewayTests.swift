@@ -52,6 +52,25 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
+    @Test(
+        "A push type that is not known is sent to the app's topic, with one warning in a connection, and not many in all"
+    )
+    func novelTypes() async throws {
+        let log = WarnedTypes()
+        let fixture = try await HTTP2GatewayFixture(logger: log.logger, script: Self.accept)
+        let types = ["novel", "voip", "novel"] + (1...20).map { "novel\($0)" }
+        for type in types {
+            let outcomes = await fixture.outcomes(try fixture.write(try await fixture.slot(), type: type))
+            #expect(outcomes == [.accepted])
+        }
+        #expect(fixture.requests[0].header("apns-push-type") == "novel")
+        #expect(fixture.requests[0].header("apns-topic") == "com.example.app")
+        #expect(log.all.filter { $0 == "novel" }.count == 1)
+        #expect(!log.all.contains("voip"))
+        #expect(log.all.count == 16)
+        await fixture.end()
+    }
+
     @Test("The limit of streams is obeyed while it changes, also to none and back")
     func changingLimit() async throws {
         let count = Mutex(0)
@@ -342,5 +361,34 @@ extension HTTP2GatewayFixture {
             file: try await Self.credentials.value.providerKeyFile, keyID: "ABCDE12345", teamID: "TEAM123456")
         return HTTP2Gateway.Target(
             endpoint: endpoint, bundleID: "com.example.app", tokens: tokens.map { TokenSource(key: key, store: $0) })
+    }
+}
+
+/// The push types that warnings name.
+private final class WarnedTypes: Sendable {
+    private let kept = Mutex<[String]>([])
+
+    var all: [String] { kept.withLock { $0 } }
+    var logger: Logger { Logger(label: "test") { _ in Handler(types: self) } }
+
+    private struct Handler: LogHandler {
+        let types: WarnedTypes
+        var metadata: Logger.Metadata = [:]
+        var metadataProvider: Logger.MetadataProvider?
+        var logLevel = Logger.Level.trace
+
+        init(types: WarnedTypes) {
+            self.types = types
+        }
+
+        subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+            get { metadata[key] }
+            set { metadata[key] = newValue }
+        }
+
+        func log(event: LogEvent) {
+            guard event.level == .warning, let type = event.metadata?["type"] else { return }
+            types.kept.withLock { $0.append("\(type)") }
+        }
     }
 }

@@ -87,7 +87,7 @@ struct HTTP2AnswerTests {
     }
 
     @Test(
-        "Each push type has its topic, and is taken with it", arguments: PushType.allCases)
+        "Each push type has its topic, and is taken with it", arguments: PushType.documented.map(\.key))
     func pushTypes(type: PushType) async throws {
         try await TestSandbox.with {
             $0.strict = type != .mdm
@@ -101,6 +101,31 @@ struct HTTP2AnswerTests {
             #expect(good.status == 200, "\(good.body)")
             let plain = try await client.push(HTTP2Client.token, [("apns-push-type", type.rawValue)])
             #expect((plain.status == 200) == type.topicSuffix.isEmpty, "\(plain.body)")
+        }
+    }
+
+    @Test(
+        "A push type that Apple may add is taken with a warning, with a topic of its own or without, and refused by --strict"
+    )
+    func novelType() async throws {
+        for isStrict in [false, true] {
+            try await TestSandbox.with {
+                $0.strict = isStrict
+            } _: { sandbox in
+                let made = try await sandbox.control(.post, "/devices", json: #"{"token":"\#(HTTP2Client.token)"}"#)
+                #expect(made.status == 201)
+                let client = try await sandbox.provider()
+                for suffix in ["", ".push-type.novel"] {
+                    let response = try await client.push(
+                        HTTP2Client.token,
+                        [("apns-topic", SandboxConfiguration.defaultTopic + suffix), ("apns-push-type", "novel")])
+                    #expect(response.status == (isStrict ? 400 : 200), "\(response.body)")
+                    #expect(response.body.contains("InvalidPushType") == isStrict)
+                }
+                #expect(try await client.push().status == 200)
+                let warnings = try await sandbox.notifications("").map { $0["warning"] as? String }
+                #expect(warnings.map { $0?.contains("novel") == true } == [!isStrict, !isStrict, false])
+            }
         }
     }
 

@@ -56,7 +56,7 @@ struct HTTP2ReasonTests {
         case .duplicateHeaders:
             return try await sandbox.provider().push(token, [("apns-priority", "5"), ("apns-priority", "5")])
         case .idleTimeout: throw HTTP2Client.ConnectionEnded()
-        case .invalidPushType: return try await push("apns-push-type", "telegram")
+        case .invalidPushType: return try await push("apns-push-type", "a letter")
         case .missingDeviceToken: return try await sandbox.provider().push("")
         case .missingTopic: return try await push("apns-topic", "")
         case .payloadEmpty: return try await push("")

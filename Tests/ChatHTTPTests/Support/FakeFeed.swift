@@ -10,6 +10,7 @@ final class FakeFeed: RoomFeed {
         var rooms: [MemberID: SecretCode?] = [:]
         var messages: [SecretCode: [Message]] = [:]
         var handedOut: [MemberID: MessageID] = [:]
+        var receipts: [MemberID: Receipt] = [:]
         var next: MessageID = 1
         var changes = RoomChanges()
         /// Of every member.
@@ -151,6 +152,18 @@ final class FakeFeed: RoomFeed {
             state.readMessages += found?.count ?? 0
             return found
         }
+    }
+
+    /// A member's last message has come so far; it is asked for when somebody has read in the room.
+    func setReceipt(_ receipt: Receipt, of member: MemberID, isRead: Bool = true) {
+        change { state in
+            state.receipts[member] = receipt
+            if isRead, let code = state.rooms[member] ?? nil { state.changes.reads.insert(code) }
+        }
+    }
+
+    func receipts(in room: SecretCode, for members: Set<MemberID>) async throws(ChatError) -> [MemberID: Receipt] {
+        try read { state in state.receipts.filter { members.contains($0.key) && state.rooms[$0.key] == room } }
     }
 
     func memberCount(of room: SecretCode) async throws(ChatError) -> Int {

@@ -26,6 +26,9 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         case members(SecretCode, after: Int64?, limit: Int)
         case roomMessages(SecretCode, MessageOrder, limit: Int)
         case progress(MessageID)
+        case reach([MessageID])
+        case receipt(MessageID, MemberID)
+        case usage(String)
         case messageDeliveries(MessageID, after: Int64?, limit: Int)
         case failures(AppName?, before: Int64?, limit: Int)
         case remove(Int64, Moderator)
@@ -156,6 +159,18 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         of room: SecretCode, _ order: MessageOrder, limit: Int
     ) async throws(ChatError) -> Page<MessageRecord> {
         try await run(.roomMessages(room, order, limit: limit), admin.messages)
+    }
+    func reach(of messages: [MessageRecord]) async throws(ChatError) -> [MessageReach] {
+        try await run(.reach(messages.map(\.message.id)), admin.reach)
+    }
+    func receipt(of message: MessageID, for member: MemberID) async throws(ChatError) -> Receipt {
+        try await run(.receipt(message, member), admin.receipt)
+    }
+    func receipts(in room: SecretCode, for members: Set<MemberID>) async throws(ChatError) -> [MemberID: Receipt] {
+        try await scriptedFeed().receipts(in: room, for: members)
+    }
+    func usage(since day: String) async throws(ChatError) -> [DeviceDay]? {
+        try await run(.usage(day), admin.usage)
     }
     func progress(of message: MessageID) async throws(ChatError) -> MessageProgress {
         try await run(.progress(message), admin.progress)
@@ -301,7 +316,10 @@ struct AdminAnswers: Sendable {
     var ban: ScriptedStore.Answer<Ban>?
     var bans: ScriptedStore.Answer<Page<Ban>>?
     var records: ScriptedStore.Answer<Page<ModerationRecord>>?
+    var reach: ScriptedStore.Answer<[MessageReach]>?
+    var receipt: ScriptedStore.Answer<Receipt>?
     var depths: ScriptedStore.Answer<[QueueDepth]>?
     var totals: ScriptedStore.Answer<StoreTotals>?
+    var usage: ScriptedStore.Answer<[DeviceDay]?>?
     var outcomes: [OutcomeCount]?
 }

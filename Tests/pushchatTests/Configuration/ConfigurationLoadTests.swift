@@ -103,6 +103,7 @@ import Testing
               issuer: https://example.com
             messages: {retention: 2 weeks}
             queue: {retention: 36h}
+            analytics: off
             log: {format: json, level: debug}
             apps:
               default:
@@ -152,6 +153,7 @@ import Testing
                     keySet: folder.path + "/app.key", audience: "pushchat", issuer: "https://example.com"))
         #expect(configuration.messages.retention == .seconds(14 * 86_400))
         #expect(configuration.queue.retention == .seconds(36 * 3600))
+        #expect(configuration.analytics == .off)
         #expect(configuration.log == .init(format: .json, level: .debug))
 
         var app = AppConfiguration(name: .default, environment: .production, gateway: .binary)

@@ -159,12 +159,12 @@ import Testing
     }
 }
 
-@Suite("Limits in the README")
+@Suite("Limits in the documentation")
 struct DocumentedLimitTests {
     @Test("The number of connections is the code's")
     func connections() throws {
         let root = URL(filePath: #filePath).appending(path: "../../../..").standardized
-        let page = try String(contentsOf: root.appending(path: "README.md"), encoding: .utf8)
+        let page = try String(contentsOf: root.appending(path: "docs/limits.md"), encoding: .utf8)
         let number = "\(FileLimit.maximumConnections / 1000),\(FileLimit.maximumConnections % 1000)"
         #expect(page.contains("(`ulimit -Hn`), \(number) at the most"))
         let files = FileLimit.connections

@@ -1,0 +1,75 @@
+"use strict";
+// The operator's page: who uses the apps, by day. Each plot has its numbers beside it, in a table.
+
+const usageDays = 30;
+const usageKinds = { app_version: "App version", os_version: "System", device_model: "Model" };
+// Lines of a table; what is seldom stands under others.
+const usageLines = 8;
+// Which parts the reader has opened or closed: they stay so when the figures are drawn again.
+const openUsage = new Map();
+
+async function showUsage() {
+  let usage;
+  try {
+    ({ usage } = await call("GET", "/v1/stats?days=" + usageDays));
+  } catch (error) {
+    return showSection("usage", "usage-apps", error);
+  }
+  // A relay of before has no such figures.
+  byId("usage").hidden = usage === undefined;
+  if (usage === undefined) return;
+  if (!usage) return update(byId("usage-apps"), element("p", "hint", "Not kept: analytics is off."));
+  update(byId("usage-apps"), ...(usage.apps.length
+    ? usage.apps.map((app) => usageOf(app, usage.days)) : [element("p", "hint", "No device was seen yet.")]));
+}
+
+function usageOf(app, days) {
+  const box = element("div");
+  box.append(element("h3", "", app.app), usageTable("Devices", [["all devices", app.devices]], days));
+  for (const [kind, name] of Object.entries(usageKinds)) box.append(usageKind(app, kind, name, days));
+  return box;
+}
+
+function usageKind(app, kind, name, days) {
+  const { values, others, unknown } = app[kind];
+  const add = (one, other) => one.map((count, day) => count + other[day]);
+  const rows = [
+    ...values.slice(0, usageLines).map(({ value, devices }) => [value, devices]),
+    ["others", values.slice(usageLines).map(({ devices }) => devices).reduce(add, others)], ["not known", unknown],
+  ];
+  const part = element("details");
+  const key = app.app + " " + kind;
+  part.open = openUsage.get(key) ?? kind === "app_version";
+  part.addEventListener("toggle", () => openUsage.set(key, part.open));
+  const today = values.filter(({ devices }) => devices.at(-1) > 0).length;
+  part.append(element("summary", "", name + ": " + today + (today === 1 ? " value today" : " values today")),
+    usageTable(name, rows.filter(([, counts]) => counts.some(Boolean)), days));
+  return part;
+}
+
+function usageTable(name, rows, days) {
+  const top = Math.max(1, ...rows.flatMap(([, counts]) => counts));
+  return table([name, days.length + " days", "Today", "Yesterday", "7 days ago", "Most"], rows.map(([value, counts]) => {
+    const cell = element("td", "plot");
+    cell.append(usagePlot(counts, days, top));
+    return [element("td", "used", value), cell, counts.at(-1), counts.at(-2) ?? 0, counts.at(-8) ?? 0, Math.max(...counts)];
+  }));
+}
+
+// A bar for each day, the newest at the right; as high as the table's highest number allows.
+function usagePlot(counts, days, top) {
+  const space = "http://www.w3.org/2000/svg";
+  const svg = document.createElementNS(space, "svg");
+  svg.setAttribute("viewBox", "0 0 " + counts.length * 4 + " 24");
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("class", "bars");
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", "From " + days[0] + " to " + days.at(-1) + ": " + counts.join(", "));
+  const path = document.createElementNS(space, "path");
+  path.setAttribute("d", counts.map((count, day) => {
+    const height = count === 0 ? 0 : Math.max(1, (count / top) * 22);
+    return "M" + (day * 4 + 0.5) + " 24v-" + height.toFixed(1) + "h3V24Z";
+  }).join(""));
+  svg.append(path);
+  return svg;
+}
