@@ -1,6 +1,6 @@
 # PushChat Relay. A fresh Debian machine with Swift needs two commands: make run, make test.
 .DEFAULT_GOAL := build
-.PHONY: run test test-quick stress sanitize fuzz build release check fmt bench install build-tests packages test-packages clean
+.PHONY: run test test-quick stress sanitize fuzz build release check fmt bench install deb package-test build-tests packages test-packages clean
 
 PREFIX ?= /usr/local
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -13,6 +13,9 @@ TEST_PACKAGES := chromium chromium-driver firefox-esr xvfb
 TEST_CLIENTS := .build/test-clients
 # And what only the measuring needs: a load generator, a server that is not ours, and HTTP/2 for a server that is.
 BENCH_PACKAGES := nghttp2-client nghttp2-server libnghttp2-dev gcc libssl-dev python3-venv
+
+# And what only the packaging needs.
+DEB_PACKAGES := debhelper dpkg-dev lintian mmdebstrap python3
 
 run: packages build ## install what is missing, build, start relay and sandbox
 	.build/debug/pushchat dev
@@ -44,7 +47,8 @@ build-tests: ## debug build with the tests
 	swift build --build-tests
 
 release: ## optimised, self-contained but for libsqlite3 and the C library
-	swift build -c release --product pushchat --static-swift-stdlib --scratch-path .build-release -Xlinker -s
+	PUSHCHAT_COMMIT=$$(git describe --always --dirty --exclude "*" 2>/dev/null) \
+		swift build -c release --product pushchat --static-swift-stdlib --scratch-path .build-release -Xlinker -s
 
 check: ## what a review would find first: format, lint
 	swift format lint --strict --recursive Sources Tests Package.swift
@@ -61,6 +65,17 @@ bench: release ## speed, measured in the release build against a limit of the sa
 install: release ## put the executable into $(PREFIX)/bin
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 .build-release/release/pushchat $(DESTDIR)$(PREFIX)/bin/pushchat
+
+PACKAGED := .build-release/packages
+deb: release ## a Debian package and a tarball, in .build-release/packages
+	@dpkg -s $(DEB_PACKAGES) >/dev/null 2>&1 \
+		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(DEB_PACKAGES); }
+	rm -rf $(PACKAGED)
+	packaging/package .build-release/release/pushchat .build-release/checkouts $(PACKAGED)
+	lintian --fail-on error,warning $(PACKAGED)/*.deb
+
+package-test: deb ## the package in a system of its own: installed, upgraded, removed, purged
+	$(SUDO) packaging/test-package $(PACKAGED)/pushchat_*.deb Tests/ChatStoreTests/schema-7.sql
 
 packages:
 	@dpkg -s $(PACKAGES) >/dev/null 2>&1 \

@@ -173,12 +173,18 @@ let package = Package(
             ],
             resources: [.embedInCode("base.css"), .embedInCode("base.js")],
             swiftSettings: strict),
+        // What a build knows of itself. In C, because Swift takes no values from the command line.
+        .target(
+            name: "BuildInfo",
+            cSettings: [
+                .define("PUSHCHAT_COMMIT", to: "\"\(Context.environment["PUSHCHAT_COMMIT"] ?? "")\"")
+            ]),
         // The executable: one file per command, the configuration, the wiring. The only target that knows all others.
         .executableTarget(
             name: "pushchat",
             dependencies: [
                 "ChatHTTP", "ChatDomain", "ChatSession", "ChatStore", "ChatDispatch", "APNSGateway", "APNSWire",
-                "APNSSandbox", "WebPushGateway", "WebPushWire",
+                "APNSSandbox", "WebPushGateway", "WebPushWire", "BuildInfo",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
                 .product(name: "Logging", package: "swift-log"),

@@ -1,9 +1,15 @@
 import ArgumentParser
+import BuildInfo
 
 /// The executable: a chat relay, and a sandbox that plays Apple's push service.
 @main
 struct Pushchat: AsyncParsableCommand {
     static let version = "0.3.0"
+    /// The version, with the commit where the build was told: `0.3.0 (1a2b3c4)`.
+    static let build = {
+        let commit = String(cString: pushchat_commit())
+        return commit.isEmpty ? version : "\(version) (\(commit))"
+    }()
 
     static let configuration = CommandConfiguration(
         commandName: "pushchat",
@@ -17,7 +23,7 @@ struct Pushchat: AsyncParsableCommand {
             Settings come from a YAML file, PUSHCHAT_… variables and flags.
             To see what is in force, and where it came from: pushchat config
             """,
-        version: "pushchat \(version)",
+        version: "pushchat \(build)",
         subcommands: [
             Serve.self, Dev.self, SandboxCommand.self, Chat.self, Post.self, Send.self, Rooms.self, Members.self,
             Messages.self, Bans.self, Devices.self, Queue.self, Backup.self, Check.self, ShowConfiguration.self,

@@ -18,8 +18,10 @@ struct ImportTests {
         "WebPushWire": ["APNSWire"],
         "WebPushGateway": ["ChatDomain", "APNSWire", "HTTP2Wire", "WebPushWire"],
         "APNSSandbox": ["APNSWire", "WebAssets", "WebPushWire"],
+        "BuildInfo": [],
         "pushchat": [
-            "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatDispatch", "APNSGateway", "APNSWire",
+            "BuildInfo", "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatDispatch", "APNSGateway",
+            "APNSWire",
             "APNSSandbox", "WebPushGateway", "WebPushWire",
         ],
     ]
@@ -61,6 +63,6 @@ struct ImportTests {
                 }
             }
         }
-        #expect(seen > 0)
+        #expect(seen > 0 || target == "BuildInfo", "BuildInfo is C")
     }
 }

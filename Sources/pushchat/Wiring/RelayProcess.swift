@@ -48,7 +48,7 @@ struct RelayProcess: Sendable {
         logger.info(
             "started",
             metadata: [
-                "version": "\(Pushchat.version)", "environment": "\(configuration.environment.rawValue)",
+                "version": "\(Pushchat.build)", "environment": "\(configuration.environment.rawValue)",
                 "database": "\(configuration.database.path)", "configuration": "\(configuration.file ?? "defaults")",
             ])
 

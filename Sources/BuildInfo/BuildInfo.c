@@ -1,0 +1,3 @@
+#include "BuildInfo.h"
+
+const char *pushchat_commit(void) { return PUSHCHAT_COMMIT; }
