@@ -5,7 +5,7 @@ Usage: browser_pages.py chat|operator RELAY-URL SANDBOX-URL RELAY-COMMAND… (th
 Needs selenium and axe-core-python from PyPI, chromium and its driver. Prints a line for each thing that worked; ends with
 status 1 at the first that did not. With SCREENSHOTS=FOLDER it leaves pictures there.
 """
-import base64, hashlib, hmac, json, os, signal, sqlite3, subprocess, sys, time, traceback, urllib.error, urllib.parse, urllib.request
+import base64, hashlib, hmac, json, os, shutil, signal, sqlite3, subprocess, sys, tempfile, threading, time, traceback, urllib.error, urllib.parse, urllib.request
 
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
@@ -299,6 +299,58 @@ def chat(relay):
     return relay
 
 
+def together(relay):
+    """Two terminals, a browser and a posting script in one room; the relay is killed in the middle."""
+    room, count = "workshop", 24
+    state = tempfile.mkdtemp()
+    driver = browser()
+    enter(driver, "Cleo", room)
+    terminals, printed = [], []
+    for name in ("Ada", "Ben"):
+        lines = open(os.path.join(state, name), "w+")
+        terminals.append(subprocess.Popen(
+            [COMMAND[0], "chat", room, "--name", name, "--json", "--follow", "--relay", RELAY], stdin=subprocess.PIPE, text=True,
+            stdout=lines, stderr=subprocess.DEVNULL, env={**os.environ, "XDG_STATE_HOME": state}))
+        printed.append(lambda path=lines.name: [
+            line["text"] for line in map(json.loads, open(path).read().splitlines()) if "text" in line])
+        until(f"{name} is in the room", lambda: '"event":"room"' in open(lines.name).read())
+
+    def script():
+        for number in range(count):
+            post = urllib.request.Request(
+                RELAY + "/v1/messages?room=" + room, f"post {number}".encode(), {"Idempotency-Key": f"post-{number}"})
+            while True:
+                try:
+                    urllib.request.urlopen(post, timeout=10).close()
+                    break
+                except OSError:  # Nobody listens, or nobody answers any more.
+                    time.sleep(0.05)
+
+    posting = threading.Thread(target=script)
+    posting.start()
+    until("the posts come", lambda: "post 3" in texts(driver))
+    for number in range(8):
+        for each, name in zip(terminals, "ab"):
+            each.stdin.write(f"{name} {number}\n")
+            each.stdin.flush()
+        if number == 3:
+            relay.send_signal(signal.SIGKILL)
+            relay.wait()
+            relay = start_again()
+    posting.join()
+    say(driver, "the last")
+    every = {f"post {number}" for number in range(count)} | {f"{name} {number}" for name in "ab" for number in range(8)}
+    for told in (*printed, lambda: texts(driver)):
+        until("everybody has everything", lambda: every | {"the last"} <= set(told()), told=told)
+    check("once, and in one order", printed[0]() == printed[1]() == texts(driver) and len(printed[0]()) == len(every) + 1,
+          [each() for each in printed] + [texts(driver)])
+    for each in terminals:
+        each.send_signal(signal.SIGTERM)
+        check("a terminal ends in order", each.wait(20) == 0)
+    shutil.rmtree(state)
+    return relay
+
+
 def inbox():
     driver, phone = browser(), browser(PHONE, dark=True)
     for each in (driver, phone):
@@ -576,7 +628,7 @@ def notifications(relay):
     for bad in ("no JSON", "[]", "null", '"text"', '{"notification":7}', '{"notification":{"title":7,"data":"x"},"app_badge":-1}', ""):
         count = len(shown())
         push(bad)
-        until(f"{bad[:20]!r} is shown somehow", lambda: len(shown()) > count)
+        until(f"{bad[:20]!r} is shown somehow", lambda: len(shown()) > count, told=shown)
     check("each push once", len(shown()) == 2 + 7, shown())
     check("with the name of the app", {each["title"] for each in shown()} == {"Otto", "PushChat"}, shown())
     worker.run("""(() => {
@@ -589,7 +641,7 @@ def notifications(relay):
     until("the app has its badge", lambda: worker.run("badges").count(5) == 1)
 
     # The debugger cannot click on what the system shows: the worker gets the event, without the rights of a click.
-    def click(tag):
+    def click_notification(tag):
         worker.run("""(async () => {
           const [notification] = await registration.getNotifications({ tag: "%s" });
           const event = new NotificationEvent("notificationclick", { notification });
@@ -599,7 +651,7 @@ def notifications(relay):
           await done;
         })()""" % tag)
 
-    click("message-4711")
+    click_notification("message-4711")
     until("a click opens the room in the page that is there", lambda: find(driver, "room").text == kitchen and texts(driver)[-1:] == ["Soup"])
     check("brings that to the front, and opens no other", worker.run("opened") == [] and len(worker.run("focused")) == 1)
     until("its notifications are gone, others stay", lambda: room_hash(kitchen) not in [each["data"].get("room") for each in shown()]
@@ -634,15 +686,15 @@ def notifications(relay):
     push(message(kitchen, 4714, "Nobody looks"))
     until("with every page closed it is shown", lambda: [each["body"] for each in shown()] == ["Nobody looks"])
     until("and counted on the app", lambda: worker.run("badges.at(-1)") == 1)
-    click("message-4714")
+    click_notification("message-4714")
     check("a click then opens the room", worker.run("opened") == ["/#room=" + room_hash(kitchen)], worker.run("opened"))
     push(json.dumps({"notification": {"title": "News", "tag": "news", "navigate": "https://example.org/news"}}))
     until("a notification of the operator is shown", lambda: [each["title"] for each in shown()] == ["News"])
-    click("news")
+    click_notification("news")
     check("and leads where it says", worker.run("opened.at(-1)") == "https://example.org/news", worker.run("opened"))
     push(message(kitchen, 4715, "Backup done", navigate="https://example.org/x"))
     until("a message with a link is shown", lambda: [each["tag"] for each in shown()] == ["message-4715"])
-    click("message-4715")
+    click_notification("message-4715")
     check("and leads there, not to its room", worker.run("opened.at(-1)") == "https://example.org/x", worker.run("opened"))
     driver.get(RELAY + "/#room=" + room_hash(kitchen))
     until("the address opens the room", lambda: find(driver, "room").text == kitchen)
@@ -1139,6 +1191,7 @@ try:
         relay = chat(relay)
         programs()
         inbox()
+        relay = together(relay)
     else:
         relay = admin(relay)
         relay = notifications(relay)

@@ -8,7 +8,8 @@ def check(what, holds, detail=""):
     print(what, flush=True)
 
 
-def until(what, look, within=120):
+def until(what, look, within=120, told=None):
+    """Waits until something is found, and returns it; `told` says how things are when it was not."""
     end = time.time() + within
     while True:
         try:
@@ -22,5 +23,5 @@ def until(what, look, within=120):
             print(what, flush=True)
             return found
         if time.time() > end:
-            raise SystemExit(f"FAILED {what}: not within {within} s; {last or ''}")
+            raise SystemExit(f"FAILED {what}: not within {within} s; {last or (told() if told else '')}")
         time.sleep(0.05)
