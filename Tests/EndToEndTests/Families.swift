@@ -19,7 +19,7 @@ import Testing
 /// A fuzzer, and other large programs that nobody here wrote. Beside the others, too.
 @Suite("Programs", .serialized, .timeLimit(.minutes(10))) enum Programs {}
 
-/// What loads the machine: many pushes, kills, faults of Apple's gateways. No other family runs beside these two (`Tests/run`).
+/// What loads the machine: many pushes, faults of Apple's gateways. No other family runs beside these two (`Tests/run`).
 @Suite("Stress", .serialized, .timeLimit(.minutes(10)))
 enum Stress {
     /// A tenth of a count, or with `make stress` all of it: a debug build sends a thousand pushes a second over HTTP/2.
@@ -33,5 +33,5 @@ enum Stress {
     }
 }
 
-/// The same, where more is waited: disks, browsers' push services, event streams.
+/// The same, where more is waited: kills, disks, browsers' push services, event streams.
 @Suite("Stress around the relay", .serialized, .timeLimit(.minutes(10))) enum Surroundings {}

@@ -3,7 +3,7 @@ import GRDB
 import Synchronization
 import Testing
 
-extension Stress {
+extension Surroundings {
     @Suite("Killed in between")
     struct KillTests {
         private static let clients = 8
@@ -136,7 +136,7 @@ extension Stress {
     }
 }
 
-extension Stress.KillTests {
+extension Surroundings.KillTests {
     @Test(
         "A file of the version before, killed while it is brought up to date: what was not settled is sent, and nothing else"
     )
