@@ -20,16 +20,63 @@ package struct DatabaseFile: Sendable {
 
     package let path: String
     let schema: Schema
+    private let freeSpace: @Sendable (_ folder: String) -> Int64?
 
     package init(path: String, schema: Schema = .current) {
-        self.path = path
-        self.schema = schema
+        self.init(path: path, schema: schema, freeSpace: DatabaseCopy.freeSpace)
     }
 
-    /// Creates the file if it is missing, upgrades it if it is older, refuses it if it is newer or not ours.
-    func open() throws -> DatabasePool {
+    init(path: String, schema: Schema = .current, freeSpace: @escaping @Sendable (_ folder: String) -> Int64?) {
+        self.path = path
+        self.schema = schema
+        self.freeSpace = freeSpace
+    }
+
+    /// What an upgrade did.
+    struct Upgrade: Sendable {
+        let from: Int
+        /// The file as it was before.
+        let copy: String
+    }
+
+    /// Creates the file if it is missing, upgrades it if it is older, refuses it if it is newer or not ours. Before an upgrade a
+    /// copy is made beside it, which stays unless the upgrade fails.
+    func open() throws -> (DatabasePool, Upgrade?) {
         try requireNotForeign()
         try createPrivate()
+        let upgrade = try outdatedVersion().map { version in
+            Upgrade(
+                from: version, copy: try DatabaseCopy.beforeUpgrade(of: path, version: version, freeSpace: freeSpace))
+        }
+        do {
+            return (try openUpgrading(), upgrade)
+        } catch {
+            if let upgrade { unlink(upgrade.copy) }
+            throw error
+        }
+    }
+
+    /// Nil where nothing is to be upgraded.
+    private func outdatedVersion() throws -> Int? {
+        var status = stat()
+        guard stat(path, &status) == 0, status.st_size > 0 else { return nil }
+        do {
+            let queue = try DatabaseQueue(path: path, configuration: Self.configuration("pushchat version"))
+            defer { try? queue.close() }
+            return try queue.read { db in
+                guard try Int.fetchOne(db, sql: "PRAGMA application_id") == Schema.applicationID,
+                    let version = try Int.fetchOne(db, sql: "PRAGMA user_version"), version < schema.version
+                else { return nil }
+                return version
+            }
+        } catch  where error.isDiskProblem {
+            throw ChatError(storing: error)
+        } catch {
+            throw Unusable(description: "\(path) cannot be opened as a database: \(error)")
+        }
+    }
+
+    private func openUpgrading() throws -> DatabasePool {
         var configuration = Self.configuration("pushchat")
         configuration.maximumReaderCount = Self.readers
         configuration.prepareDatabase { db in

@@ -15,7 +15,13 @@ package final class SQLiteDatabase: Sendable {
     /// - Throws: ``DatabaseFile/Unusable``, or ``ChatError`` when the disk is full or the file is locked just now.
     package init(file: DatabaseFile, clock: @escaping TimeSource = Timestamp.now, logger: Logger) throws {
         do {
-            self.pool = try file.open()
+            let (pool, upgrade) = try file.open()
+            self.pool = pool
+            if let upgrade {
+                logger.notice(
+                    "the database was upgraded",
+                    metadata: ["from": "\(upgrade.from)", "to": "\(file.schema.version)", "copy": "\(upgrade.copy)"])
+            }
             self.scanner = try file.openScanner()
         } catch  where error.isDiskProblem {
             throw ChatError(storing: error)

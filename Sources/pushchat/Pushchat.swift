@@ -26,7 +26,8 @@ struct Pushchat: AsyncParsableCommand {
         version: "pushchat \(build)",
         subcommands: [
             Serve.self, Dev.self, SandboxCommand.self, Chat.self, Post.self, Send.self, Rooms.self, Members.self,
-            Messages.self, Bans.self, Devices.self, Queue.self, Backup.self, Check.self, ShowConfiguration.self,
+            Messages.self, Bans.self, Devices.self, Queue.self, Backup.self, Restore.self, Check.self,
+            ShowConfiguration.self,
             WebPush.self,
             Token.self,
         ],

@@ -65,7 +65,7 @@ struct DatabaseFileTests {
     @Test(
         "A file of an earlier version becomes what a new one is, with all that it held", arguments: 1...7)
     func fromEarlier(version: Int) async throws {
-        try createFile(ofVersion: version)
+        try fixture.createFile(ofVersion: version)
         let token = String(repeating: "ab", count: 32)
         for priority in ["5", "10", "NULL"] {
             _ = try fixture.query(
@@ -111,7 +111,7 @@ struct DatabaseFileTests {
 
     @Test("What version 7 knew of members' clients goes to their devices")
     func carriedOver() async throws {
-        try createFile(ofVersion: 7)
+        try fixture.createFile(ofVersion: 7)
         for number in 1...3 {
             let token = try StoreFixture.token(number).description
             _ = try fixture.query("INSERT INTO devices (app, device_token) VALUES ('default', ?)", [token])
@@ -171,7 +171,7 @@ struct DatabaseFileTests {
 
     @Test("What version 4 had in flight is due again, and nothing else has changed")
     func inFlight() async throws {
-        try createFile(ofVersion: 4)
+        try fixture.createFile(ofVersion: 4)
         try fillVersion4()
         let kept = """
             SELECT message_id, device_token, payload, time_queued, time_sent, app, reason, chat_message, expires_at, priority,
@@ -213,7 +213,7 @@ struct DatabaseFileTests {
             (["(\(Int64.max), 'failed')"], 1 << 62 - 1),
         ] as [([String], Int)])
     func settled(rows: [String], settledTo: Int) throws {
-        try createFile(ofVersion: 4)
+        try fixture.createFile(ofVersion: 4)
         for row in rows {
             _ = try fixture.query(
                 """
@@ -244,7 +244,7 @@ struct DatabaseFileTests {
             ),
         ])
     func obstacles(name: String, remedy: String, sql: String) throws {
-        try createFile(ofVersion: 4)
+        try fixture.createFile(ofVersion: 4)
         try fillVersion4()
         _ = try fixture.query(sql)
         func content() throws -> [[Row]] {
@@ -261,20 +261,6 @@ struct DatabaseFileTests {
         _ = try fixture.query(remedy)
         _ = try fixture.open()
         #expect(try fixture.value("PRAGMA user_version") == 8)
-    }
-
-    /// As the release made it that had this version.
-    private func createFile(ofVersion version: Int) throws {
-        let folder = URL(filePath: #filePath).deletingLastPathComponent()
-        let sql = try String(contentsOf: folder.appending(path: "schema-\(version).sql"), encoding: .utf8)
-        _ = try fixture.query("PRAGMA journal_mode = WAL")
-        var configuration = GRDB.Configuration()
-        configuration.foreignKeysEnabled = false
-        try DatabaseQueue(path: fixture.path, configuration: configuration).inDatabase { db in
-            try db.execute(sql: sql)
-            try db.execute(sql: "PRAGMA application_id = 0x50436874")
-            try db.execute(sql: "PRAGMA user_version = \(version)")
-        }
     }
 
     /// The SQL of every table and index, without comments, blanks and quotes, by its name.

@@ -183,7 +183,7 @@ struct QueueFileTests {
         try bench.fill(20_000)
         let copy = bench.fixture.directory.appending(path: "copy.db").path
         let reports = Mutex<[(Int, Int)]>([])
-        try QueueFile.backup(bench.fixture.path, to: copy) { done, total in
+        try DatabaseCopy.make(of: bench.fixture.path, to: copy) { done, total in
             // Another program's write after each step.
             _ = try? bench.fixture.query("INSERT INTO push_queue (device_token, payload) VALUES ('aa', '{}')")
             reports.withLock { $0.append((done, total)) }
@@ -204,18 +204,18 @@ struct QueueFileTests {
         }
         #expect(found == ["ok", "20000", "0"])
         try opened.close()
-        #expect { try QueueFile.backup(bench.fixture.path, to: copy) { _, _ in } } throws: {
+        #expect { try DatabaseCopy.make(of: bench.fixture.path, to: copy) { _, _ in } } throws: {
             "\($0)".contains("exists already")
         }
         let names = try FileManager.default.contentsOfDirectory(atPath: bench.fixture.directory.path)
         #expect(Set(names) == ["pushchat.db", "pushchat.db-wal", "pushchat.db-shm", "copy.db"])
-        #expect { try QueueFile.backup(bench.fixture.path, to: "/nowhere/copy.db") { _, _ in } } throws: {
+        #expect { try DatabaseCopy.make(of: bench.fixture.path, to: "/nowhere/copy.db") { _, _ in } } throws: {
             "\($0)".contains("cannot be written")
         }
         let folder = bench.fixture.directory.path
         for name in ["", folder + "/", folder + "/new/", "/"] {
             #expect(throws: DatabaseFile.Unusable.self) {
-                try QueueFile.backup(bench.fixture.path, to: name) { _, _ in Issue.record("a copy was begun") }
+                try DatabaseCopy.make(of: bench.fixture.path, to: name) { _, _ in Issue.record("a copy was begun") }
             }
         }
     }

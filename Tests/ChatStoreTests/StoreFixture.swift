@@ -36,6 +36,20 @@ final class StoreFixture: Sendable {
             clock: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 
+    /// As the release made it that had this version.
+    func createFile(ofVersion version: Int) throws {
+        let folder = URL(filePath: #filePath).deletingLastPathComponent()
+        let sql = try String(contentsOf: folder.appending(path: "schema-\(version).sql"), encoding: .utf8)
+        _ = try query("PRAGMA journal_mode = WAL")
+        var configuration = GRDB.Configuration()
+        configuration.foreignKeysEnabled = false
+        try DatabaseQueue(path: path, configuration: configuration).inDatabase { db in
+            try db.execute(sql: sql)
+            try db.execute(sql: "PRAGMA application_id = 0x50436874")
+            try db.execute(sql: "PRAGMA user_version = \(version)")
+        }
+    }
+
     func advance(_ duration: Duration) {
         time.withLock { $0 = $0 + duration }
     }

@@ -8,31 +8,45 @@ struct Backup: ParsableCommand {
         abstract: "Copy the database into a file, consistently, while the relay runs.",
         discussion: """
             The copy is of one moment, needs nothing beside it, and is for its owner's eyes only (mode 0600).
-            To go back to it: stop the relay, put the file in the database's place, delete the files that are called
-            like it with -wal and -shm behind, start.
+            To go back to it: stop the relay, pushchat restore FILE, start.
             """)
 
-    @Argument(help: "Where to; a file that is there already is not touched.", completion: .file(extensions: ["db"]))
+    @Argument(
+        help: "Where to; a file that is there already is not touched. With --keep: a folder.",
+        completion: .file(extensions: ["db"]))
     var file: String
 
+    @Option(
+        help: .value(
+            "number", "In the folder, under a name with the time; of such copies only so many stay, the newest."))
+    var keep: Int?
     @Flag(help: "The result as JSON.") var json = false
     @OptionGroup var options: DatabaseOptions
+
+    func validate() throws {
+        if let keep, keep < 1 { throw ValidationError("--keep \(keep): must be 1 or more") }
+    }
 
     func run() throws {
         var line = ProgressLine()
         defer { line.end() }
-        var pages = 0
+        var (pages, copy) = (0, file)
         try Failure.catching {
-            try QueueFile.backup(options.path(), to: file) { done, total in
+            func show(_ done: Int, _ total: Int) {
                 pages = total
                 line.show("\(total == 0 ? 100 : done * 100 / total) %")
+            }
+            if let keep {
+                copy = try DatabaseCopy.make(of: options.path(), in: file, keep: keep, progress: show).file
+            } else {
+                try DatabaseCopy.make(of: options.path(), to: file, progress: show)
             }
         }
         line.end()
         if json {
-            Output.print(json: .object(["file": .string(file), "pages": .number(pages)]))
+            Output.print(json: .object(["file": .string(copy), "pages": .number(pages)]))
         } else {
-            print("\(file): \(pages) pages")
+            print("\(copy): \(pages) pages")
         }
     }
 }

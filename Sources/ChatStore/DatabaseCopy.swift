@@ -1,0 +1,200 @@
+package import ChatDomain
+import Foundation
+import GRDB
+
+/// Copies of a database: for the operator, before an upgrade, and back again.
+package enum DatabaseCopy {
+    /// Pages that are copied between two reports.
+    private static let step: CInt = 2048
+
+    /// A consistent copy of a database while a relay uses it, mode 0600: written beside, then given its name.
+    ///
+    /// - Parameters:
+    ///   - replaces: an earlier file of that name goes; else it is an error.
+    ///   - progress: told of pages.
+    /// - Throws: ``DatabaseFile/Unusable``.
+    package static func make(
+        of path: String, to file: String, replaces: Bool = false,
+        progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
+    ) throws {
+        guard !file.isEmpty, !file.hasSuffix("/") else {
+            throw DatabaseFile.Unusable(description: "\(file) is the name of a folder; name a file in it")
+        }
+        guard replaces || access(file, F_OK) != 0 else {
+            throw DatabaseFile.Unusable(description: "\(file) exists already; name a file that does not")
+        }
+        let source = try QueueFile.open(path)
+        let folder = (file as NSString).deletingLastPathComponent
+        // What is made again and again leaves one draft behind at the most, however it ends.
+        let draft =
+            folder.appending(file.contains("/") ? "/" : "") + ".\((file as NSString).lastPathComponent)"
+            + (replaces ? ".part" : ".\(UUID().uuidString.prefix(8)).part")
+        func removeDraft() { for suffix in ["", "-journal", "-wal", "-shm"] { unlink(draft + suffix) } }
+        if replaces { removeDraft() }
+        let descriptor = Foundation.open(draft, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
+        guard descriptor >= 0 else { throw DatabaseFile.unusable("\(draft) cannot be written") }
+        close(descriptor)
+        defer { removeDraft() }
+        do {
+            try copy(source, to: draft, progress)
+        } catch let error as DatabaseError {
+            throw DatabaseFile.Unusable(description: "\(path) cannot be copied to \(file): \(error)")
+        }
+        try sync(draft)
+        // A file system without hard links: nearly as good.
+        let isMade =
+            replaces
+            ? rename(draft, file) == 0
+            : link(draft, file) == 0 || ([EPERM, ENOTSUP, ENOSYS].contains(errno) && rename(draft, file) == 0)
+        guard isMade else { throw DatabaseFile.unusable("\(file) cannot be made") }
+        try sync(folder.isEmpty ? "." : folder)
+    }
+
+    /// In one read transaction, in which the source stands still however much is written meanwhile.
+    private static func copy(
+        _ source: DatabaseQueue, to draft: String, _ progress: (_ done: Int, _ total: Int) -> Void
+    ) throws {
+        let target = try DatabaseQueue(path: draft)
+        try source.read { from in
+            _ = try Int.fetchOne(from, sql: "SELECT count(*) FROM sqlite_schema")
+            try target.writeWithoutTransaction { to in
+                try withoutActuallyEscaping(progress) { progress in
+                    try from.backup(to: to, pagesPerStep: step) { state in
+                        progress(state.completedPageCount, state.totalPageCount)
+                    }
+                }
+                // One file, with nothing beside it, until somebody opens it.
+                try to.execute(sql: "PRAGMA journal_mode = DELETE")
+            }
+        }
+        try target.close()
+    }
+
+    private static func sync(_ path: String) throws {
+        let descriptor = Foundation.open(path, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { throw DatabaseFile.unusable("\(path) cannot be opened") }
+        defer { close(descriptor) }
+        guard fsync(descriptor) == 0 else { throw DatabaseFile.unusable("\(path) cannot be brought to the disk") }
+    }
+
+    // MARK: For timers
+
+    /// A copy in a folder, named by its time; of those that are named so, only the newest stay.
+    ///
+    /// - Returns: the copy, and how many went.
+    /// - Throws: ``DatabaseFile/Unusable``; then none went.
+    package static func make(
+        of path: String, in folder: String, keep: Int, now: Timestamp = .now(),
+        progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
+    ) throws -> (file: String, removed: Int) {
+        let time = now.sqlText.prefix(19).replacing("-", with: "").replacing(":", with: "").replacing(" ", with: "T")
+        let file = "\(folder)/pushchat-\(time)Z.db"
+        try make(of: path, to: file, progress: progress)
+        let names = try FileManager.default.contentsOfDirectory(atPath: folder)
+        let old = names.filter { $0.wholeMatch(of: #/pushchat-[0-9]{8}T[0-9]{6}Z\.db/#) != nil }.sorted().dropLast(keep)
+        for name in old where unlink("\(folder)/\(name)") != 0 {
+            throw DatabaseFile.unusable("\(folder)/\(name) cannot be removed")
+        }
+        return (file, old.count)
+    }
+
+    // MARK: Upgrades
+
+    /// Keeps a database as it is before its upgrade, beside it, one copy a version: `pushchat.db.version-7`.
+    ///
+    /// - Parameter freeSpace: the bytes that are free in a folder; nil where that is not known.
+    /// - Throws: ``ChatError/Code/unavailable`` while there is no room for it.
+    static func beforeUpgrade(
+        of path: String, version: Int, freeSpace: (_ folder: String) -> Int64?
+    ) throws -> String {
+        let file = DatabaseFile.resolved(path)
+        let size = [file, file + "-wal"].reduce(Int64(0)) { total, name in
+            var status = stat()
+            return stat(name, &status) == 0 ? total + Int64(status.st_size) : total
+        }
+        // The copy, and what the upgrade writes until it is done.
+        let folder = (file as NSString).deletingLastPathComponent
+        if let free = freeSpace(folder), free < 2 * size {
+            throw ChatError.unavailable(
+                cause: """
+                    \(path) is copied before it is upgraded from schema version \(version): that takes \
+                    \(2 * size >> 20) MB of free space beside it, and there are \(free >> 20) MB
+                    """)
+        }
+        try make(of: path, to: "\(file).version-\(version)", replaces: true)
+        return "\(file).version-\(version)"
+    }
+
+    static func freeSpace(_ folder: String) -> Int64? {
+        var status = statvfs()
+        guard statvfs(folder.isEmpty ? "." : folder, &status) == 0 else { return nil }
+        return Int64(
+            clamping: UInt64(status.f_bavail).multipliedReportingOverflow(by: UInt64(status.f_frsize)).partialValue)
+    }
+
+    // MARK: Back again
+
+    /// Puts a copy in the place of a database that no relay serves. What was there stays beside it.
+    ///
+    /// - Returns: what was there; nil where nothing was.
+    /// - Throws: ``DatabaseFile/Unusable``; then everything is as it was.
+    package static func restore(
+        _ copy: String, to path: String, progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
+    ) throws -> String? {
+        try requireWhole(copy)
+        let isFirst = access(path, F_OK) != 0
+        let lock = try DatabaseLock(path: path)
+        let file = DatabaseFile.resolved(path)
+        guard DatabaseFile.resolved(copy) != file else {
+            throw DatabaseFile.Unusable(description: "\(copy) is the database itself; name a copy of it")
+        }
+        if !isFirst { try fold(path) }
+        try make(of: copy, to: file + ".restoring", replaces: true, progress: progress)
+        defer { unlink(file + ".restoring") }
+        var aside: String?
+        if !isFirst {
+            let names = sequence(first: 1) { $0 + 1 }.lazy.map { "\(file).replaced-\($0)" }
+            guard let name = names.first(where: { access($0, F_OK) != 0 }), link(file, name) == 0 else {
+                throw DatabaseFile.unusable("\(path) cannot be kept under another name")
+            }
+            aside = name
+        }
+        guard rename(file + ".restoring", file) == 0 else { throw DatabaseFile.unusable("\(path) cannot be replaced") }
+        try sync((file as NSString).deletingLastPathComponent)
+        // Held until here.
+        _ = consume lock
+        return aside
+    }
+
+    /// Refuses what a relay could not serve afterwards.
+    private static func requireWhole(_ copy: String) throws {
+        let queue = try QueueFile.open(copy)
+        let problems: [String]
+        do {
+            problems = try queue.read { db in
+                _ = try DatabaseFile(path: copy).knownVersion(db)
+                return try String.fetchAll(db, sql: "PRAGMA quick_check(3)")
+            }
+        } catch let error as DatabaseError {
+            throw DatabaseFile.Unusable(description: "\(copy) cannot be read: \(error)")
+        }
+        guard problems == ["ok"] else {
+            throw DatabaseFile.Unusable(description: "\(copy) is damaged: \(problems.joined(separator: "; "))")
+        }
+    }
+
+    /// Brings what is in the write-ahead log into the file: another file beside that log would be damaged by it.
+    private static func fold(_ path: String) throws {
+        do {
+            let queue = try QueueFile.open(path)
+            try queue.writeWithoutTransaction { db in try db.execute(sql: "PRAGMA wal_checkpoint(TRUNCATE)") }
+            try queue.close()
+        } catch {
+            throw DatabaseFile.Unusable(
+                description: "\(path) cannot be read (\(error)); move it and the files beside it away, then restore")
+        }
+        guard access(DatabaseFile.resolved(path) + "-wal", F_OK) != 0 else {
+            throw DatabaseFile.Unusable(description: "\(path) is in use by another program; close that first")
+        }
+    }
+}

@@ -1,0 +1,165 @@
+import ChatDomain
+import Foundation
+import GRDB
+import Synchronization
+import Testing
+
+@testable import ChatStore
+
+@Suite("Copies of the database") struct DatabaseCopyTests {
+    private let fixture: StoreFixture
+    private var copy: String { fixture.path + ".version-7" }
+
+    init() throws {
+        fixture = try StoreFixture()
+    }
+
+    /// Without what SQLite keeps beside a file that is open.
+    private func names() throws -> Set<String> {
+        Set(try FileManager.default.contentsOfDirectory(atPath: fixture.directory.path)).filter {
+            !$0.hasSuffix("-wal") && !$0.hasSuffix("-shm")
+        }
+    }
+
+    private func say(_ text: String) throws {
+        _ = try fixture.query(
+            "INSERT INTO messages (secret_code, udid, nickname, text) VALUES ('c', 'u', 'n', '\(text)')")
+    }
+
+    private func said() throws -> [String] {
+        try fixture.query("SELECT text FROM messages ORDER BY message_id").map { $0[0] }
+    }
+
+    @Test("Before an upgrade the file is copied; the copy is private, and goes back")
+    func upgrade() throws {
+        try fixture.createFile(ofVersion: 7)
+        try say("of version 7")
+        // An earlier upgrade of the same version was ended in the middle of its copy.
+        for name in [copy, fixture.directory.path + "/.pushchat.db.version-7.part"] {
+            #expect(FileManager.default.createFile(atPath: name, contents: Data([7])))
+        }
+        try fixture.open().close()
+        try say("of version 8")
+        #expect(try fixture.value("PRAGMA user_version") == 8)
+        #expect(
+            try names() == ["pushchat.db", "pushchat.db.version-7"])
+        #expect(try FileManager.default.attributesOfItem(atPath: copy)[.posixPermissions] as? Int == 0o600)
+
+        let replaced = try DatabaseCopy.restore(copy, to: fixture.path)
+        #expect(replaced == fixture.path + ".replaced-1")
+        #expect(try fixture.value("PRAGMA user_version") == 7)
+        #expect(try said() == ["of version 7"])
+        #expect(try DatabaseCopy.restore(#require(replaced), to: fixture.path) == fixture.path + ".replaced-2")
+        #expect(try said() == ["of version 7", "of version 8"])
+        #expect(try DatabaseFile(path: copy).inspect().text.contains("schema version 7"))
+        // What is up to date is not copied.
+        let before = try names()
+        try fixture.open().close()
+        #expect(try names().isSubset(of: before))
+    }
+
+    @Test("An upgrade that fails leaves no copy; a file that is new needs none")
+    func failed() throws {
+        try fixture.open().close()
+        #expect(try names() == ["pushchat.db"])
+        #expect(throws: (any Error).self) {
+            try fixture.open(Schema(version: 9, sql: "", upgrades: [8: "NO SQL"]))
+        }
+        #expect(try names().filter { $0.contains("version") || $0.contains("part") } == [])
+    }
+
+    @Test("Without room for the copy nothing is begun, and it is tried again")
+    func noRoom() throws {
+        try fixture.createFile(ofVersion: 7)
+        try say("kept")
+        let folders = Mutex<[String]>([])
+        let file = DatabaseFile(path: fixture.path) { folder in
+            folders.withLock { $0.append(folder) }
+            return 100_000
+        }
+        let error = #expect(throws: ChatError.self) { try file.open() }
+        #expect(error?.code == .unavailable && "\(error!)".contains("free space"))
+        #expect(
+            folders.withLock { $0.map { ($0 as NSString).lastPathComponent } } == [fixture.directory.lastPathComponent])
+        #expect(try fixture.value("PRAGMA user_version") == 7)
+        #expect(try names().filter { $0.contains("version") } == [])
+        #expect(try #require(DatabaseCopy.freeSpace(fixture.directory.path)) > 0)
+        #expect(DatabaseCopy.freeSpace("/nowhere") == nil)
+        try fixture.open().close()
+        #expect(try said() == ["kept"])
+    }
+
+    @Test("What is no whole copy of ours is not put in the place of the database, which stays")
+    func refused() throws {
+        try fixture.open().close()
+        try say("here")
+        let other = fixture.directory.appending(path: "other.db").path
+        func refuses(_ part: String, _ copy: String) {
+            #expect {
+                _ = try DatabaseCopy.restore(copy, to: fixture.path)
+            } throws: {
+                $0 is DatabaseFile.Unusable && "\($0)".contains(part)
+            }
+        }
+        refuses("does not exist", other)
+        refuses("the database itself", fixture.path)
+        try Data("no database".utf8).write(to: URL(filePath: other))
+        refuses("another kind", other)
+        try FileManager.default.removeItem(atPath: other)
+        try DatabaseCopy.make(of: fixture.path, to: other)
+        do {
+            let queue = try DatabaseQueue(path: other)
+            try queue.writeWithoutTransaction { try $0.execute(sql: "PRAGMA user_version = 99") }
+            try queue.close()
+        }
+        refuses("newer than this pushchat knows", other)
+        try FileManager.default.removeItem(atPath: other)
+        // In the middle of what the tables hold.
+        try DatabaseCopy.make(of: fixture.path, to: other)
+        let handle = try #require(FileHandle(forWritingAtPath: other))
+        try handle.seek(toOffset: 4096)
+        try handle.write(contentsOf: Data(repeating: 0xFF, count: 4096 * 4))
+        try handle.close()
+        refuses("other.db", other)
+        try FileManager.default.removeItem(atPath: other)
+
+        try DatabaseCopy.make(of: fixture.path, to: other)
+        do {
+            let lock = try DatabaseLock(path: fixture.path)
+            refuses("is being served by another pushchat", other)
+            _ = consume lock
+        }
+        #expect(try said() == ["here"])
+        #expect(try names().filter { $0.contains("replaced") || $0.contains("restoring") } == [])
+    }
+
+    @Test("A copy comes where there is no database, with what a copy has in its own log")
+    func fresh() throws {
+        let store = try fixture.open()
+        try say("in the log")
+        let elsewhere = fixture.directory.appending(path: "elsewhere.db").path
+        #expect(try DatabaseCopy.restore(fixture.path, to: elsewhere) == nil)
+        try store.close()
+        #expect(
+            try DatabaseQueue(path: elsewhere).read { try String.fetchOne($0, sql: "SELECT text FROM messages") }
+                == "in the log")
+    }
+
+    @Test("In a folder only the newest copies stay; what is called otherwise is left alone")
+    func dated() throws {
+        try fixture.open().close()
+        let folder = fixture.directory.appending(path: "copies")
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: false)
+        let others = ["pushchat.db", "pushchat-2026.db", "pushchat-20260507T215729Z.db.old", "notes"]
+        for name in others { #expect(FileManager.default.createFile(atPath: "\(folder.path)/\(name)", contents: nil)) }
+        for day in 0..<5 {
+            let made = try DatabaseCopy.make(
+                of: fixture.path, in: folder.path, keep: 3, now: Timestamp(seconds: 1_800_000_000 + Int64(day) * 86_400)
+            )
+            #expect(made.removed == (day < 3 ? 0 : 1))
+        }
+        #expect(
+            try Set(FileManager.default.contentsOfDirectory(atPath: folder.path))
+                == Set(others).union(["17", "18", "19"].map { "pushchat-202701\($0)T080000Z.db" }))
+    }
+}
