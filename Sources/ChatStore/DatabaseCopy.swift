@@ -79,7 +79,7 @@ package enum DatabaseCopy {
 
     // MARK: For timers
 
-    /// A copy in a folder, named by its time; of those that are named so, only the newest stay.
+    /// A copy in a folder, named by the database and its time; of those that are named so, only the newest stay.
     ///
     /// - Returns: the copy, and how many went.
     /// - Throws: ``DatabaseFile/Unusable``; then none went.
@@ -88,10 +88,15 @@ package enum DatabaseCopy {
         progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
     ) throws -> (file: String, removed: Int) {
         let time = now.sqlText.prefix(19).replacing("-", with: "").replacing(":", with: "").replacing(" ", with: "T")
-        let file = "\(folder)/pushchat-\(time)Z.db"
+        let name = ((path as NSString).lastPathComponent as NSString).deletingPathExtension + "-"
+        let file = "\(folder)/\(name)\(time)Z.db"
         try make(of: path, to: file, progress: progress)
         let names = try FileManager.default.contentsOfDirectory(atPath: folder)
-        let old = names.filter { $0.wholeMatch(of: #/pushchat-[0-9]{8}T[0-9]{6}Z\.db/#) != nil }.sorted().dropLast(keep)
+        let copies = names.filter {
+            $0.hasPrefix(name) && $0.dropFirst(name.count).wholeMatch(of: #/[0-9]{8}T[0-9]{6}Z\.db/#) != nil
+        }
+        // The new one stays, also where the clock was set back.
+        let old = copies.filter { "\(folder)/\($0)" != file }.sorted().dropLast(keep - 1)
         for name in old where unlink("\(folder)/\(name)") != 0 {
             throw DatabaseFile.unusable("\(folder)/\(name) cannot be removed")
         }
@@ -142,28 +147,97 @@ package enum DatabaseCopy {
         _ copy: String, to path: String, progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
     ) throws -> String? {
         try requireWhole(copy)
-        let isFirst = access(path, F_OK) != 0
-        let lock = try DatabaseLock(path: path)
         let file = DatabaseFile.resolved(path)
         guard DatabaseFile.resolved(copy) != file else {
             throw DatabaseFile.Unusable(description: "\(copy) is the database itself; name a copy of it")
         }
-        if !isFirst { try fold(path) }
-        try make(of: copy, to: file + ".restoring", replaces: true, progress: progress)
-        defer { unlink(file + ".restoring") }
+        var status = stat()
+        let isMissing = stat(file, &status) != 0
+        let hasNothing = isMissing || status.st_size == 0
+        let lock = try DatabaseLock(path: path)
         var aside: String?
-        if !isFirst {
-            let names = sequence(first: 1) { $0 + 1 }.lazy.map { "\(file).replaced-\($0)" }
-            guard let name = names.first(where: { access($0, F_OK) != 0 }), link(file, name) == 0 else {
-                throw DatabaseFile.unusable("\(path) cannot be kept under another name")
+        do {
+            if hasNothing { try requireNoLog(file) }
+            let draft = file + ".restoring"
+            defer { unlink(draft) }
+            try make(of: copy, to: draft, replaces: true, progress: progress)
+            try giveToOwner(of: file, isMissing: isMissing, [draft, file + ".lock"])
+            if hasNothing {
+                guard rename(draft, file) == 0 else { throw DatabaseFile.unusable("\(path) cannot be made") }
+            } else {
+                aside = try withNobodyElse(path) { db in
+                    try keepNumbers(of: db, in: draft)
+                    return try replace(file, by: draft)
+                }
             }
-            aside = name
+        } catch {
+            // The lock has made it.
+            if isMissing { unlink(file) }
+            throw error
         }
-        guard rename(file + ".restoring", file) == 0 else { throw DatabaseFile.unusable("\(path) cannot be replaced") }
-        try sync((file as NSString).deletingLastPathComponent)
+        let folder = (file as NSString).deletingLastPathComponent
+        try sync(folder.isEmpty ? "." : folder)
         // Held until here.
         _ = consume lock
         return aside
+    }
+
+    /// No number is given a second time: clients have seen messages with those that the copy does not know.
+    private static func keepNumbers(of db: Database, in draft: String) throws {
+        let numbers = try Row.fetchAll(db, sql: "SELECT name, seq FROM sqlite_sequence")
+        let target = try DatabaseQueue(path: draft)
+        try target.write { copy in
+            for row in numbers {
+                let (name, number): (String, Int64) = (row[0], row[1])
+                try copy.execute(
+                    sql: "UPDATE sqlite_sequence SET seq = ? WHERE name = ? AND seq < ?",
+                    arguments: [number, name, number])
+                // It has none before its first row.
+                try copy.execute(
+                    sql: """
+                        INSERT INTO sqlite_sequence (name, seq) SELECT ?, ?
+                        WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ?)
+                            AND EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?)
+                        """, arguments: [name, number, name, name])
+            }
+        }
+        try target.close()
+        try sync(draft)
+    }
+
+    /// - Returns: the name under which the replaced one stays.
+    private static func replace(_ file: String, by draft: String) throws -> String {
+        let names = sequence(first: 1) { $0 + 1 }.lazy.map { "\(file).replaced-\($0)" }
+        guard let name = names.first(where: { access($0, F_OK) != 0 }), link(file, name) == 0 else {
+            throw DatabaseFile.unusable("\(file) cannot be kept under another name")
+        }
+        guard rename(draft, file) == 0 else {
+            let number = errno
+            unlink(name)
+            throw DatabaseFile.unusable("\(file) cannot be replaced", number)
+        }
+        return name
+    }
+
+    /// What root restores is for the user who runs the relay.
+    private static func giveToOwner(of file: String, isMissing: Bool, _ names: [String]) throws {
+        guard geteuid() == 0 else { return }
+        var status = stat()
+        let folder = (file as NSString).deletingLastPathComponent
+        guard stat(isMissing ? (folder.isEmpty ? "." : folder) : file, &status) == 0 else {
+            throw DatabaseFile.unusable("\(file) cannot be looked at")
+        }
+        for name in names where chown(name, status.st_uid, status.st_gid) != 0 {
+            throw DatabaseFile.unusable("\(name) cannot be given to its owner")
+        }
+    }
+
+    /// SQLite would write an old log into the new file.
+    private static func requireNoLog(_ file: String) throws {
+        for name in [file + "-wal", file + "-journal"] where access(name, F_OK) == 0 {
+            throw DatabaseFile.Unusable(
+                description: "\(name) belongs to a database that is not there; move it away, then restore")
+        }
     }
 
     /// Refuses what a relay could not serve afterwards.
@@ -183,18 +257,28 @@ package enum DatabaseCopy {
         }
     }
 
-    /// Brings what is in the write-ahead log into the file: another file beside that log would be damaged by it.
-    private static func fold(_ path: String) throws {
+    /// Brings what is in the write-ahead log into the file, and keeps other programs away while `body` runs.
+    private static func withNobodyElse<Result>(_ path: String, _ body: (Database) throws -> Result) throws -> Result {
+        var result: Result?
         do {
             let queue = try QueueFile.open(path)
-            try queue.writeWithoutTransaction { db in try db.execute(sql: "PRAGMA wal_checkpoint(TRUNCATE)") }
-            try queue.close()
-        } catch {
+            try queue.writeWithoutTransaction { db in
+                // Only the last connection may leave the log.
+                guard try String.fetchOne(db, sql: "PRAGMA journal_mode = DELETE") == "delete" else { throw Busy() }
+                try db.inTransaction(.exclusive) {
+                    result = try body(db)
+                    return .commit
+                }
+            }
+        } catch let error as DatabaseError where !error.isLockProblem {
             throw DatabaseFile.Unusable(
                 description: "\(path) cannot be read (\(error)); move it and the files beside it away, then restore")
-        }
-        guard access(DatabaseFile.resolved(path) + "-wal", F_OK) != 0 else {
+        } catch  where error is Busy || error is DatabaseError {
             throw DatabaseFile.Unusable(description: "\(path) is in use by another program; close that first")
         }
+        guard let result else { throw DatabaseFile.Unusable(description: "\(path) cannot be replaced") }
+        return result
     }
+
+    private struct Busy: Error {}
 }

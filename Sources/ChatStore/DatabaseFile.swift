@@ -56,6 +56,13 @@ package struct DatabaseFile: Sendable {
         }
     }
 
+    /// Refuses a file that is to be upgraded: that is for the relay, which holds the lock.
+    package func requireCurrent() throws {
+        guard let version = try outdatedVersion() else { return }
+        throw Unusable(
+            description: "\(path) has schema version \(version); start pushchat serve once, which upgrades it")
+    }
+
     /// Nil where nothing is to be upgraded.
     private func outdatedVersion() throws -> Int? {
         var status = stat()
@@ -63,12 +70,15 @@ package struct DatabaseFile: Sendable {
         do {
             let queue = try DatabaseQueue(path: path, configuration: Self.configuration("pushchat version"))
             defer { try? queue.close() }
-            return try queue.read { db in
+            let version: Int? = try queue.read { db in
                 guard try Int.fetchOne(db, sql: "PRAGMA application_id") == Schema.applicationID,
                     let version = try Int.fetchOne(db, sql: "PRAGMA user_version"), version < schema.version
                 else { return nil }
                 return version
             }
+            // While another program writes there can be no upgrade: nothing is copied in vain.
+            if version != nil { try queue.inTransaction(.immediate) { _ in .commit } }
+            return version
         } catch  where error.isDiskProblem {
             throw ChatError(storing: error)
         } catch {

@@ -61,7 +61,8 @@ enum ReadState {
         SELECT coalesce(sum(state = 'sent'), 0) FROM (SELECT state FROM push_queue WHERE chat_message = ? LIMIT ?)
         """
 
-    /// Of the room's members the first `most`, and of those who have left as many of those that read last.
+    /// Of the room's members the first `most`, who have been there when it was said; and of those who have left as many of
+    /// those that read it and the least beyond it, for the same reason.
     static let readersSQL = """
         SELECT nickname, member_id, fetched_to >= :message AS has_fetched FROM (
             SELECT * FROM active_users WHERE secret_code = :room ORDER BY member_id LIMIT :most)

@@ -87,14 +87,15 @@ package struct SQLiteRoomStore: RoomStore {
         try await database.writer.perform { db in
             let now = database.clock()
             let row = try db.row(
-                "SELECT app, secret_code, app_version, os_version, device_model FROM active_users WHERE udid = ?",
+                "SELECT app, secret_code, app_version, os_version, device_model, device_token FROM active_users WHERE udid = ?",
                 [member.text])
             guard let row else { throw ChatError.notJoined() }
             let (old, client) = (AppName(row[0]), kept(client))
             let app = app ?? old
             // With a new token it is the same app, which need not say again what it has said.
             let known =
-                app == old ? ClientInfo(appVersion: row[2], osVersion: row[3], deviceModel: row[4]) : ClientInfo()
+                app == old && row[5] != token.description
+                ? ClientInfo(appVersion: row[2], osVersion: row[3], deviceModel: row[4]) : ClientInfo()
             let code = SecretCode(stored: row[1])
             try SQLiteModeration.requireAdmitted(member, token, to: code, now: now, db)
             let text = try Self.register(
@@ -148,12 +149,13 @@ package struct SQLiteRoomStore: RoomStore {
 
     package func receipt(of message: MessageID, for member: MemberID) async throws(ChatError) -> Receipt {
         try await database.read { db in
-            let room: String? = try db.value("SELECT secret_code FROM active_users WHERE udid = ?", [member.text])
-            guard let room else { throw ChatError.notJoined() }
+            let stay = try db.row("SELECT secret_code, history_from FROM active_users WHERE udid = ?", [member.text])
+            guard let stay else { throw ChatError.notJoined() }
+            let room: String = stay[0]
             let found = try db.row(
                 "SELECT 1 FROM messages WHERE message_id = ? AND secret_code = ? AND udid = ?",
                 [message, room, member.text])
-            guard found != nil else {
+            guard found != nil, message > stay[1] else {
                 throw ChatError(.notFound, "You have written no such message in this room", field: "id")
             }
             return try ReadState.receipt(of: message, by: member, in: room, db)

@@ -49,9 +49,15 @@ import Testing
         #expect(replaced == fixture.path + ".replaced-1")
         #expect(try fixture.value("PRAGMA user_version") == 7)
         #expect(try said() == ["of version 7"])
+        // The number of the message that the copy does not have is not given again.
+        try say("after it")
+        #expect(try fixture.query("SELECT max(message_id) FROM messages")[0][0] == 3)
+        _ = try fixture.query("DELETE FROM messages WHERE message_id = 3")
         #expect(try DatabaseCopy.restore(#require(replaced), to: fixture.path) == fixture.path + ".replaced-2")
         #expect(try said() == ["of version 7", "of version 8"])
         #expect(try DatabaseFile(path: copy).inspect().text.contains("schema version 7"))
+        #expect(throws: DatabaseFile.Unusable.self) { try DatabaseFile(path: copy).requireCurrent() }
+        try DatabaseFile(path: fixture.path).requireCurrent()
         // What is up to date is not copied.
         let before = try names()
         try fixture.open().close()
@@ -125,6 +131,20 @@ import Testing
 
         try DatabaseCopy.make(of: fixture.path, to: other)
         do {
+            let reader = try fixture.connection()
+            _ = try reader.read { try Int.fetchOne($0, sql: "SELECT count(*) FROM messages") }
+            refuses("in use by another program", other)
+            try reader.close()
+        }
+        let missing = fixture.directory.appending(path: "missing.db").path
+        #expect(FileManager.default.createFile(atPath: missing + "-wal", contents: Data([1])))
+        #expect {
+            _ = try DatabaseCopy.restore(other, to: missing)
+        } throws: {
+            "\($0)".contains("missing.db-wal belongs to")
+        }
+        #expect(!FileManager.default.fileExists(atPath: missing))
+        do {
             let lock = try DatabaseLock(path: fixture.path)
             refuses("is being served by another pushchat", other)
             _ = consume lock
@@ -158,8 +178,13 @@ import Testing
             )
             #expect(made.removed == (day < 3 ? 0 : 1))
         }
+        // The clock was set back.
+        let early = try DatabaseCopy.make(
+            of: fixture.path, in: folder.path, keep: 3, now: Timestamp(seconds: 1_700_000_000))
+        #expect(early.removed == 1 && FileManager.default.fileExists(atPath: early.file))
+        try FileManager.default.removeItem(atPath: early.file)
         #expect(
             try Set(FileManager.default.contentsOfDirectory(atPath: folder.path))
-                == Set(others).union(["17", "18", "19"].map { "pushchat-202701\($0)T080000Z.db" }))
+                == Set(others).union(["18", "19"].map { "pushchat-202701\($0)T080000Z.db" }))
     }
 }

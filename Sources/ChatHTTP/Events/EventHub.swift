@@ -51,7 +51,8 @@ final class EventHub: Service {
         var nextForgetting = Duration.zero
 
         mutating func takeReceipts(_ limit: Int, now: Duration) -> [(SecretCode, Set<EventStream>)] {
-            if now >= nextSending {
+            // Not before all others have had their turn.
+            if receipts.isEmpty, now >= nextSending {
                 sending = sending.filter { $0.value > now && rooms[$0.key] != nil }
                 receipts.formUnion(sending.keys)
                 nextSending = now + EventHub.receiptInterval
@@ -287,7 +288,6 @@ final class EventHub: Service {
         if hasUnread { signal.continuation.yield() }
         await checkMembers(of: unchecked)
         await countMembers(of: uncounted)
-        await readReceipts(receipts)
         for stream in streams {
             let (began, isUnderWay) = stream.lastWrite
             if isUnderWay, now - began >= HTTPLimits.streamWriteTime {
@@ -296,6 +296,7 @@ final class EventHub: Service {
                 stream.wake()
             }
         }
+        await readReceipts(receipts)
     }
 
     private func countMembers(of rooms: Set<SecretCode>) async {

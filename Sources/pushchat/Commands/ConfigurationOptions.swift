@@ -56,8 +56,10 @@ struct DatabaseOptions: ParsableArguments {
     func withStores<Result>(_ body: (SQLiteStores) async throws -> Result) async throws -> Result {
         let path = try path()
         do {
+            let file = DatabaseFile(path: path)
+            try file.requireCurrent()
             let stores = try SQLiteStores(
-                file: DatabaseFile(path: path),
+                file: file,
                 settings: {
                     StoreSettings(format: { _ in Configuration(environment: .development).browserFormat })
                 },
