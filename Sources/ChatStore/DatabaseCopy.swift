@@ -88,12 +88,12 @@ package enum DatabaseCopy {
         progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
     ) throws -> (file: String, removed: Int) {
         let time = now.sqlText.prefix(19).replacing("-", with: "").replacing(":", with: "").replacing(" ", with: "T")
-        let name = ((path as NSString).lastPathComponent as NSString).deletingPathExtension + "-"
-        let file = "\(folder)/\(name)\(time)Z.db"
+        let prefix = ((path as NSString).lastPathComponent as NSString).deletingPathExtension + "-"
+        let file = "\(folder)/\(prefix)\(time)Z.db"
         try make(of: path, to: file, progress: progress)
         let names = try FileManager.default.contentsOfDirectory(atPath: folder)
         let copies = names.filter {
-            $0.hasPrefix(name) && $0.dropFirst(name.count).wholeMatch(of: #/[0-9]{8}T[0-9]{6}Z\.db/#) != nil
+            $0.hasPrefix(prefix) && $0.dropFirst(prefix.count).wholeMatch(of: #/[0-9]{8}T[0-9]{6}Z\.db/#) != nil
         }
         // The new one stays, also where the clock was set back.
         let old = copies.filter { "\(folder)/\($0)" != file }.sorted().dropLast(keep - 1)
@@ -126,15 +126,15 @@ package enum DatabaseCopy {
                     \(2 * size >> 20) MB of free space beside it, and there are \(free >> 20) MB
                     """)
         }
-        try make(of: path, to: "\(file).version-\(version)", replaces: true)
-        return "\(file).version-\(version)"
+        let copy = "\(file).version-\(version)"
+        try make(of: path, to: copy, replaces: true)
+        return copy
     }
 
     static func freeSpace(_ folder: String) -> Int64? {
         var status = statvfs()
         guard statvfs(folder.isEmpty ? "." : folder, &status) == 0 else { return nil }
-        return Int64(
-            clamping: UInt64(status.f_bavail).multipliedReportingOverflow(by: UInt64(status.f_frsize)).partialValue)
+        return Int64(clamping: UInt64(status.f_bavail) &* UInt64(status.f_frsize))
     }
 
     // MARK: Back again
