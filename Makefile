@@ -1,6 +1,6 @@
 # PushChat Relay. A fresh Debian machine with Swift needs two commands: make run, make test.
 .DEFAULT_GOAL := build
-.PHONY: run test test-quick stress sanitize fuzz build release check fmt bench install deb package-test build-tests packages test-packages clean
+.PHONY: run test test-quick stress sanitize fuzz build release check fmt bench install deb lintian package-test build-tests packages test-packages deb-packages clean
 
 PREFIX ?= /usr/local
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -9,13 +9,18 @@ PACKAGES := libsqlite3-dev libssl-dev openssl sqlite3 gcc make curl nghttp2-clie
 
 # And what only the tests need: browsers, and a screen for the one that shows notifications only there.
 TEST_PACKAGES := chromium chromium-driver firefox-esr xvfb
+# Prometheus, unpacked and not installed: its package would start a server.
+PROMETHEUS := .build/test-prometheus
 # Clients of others, from PyPI.
 TEST_CLIENTS := .build/test-clients
+# Debian's proxies, unpacked and not installed: installed they would run.
+TEST_PROXIES := caddy haproxy nginx
+PROXIES := .build/proxies
 # And what only the measuring needs: a load generator, a server that is not ours, and HTTP/2 for a server that is.
 BENCH_PACKAGES := nghttp2-client nghttp2-server libnghttp2-dev gcc libssl-dev python3-venv
 
 # And what only the packaging needs.
-DEB_PACKAGES := debhelper dpkg-dev lintian mmdebstrap python3
+DEB_PACKAGES := debhelper dpkg-dev iproute2 lintian mmdebstrap python3
 
 run: packages build ## install what is missing, build, start relay and sandbox
 	.build/debug/pushchat dev
@@ -46,9 +51,16 @@ build: ## debug build
 build-tests: ## debug build with the tests
 	swift build --build-tests
 
+# Without names that nobody looks up (6 MB), and with short relocations (4 MB; the C library must be glibc 2.36 or later).
+LINK := -Xlinker -s -Xlinker --no-export-dynamic -Xswiftc -use-ld=lld -Xlinker -z -Xlinker pack-relative-relocs
+
 release: ## optimised, self-contained but for libsqlite3 and the C library
+	@# Of ICU's data as much as a server needs: docs/size.md.
+	PUSHCHAT_ICU=$$(packaging/icu-data .build-release/icu.o) \
 	PUSHCHAT_COMMIT=$$(git describe --always --dirty --exclude "*" 2>/dev/null) \
-		swift build -c release --product pushchat --static-swift-stdlib --scratch-path .build-release -Xlinker -s
+		swift build -c release --product pushchat --static-swift-stdlib --scratch-path .build-release $(LINK)
+	@# Foundation refuses every URL if what it needs of ICU is missing.
+	PUSHCHAT_HTTP_PUBLIC_URL=https://bücher.example .build-release/release/pushchat config >/dev/null
 
 check: ## what a review would find first: format, lint
 	swift format lint --strict --recursive Sources Tests Package.swift
@@ -67,27 +79,48 @@ install: release ## put the executable into $(PREFIX)/bin
 	install -m 755 .build-release/release/pushchat $(DESTDIR)$(PREFIX)/bin/pushchat
 
 PACKAGED := .build-release/packages
-deb: release ## a Debian package and a tarball, in .build-release/packages
-	@dpkg -s $(DEB_PACKAGES) >/dev/null 2>&1 \
-		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(DEB_PACKAGES); }
+deb: release deb-packages ## a Debian package and a tarball, in .build-release/packages
+	@test $$(stat -c %s .build-release/release/pushchat) -lt 60000000 \
+		|| { echo "the executable has grown to 60 MB or more: see docs/size.md"; exit 1; }
 	rm -rf $(PACKAGED)
 	packaging/package .build-release/release/pushchat .build-release/checkouts $(PACKAGED)
 	lintian --fail-on error,warning $(PACKAGED)/*.deb
 
-package-test: deb ## the package in a system of its own: installed, upgraded, removed, purged
+# A small program stands in for the executable: everything else is the package's, without the minutes of a release build.
+LINTED := .build/lintian
+lintian: build-tests deb-packages ## what Debian's checker says of the package
+	rm -rf $(LINTED) && mkdir -p $(LINTED)
+	echo 'int main(void) { return 0; }' | gcc -x c -O2 -s -o $(LINTED)/stand-in -
+	STAND_IN=$(CURDIR)/$(LINTED)/stand-in packaging/package .build/debug/pushchat .build/checkouts $(LINTED)/packages
+	lintian --fail-on error,warning $(LINTED)/packages/*.deb
+
+package-test: deb test-packages ## the package in a system of its own: installed, upgraded, removed, purged; behind Caddy
 	$(SUDO) packaging/test-package $(PACKAGED)/pushchat_*.deb Tests/ChatStoreTests/schema-7.sql
+	$(SUDO) packaging/test-https $(PACKAGED)/pushchat_*.deb
 
 packages:
 	@dpkg -s $(PACKAGES) >/dev/null 2>&1 \
 		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(PACKAGES); }
 
+deb-packages:
+	@dpkg -s $(DEB_PACKAGES) >/dev/null 2>&1 \
+		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(DEB_PACKAGES); }
+
 test-packages: packages
 	@dpkg -s $(TEST_PACKAGES) >/dev/null 2>&1 \
 		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(TEST_PACKAGES); }
+	@test -x $(PROMETHEUS)/usr/bin/promtool \
+		|| { $(SUDO) apt-get update -q && mkdir -p $(PROMETHEUS) && cd $(PROMETHEUS) && apt-get download -q prometheus \
+			&& dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb; }
 	@cmp -s Tests/Clients/requirements.txt $(TEST_CLIENTS)/requirements.txt \
 		|| { python3 -m venv $(TEST_CLIENTS) \
 			&& $(TEST_CLIENTS)/bin/pip install --quiet --disable-pip-version-check -r Tests/Clients/requirements.txt \
 			&& cp Tests/Clients/requirements.txt $(TEST_CLIENTS)/; }
+	@test -e $(PROXIES)/complete || { mkdir -p $(PROXIES)/archives/partial \
+		&& $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends --download-only --reinstall \
+			-o Dir::Cache::archives=$(CURDIR)/$(PROXIES)/archives $(TEST_PROXIES) \
+		&& for package in $(PROXIES)/archives/*.deb; do dpkg-deb --extract $$package $(PROXIES) || exit 1; done \
+		&& touch $(PROXIES)/complete; }
 
 clean:
 	rm -rf .build .build-release .build-thread .build-fuzz

@@ -8,6 +8,13 @@ let strict: [SwiftSetting] = [
     .enableUpcomingFeature("InternalImportsByDefault"),
 ]
 
+/// `make release` hands over a part of ICU's data. It must stand before Foundation's libraries, which have all of it.
+let dataOfICU: [LinkerSetting] =
+    switch Context.environment["PUSHCHAT_ICU"] {
+    case nil, "": []
+    case let object?: [.unsafeFlags([object])]
+    }
+
 // The targets stand in the order in which a message travels.
 let package = Package(
     name: "pushchat",
@@ -54,7 +61,7 @@ let package = Package(
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ],
-            resources: [.embedInCode("Admin/openapi.json"), .embedInCode("Web")],
+            exclude: ["Admin/openapi.json", "Web"],
             swiftSettings: strict),
         // What is valid, who receives, what a push and its outcome are; the ports to everything else.
         .target(name: "ChatDomain", swiftSettings: strict),
@@ -67,14 +74,12 @@ let package = Package(
         .target(
             name: "ChatStore",
             dependencies: [
-                "ChatDomain",
+                "ChatDomain", "EmbeddedFiles",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "GRDB", package: "GRDB.swift"),
                 .product(name: "GRDBSQLite", package: "GRDB.swift"),
                 .product(name: "Logging", package: "swift-log"),
             ],
-            // A link to ../../schema.sql: the schema at the top of the repository is what the executable carries.
-            resources: [.embedInCode("schema.sql")],
             swiftSettings: strict),
         // Queue -> gateway -> outcome, and the feedback reader.
         .target(
@@ -160,19 +165,22 @@ let package = Package(
                 .product(name: "SwiftASN1", package: "swift-asn1"),
                 .product(name: "X509", package: "swift-certificates"),
             ],
-            resources: [.embedInCode("Web")],
+            exclude: ["Web"],
             swiftSettings: strict),
         // Files for browsers, embedded: how they are answered, and what all pages share.
         .target(
             name: "WebAssets",
             dependencies: [
+                "EmbeddedFiles",
                 .product(name: "HTTPTypes", package: "swift-http-types"),
                 .product(name: "Hummingbird", package: "hummingbird"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTPTypes", package: "swift-nio-extras"),
             ],
-            resources: [.embedInCode("base.css"), .embedInCode("base.js")],
+            exclude: ["base.css", "base.js"],
             swiftSettings: strict),
+        // Files that the executable carries: pages, the API's description, the schema.
+        .target(name: "EmbeddedFiles"),
         // What a build knows of itself. In C, because Swift takes no values from the command line.
         .target(
             name: "BuildInfo",
@@ -195,7 +203,7 @@ let package = Package(
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
                 .product(name: "Yams", package: "Yams"),
             ],
-            swiftSettings: strict),
+            swiftSettings: strict, linkerSettings: dataOfICU),
 
         .testTarget(
             name: "ChatHTTPTests",
@@ -315,6 +323,10 @@ let package = Package(
                 .product(name: "NIOHTTP1", package: "swift-nio"),
             ],
             swiftSettings: strict),
+        // What docs/sandbox.md shows: built here, run by the end-to-end tests.
+        .testTarget(
+            name: "ExampleTests", path: "docs/examples", exclude: ["sandbox-test.sh", "test_push.py"],
+            swiftSettings: strict),
     ]
 )
 
@@ -334,7 +346,9 @@ if let fuzzer = Context.environment["FUZZ_RUNTIME"] {
         .testTarget(
             name: "FuzzTests",
             dependencies: parsers.sorted().map { .byName(name: $0) } + [
-                .product(name: "Crypto", package: "swift-crypto"), .product(name: "NIOCore", package: "swift-nio"),
+                "ChatStore", .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "HTTPTypes", package: "swift-http-types"),
+                .product(name: "Logging", package: "swift-log"), .product(name: "NIOCore", package: "swift-nio"),
             ],
             exclude: ["run"], swiftSettings: strict, linkerSettings: runtime))
 }

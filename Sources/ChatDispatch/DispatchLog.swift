@@ -17,20 +17,36 @@ struct DispatchLog: Sendable {
         showsTokens ? address : address.prefix(8) + "…"
     }
 
-    func written(_ lease: Lease) {
-        var metadata: Logger.Metadata = ["connection": "\(lease.slot.connection)"]
+    /// - Parameter rows: those of the lease's pushes.
+    func written(_ lease: Lease, _ rows: [QueuedPush]) {
         if lease.pushes.count == 1 {
-            metadata["entry"] = "\(lease.pushes[0].entry)"
-            metadata["token"] = "\(text(lease.pushes[0].address.description))"
-            metadata["identifier"] = "\(lease.pushes[0].identifier)"
+            logger.info("pushed", metadata: metadata(lease.pushes[0], rows[0], lease))
         } else {
-            metadata["count"] = "\(lease.pushes.count)"
+            logger.info(
+                "pushed",
+                metadata: ["connection": "\(lease.slot.connection)", "count": "\(lease.pushes.count)"])
+            if logger.logLevel <= .debug {
+                for (push, row) in zip(lease.pushes, rows) {
+                    logger.debug("pushed, one of several", metadata: metadata(push, row, lease))
+                }
+            }
         }
-        logger.info("pushed", metadata: metadata)
         if lease.isProbe {
             logger.info(
                 "earlier pushes were lost or may have been, sending these as a probe first")
         }
+    }
+
+    /// By which a push is found again: from its message, and at Apple.
+    private func metadata(_ push: Push, _ row: QueuedPush, _ lease: Lease) -> Logger.Metadata {
+        var metadata: Logger.Metadata = [
+            "connection": "\(lease.slot.connection)", "entry": "\(push.entry)",
+            "token": "\(text(push.address.description))", "identifier": "\(push.identifier)",
+        ]
+        if let message = row.message { metadata["message_id"] = "\(message)" }
+        if let notification = row.notification { metadata["notification"] = "\(notification)" }
+        if let id = push.id { metadata["apns_id"] = "\(id)" }
+        return metadata
     }
 
     func refused(_ settlements: [Settlement]) {
@@ -54,6 +70,9 @@ struct DispatchLog: Sendable {
             if settlement.count == 1 { metadata["entry"] = "\(settlement.entries.lowerBound)" }
             if let address = changed.address { metadata["token"] = "\(text(address))" }
             if changed.count > 1 { metadata["count"] = "\(changed.count)" }
+            if settlement.count > 1 {
+                metadata["entries"] = "\(settlement.entries.lowerBound)-\(settlement.entries.upperBound)"
+            }
             if let reason = settlement.transition.reason { metadata["reason"] = "\(reason)" }
             let isOver = settlement.transition.state == .failed
             switch report.outcome {

@@ -2,17 +2,6 @@ package import ChatDomain
 import ServiceLifecycle
 import Synchronization
 
-/// Counts what a dispatcher does, so that others see whether it moves.
-package final class DispatchProgress: Sendable {
-    private let moves = Atomic<UInt64>(0)
-
-    package init() {}
-
-    func moved() { moves.add(1, ordering: .relaxed) }
-
-    var count: UInt64 { moves.load(ordering: .relaxed) }
-}
-
 /// Notices dispatchers that do not move though something is due and their gateway is connected.
 ///
 /// A gateway that is down stops no dispatcher: pushes wait for it, and requests are served meanwhile.
@@ -39,11 +28,12 @@ package final class DispatchWatch: Service {
 
     private static let interval = Duration.seconds(10)
 
-    private let apps: [App]
+    /// Those that run now.
+    private let apps: @Sendable () -> [App]
     private let figures: any RelayFigures
     private let stalls = Mutex<[AppName: Stall]>([:])
 
-    package init(apps: [App], figures: any RelayFigures) {
+    package init(apps: @escaping @Sendable () -> [App], figures: any RelayFigures) {
         self.apps = apps
         self.figures = figures
     }
@@ -60,7 +50,7 @@ package final class DispatchWatch: Service {
     /// One look, at a time since any fixed moment. If the queue cannot be read, nothing is learnt.
     func look(at now: Duration) async {
         guard let depths = try? await figures.queueDepths() else { return }
-        for app in apps {
+        for app in apps() {
             let isDue = depths.contains { $0.app == app.name && $0.due > 0 }
             let mustMove = isDue && app.openConnections() > 0
             stalls.withLock { $0[app.name, default: Stall()].saw(app.progress.count, mustMove: mustMove, at: now) }
@@ -69,7 +59,8 @@ package final class DispatchWatch: Service {
 
     /// For how long each dispatcher has not moved, where that is too long.
     package var stalled: [(app: AppName, time: Duration)] {
-        stalls.withLock { stalls in
+        let apps = apps()
+        return stalls.withLock { stalls in
             apps.compactMap { app in
                 guard let time = stalls[app.name]?.time, time >= app.limit else { return nil }
                 return (app.name, time)

@@ -132,11 +132,12 @@ package struct Dispatcher: Service {
         for (lane, entries) in admission.givenBack { queue.giveBack(entries.ranges, lane: lane, app: app) }
         if !admission.lease.pushes.isEmpty {
             gateway.write(admission.lease)
-            log.written(admission.lease)
+            progress.wrote(admission.rows, at: clock())
+            log.written(admission.lease, admission.rows)
         }
         if !admission.settlements.isEmpty {
             log.refused(admission.settlements)
-            _ = await writeDown(admission.settlements)
+            if await writeDown(admission.settlements) == nil { giveBack(admission.settlements) }
         }
     }
 
@@ -154,18 +155,32 @@ package struct Dispatcher: Service {
     // MARK: - Gateway to queue
 
     private func record() async {
+        var isOver = false
         while let reports = await gateway.reports() {
             progress.moved()
-            let conclusion = inFlight.value.withLock { $0.conclude(reports, at: clock()) }
+            let now = clock()
+            let conclusion = inFlight.value.withLock { $0.conclude(reports, at: now) }
+            progress.answered(conclusion.answers, at: now)
             for (lane, entries) in conclusion.givenBack {
                 log.givenBack(entries.count)
                 queue.giveBack(entries.ranges, lane: lane, app: app)
             }
             for batch in conclusion.batches {
-                guard let settled = await writeDown(batch.map(\.settlement)) else { return }
-                log.settled(batch, settled)
+                let settlements = batch.map(\.settlement)
+                if !isOver, let settled = await writeDown(settlements) {
+                    log.settled(batch, settled)
+                } else {
+                    isOver = true
+                    giveBack(settlements)
+                }
             }
         }
+    }
+
+    /// Ends leases whose outcomes cannot be written down any more: the app may get another dispatcher in this process.
+    private func giveBack(_ settlements: [Settlement]) {
+        let leased = settlements.filter { !$0.overrulesSilence }.map(\.entries)
+        queue.giveBack(leased, lane: .retry, app: app)
     }
 
     /// Repeats until it is written down.

@@ -23,6 +23,15 @@ struct InFlightPushes: Sendable {
         /// 0 for a single attempt; other times do not matter here.
         let expiration: Int64?
         let leasedAt: Timestamp
+        /// Of the first; the others' are about the same.
+        let dueSince: Timestamp?
+
+        /// Whether a push that could go since another time counts as one of these: what it has waited differs by little.
+        func isAbout(_ time: Timestamp?) -> Bool {
+            guard let dueSince, let time else { return dueSince == time }
+            return abs(time.milliseconds - dueSince.milliseconds)
+                <= max(100, abs(leasedAt.milliseconds - dueSince.milliseconds) / 8)
+        }
 
         var identifiers: ClosedRange<Int64> { Int64(firstIdentifier)...Int64(firstIdentifier) + Int64(count) - 1 }
 
@@ -98,6 +107,8 @@ struct InFlightPushes: Sendable {
         var lease: Lease
         /// Pushes that do not go.
         var settlements: [Settlement] = []
+        /// The rows of the lease's pushes.
+        var rows: [QueuedPush] = []
         /// Pushes that go back to the queue, by lane: they do not fit.
         var givenBack: [PushLane: IDRanges] = [:]
 
@@ -154,6 +165,7 @@ struct InFlightPushes: Sendable {
             turn.took(through: lastLane, of: leased.lanes.union(rest.map(\.lane)), isSingle: slot.capacity == 1)
         }
         admission.lease = Lease(slot: slot, pushes: pushes, isProbe: isProbe)
+        admission.rows = rows
         return admission
     }
 
@@ -172,14 +184,16 @@ struct InFlightPushes: Sendable {
             if row.history != PushHistory() { histories[row.entry] = row.history }
             let expiration = row.expiration == 0 ? row.expiration : nil
             if index > 0, let last = connection.blocks.last, last.firstEntry + Int64(last.count) == row.entry,
-                last.lane == row.lane, last.notification == row.notification, last.expiration == expiration
+                last.lane == row.lane, last.notification == row.notification, last.expiration == expiration,
+                last.isAbout(row.dueSince)
             {
                 connection.blocks[connection.blocks.count - 1].count += 1
             } else {
                 connection.blocks.append(
                     Block(
                         firstIdentifier: identifier, firstEntry: row.entry, count: 1, lane: row.lane,
-                        notification: row.notification, expiration: expiration, leasedAt: now))
+                        notification: row.notification, expiration: expiration, leasedAt: now,
+                        dueSince: row.dueSince))
             }
         }
         connection.open.insert(Int64(slot.firstIdentifier)...Int64(slot.firstIdentifier) + Int64(rows.count) - 1)
@@ -194,6 +208,8 @@ struct InFlightPushes: Sendable {
         /// from, for the log.
         private(set) var batches: [[(settlement: Settlement, report: DeliveryReport)]] = []
         private var lastBatch = 0
+        /// For figures.
+        var answers: [DispatchProgress.Answer] = []
         /// To which nothing has happened.
         var givenBack: [PushLane: IDRanges] = [:]
 
@@ -218,7 +234,7 @@ struct InFlightPushes: Sendable {
             let concerned = report.overrulesSilence ? [identifiers] : connection.open.intersection(identifiers)
             var lost = 0
             for range in concerned {
-                conclude(report, range, connection.blocks, &conclusion, at: now)
+                conclude(report, range, connection.blocks, connection.answersEach, &conclusion, at: now)
                 if case .unanswered = report.outcome { lost += range.count }
                 connection.open.subtract(range)
             }
@@ -245,12 +261,17 @@ struct InFlightPushes: Sendable {
     }
 
     private mutating func conclude(
-        _ report: DeliveryReport, _ identifiers: ClosedRange<Int64>, _ blocks: [Block], _ conclusion: inout Conclusion,
-        at now: Timestamp
+        _ report: DeliveryReport, _ identifiers: ClosedRange<Int64>, _ blocks: [Block], _ answersEach: Bool,
+        _ conclusion: inout Conclusion, at now: Timestamp
     ) {
         for block in blocks where block.identifiers.overlaps(identifiers) {
             let part = block.identifiers.clamped(to: identifiers)
             let entries = block.entry(of: part.lowerBound)...block.entry(of: part.upperBound)
+            conclusion.answers.append(
+                DispatchProgress.Answer(
+                    outcome: report.outcome, count: part.count,
+                    writtenAt: answersEach && report.outcome.isAnswer ? block.leasedAt : nil,
+                    dueSince: block.dueSince))
             for run in uniform(entries) {
                 let history = histories.isEmpty ? nil : histories.removeValue(forKey: run.lowerBound)
                 let transition = lifeCycle.transition(
@@ -291,6 +312,16 @@ struct InFlightPushes: Sendable {
             connections[connectionID] = nil
         }
         if order.count > connections.count { order.removeAll { connections[$0] == nil } }
+    }
+}
+
+extension Outcome {
+    /// The gateway itself has answered.
+    fileprivate var isAnswer: Bool {
+        switch self {
+        case .accepted, .rejected, .badAddress, .unregistered, .retry, .notAuthorized: true
+        case .postponed, .sentBack, .notProcessed, .unanswered: false
+        }
     }
 }
 

@@ -107,6 +107,24 @@ package enum Outcome: Sendable, Hashable {
     case unanswered(reason: String)
 }
 
+extension Outcome {
+    /// For figures: its case, in snake case, and its reason.
+    package var kind: (name: String, reason: String?) {
+        switch self {
+        case .accepted: ("accepted", nil)
+        case .rejected(let reason, _): ("rejected", reason)
+        case .badAddress(let reason): ("bad_address", reason)
+        case .unregistered(_, let reason): ("unregistered", reason)
+        case .retry(let reason, _): ("retry", reason)
+        case .postponed(_, let reason): ("postponed", reason)
+        case .notAuthorized(let reason): ("not_authorized", reason)
+        case .sentBack(let reason): ("sent_back", reason)
+        case .notProcessed: ("not_processed", nil)
+        case .unanswered(let reason): ("unanswered", reason)
+        }
+    }
+}
+
 /// What became of some of the pushes of one connection.
 package struct DeliveryReport: Sendable, Hashable {
     package let connection: ConnectionID

@@ -90,6 +90,11 @@ package struct QueuedPush: Sendable, Hashable {
     /// A UUID that is the same each time the row is read. Not checked where another program chose it.
     package let id: String
     package let notification: NotificationID?
+    /// Of the chat, of which it is one push; for the log.
+    package let message: MessageID?
+    /// Since when it can go: when it was queued, or the time that it was to wait for; for figures. Nil where another program
+    /// wrote what is no time.
+    package let dueSince: Timestamp?
     /// Why it is not to be sent any more.
     package let obstacle: Obstacle?
 
@@ -106,7 +111,8 @@ package struct QueuedPush: Sendable, Hashable {
     package init(
         entry: Int64, lane: PushLane = .first, history: PushHistory = PushHistory(), address: Address?,
         payload: [UInt8]?, isOurs: Bool = false, expiration: Int64? = nil, priority: Int64? = nil, type: String? = nil,
-        collapseID: String? = nil, id: String, notification: NotificationID? = nil, obstacle: Obstacle? = nil
+        collapseID: String? = nil, id: String, notification: NotificationID? = nil, message: MessageID? = nil,
+        dueSince: Timestamp? = nil, obstacle: Obstacle? = nil
     ) {
         self.entry = entry
         self.lane = lane
@@ -120,6 +126,8 @@ package struct QueuedPush: Sendable, Hashable {
         self.collapseID = collapseID
         self.id = id
         self.notification = notification
+        self.message = message
+        self.dueSince = dueSince
         self.obstacle = obstacle
     }
 }

@@ -89,6 +89,38 @@ package struct OutcomeCount: Sendable, Hashable {
     }
 }
 
+/// What the store's writing costs, since the process began, and how much room it takes.
+package struct StoreWork: Sendable {
+    /// The transactions of one kind, each with the operations that shared it.
+    package struct Batches: Sendable, Hashable {
+        /// Who waits for them: `answer`, `upkeep`, `background`.
+        package let kind: String
+        package let seconds: Histogram.Snapshot
+        package let sizes: Histogram.Snapshot
+
+        package init(kind: String, seconds: Histogram.Snapshot, sizes: Histogram.Snapshot) {
+            self.kind = kind
+            self.seconds = seconds
+            self.sizes = sizes
+        }
+    }
+
+    package var batches: [Batches] = []
+    /// Transactions that failed: the disk is full, say, or another process holds the database.
+    package var failedBatches = 0
+    /// Operations that were refused because too many were waiting.
+    package var refusedOperations = 0
+    /// Seconds that copying the log into the database took, by who did it: `checkpointer`, or `writer`, which writes nothing
+    /// meanwhile.
+    package var checkpoints: [(by: String, seconds: Histogram.Snapshot)] = []
+    /// Bytes of the files, by name: `database`, `log`.
+    package var files: [(name: String, bytes: Int64)] = []
+    /// Bytes that are free where the database lies; nil where that is not known.
+    package var freeBytes: Int64?
+
+    package init() {}
+}
+
 /// Says how the store and its queue are doing.
 package protocol RelayFigures: Sendable {
     /// One for each app that has something in the queue.
@@ -98,6 +130,53 @@ package protocol RelayFigures: Sendable {
     func usage(since day: String) async throws(ChatError) -> [DeviceDay]?
     /// Counted in memory as reports come in.
     func outcomes() -> [OutcomeCount]
+    /// What its writing costs.
+    func work() -> StoreWork
+}
+
+extension RelayFigures {
+    /// Of a store that measures nothing.
+    package func work() -> StoreWork { StoreWork() }
+}
+
+/// What an app's dispatcher has seen since the process began.
+package struct DispatchFigures: Sendable, Hashable {
+    /// How often the gateway gave one kind of answer, for one reason; each attempt counts.
+    package struct Answers: Sendable, Hashable {
+        /// ``Outcome/kind``.
+        package let kind: String
+        /// In the gateway's words; nil where it gave none.
+        package let reason: String?
+        package let count: Int
+
+        package init(kind: String, reason: String?, count: Int) {
+            self.kind = kind
+            self.reason = reason
+            self.count = count
+        }
+    }
+
+    /// In the order of kind and reason.
+    package let answers: [Answers]
+    /// Seconds from handing a push to a connection until its answer. Where silence is the answer, none.
+    package let roundTrips: Histogram.Snapshot
+    /// Seconds that a push could go and was not handed to a connection, at its first attempt.
+    package let waits: Histogram.Snapshot
+    /// Seconds from when a push could go until its gateway accepted it, repeats included.
+    package let acceptances: Histogram.Snapshot
+    /// The last answer about the credentials was that they are not accepted; of browsers' push services, any one's lately.
+    package var areCredentialsRefused: Bool
+
+    package init(
+        answers: [Answers], roundTrips: Histogram.Snapshot, waits: Histogram.Snapshot, acceptances: Histogram.Snapshot,
+        areCredentialsRefused: Bool
+    ) {
+        self.answers = answers
+        self.roundTrips = roundTrips
+        self.waits = waits
+        self.acceptances = acceptances
+        self.areCredentialsRefused = areCredentialsRefused
+    }
 }
 
 /// An app as it is configured, and its way to Apple as it is now.
@@ -112,10 +191,11 @@ package struct AppStatus: Sendable, Hashable {
     /// Connections that are open and confirmed.
     package let connections: Int
     package let certificateExpiresAt: Timestamp?
+    package let dispatch: DispatchFigures?
 
     package init(
         app: AppName, gateway: String, address: String?, topic: String?, connections: Int = 0,
-        certificateExpiresAt: Timestamp? = nil
+        certificateExpiresAt: Timestamp? = nil, dispatch: DispatchFigures? = nil
     ) {
         self.app = app
         self.gateway = gateway
@@ -123,5 +203,6 @@ package struct AppStatus: Sendable, Hashable {
         self.topic = topic
         self.connections = connections
         self.certificateExpiresAt = certificateExpiresAt
+        self.dispatch = dispatch
     }
 }

@@ -66,6 +66,32 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
         self.init(milliseconds: Int64(timegm(&broken)) * 1000 + Int64(fraction))
     }
 
+    /// Reads ``sqlText``, with three digits of a fraction or none, without making objects, because it runs for each push;
+    /// nil for any other form.
+    package init?(sqlText bytes: UnsafeRawBufferPointer) {
+        guard bytes.count == 23 || bytes.count == 19 else { return nil }
+        var isValid = true
+        func number(_ start: Int, _ count: Int, after mark: Unicode.Scalar?) -> Int64 {
+            if let mark, bytes[start - 1] != UInt8(ascii: mark) { isValid = false }
+            return bytes[start..<start + count].reduce(0) { number, byte in
+                if !byte.isASCIIDigit { isValid = false }
+                return number * 10 + Int64(byte & 0x0F)
+            }
+        }
+        let (year, month, day) = (number(0, 4, after: nil), number(5, 2, after: "-"), number(8, 2, after: "-"))
+        let clock = (number(11, 2, after: " ") * 60 + number(14, 2, after: ":")) * 60 + number(17, 2, after: ":")
+        let fraction = bytes.count == 23 ? number(20, 3, after: ".") : 0
+        guard isValid, (1...12).contains(month) else { return nil }
+        // Days since 1970 in the Gregorian calendar, whose years begin in March here, so that leap days come last.
+        let shifted = month <= 2 ? year - 1 : year
+        let dayOfYear = (153 * ((month + 9) % 12) + 2) / 5 + day - 1
+        // The year 0 begins before March of it.
+        let days =
+            shifted * 365 + (shifted + 400) / 4 - (shifted + 400) / 100 + (shifted + 400) / 400 - 97 + dayOfYear
+            - 719_468
+        self.init(milliseconds: (days * 86_400 + clock) * 1000 + fraction)
+    }
+
     /// 0000-01-01T00:00:00Z.
     private static let earliestSeconds: Int64 = -62_167_219_200
     /// 9999-12-31T23:59:59Z, the last that four digits of a year can say.

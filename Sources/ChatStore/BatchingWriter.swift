@@ -88,6 +88,12 @@ final class BatchingWriter: Sendable {
     private let budget: Mutex<BackgroundBudget>
     /// What the writing connection is set to: as ``DatabaseFile`` opens it.
     private let isDurable = Mutex(true)
+    /// By urgency.
+    private let measures = Urgency.allCases.map { _ in
+        (seconds: Histogram(Histogram.moments), sizes: Histogram(Histogram.sizes))
+    }
+    private let failed = Atomic(0)
+    private let refused = Atomic(0)
 
     init(
         pool: DatabasePool, clock: @escaping @Sendable () -> ContinuousClock.Instant = { .now },
@@ -138,7 +144,20 @@ final class BatchingWriter: Sendable {
             waiting.add(Operation(isDurable: isDurable, run: run, fail: onFailure), urgency)
         }
         if mustSchedule { schedule() }
+        if !isAccepted { refused.add(1, ordering: .relaxed) }
         return isAccepted
+    }
+
+    /// What it has done so far.
+    var work: StoreWork {
+        var work = StoreWork()
+        work.batches = zip(Urgency.allCases, measures).map { urgency, measures in
+            StoreWork.Batches(kind: "\(urgency)", seconds: measures.seconds.snapshot, sizes: measures.sizes.snapshot)
+        }
+        work.failedBatches = failed.load(ordering: .relaxed)
+        work.refusedOperations = refused.load(ordering: .relaxed)
+        work.checkpoints = checkpointer.seconds
+        return work
     }
 
     private func schedule() {
@@ -148,12 +167,12 @@ final class BatchingWriter: Sendable {
     /// One batch of each urgency, then the queue is given up, so that other users of the writing connection get their turn.
     private func drain(_ db: Database) {
         let (pause, steps) = budget.withLock { ($0.pause(at: clock()), $0.steps) }
-        if commit(next(.answer, Self.batchLimit), db) { budget.withLock { $0.answered(at: clock()) } }
-        commit(next(.upkeep, Self.batchLimit), db)
+        if measured(next(.answer, Self.batchLimit), .answer, db) { budget.withLock { $0.answered(at: clock()) } }
+        _ = measured(next(.upkeep, Self.batchLimit), .upkeep, db)
         if pause == nil {
             let begin = clock()
             let batch = next(.background, steps)
-            if commit(batch, db) { budget.withLock { $0.spent(batch.count, from: begin, to: clock()) } }
+            if measured(batch, .background, db) { budget.withLock { $0.spent(batch.count, from: begin, to: clock()) } }
         }
         guard let delay = waiting.withLock({ $0.drained(pause) }) else { return }
         if delay == .zero { return schedule() }
@@ -176,39 +195,45 @@ final class BatchingWriter: Sendable {
     }
 
     /// - Returns: whether there was anything to do.
-    @discardableResult
-    private func commit(_ batch: [Operation], _ db: Database) -> Bool {
+    private func measured(_ batch: [Operation], _ urgency: Urgency, _ db: Database) -> Bool {
         guard !batch.isEmpty else { return false }
+        let begin = clock()
+        let answers = commit(batch, db)
+        measures[urgency.rawValue].seconds.record(clock() - begin)
+        measures[urgency.rawValue].sizes.record(Double(batch.count))
+        for answer in answers { answer() }
+        return true
+    }
+
+    /// - Returns: what tells the callers how it ended.
+    private func commit(_ batch: [Operation], _ db: Database) -> [@Sendable () -> Void] {
         if let obstacle = obstacle() {
-            for operation in batch { operation.fail(obstacle) }
-            return true
+            failed.add(1, ordering: .relaxed)
+            return batch.map { operation in { operation.fail(obstacle) } }
         }
         do {
             try setDurable(batch.contains(where: \.isDurable), db)
-            var finish: [@Sendable () -> Void] = []
-            finish.reserveCapacity(batch.count)
+            var answers: [@Sendable () -> Void] = []
+            answers.reserveCapacity(batch.count)
             try db.inTransaction(.immediate) {
                 for operation in batch {
                     let changes = db.totalChangesCount
                     do {
-                        finish.append(try operation.run(db))
+                        answers.append(try operation.run(db))
                     } catch let error as ChatError where db.totalChangesCount == changes {
-                        finish.append { operation.fail(error) }
+                        answers.append { operation.fail(error) }
                     }
                 }
                 return .commit
             }
-            for call in finish { call() }
+            return answers
         } catch {
-            if batch.count > 1, !error.isDiskProblem {
-                for operation in batch { commit([operation], db) }
-                return true
-            }
+            if batch.count > 1, !error.isDiskProblem { return batch.flatMap { commit([$0], db) } }
+            if error.isDiskProblem { failed.add(1, ordering: .relaxed) }
             // Another process holds the lock: those in line have waited for it, too, and would do so again.
             let others = error.isLockProblem ? next(.answer, .max) + next(.upkeep, .max) : []
-            for operation in batch + others { operation.fail(ChatError(storing: error)) }
+            return (batch + others).map { operation in { operation.fail(ChatError(storing: error)) } }
         }
-        return true
     }
 }
 

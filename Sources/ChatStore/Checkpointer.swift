@@ -1,3 +1,4 @@
+import ChatDomain
 import Dispatch
 import Foundation
 import GRDB
@@ -24,9 +25,15 @@ final class Checkpointer: Sendable {
     private let copied = Atomic(0)
     /// Opened when it is needed first. Of the queue alone.
     private let connection = Mutex<DatabaseQueue?>(nil)
+    private let times = (beside: Histogram(Histogram.moments), writing: Histogram(Histogram.moments))
 
     init(path: String) {
         self.path = path
+    }
+
+    /// Of each checkpoint, by who has made it.
+    var seconds: [(by: String, seconds: Histogram.Snapshot)] {
+        [("checkpointer", times.beside.snapshot), ("writer", times.writing.snapshot)]
     }
 
     /// Takes the place of SQLite's own checkpoints after the commits of a connection, for which this object has to stay until
@@ -61,14 +68,18 @@ final class Checkpointer: Sendable {
         if pages < copied.load(ordering: .relaxed) { copied.store(0, ordering: .relaxed) }
         let rest = pages - copied.load(ordering: .relaxed)
         if pages >= Self.limit, rest < 4 * Self.step || pages >= Self.extreme {
+            let begin = ContinuousClock.now
             // One at a time: while the other copies, this would copy nothing, and the log would go on to grow.
             if pages >= Self.extreme { queue.sync {} }
             // Should that fail, it is tried again after the next commit.
             sqlite3_wal_checkpoint_v2(writer, nil, SQLITE_CHECKPOINT_PASSIVE, nil, nil)
+            times.writing.record(ContinuousClock.now - begin)
         } else if rest >= Self.step, !isUnderWay.exchange(true, ordering: .relaxed) {
             queue.async { [self] in
                 // A full disk, say: the log stays as it is, and it is tried again after the next commit.
+                let begin = ContinuousClock.now
                 if let pages = try? checkpoint() { copied.store(pages, ordering: .relaxed) }
+                times.beside.record(ContinuousClock.now - begin)
                 isUnderWay.store(false, ordering: .relaxed)
             }
         }

@@ -92,6 +92,12 @@ package enum DatabaseCopy {
         let file = "\(folder)/\(prefix)\(time)Z.db"
         try make(of: path, to: file, progress: progress)
         let names = try FileManager.default.contentsOfDirectory(atPath: folder)
+        // Of a copy that was killed. One that goes on has just written.
+        for name in names where name.hasPrefix("." + prefix) && name.hasSuffix(".part") {
+            var status = stat()
+            guard stat("\(folder)/\(name)", &status) == 0 else { continue }
+            if Int64(status.st_mtim.tv_sec) < now.seconds - 3600 { unlink("\(folder)/\(name)") }
+        }
         let copies = names.filter {
             $0.hasPrefix(prefix) && $0.dropFirst(prefix.count).wholeMatch(of: #/[0-9]{8}T[0-9]{6}Z\.db/#) != nil
         }

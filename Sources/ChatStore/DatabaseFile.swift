@@ -124,7 +124,7 @@ package struct DatabaseFile: Sendable {
     }
 
     /// Where a name leads to, through symbolic links, as SQLite names the files beside it.
-    static func resolved(_ path: String) -> String {
+    package static func resolved(_ path: String) -> String {
         guard let real = realpath(path, nil) else { return path }
         defer { free(real) }
         return String(cString: real)

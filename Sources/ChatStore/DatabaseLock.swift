@@ -46,6 +46,42 @@ package struct DatabaseLock: ~Copyable {
         (self.database, self.named) = (database, name)
     }
 
+    /// The process that serves a database, as this one sees it; nil if none does. Takes no lock, so it keeps nobody from starting.
+    package static func holder(of path: String) throws(DatabaseFile.Unusable) -> Int32? {
+        let file = DatabaseFile.resolved(path) + ".lock"
+        let name = open(file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
+        guard name >= 0 else {
+            if errno == ENOENT { return nil }
+            throw DatabaseFile.unusable("\(file) cannot be read")
+        }
+        defer { close(name) }
+        var text = [UInt8](repeating: 0, count: 20)
+        let count = max(0, pread(name, &text, text.count, 0))
+        var lock = stat()
+        guard let process = pid_t(String(decoding: text[..<count], as: UTF8.self)), fstat(name, &lock) == 0 else {
+            return nil
+        }
+        // The number stays in the file when its process ends, and another process may have it now.
+        let folder = "/proc/\(process)/fd"
+        guard let descriptors = opendir(folder) else {
+            guard errno == EACCES else { return nil }
+            throw DatabaseFile.Unusable(
+                description: "process \(process), which may serve \(path), is another user's: become that user, or root"
+            )
+        }
+        defer { closedir(descriptors) }
+        while let entry = readdir(descriptors) {
+            let number = withUnsafePointer(to: &entry.pointee.d_name) { name in
+                name.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+            }
+            var status = stat()
+            if stat("\(folder)/\(number)", &status) == 0, status.st_dev == lock.st_dev, status.st_ino == lock.st_ino {
+                return process
+            }
+        }
+        return nil
+    }
+
     /// To be called after the database was closed: this drops SQLite's locks, too.
     deinit {
         close(named)

@@ -98,6 +98,8 @@ final class MemberActivity: Sendable {
                     })
             } catch {
                 for (member, note) in all[start...] { add(note, of: member) }
+                // Those that were written are told first; the error comes again the next time, if it lasts.
+                guard rooms.isEmpty else { return rooms }
                 throw error
             }
         }

@@ -181,7 +181,7 @@ struct PostRoom {
             let push = QueuedPush(
                 entry: entry, address: token.withUTF8 { Address(stored: UnsafeRawBufferPointer($0)) },
                 payload: content.bytes, isOurs: true, expiration: expires, priority: priority.map { Int64($0) },
-                id: ids.id(of: entry))
+                id: ids.id(of: entry), message: message, dueSince: now)
             if let last = inserted.last, last.app == app, last.range.upperBound + 1 == entry {
                 inserted[inserted.count - 1].range = last.range.lowerBound...entry
                 inserted[inserted.count - 1].pushes.append(push)

@@ -38,7 +38,7 @@ struct QueueReader {
     static let sql = """
         SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.attempts, q.unanswered, q.refused,
             q.bulk, q.chat_message, q.push_type, q.collapse_id, q.apns_id, q.notification, q.device,
-            d.device_id, d.time_deactivated IS NOT NULL
+            d.device_id, d.time_deactivated IS NOT NULL, q.time_queued, q.not_before
         FROM push_queue q LEFT JOIN devices d ON d.device_id = q.device
         WHERE q.message_id BETWEEN ? AND ? AND q.state = 'pending' AND q.app = ?
             AND (q.not_before IS NULL OR q.not_before <= ? OR (q.attempts > 0 AND q.not_before > ?))
@@ -88,13 +88,16 @@ struct QueueReader {
         } else if !row.isNull(14) {
             obstacle = .deviceForgotten
         }
+        // A repeat has waited since it was queued.
+        let start = history.attempts == 0 ? row.optionalInt(18).map { Timestamp(milliseconds: max(0, $0)) } : nil
         return QueuedPush(
             entry: entry, lane: PushLane(history, isBulk: row.bool(8)), history: history, address: address,
             payload: notification?.1?.payload ?? row.bytes(2).map { Array($0) },
             isOurs: message != nil || notification?.1 != nil, expiration: row.optionalInt(3),
             priority: row.optionalInt(4),
             type: row.text(10), collapseID: row.text(11), id: row.text(12) ?? ids.id(of: entry),
-            notification: notification?.0, obstacle: obstacle)
+            notification: notification?.0, message: message,
+            dueSince: start ?? row.bytes(17).flatMap(Timestamp.init(sqlText:)), obstacle: obstacle)
     }
 
     static let removalsSQL = "SELECT device_token, secret_code, last_push FROM moderation WHERE last_push >= ?"

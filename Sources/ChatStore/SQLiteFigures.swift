@@ -1,4 +1,5 @@
 package import ChatDomain
+import Foundation
 import GRDB
 import Synchronization
 
@@ -113,6 +114,17 @@ package struct SQLiteFigures: RelayFigures {
     }
 
     package func outcomes() -> [OutcomeCount] { outcomeCounter.outcomes }
+
+    package func work() -> StoreWork {
+        var work = database.writer.work
+        work.files = [("database", ""), ("log", "-wal")].compactMap { name, suffix in
+            var status = stat()
+            guard stat(database.pool.path + suffix, &status) == 0 else { return nil }
+            return (name, Int64(status.st_size))
+        }
+        work.freeBytes = DatabaseCopy.freeSpace(database.pool.path)
+        return work
+    }
 }
 
 /// So many pushes of an app have reached a final state, for one reason.
@@ -127,9 +139,8 @@ struct FinalStateCount: Sendable {
 ///
 /// A push that silence made `sent` and the gateway then refused is counted twice: a count never falls.
 final class OutcomeCounter: Sendable {
-    /// Reasons of an app that are told apart; those that come later are ``other``. A gateway has some thirty.
+    /// Reasons of an app that are told apart. A gateway has some thirty.
     static let mostReasons = 64
-    static let other = "Other"
     /// Seconds that the recent counts reach back.
     private static let window = 60
 
@@ -164,13 +175,10 @@ final class OutcomeCounter: Sendable {
 
     private struct State {
         var counts: [Key: Count] = [:]
-        var reasons: [AppName: Set<String>] = [:]
+        var reasons: [AppName: BoundedNames] = [:]
 
         mutating func known(_ reason: String, of app: AppName) -> String {
-            if reasons[app]?.contains(reason) == true { return reason }
-            guard reasons[app, default: []].count < OutcomeCounter.mostReasons else { return OutcomeCounter.other }
-            reasons[app, default: []].insert(reason)
-            return reason
+            reasons[app, default: BoundedNames(most: OutcomeCounter.mostReasons)].known(reason)
         }
     }
 

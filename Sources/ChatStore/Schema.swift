@@ -1,3 +1,4 @@
+import EmbeddedFiles
 import Foundation
 import GRDB
 
@@ -20,7 +21,12 @@ package struct Schema: Sendable {
     }
 
     package static let current = Schema(
-        version: 8, sql: String(decoding: PackageResources.schema_sql, as: UTF8.self), upgrades: releasedUpgrades)
+        version: 8, sql: embeddedSchema, upgrades: releasedUpgrades)
+
+    private static var embeddedSchema: String {
+        let file = embedded_file("schema.sql")
+        return String(decoding: UnsafeBufferPointer(start: file.bytes, count: file.count), as: UTF8.self)
+    }
 
     /// In one transaction, so that a crash leaves the old version or the new one.
     func bringUpToDate(_ pool: DatabasePool, path: String) throws {

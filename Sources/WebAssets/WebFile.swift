@@ -1,3 +1,4 @@
+import EmbeddedFiles
 import HTTPTypes
 package import Hummingbird
 import NIOCore
@@ -13,8 +14,10 @@ package struct WebFile: Sendable {
 
     /// - Parameters:
     ///   - type: its media type; text is UTF-8.
+    ///   - bytes: the embedded file that is named like the path, if nil.
     ///   - isPage: whether it is HTML, which says what it may load.
-    package init(_ path: String, _ type: String, _ bytes: [UInt8], isPage: Bool = false) {
+    package init(_ path: String, _ type: String, _ bytes: [UInt8]? = nil, isPage: Bool = false) {
+        let bytes = bytes ?? Self.embedded(String(path.dropFirst()))
         self.path = path
         self.type = type
         self.body = ByteBuffer(bytes: bytes)
@@ -26,18 +29,21 @@ package struct WebFile: Sendable {
         WebFile(path, "text/html; charset=utf-8", bytes, isPage: true)
     }
 
-    package static func script(_ path: String, _ bytes: [UInt8]) -> WebFile {
+    package static func script(_ path: String, _ bytes: [UInt8]? = nil) -> WebFile {
         WebFile(path, "text/javascript; charset=utf-8", bytes)
     }
 
-    package static func style(_ path: String, _ bytes: [UInt8]) -> WebFile {
-        WebFile(path, "text/css; charset=utf-8", bytes)
-    }
+    package static func style(_ path: String) -> WebFile { WebFile(path, "text/css; charset=utf-8") }
 
     /// What all pages share.
-    package static let base = [
-        style("/base.css", PackageResources.base_css), script("/base.js", PackageResources.base_js),
-    ]
+    package static let base = [style("/base.css"), script("/base.js")]
+
+    /// A file of the folders `Web`, by its name. Without it the executable was built wrongly.
+    package static func embedded(_ name: String) -> [UInt8] {
+        let file = embedded_file(name)
+        guard let bytes = file.bytes else { preconditionFailure("\(name) is not embedded") }
+        return Array(UnsafeBufferPointer(start: bytes, count: file.count))
+    }
 
     /// Scripts, styles, pictures and calls of this server only, nothing inline; no frame around it.
     private static let contentSecurityPolicy =
@@ -59,6 +65,21 @@ package struct WebFile: Sendable {
     /// Puts a value where a text has its name in double braces.
     package static func filled(_ text: [UInt8], _ name: String, with value: String) -> [UInt8] {
         Array(String(decoding: text, as: UTF8.self).replacing("{{\(name)}}", with: value).utf8)
+    }
+
+    /// Text that can stand between tags and in quoted attributes.
+    package static func escaped(_ text: String) -> String {
+        var result = ""
+        for scalar in text.unicodeScalars {
+            switch scalar {
+            case "&": result += "&amp;"
+            case "<": result += "&lt;"
+            case ">": result += "&gt;"
+            case "\"": result += "&quot;"
+            default: result.unicodeScalars.append(scalar)
+            }
+        }
+        return result
     }
 
     /// FNV-1a: tells versions apart, nothing more.

@@ -21,8 +21,8 @@ struct OriginState: Sendable {
     static let failureLimit = 5
     /// The first such while, and the longest; doubles.
     private static let pauses = (first: Duration.seconds(1), longest: Duration.seconds(300))
-    /// How long a success shows that the credentials are good.
-    private static let successWindow = Duration.seconds(3600)
+    /// How long a success shows that the credentials are good, and a refusal that they are not.
+    private static let verdictWindow = Duration.seconds(3600)
     /// How long a push is put off at least that finds no capacity.
     private static let shortestPause = Duration.seconds(1)
 
@@ -67,6 +67,8 @@ struct OriginState: Sendable {
     private var waiting = CircularBuffer<BrowserPush>()
     private var lastAnswer: Timestamp
     private var lastAccepted: Timestamp?
+    /// When it last refused who sends, and has accepted nothing since.
+    private var lastRefused: Timestamp?
     /// When the last push that found no capacity is due: the next one comes after it, as fast as the service answers.
     private var postponedTo: Timestamp
     /// Answers a second, over the last second in which there was something to answer; nil until that is over.
@@ -126,12 +128,13 @@ struct OriginState: Sendable {
         switch result {
         case .notSent: break
         case .answered(let accepted):
-            if accepted { lastAccepted = now }
+            if accepted { (lastAccepted, lastRefused) = (now, nil) }
             phase = .closed(failures: 0)
             backoff.reset()
         case .notAuthorized where isAuthorized(at: now):
             if case .probing = phase { phase = .closed(failures: 0) }
         case .failed, .notAuthorized:
+            if result == .notAuthorized { lastRefused = now }
             if let until = fail(result, now, random) {
                 let postponed = withdrawWaiting().map { ($0, postpone(from: until)) }
                 return Next(postponed: postponed, opened: until, pausedUntil: until)
@@ -153,7 +156,13 @@ struct OriginState: Sendable {
 
     /// Others got through lately: a refusal of the credentials is about the subscription.
     func isAuthorized(at now: Timestamp) -> Bool {
-        lastAccepted.map { $0 + Self.successWindow >= now } ?? false
+        lastAccepted.map { $0 + Self.verdictWindow >= now } ?? false
+    }
+
+    /// It refused who sends lately, and has accepted nothing since. As long as something waits for it, it is asked every few
+    /// minutes; what nothing waits for is forgotten.
+    func refusesCredentials(at now: Timestamp) -> Bool {
+        lastRefused.map { $0 + Self.verdictWindow >= now } ?? false
     }
 
     /// - Returns: until when nothing is sent, if that is new.

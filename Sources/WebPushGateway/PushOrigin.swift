@@ -1,5 +1,5 @@
 import AsyncHTTPClient
-import ChatDomain
+package import ChatDomain
 import Foundation
 import Logging
 import NIOCore
@@ -85,6 +85,7 @@ final class PushOrigin: Sendable {
     }
     var isIdle: Bool { state.withLock { $0.outstanding == 0 } }
     func isAuthorized(at now: Timestamp) -> Bool { state.withLock { $0.isAuthorized(at: now) } }
+    func refusesCredentials(at now: Timestamp) -> Bool { state.withLock { $0.refusesCredentials(at: now) } }
     func submit(_ push: BrowserPush, at now: Timestamp) -> OriginState.Decision {
         state.withLock { $0.submit(push, at: now) }
     }
@@ -385,8 +386,9 @@ private final class OriginClient: Sendable {
 }
 
 /// Looks names up as the system does.
-enum HostResolver {
-    @Sendable static func addresses(_ host: String) async throws -> [IPAddress] {
+package enum HostResolver {
+    /// As long as the system takes, which may be half a minute.
+    @Sendable package static func addresses(_ host: String) async throws -> [IPAddress] {
         try await NIOThreadPool.singleton.runIfActive {
             var hints = addrinfo()
             hints.ai_flags = AI_ADDRCONFIG

@@ -98,6 +98,12 @@ package final class WebPushGateway: PushGateway {
     /// Services that were connected to.
     package var openConnections: Int { state.withLock { $0.origins.count } }
 
+    /// Whether any service refuses who sends; others may accept it.
+    package var areCredentialsRefused: Bool {
+        let (origins, now) = (state.withLock { Array($0.origins.values) }, clock())
+        return origins.contains { $0.refusesCredentials(at: now) }
+    }
+
     package var format: any PushFormat { state.withLock { $0.format } }
 
     /// What is sent from now on; what is on its way ends first, and what was not sent yet waits in the queue again.

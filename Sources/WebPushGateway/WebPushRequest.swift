@@ -159,12 +159,16 @@ enum WebPushAnswer: Sendable, Hashable {
         if let seconds = Int64(digits: text.trimmingCharacters(in: .whitespaces)) {
             return now + .seconds(min(seconds, Int64(PushLifeCycle.longestWait.components.seconds)))
         }
-        let format = DateFormatter()
-        format.locale = Locale(identifier: "en_US_POSIX")
-        format.timeZone = TimeZone(identifier: "GMT")
-        format.dateFormat = "EEE, dd MMM yyyy HH:mm:ss zzz"
-        return format.date(from: text).map { Timestamp(seconds: Int64($0.timeIntervalSince1970)) }
+        let date = #/[A-Z][a-z]{2}, (\d\d) ([A-Z][a-z]{2}) (\d{4}) (\d\d:\d\d:\d\d) GMT/#
+        guard let match = text.wholeMatch(of: date)?.output, let month = Self.months.firstIndex(of: match.2) else {
+            return nil
+        }
+        return Timestamp(sqlText: "\(match.3)-\(month + 1)-\(match.1) \(match.4)")
     }
+
+    private static let months: [Substring] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ]
 
     /// A word or a sentence of the services' bodies: Apple's `reason`, Mozilla's `message`, else the first line.
     private static func explanation(_ body: ByteBuffer) -> String {

@@ -5,11 +5,10 @@ import BuildInfo
 @main
 struct Pushchat: AsyncParsableCommand {
     static let version = "0.3.0"
-    /// The version, with the commit where the build was told: `0.3.0 (1a2b3c4)`.
-    static let build = {
-        let commit = String(cString: pushchat_commit())
-        return commit.isEmpty ? version : "\(version) (\(commit))"
-    }()
+    /// Empty where the build was not told.
+    static let commit = String(cString: pushchat_commit())
+    /// The version, with the commit: `0.3.0 (1a2b3c4)`.
+    static let build = commit.isEmpty ? version : "\(version) (\(commit))"
 
     static let configuration = CommandConfiguration(
         commandName: "pushchat",
@@ -25,8 +24,9 @@ struct Pushchat: AsyncParsableCommand {
             """,
         version: "pushchat \(build)",
         subcommands: [
-            Serve.self, Dev.self, SandboxCommand.self, Chat.self, Post.self, Send.self, Rooms.self, Members.self,
-            Messages.self, Bans.self, Devices.self, Queue.self, Backup.self, Restore.self, Check.self,
+            Serve.self, Reload.self, Dev.self, SandboxCommand.self, Chat.self, Post.self, Send.self, Rooms.self,
+            Members.self,
+            Messages.self, Bans.self, Devices.self, Queue.self, Import.self, Backup.self, Restore.self, Check.self,
             ShowConfiguration.self,
             WebPush.self,
             Token.self,

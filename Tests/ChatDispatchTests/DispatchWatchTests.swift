@@ -35,7 +35,7 @@ struct DispatchWatchTests {
         let app = DispatchWatch.App(
             name: .default, progress: progress,
             openConnections: { [relay] in relay.state.withLock { $0.connections } }, answerLimit: .seconds(30))
-        return DispatchWatch(apps: [app], figures: relay)
+        return DispatchWatch(apps: { [app] }, figures: relay)
     }
 
     @Test("One that does nothing for longer than an answer may take, though it could, is named until it moves")

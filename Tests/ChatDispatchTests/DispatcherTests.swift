@@ -124,9 +124,11 @@ struct DispatcherTests {
         }
     }
 
-    @Test("When the process stops, what cannot be written down is not tried for ever", .timeLimit(.minutes(1)))
+    @Test(
+        "When it stops, what cannot be written down is not tried for ever, and is nobody's any more",
+        .timeLimit(.minutes(1)))
     func stopsWithoutRecording() async throws {
-        queue.tell(.success(FakeQueue.rows(1...1)))
+        queue.tell(.success(FakeQueue.rows(1...3)))
         queue.state.withLock { $0.settleFailures = .max }
         let dispatcher = Dispatcher(app: .default, queue: queue, gateway: gateway, logger: silent)
         let services = ServiceGroup(services: [dispatcher], logger: silent)
@@ -137,8 +139,11 @@ struct DispatcherTests {
             queue.state.withLock { $0.settleFailures } < .max - 3
         }
         await services.triggerGracefulShutdown()
+        // Those come while the first waits to be written down.
+        gateway.answer([report(6...7)])
         try await work
         #expect(queue.state.withLock { $0.settled }.isEmpty)
+        #expect(Set(queue.state.withLock { $0.givenBack }) == [1...1, 2...3])
     }
 
     @Test("Many outcomes are recorded in parts, each of them until it is")

@@ -56,6 +56,79 @@ struct InFlightPushesTests {
         #expect(late.batches[0][1].settlement.transition.result == .due(.first, reason: nil))
     }
 
+    @Test(
+        "For figures: how often which answer, how long it took, since when the pushes could go; silence is no round trip"
+    )
+    func answers() {
+        func row(_ entry: Int64, _ age: Int64) -> QueuedPush {
+            QueuedPush(
+                entry: entry, address: FakeQueue.row(1).address, payload: [1], id: "",
+                dueSince: Self.start - .seconds(age))
+        }
+        var inFlight = InFlightPushes(PushLifeCycle())
+        // What has waited about as long is told apart no further.
+        let rows = LeasedPushes([row(1, 100), row(2, 99), row(3, 50), row(4, 50), row(5, 0)])
+        let admission = inFlight.admit(rows, to: slot(answersEach: true), format: format, at: Self.start)
+        #expect(admission.rows.map(\.entry) == [1, 2, 3, 4, 5])
+        let now = Self.start + .seconds(2)
+        let refused = Outcome.notAuthorized(reason: "InvalidProviderToken")
+        let answers = inFlight.conclude([report(1...4), report(5...5, refused)], at: now).answers
+        #expect(answers.map(\.count) == [2, 2, 1])
+        #expect(answers.map { $0.dueSince.map { now.seconds(since: $0) } } == [102, 52, 2])
+        #expect(answers.allSatisfy { $0.writtenAt == Self.start })
+        let progress = DispatchProgress()
+        progress.wrote(admission.rows, at: Self.start)
+        progress.answered(answers, at: now)
+        var figures = progress.figures
+        #expect(figures.waits.sum == 299 && figures.waits.count == 5)
+        #expect(figures.roundTrips.sum == 10 && figures.roundTrips.count == 5)
+        #expect(figures.acceptances.sum == 308 && figures.acceptances.count == 4)
+        #expect(
+            figures.answers == [
+                .init(kind: "accepted", reason: nil, count: 4),
+                .init(kind: "not_authorized", reason: "InvalidProviderToken", count: 1),
+            ])
+        #expect(figures.areCredentialsRefused)
+
+        _ = inFlight.admit(LeasedPushes([row(6, 1)]), to: slot(2), format: format, at: Self.start)
+        let silent = inFlight.conclude([report(1...1, connection: 2)], at: now).answers
+        #expect(silent.map(\.writtenAt) == [nil])
+        progress.answered(silent, at: now)
+        figures = progress.figures
+        #expect(figures.roundTrips.count == 5 && figures.acceptances.count == 5 && !figures.areCredentialsRefused)
+    }
+
+    @Test(
+        "Credentials are good again when the gateway has taken a push, or knows that a token is wrong",
+        arguments: [
+            (.accepted, false), (.badAddress(reason: "BadDeviceToken"), false),
+            (.unregistered(since: Timestamp(seconds: 1), reason: "Unregistered"), false),
+            (.rejected(reason: "PayloadEmpty"), true),
+            (.retry(reason: "InternalServerError"), true),
+        ] as [(Outcome, Bool)])
+    func credentials(outcome: Outcome, areRefused: Bool) {
+        let progress = DispatchProgress()
+        for outcome in [.notAuthorized(reason: "InvalidProviderToken"), outcome] {
+            let answer = DispatchProgress.Answer(outcome: outcome, count: 1, writtenAt: nil, dueSince: nil)
+            progress.answered([answer], at: Self.start)
+        }
+        #expect(progress.figures.areCredentialsRefused == areRefused)
+    }
+
+    @Test("Only a first attempt counts as a wait in the queue, and reasons are bounded")
+    func boundedAnswers() {
+        let progress = DispatchProgress()
+        let repeated = QueuedPush(
+            entry: 1, history: PushHistory(attempts: 1), address: nil, payload: nil, id: "", dueSince: Self.start)
+        progress.wrote([repeated, FakeQueue.row(2)], at: Self.start + .seconds(9))
+        #expect(progress.figures.waits.count == 0)
+        progress.answered(
+            (0..<100).map { .init(outcome: .rejected(reason: "r\($0)"), count: 1, writtenAt: nil, dueSince: nil) },
+            at: Self.start)
+        #expect(progress.figures.answers.count == 65)
+        #expect(progress.figures.answers.first { $0.reason == BoundedNames.other }?.count == 36)
+    }
+
     @Test("What was not processed goes back as it was, without a word to the database")
     func notProcessed() {
         var inFlight = InFlightPushes(PushLifeCycle())

@@ -8,21 +8,21 @@ struct ImportTests {
     private static let allowed: [String: Set<String>] = [
         "ChatDomain": [],
         "APNSWire": [],
-        "WebAssets": [],
+        "WebAssets": ["EmbeddedFiles"],
         "ChatHTTP": ["ChatDomain", "WebAssets"],
         "ChatSession": ["ChatDomain"],
-        "ChatStore": ["ChatDomain"],
+        "ChatStore": ["ChatDomain", "EmbeddedFiles"],
         "ChatDispatch": ["ChatDomain"],
         "HTTP2Wire": [],
         "APNSGateway": ["ChatDomain", "APNSWire", "HTTP2Wire"],
         "WebPushWire": ["APNSWire"],
         "WebPushGateway": ["ChatDomain", "APNSWire", "HTTP2Wire", "WebPushWire"],
         "APNSSandbox": ["APNSWire", "WebAssets", "WebPushWire"],
+        "EmbeddedFiles": [],
         "BuildInfo": [],
         "pushchat": [
             "BuildInfo", "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatDispatch", "APNSGateway",
-            "APNSWire",
-            "APNSSandbox", "WebPushGateway", "WebPushWire",
+            "APNSWire", "APNSSandbox", "WebPushGateway", "WebPushWire",
         ],
     ]
     /// Packages that only one target may know.
@@ -31,6 +31,8 @@ struct ImportTests {
         "Hummingbird": ["ChatHTTP", "APNSSandbox", "WebAssets"],
         "NIOSSL": ["APNSGateway", "APNSSandbox", "ChatHTTP", "WebPushGateway", "pushchat"],
     ]
+
+    private static let inC: Set = ["BuildInfo", "EmbeddedFiles"]
 
     private static let sources = URL(filePath: #filePath).deletingLastPathComponent()
         .deletingLastPathComponent().deletingLastPathComponent().appending(path: "Sources")
@@ -63,6 +65,6 @@ struct ImportTests {
                 }
             }
         }
-        #expect(seen > 0 || target == "BuildInfo", "BuildInfo is C")
+        #expect(seen > 0 || Self.inC.contains(target))
     }
 }

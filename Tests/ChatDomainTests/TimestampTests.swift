@@ -26,6 +26,31 @@ struct TimestampTests {
         #expect(Timestamp(rfc3339: text) == nil)
     }
 
+    @Test(
+        "As bytes of the database it is read as the text is, also long ago and on leap days; anything else is refused")
+    func bytes() {
+        func read(_ text: String) -> Timestamp? {
+            var text = text
+            return text.withUTF8 { Timestamp(sqlText: UnsafeRawBufferPointer($0)) }
+        }
+        let step: Int64 = 7919 * 86_400_000 + 12_345_678
+        for number in 0..<460 {
+            let time = Timestamp(milliseconds: -62_167_219_200_000 + Int64(number) * step)
+            #expect(read(time.sqlText) == time)
+        }
+        for text in [
+            "2000-02-29 23:59:59.999", "1900-02-28 00:00:00.000", "2100-03-01 12:00:00", "0000-02-29 00:00:00",
+        ] {
+            #expect(read(text) == Timestamp(sqlText: text) && read(text) != nil, "\(text)")
+        }
+        for text in [
+            "", "2026-05-07", "2026-05-07T21:57:29.123", "2026-05-07 21:57:29.12", "2026-05-07 21-57-29.123",
+            "2026-13-07 21:57:29.123", "2026-00-07 21:57:29.123", "2026-05-07 21:57:29.1x3", "２026-05-07 21:57:29",
+        ] {
+            #expect(read(text) == nil, "\(text)")
+        }
+    }
+
     @Test("What is written is read again")
     func roundTrip() {
         for milliseconds in [0, 1, 999, 1_778_191_049_123, 253_402_300_799_999] as [Int64] {

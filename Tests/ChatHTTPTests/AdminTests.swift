@@ -335,9 +335,10 @@ struct AdminTests {
         #expect(
             queue.text
                 == #"""
-                {"depth":10,"oldest_age_seconds":10.0,"apps":[{"app":"default","gateway":"http2","due":1,"delayed":2,
-                "written":3,"oldest_queued_at":"2026-05-28T20:26:30.000Z","oldest_age_seconds":10.0},{"app":"gone",
-                "gateway":null,"due":4,"delayed":0,"written":0,"oldest_queued_at":null,"oldest_age_seconds":null}]}
+                {"depth":10,"oldest_age_seconds":10.0,"apps":[{"app":"default","gateway":"http2",
+                "waits_for":"credentials","due":1,"delayed":2,"written":3,
+                "oldest_queued_at":"2026-05-28T20:26:30.000Z","oldest_age_seconds":10.0},{"app":"gone",
+                "gateway":null,"waits_for":"configuration","due":4,"delayed":0,"written":0,"oldest_queued_at":null,"oldest_age_seconds":null}]}
                 """#.replacing("\n", with: ""))
         let stats = try await Self.call(.get, "/v1/stats", to: Self.scripted())
         #expect(
@@ -360,7 +361,7 @@ struct AdminTests {
         let metrics = try await Self.call(.get, "/metrics", to: Self.scripted())
         #expect(metrics.headers[.contentType] == "text/plain; version=0.0.4; charset=utf-8")
         for line in [
-            #"pushchat_pushes_total{app="default",state="failed",reason="a\"b\\c\nd"} 9"#,
+            #"pushchat_pushes_total{app="default",gateway="http2",state="failed",reason="a\"b\\c\nd"} 9"#,
             #"pushchat_queue_entries{app="gone",state="due"} 4"#, #"pushchat_queue_oldest_seconds{app="default"} 10.0"#,
             #"pushchat_gateway_connections{app="default",gateway="http2"} 0"#, "pushchat_members 0",
             "# TYPE pushchat_pushes_total counter",
@@ -496,7 +497,7 @@ struct AdminTests {
             "/v1/failures": "get", "/v1/members": "get", "/v1/messages": "get post", "/v1/messages/{id}": "delete get",
             "/v1/notifications": "post", "/v1/notifications:batch": "post", "/v1/notifications/{id}": "delete get",
             "/v1/openapi.json": "get", "/v1/members/{id}": "delete", "/v1/bans": "get post", "/v1/bans/{id}": "delete",
-            "/v1/moderation": "get",
+            "/v1/moderation": "get", "/v1/probes": "post",
             "/v1/queue": "get", "/v1/rooms": "get", "/v1/stats": "get", "/v1/warnings": "get",
             "/v1/tokens": "get post", "/v1/tokens/{id}": "delete", "/gotify/message": "post", "/gotify/version": "get",
             "/gotify/health": "get", "/ntfy": "post put", "/ntfy/{topic}": "post put", "/ntfy/{topic}/publish": "get",

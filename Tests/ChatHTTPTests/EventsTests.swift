@@ -163,6 +163,48 @@ struct EventsTests {
         }
     }
 
+    @Test("A probe's stream says how its request came, once, and ends two seconds later")
+    func probe() async throws {
+        let clock = TestClock()
+        var relay = Relay(
+            settings: ChatHTTPSettings(
+                isDevelopment: true, trustedProxies: ["127.0.0.0/8"].compactMap { AddressRange($0) }))
+        relay.clock = clock
+        try await relay.listening { port in
+            try await RawConnection.open(port: port) { connection in
+                try await connection.write(
+                    "POST /v1/probes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+                let answer = try await connection.answer()
+                #expect(answer.status == 200, "\(answer.body)")
+                let ticket = try JSONValue(parsing: Array(answer.body.utf8)).object?["ticket"]?.text ?? ""
+                func ask(_ connection: RawConnection) async throws {
+                    try await connection.write(
+                        "GET /events?ticket=\(ticket) HTTP/1.1\r\nHost: localhost\r\n"
+                            + "X-Forwarded-For: 192.0.2.1, 198.51.100.7\r\n\r\n")
+                }
+                try await RawConnection.open(port: port) { stream in
+                    try await ask(stream)
+                    let first = try await stream.text(until: "event: probe\n", and: "\n\n")
+                    #expect(
+                        first.contains(
+                            #"{"client":"198.51.100.7","peer":"127.0.0.1","trusted":true,"forwarded":[],"#
+                                + #""x_forwarded_for":["192.0.2.1, 198.51.100.7"]}"#), "\(first)")
+                    #expect(!first.contains("event: end"))
+                    let time = Task {
+                        while !Task.isCancelled {
+                            clock.advance(by: HTTPLimits.probeTime)
+                            try await Task.sleep(for: .milliseconds(5))
+                        }
+                    }
+                    defer { time.cancel() }
+                    _ = try await stream.text(until: "event: end\n")
+                }
+                try await ask(connection)
+                #expect(try await connection.answer().status == 401)
+            }
+        }
+    }
+
     @Test("Only a member of a room is given a ticket", arguments: [("", 400), ("udid=x", 400), ("udid=0", 404)])
     func noTicket(form: String, status: Int) async throws {
         let feed = FakeFeed()

@@ -19,6 +19,17 @@ struct PagesTests {
         #expect(page.text.contains(#"<meta name="text-limit" content="321">"#))
     }
 
+    @Test(
+        "The chat page invites to the public address",
+        arguments: [
+            (nil, ""), ("https://chat.example.org", "https://chat.example.org"),
+            (#"https://a"b"#, "https://a&quot;b"),
+        ] as [(String?, String)])
+    func invitation(url: String?, content: String) async throws {
+        let page = try await Relay(settings: ChatHTTPSettings(publicURL: url)).send(.get, "/")
+        #expect(page.text.contains(#"<meta name="public-url" content="\#(content)">"#))
+    }
+
     @Test("Each file of a page is there, under a strict policy, and is not sent twice", arguments: ["/", "/admin"])
     func files(path: String) async throws {
         let page = try await Relay().send(.get, path)

@@ -165,6 +165,24 @@ import Testing
                 == "in the log")
     }
 
+    @Test("What root restores belongs to the owner of what was there, else of the folder", .enabled(if: geteuid() == 0))
+    func owner() throws {
+        try fixture.open().close()
+        let copy = fixture.directory.path + "/copy.db"
+        try DatabaseCopy.make(of: fixture.path, to: copy)
+        func owner(_ file: String) throws -> [Int?] {
+            let attributes = try FileManager.default.attributesOfItem(atPath: file)
+            return [attributes[.ownerAccountID] as? Int, attributes[.groupOwnerAccountID] as? Int]
+        }
+        #expect(chown(fixture.path, 65_534, 65_533) == 0)
+        let replaced = try #require(try DatabaseCopy.restore(copy, to: fixture.path))
+        for file in [fixture.path, fixture.path + ".lock", replaced] { #expect(try owner(file) == [65_534, 65_533]) }
+        for file in [fixture.path, fixture.path + ".lock"] { unlink(file) }
+        #expect(chown(fixture.directory.path, 65_532, 65_531) == 0)
+        #expect(try DatabaseCopy.restore(copy, to: fixture.path) == nil)
+        for file in [fixture.path, fixture.path + ".lock"] { #expect(try owner(file) == [65_532, 65_531]) }
+    }
+
     @Test("In a folder only the newest copies stay; what is called otherwise is left alone")
     func dated() throws {
         try fixture.open().close()
@@ -172,17 +190,23 @@ import Testing
         try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: false)
         let others = ["pushchat.db", "pushchat-2026.db", "pushchat-20260507T215729Z.db.old", "notes"]
         for name in others { #expect(FileManager.default.createFile(atPath: "\(folder.path)/\(name)", contents: nil)) }
+        // Of a copy that was killed, long ago as these times see it, and of one that goes on as the last sees it.
+        let draft = "\(folder.path)/.pushchat-20260507T215729Z.db.0A1B2C3D.part"
+        #expect(FileManager.default.createFile(atPath: draft, contents: nil))
         for day in 0..<5 {
             let made = try DatabaseCopy.make(
                 of: fixture.path, in: folder.path, keep: 3, now: Timestamp(seconds: 1_800_000_000 + Int64(day) * 86_400)
             )
             #expect(made.removed == (day < 3 ? 0 : 1))
         }
+        #expect(!FileManager.default.fileExists(atPath: draft))
+        #expect(FileManager.default.createFile(atPath: draft, contents: nil))
         // The clock was set back.
         let early = try DatabaseCopy.make(
             of: fixture.path, in: folder.path, keep: 3, now: Timestamp(seconds: 1_700_000_000))
         #expect(early.removed == 1 && FileManager.default.fileExists(atPath: early.file))
         try FileManager.default.removeItem(atPath: early.file)
+        try FileManager.default.removeItem(atPath: draft)
         #expect(
             try Set(FileManager.default.contentsOfDirectory(atPath: folder.path))
                 == Set(others).union(["18", "19"].map { "pushchat-202701\($0)T080000Z.db" }))

@@ -59,7 +59,7 @@ struct FiguresTests {
         let counter = counter((0..<100).map { (0, FinalStateCount(app: .default, state: .failed, reason: "r\($0)")) })
         let outcomes = counter.outcomes
         #expect(outcomes.count == OutcomeCounter.mostReasons + 1)
-        #expect(outcomes.first { $0.reason == OutcomeCounter.other }?.total == 36)
+        #expect(outcomes.first { $0.reason == BoundedNames.other }?.total == 36)
     }
 
     @Test("Reports and refusals are tallied: ranges, single ones, repeats that ended")

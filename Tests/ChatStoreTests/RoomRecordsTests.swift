@@ -256,6 +256,25 @@ struct RoomRecordsTests {
         #expect(rooms == [])
     }
 
+    @Test("Rooms that were written down are named, though what comes after them cannot be")
+    func partly() async throws {
+        let count = 600
+        for number in 1...count { try await store.rooms.join(StoreFixture.join(number, "room\(number)")) }
+        let message = try await store.rooms.post(StoreFixture.post(1, "hi")).message
+        for number in 1...count { store.feed.handedOut(message, to: try StoreFixture.member(number)) }
+        _ = try fixture.query(
+            """
+            CREATE TRIGGER stop BEFORE UPDATE ON active_users
+            WHEN (SELECT count(*) FROM active_users WHERE fetched_to > 0) >= 500
+            BEGIN SELECT raise(ABORT, 'no'); END
+            """)
+        let first = try await store.activity.flush()
+        await #expect(throws: ChatError.self) { try await store.activity.flush() }
+        _ = try fixture.query("DROP TRIGGER stop")
+        let second = try await store.activity.flush()
+        #expect(first.count == 500 && first.union(second).count == count)
+    }
+
     @Test("What cannot be written down now is written down later")
     func locked() async throws {
         try await store.rooms.join(StoreFixture.join(1))

@@ -91,6 +91,31 @@ struct WriterTests {
             ])
     }
 
+    @Test("Transactions are counted by who waits for them, with their operations; what fails and what is refused, too")
+    func work() async throws {
+        let writer = store.database.writer
+        let before = writer.work
+        let held = await hold()
+        async let first: Void = writer.perform { _ in }
+        async let second: Void = writer.perform { _ in }
+        async let third: Void = writer.perform(.upkeep) { _ in }
+        held.signal()
+        _ = try await (first, second, third)
+        let work = writer.work
+        #expect(work.batches.map(\.kind) == ["answer", "upkeep", "background"])
+        #expect(zip(work.batches, before.batches).map { $0.sizes.sum - $1.sizes.sum } == [2, 1, 0])
+        for (after, before) in zip(work.batches, before.batches) {
+            #expect(after.seconds.count == after.sizes.count && after.seconds.sum >= before.seconds.sum)
+        }
+        await #expect(throws: ChatError.self) {
+            try await writer.perform { _ -> Void in throw DatabaseError(resultCode: .SQLITE_FULL) }
+        }
+        #expect(writer.work.failedBatches == before.failedBatches + 1)
+        let figures = store.figures.work()
+        #expect(figures.files.map(\.name) == ["database", "log"] && figures.files[0].bytes > 0)
+        #expect(try #require(figures.freeBytes) > 0)
+    }
+
     @Test("Work behind the answers has all of the time while nobody waits, and one part in eight while somebody does")
     func budget() {
         let start = ContinuousClock.now
@@ -132,6 +157,7 @@ struct WriterTests {
         // On a disk that does not keep up the writer waits; the log has its last transaction more.
         #expect(size("-wal") <= Checkpointer.extreme * 4200 + 1 << 20)
         #expect(size("") > 40 << 20)
+        #expect(store.figures.work().checkpoints.reduce(0) { $0 + $1.seconds.count } > 0)
         #expect(try fixture.value("SELECT count(*) FROM messages WHERE length(text) = 100000") == 2000)
         try store.close()
         #expect(size("-wal") == 0)

@@ -18,6 +18,8 @@ from checks import check, until
 WHAT, RELAY, SANDBOX, COMMAND = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
 PICTURES = os.environ.get("SCREENSHOTS")
 PHONE, DESKTOP = (390, 844), (1280, 800)
+# Seconds after which something hangs.
+LIMIT = 120
 browsers = []
 
 
@@ -28,7 +30,8 @@ def browser(size=DESKTOP, dark=False):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
-    driver.set_page_load_timeout(20)
+    driver.set_page_load_timeout(LIMIT)
+    driver.set_script_timeout(LIMIT)
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
         "width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE})
     if dark:
@@ -75,7 +78,7 @@ def say(driver, text):
 
 def form(**fields):
     request = urllib.request.Request(RELAY + "/api.php", urllib.parse.urlencode(fields).encode())
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=LIMIT) as answer:
         return answer.read().decode()
 
 
@@ -87,7 +90,7 @@ def admin_call(method, path, body=None, token=None):
     request = urllib.request.Request(
         RELAY + path, method=method, headers=headers, data=None if body is None else json.dumps(body).encode())
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=LIMIT) as answer:
             return answer.status, json.loads(answer.read() or b"{}")
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read() or b"{}")
@@ -97,7 +100,7 @@ def control(method, path, body=None):
     request = urllib.request.Request(
         SANDBOX + path, method=method, data=None if body is None else json.dumps(body).encode(),
         headers={"Content-Type": "application/json"} if body is not None else {})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=LIMIT) as answer:
         return json.loads(answer.read())
 
 
@@ -143,7 +146,6 @@ def basics(address, what, shown):
         driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
         driver.get(address)
         until(f"{what} is there", lambda: find(driver, shown).is_displayed())
-        driver.set_script_timeout(10)
         shift = driver.execute_async_script(SHIFTS)
         check(f"{what}: the layout shifts by {shift:.3f}, less than 0.1", shift < 0.1, shift)
         browsers.remove(driver)
@@ -441,17 +443,19 @@ def sessions(relay):
 
 
 class DevTools:
-    """One target of a browser, by the protocol that its driver does not pass on whole: events, and workers."""
+    """A browser, or one target of it, by the protocol that its driver does not pass on whole: events, and workers."""
 
-    def __init__(self, driver, kind, address):
+    def __init__(self, driver, kind=None, address=None):
         debugger = driver.capabilities["goog:chromeOptions"]["debuggerAddress"]
 
+        def ask(what):
+            with urllib.request.urlopen(f"http://{debugger}/json/{what}", timeout=LIMIT) as answer:
+                return json.loads(answer.read())
+
         def look():
-            with urllib.request.urlopen(f"http://{debugger}/json/list", timeout=5) as answer:
-                return [target for target in json.loads(answer.read())
-                        if target["type"] == kind and target["url"].startswith(address)]
-        target = until(f"the debugger sees the {kind}", look)[0]
-        self.socket = websocket.create_connection(target["webSocketDebuggerUrl"], timeout=20, suppress_origin=True)
+            return [target for target in ask("list") if target["type"] == kind and target["url"].startswith(address)]
+        target = until(f"the debugger sees the {kind}", look)[0] if kind else ask("version")
+        self.socket = websocket.create_connection(target["webSocketDebuggerUrl"], timeout=LIMIT, suppress_origin=True)
         self.count = 0
         self.events = []
 
@@ -533,7 +537,7 @@ def notifications(relay):
     def browser_devices():
         request = urllib.request.Request(
             RELAY + "/v1/devices?app=webpush", headers={"Authorization": "Bearer geheim-und-lang-genug"})
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=LIMIT) as answer:
             return [device for device in json.loads(answer.read())["devices"] if device["token"] not in others]
 
     # The inbox's simulated browser has joined before.
@@ -544,13 +548,16 @@ def notifications(relay):
         request = urllib.request.Request(
             RELAY + "/v1/members?" + urllib.parse.urlencode({"room": code}, quote_via=urllib.parse.quote),
             headers={"Authorization": "Bearer geheim-und-lang-genug"})
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=LIMIT) as answer:
             return [member["token"] for member in json.loads(answer.read())["members"]]
 
-    def allow():
-        driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["notifications"], "origin": RELAY})
-
     driver, phone = browser(), browser(PHONE, dark=True)
+    # What was allowed goes with the connection that allowed it: this one stays.
+    whole = DevTools(driver)
+
+    def allow():
+        whole.call("Browser.grantPermissions", permissions=["notifications"], origin=RELAY)
+
     kitchen, hall, third = "kitchen for all", "hall\u00e9 & <b>", "attic with a long name that needs room"
     for each in (driver, phone):
         each.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": FAKE_PUSH_SERVICE})
@@ -568,8 +575,7 @@ def notifications(relay):
     form(cmd="join", udid="2" * 40, token=0, name="Otto", code=hall)
 
     # What each platform needs, in words.
-    driver.execute_cdp_cmd("Browser.setPermission", {
-        "permission": {"name": "notifications"}, "setting": "denied", "origin": RELAY})
+    whole.call("Browser.setPermission", permission={"name": "notifications"}, setting="denied", origin=RELAY)
     press(driver, "notify", "blocked", "notify-text")
     accessible(driver, "a refusal of notifications")
     find(driver, "notify-close").click()
@@ -604,17 +610,29 @@ def notifications(relay):
     def push(data):
         page.call("ServiceWorker.deliverPushMessage", origin=RELAY, registrationId=scope["registrationId"], data=data)
 
-    def push_until(what, data, look):
+    again = []
+
+    def push_until(what, look, *pushes):
         """Pushes, and waits until it is shown. The browser may take the permission away a while after a window has gone, or a
-        tool has: then the push could show nothing, and is delivered again."""
+        tool has, and with it what is shown: then the pushes are delivered again."""
         def found():
             if look():
                 return True
-            if worker.run("Notification.permission") != "granted":
+            isGranted = worker.run("Notification.permission") == "granted"
+            if not isGranted:
                 allow()
-                push(data)
+            if not isGranted or time.monotonic() > delivered + 10:
+                again.append(what)
+                deliver()
 
-        push(data)
+        def deliver():
+            nonlocal delivered
+            for data in pushes:
+                push(data)
+            delivered = time.monotonic()
+
+        delivered = 0
+        deliver()
         until(what, found, told=lambda: (worker.run("Notification.permission"), shown()))
 
     def shown():
@@ -628,20 +646,19 @@ def notifications(relay):
 
     find(driver, "another").click()  # No room is looked at, so that its notifications stay.
     form(cmd="message", udid="1" * 40, text="Soup")
-    push(message(kitchen, 4711, "Soup", silent=True))
-    until("a push is shown", lambda: [(each["title"], each["body"], each["tag"], each["silent"], each["data"]["message_id"])
-          for each in shown()] == [("Otto", "Soup", "message-4711", True, 4711)])
-    push(message(kitchen, 4711, "Soup", silent=True))
-    push(message(hall, 4712, "Open the door"))
+    soup = message(kitchen, 4711, "Soup", silent=True)
+    push_until("a push is shown", lambda: [(each["title"], each["body"], each["tag"], each["silent"], each["data"]["message_id"])
+               for each in shown()] == [("Otto", "Soup", "message-4711", True, 4711)], soup)
     # The worker takes both at the same time, in any order.
-    until("a repeat replaces, another is added", lambda: {(each["tag"], each["silent"]) for each in shown()}
-          == {("message-4711", True), ("message-4712", False)} and len(shown()) == 2)
+    push_until("a repeat replaces, another is added", lambda: {(each["tag"], each["silent"]) for each in shown()}
+               == {("message-4711", True), ("message-4712", False)} and len(shown()) == 2,
+               soup, message(hall, 4712, "Open the door"))
     until("what is unread is counted, at the room and in the title", lambda: driver.title.startswith("(1) ")
           and texts(driver, "#room-list .unread-count") == ["1 unread"])
     for bad in ("no JSON", "[]", "null", '"text"', '{"notification":7}', '{"notification":{"title":7,"data":"x"},"app_badge":-1}', ""):
         count = len(shown())
-        push_until(f"{bad[:20]!r} is shown somehow", bad, lambda: len(shown()) > count)
-    check("each push once", len(shown()) == 2 + 7, shown())
+        push_until(f"{bad[:20]!r} is shown somehow", lambda: len(shown()) > count, bad)
+    check("each push once", again or len(shown()) == 2 + 7, shown())
     check("with the name of the app", {each["title"] for each in shown()} == {"Otto", "PushChat"}, shown())
     worker.run("""(() => {
       self.badges = []; self.opened = []; self.focused = [];
@@ -690,23 +707,21 @@ def notifications(relay):
     driver.switch_to.window(first)
     driver.close()
     driver.switch_to.window(other)
-    allow()  # The permission has gone with the window that it was given through.
     driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": FAKE_PUSH_SERVICE})
     driver.get(RELAY + "/healthz")
     page = DevTools(driver, "page", RELAY + "/healthz")
     page.call("ServiceWorker.enable")
-    push_until("with every page closed it is shown", message(kitchen, 4714, "Nobody looks"),
-               lambda: [each["body"] for each in shown()] == ["Nobody looks"])
+    push_until("with every page closed it is shown", lambda: [each["body"] for each in shown()] == ["Nobody looks"],
+               message(kitchen, 4714, "Nobody looks"))
     until("and counted on the app", lambda: worker.run("badges.at(-1)") == 1)
     click_notification("message-4714")
     check("a click then opens the room", worker.run("opened") == ["/#room=" + room_hash(kitchen)], worker.run("opened"))
-    push_until("a notification of the operator is shown", json.dumps(
-        {"notification": {"title": "News", "tag": "news", "navigate": "https://example.org/news"}}),
-               lambda: [each["title"] for each in shown()] == ["News"])
+    push_until("a notification of the operator is shown", lambda: [each["title"] for each in shown()] == ["News"], json.dumps(
+        {"notification": {"title": "News", "tag": "news", "navigate": "https://example.org/news"}}))
     click_notification("news")
     check("and leads where it says", worker.run("opened.at(-1)") == "https://example.org/news", worker.run("opened"))
-    push_until("a message with a link is shown", message(kitchen, 4715, "Backup done", navigate="https://example.org/x"),
-               lambda: [each["tag"] for each in shown()] == ["message-4715"])
+    push_until("a message with a link is shown", lambda: [each["tag"] for each in shown()] == ["message-4715"],
+               message(kitchen, 4715, "Backup done", navigate="https://example.org/x"))
     click_notification("message-4715")
     check("and leads there, not to its room", worker.run("opened.at(-1)") == "https://example.org/x", worker.run("opened"))
     driver.get(RELAY + "/#room=" + room_hash(kitchen))
@@ -865,7 +880,7 @@ def programs():
 
     # While no page is open: deleted by another program, in the database.
     driver.get("about:blank")
-    with sqlite3.connect(COMMAND[COMMAND.index("--database") + 1], timeout=20) as database:
+    with sqlite3.connect(COMMAND[COMMAND.index("--database") + 1], timeout=LIMIT) as database:
         database.execute("PRAGMA foreign_keys = ON")
         database.execute("DELETE FROM messages WHERE message_id = ?", (fourth,))
     database.close()
@@ -902,9 +917,21 @@ def look_up(driver, kind, term, submit=True):
         click(driver, "#search button")
 
 
+def night():
+    """What the relay keeps of its last twelve hours, with one in which it did not run."""
+    now = time.time()
+    with open(COMMAND[COMMAND.index("--database") + 1] + ".figures", "w") as file:
+        for ago in [*range(720, 300, -1), *range(240, 0, -1)]:
+            json.dump({"at": time.strftime("%Y-%m-%dT%H:%M:00.000Z", time.gmtime(now - 60 * ago)),
+                       "queue": 400 if 500 < ago < 520 else ago % 7, "oldest_age_seconds": 90.5 if 500 < ago < 520 else 0.0,
+                       "sent": 200 + ago % 90, "failed": 40 if ago == 600 else 0, "messages": 20, "streams": 5}, file)
+            file.write("\n")
+
+
 def admin(relay):
     relay.send_signal(signal.SIGTERM)
     relay.wait()
+    night()
     relay = start_again("--set", "admin.token=geheim-und-lang-genug")
     driver, phone = browser(), browser(PHONE, dark=True)
     for each in (driver, phone):
@@ -920,6 +947,10 @@ def admin(relay):
         until("the right one opens", lambda: find(each, "view").is_displayed())
     driver.refresh()
     until("the tab keeps it", lambda: find(driver, "view").is_displayed())
+    until("the night is there, with what was sent and failed", lambda: "at most 289 a minute; 40 failed" in find(driver, "day-pushes").text)
+    check("and the queue", find(driver, "day-depth").text == "at most 400; the oldest (dashed) waited up to 2 min")
+    line = find(driver, "day-sent").get_attribute("d")
+    check("with a gap where the relay did not run", line.count("M") == 2 and len(line.split("L")) > 600, line[:200])
     until("the app and its gateway are there", lambda: "http2 at 127.0.0.1" in find(driver, "apps").text)
     token = "f" * 64
     form(cmd="join", udid="f" * 40, token=token, name="<b>Fay</b>", code="<i>hall</i>")
@@ -1011,7 +1042,6 @@ def tokens_of_programs(driver, phone):
     until("both are listed", lambda: texts(driver, "#token-list td:first-child") == ["backup", "grafana"])
     find(driver, "copy-token").click()
     until("it can be copied", lambda: find(driver, "token-copied").text == "Copied")
-    driver.set_script_timeout(10)
     check("whole", driver.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
           == find(driver, "secret").get_attribute("value"))
     status, answer = admin_call("POST", "/v1/messages", {"text": "Backup done"}, secret)

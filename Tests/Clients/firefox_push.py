@@ -48,7 +48,7 @@ def start(command, **more):
 def answers(method, address, body=None):
     request = urllib.request.Request(
         address, method=method, data=body, headers={} if body is None else {"Content-Type": "application/x-www-form-urlencoded"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return answer.read().decode()
 
 
@@ -95,9 +95,9 @@ def firefox(screen):
         with open(os.path.join(profile, "MarionetteActivePort")) as file:
             return int(file.read())
 
-    client = Marionette(host="127.0.0.1", port=until("Firefox runs", port), socket_timeout=60)
+    client = Marionette(host="127.0.0.1", port=until("Firefox runs", port), socket_timeout=180)
     client.start_session()
-    client.timeout.page_load = 30
+    client.timeout.page_load = 120
     return client
 
 
@@ -221,8 +221,9 @@ try:
     process = relay(first)
     notified("after a kill", "firefox-after-kill")
 
-    # The same key, and nothing else: the page is told that it is in no room any more.
+    # The same key, and nothing else: the page is told that it is in no room any more, when it is opened and not before.
     secret = key(first, "--export")
+    leave()
     end(process)
     check("the key is imported", key(second, "--import", secret) == key(first))
     process = relay(second)
@@ -236,6 +237,7 @@ try:
     check("the subscription is the same", endpoints() == [endpoint])
 
     # A key of its own.
+    leave()
     end(process)
     process = relay(third)
     client.navigate(RELAY + "/")

@@ -38,7 +38,7 @@ private enum ChromiumPages {
                 part, "http://localhost:\(port.number)", "http://localhost:\(sandbox.control)", Running.executable.path,
                 "serve", "--config", configuration.path, "--port", "\(port.number)", "--database",
                 folder.file("pushchat.db").path,
-            ], input: Data(), within: 400)
+            ], input: Data(), within: 560)
         #expect(played.status == 0, "\(played.text.split(separator: "\n").suffix(3)) \(played.errors.suffix(3000))")
         #expect(played.text.split(separator: "\n").count >= checks)
     }

@@ -48,6 +48,156 @@ extension EndToEnd {
             #expect(other.status == 1 && other.errors.contains("Idempotency-Key"), "\(other.errors)")
         }
 
+        @Test("check --send proves a key and its topic, and what is wrong with them is said; no device gets anything")
+        func proofs() async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder, ["--strict"])
+            let names = try sandbox.names()
+            let file = folder.file("relay.yaml")
+            func app(_ settings: String) -> String {
+                "{trust: \(sandbox.authority), host: localhost, port: \(sandbox.http2), \(settings)}"
+            }
+            let key = "key: \(sandbox.providerKey), team_id: \(names.teamID)"
+            try Data(
+                """
+                database: {path: \(folder.file("a.db").path)}
+                apps:
+                  good: \(app("topic: com.example.PushChat, \(key), key_id: \(names.keyID)"))
+                  old: {gateway: binary, trust: \(sandbox.authority), host: 127.0.0.1, port: \(sandbox.binary),
+                        certificate: \(sandbox.credential), settle: 1s, feedback_interval: off}
+                  key: \(app("topic: com.example.PushChat, \(key), key_id: WRONGKEYID"))
+                  topic: \(app("topic: com.example.Other, \(key), key_id: \(names.keyID)"))
+                  none: {topic: com.example.PushChat}
+                """.utf8
+            ).write(to: file)
+            let check = try await Self.pushchat("check", "--send", "--config", file.path, within: 120)
+            #expect(check.status == 1)
+            let lines = check.text.split(separator: "\n").filter { $0.contains(" push: ") }
+            #expect(lines.count == 4, "\(check.text) \(check.errors)")
+            for (line, expected) in zip(
+                lines,
+                [
+                    "ok    app good push: key and topic are accepted: only the token of this test was refused (BadDeviceToken)",
+                    "ok    app old push: certificate and topic are accepted: only the token of this test was refused (InvalidToken)",
+                    "FAIL  app key push: InvalidProviderToken: key, key id and team id do not belong together",
+                    "FAIL  app topic push: TopicDisallowed: the key is not for the topic com.example.Other",
+                ])
+            {
+                #expect(line.hasPrefix(expected), "\(line)")
+            }
+            #expect(try await sandbox.accepted() == [:])
+        }
+
+        @Test(
+            "An import takes all of a file or nothing, and the same file again changes nothing; beside a running relay")
+        func imports() async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let configuration = try await sandbox.relayConfiguration()
+            let relay = try await RelayProcess.start(folder, configuration: configuration)
+            let dump = folder.file("dump.sql")
+            func run(_ arguments: String...) async throws -> ClientProgram {
+                try await ClientProgram.run(
+                    [Running.executable.path] + arguments + [
+                        "--config", configuration.path, "--database", relay.database,
+                    ])
+            }
+            let members = (1...600).map { "('\(Name.udid($0))','\(Name.token($0))','n\($0)','room \($0 % 7)','')" }
+            let wrong = "('x','0','Ann','tea','')"
+            let pushes = (1...5).map { "(\($0),'\(Name.token($0))','{\\\"aps\\\":{}}','2013-01-02 03:04:05',NULL)" }
+            let sent = "(6,'\(Name.token(6))','{}','2013-01-02 03:04:05','2013-01-02 03:04:06')"
+            func write(_ members: [String]) throws {
+                try Data(
+                    """
+                    INSERT INTO `active_users` VALUES
+                    \(members.joined(separator: ",\n"));
+                    INSERT INTO `push_queue` VALUES \((pushes + [sent]).joined(separator: ","));
+                    """.utf8
+                ).write(to: dump)
+            }
+            func count() throws -> [Int] {
+                [
+                    try relay.count("SELECT count(*) FROM active_users"),
+                    try relay.count("SELECT count(*) FROM push_queue"),
+                ]
+            }
+            try write(members + [wrong])
+            let refused = try await run("import", dump.path)
+            #expect(refused.status == 1 && refused.text.isEmpty)
+            #expect(
+                refused.errors.contains("dump.sql, line 602: active_users, row 601: Invalid udid: must be 32 or 40"),
+                "\(refused.errors)")
+            #expect(try count() == [0, 0])
+            let dry = try await run("import", dump.path, "--dry-run", "--skip-wrong")
+            #expect(
+                dry.text
+                    == "nothing was imported; the file has members: 600, pushes that wait: 5, pushes that were sent: 1, "
+                    + "wrong rows: 1\n", "\(dry.errors)")
+            #expect(try count() == [0, 0])
+
+            try write(members)
+            let done = try await run("import", dump.path)
+            #expect(
+                done.text == "imported: members: 600, pushes queued: 5, pushes left out, sent already: 1\n",
+                "\(done.errors)")
+            try await relay.drained()
+            #expect(try await sandbox.notifications().count == 5)
+            let again = try await run("import", dump.path)
+            #expect(
+                again.text.hasPrefix(
+                    "imported: members left out, here already: 600, pushes that were imported before: 5, ")
+                    && again.status == 0, "\(again.text) \(again.errors)")
+            #expect(try count() == [600, 5])
+            // One has another name since, which stays.
+            try await relay.call([
+                "cmd": "join", "udid": Name.udid(8), "token": Name.token(8), "name": "later", "code": "room 1",
+            ])
+            #expect(try await run("import", dump.path).status == 0)
+            #expect(
+                try relay.count(
+                    "SELECT count(*) FROM active_users WHERE udid = '\(Name.udid(8))' AND nickname = 'later'")
+                    == 1)
+            let (status, text) = try await relay.call(["cmd": "message", "udid": Name.udid(7), "text": "hi"])
+            #expect(status == 200, "\(text)")
+            try await relay.drained()
+            #expect(try relay.count("SELECT count(*) FROM push_queue WHERE chat_message IS NOT NULL") == 84)
+
+            // Devices go out and come back into another database, and out again as they were.
+            _ = try relay.query(
+                "UPDATE devices SET time_deactivated = '2026-01-01 00:00:00.000', deactivated_reason = 'Unregistered', "
+                    + "user_reference = 'a,\"b\"', client_info = 'x' || char(10) || 'y' WHERE device_id % 100 = 1")
+            _ = try relay.query(
+                "INSERT INTO device_tags (tag, device_id) SELECT 'a;b\\c', device_id FROM devices LIMIT 9")
+            let exported = try await run("devices", "export")
+            #expect(exported.status == 0, "\(exported.errors)")
+            let table = folder.file("devices.csv")
+            try exported.output.write(to: table)
+            let copy = folder.file("copy.db").path
+            func other(_ arguments: String...) async throws -> ClientProgram {
+                try await Self.pushchat(
+                    arguments[0], arguments[1], arguments.count > 2 ? arguments[2] : "--database=\(copy)", "--database",
+                    copy, "--config", configuration.path)
+            }
+            let taken = try await other("devices", "import", table.path)
+            #expect(taken.text == "imported: new devices: 600\n", "\(taken.errors)")
+            #expect(try await other("devices", "export").output == exported.output)
+            #expect(
+                try await other("import", table.path, "--skip-wrong").text
+                    == "imported: devices that were known: 600\n")
+            let devices = try relay.query("SELECT * FROM devices ORDER BY device_id")
+            #expect(try await run("devices", "import", table.path).text == "imported: devices that were known: 600\n")
+            #expect(try relay.query("SELECT * FROM devices ORDER BY device_id") == devices)
+            // One has ended since, which stays.
+            _ = try relay.query(
+                "UPDATE devices SET time_deactivated = '2099-01-01 00:00:00.000', deactivated_reason = 'Unregistered' "
+                    + "WHERE device_token = '\(Name.token(2))'")
+            #expect(
+                try await run("devices", "import", table.path).text
+                    == "imported: devices that were known: 599, devices left out, newer here: 1\n")
+            #expect(
+                try relay.count("SELECT count(*) FROM devices WHERE time_deactivated = '2099-01-01 00:00:00.000'") == 1)
+        }
+
         @Test("Without a relay, or without its token, it is said what to do")
         func unreachable() async throws {
             let nobody = try await Self.pushchat("send", "--relay", "http://127.0.0.1:1", "--all", "--alert", "x")

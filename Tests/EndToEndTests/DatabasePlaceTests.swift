@@ -9,22 +9,12 @@ extension Waiting {
             try await ClientProgram.run([Running.executable.path] + arguments)
         }
 
-        private static func join(_ relay: RelayProcess, _ numbers: ClosedRange<Int>) async throws {
-            for number in numbers {
-                let (status, text) = try await relay.call([
-                    "cmd": "join", "udid": Name.udid(number), "token": Name.token(number), "name": "n\(number)",
-                    "code": "c",
-                ])
-                try #require(status == 200, "\(text)")
-            }
-        }
-
         @Test("Deleted or replaced while the relay runs: 503 and not ready, nothing is lost when it is put back")
         func gone() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
             let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
-            try await Self.join(relay, 1...2)
+            try await relay.join(1...2)
             func post(_ text: String) async throws -> Int {
                 try await relay.call(["cmd": "message", "udid": Name.udid(1), "text": text]).0
             }
@@ -99,7 +89,7 @@ extension Waiting {
             // Nothing is sent as long as the gateway does not answer.
             try await sandbox.fault(["action": "stop_reading"], protocol: "http2")
             var relay = try await RelayProcess.start(folder, configuration: configuration)
-            try await Self.join(relay, 1...3)
+            try await relay.join(1...3)
             #expect(try await relay.call(["cmd": "message", "udid": Name.udid(1), "text": "before"]).0 == 200)
             _ = try relay.query("INSERT INTO push_queue (device_token, payload, app) VALUES ('aa', '{}', 'old')")
             relay.process.kill(SIGKILL)

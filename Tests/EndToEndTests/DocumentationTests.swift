@@ -15,10 +15,10 @@ extension Clients {
 
         @Test(
             "The configurations that the pages show are taken",
-            arguments: ["docs/configuration.md", "docs/production.md", "docs/apple.md"])
+            arguments: ["docs/configuration.md", "docs/production.md", "docs/apple.md", "docs/https.md"])
         func configurations(path: String) async throws {
             let folder = try Folder()
-            for name in ["ck_production.pem", "AuthKey_ABC123DEFG.p8", "passphrase", "admin.token"] {
+            for name in ["ck_production.pem", "AuthKey_ABC123DEFG.p8", "passphrase", "admin.token", "tls.pem"] {
                 try "0123456789abcdef".write(to: folder.file(name), atomically: true, encoding: .utf8)
             }
             let file = folder.file("pushchat.yaml")

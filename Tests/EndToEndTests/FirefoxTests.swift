@@ -23,7 +23,7 @@ extension Browser {
                 [
                     "http://localhost:\(port.number)", "http://localhost:\(sandbox.control)", own.path,
                     Running.executable.path, "serve", "--config", configuration.path, "--port", "\(port.number)",
-                ], input: Data(), within: 400)
+                ], input: Data(), within: 560)
             #expect(played.status == 0, "\(played.text.split(separator: "\n").suffix(3)) \(played.errors.suffix(3000))")
             #expect(played.text.contains("who stops has no subscription"))
         }

@@ -16,7 +16,7 @@ extension Surroundings {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
             let relay = try await startRelay(sandbox, database: disk.file("pushchat.db").path)
-            try await join(relay)
+            try await relay.join()
             // With one megabyte the write-ahead log fills the disk before its first checkpoint, with five the database does.
             try disk.fill(leaving: megabytesFree << 20)
             var posts = Posts()
@@ -60,7 +60,7 @@ extension Surroundings {
             // Nothing is settled by silence before the end, so that what the gateway has is in doubt at the next start.
             var relay = try await startRelay(
                 sandbox, database: disk.file("pushchat.db").path, ["--set", "apps.default.settle=60s"])
-            try await join(relay)
+            try await relay.join()
             try disk.fill(leaving: 1 << 20)
             var posts = Posts()
             try await posts.fill(relay)
@@ -92,7 +92,7 @@ extension Surroundings {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
             let relay = try await startRelay(sandbox, database: disk.file("pushchat.db").path)
-            try await join(relay)
+            try await relay.join()
             #expect(try await relay.admin("GET", "/readyz").0 == 200)
             try disk.fill(leaving: 1 << 20)
             var posts = Posts()
@@ -120,7 +120,7 @@ extension Surroundings {
             #expect(error.contains("SQLite error 5"))
             try other.release()
             try await waiting.listens()
-            try await join(waiting)
+            try await waiting.join()
         }
 
         @Test(
@@ -129,7 +129,7 @@ extension Surroundings {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
             let relay = try await startRelay(sandbox, database: folder.file("pushchat.db").path)
-            try await join(relay)
+            try await relay.join()
             var posts = Posts()
             #expect(try await posts.send(to: relay) == 200)
             let other = try await OtherProcess(database: relay.database)
@@ -175,16 +175,6 @@ extension Surroundings {
         ) async throws -> RelayProcess {
             try RelayProcess.launch(
                 sandbox.folder, configuration: try await sandbox.relayConfiguration(), database: database, more)
-        }
-
-        private func join(_ relay: RelayProcess) async throws {
-            for number in 1...2 {
-                let (status, body) = try await relay.call([
-                    "cmd": "join", "udid": Name.udid(number), "token": Name.token(number), "name": "n\(number)",
-                    "code": "c",
-                ])
-                try #require(status == 200, "\(body)")
-            }
         }
 
         /// What the second member reads.
@@ -294,7 +284,7 @@ private struct Posts: Sendable {
 }
 
 /// A file system of a few megabytes in memory, which ends with the test.
-private final class SmallDisk: Sendable {
+final class SmallDisk: Sendable {
     /// Room for several checkpoints of the write-ahead log, which come every four megabytes.
     private static let megabytes = 16
 

@@ -109,12 +109,7 @@ extension Surroundings {
             let sandbox = try await SandboxProcess.start(folder)
             let configuration = try await sandbox.relayConfiguration(gateway: gateway, "    connections: 3\n")
             var relay = try await RelayProcess.start(folder, configuration: configuration)
-            for number in 1...2 {
-                try await relay.call([
-                    "cmd": "join", "udid": Name.udid(number), "token": Name.token(number), "name": "n\(number)",
-                    "code": "c",
-                ])
-            }
+            try await relay.join()
             for round in 0..<3 {
                 for number in 0..<20 {
                     let (status, _) = try await relay.call([

@@ -139,7 +139,7 @@ struct SandboxProcess: Sendable {
     func end(_ browser: Browser) async throws {
         var request = HTTPClientRequest(url: "\(base)/browsers/\(browser.id)")
         request.method = .DELETE
-        let response = try await HTTP.client.execute(request, timeout: .seconds(10))
+        let response = try await HTTP.client.execute(request, timeout: .seconds(60))
         _ = try await response.body.collect(upTo: 1 << 20)
         guard response.status == .ok else { throw Child.Failure(description: "DELETE /browsers: \(response.status)") }
     }
@@ -148,7 +148,7 @@ struct SandboxProcess: Sendable {
     func removeApp(token: String) async throws {
         var request = HTTPClientRequest(url: "\(base)/devices/\(token)")
         request.method = .DELETE
-        let response = try await HTTP.client.execute(request, timeout: .seconds(10))
+        let response = try await HTTP.client.execute(request, timeout: .seconds(60))
         _ = try await response.body.collect(upTo: 1 << 20)
         guard response.status == .ok else { throw Child.Failure(description: "DELETE /devices: \(response.status)") }
     }
@@ -169,7 +169,7 @@ struct SandboxProcess: Sendable {
     func heal() async throws {
         var request = HTTPClientRequest(url: "\(base)/faults")
         request.method = .DELETE
-        let response = try await HTTP.client.execute(request, timeout: .seconds(10))
+        let response = try await HTTP.client.execute(request, timeout: .seconds(60))
         guard (200..<300).contains(response.status.code) else {
             throw Child.Failure(description: "DELETE /faults: \(response.status)")
         }
@@ -229,6 +229,17 @@ struct RelayProcess: Sendable {
             api, body: Data(body.utf8), headers: [("Content-Type", "application/x-www-form-urlencoded")] + headers)
     }
 
+    /// Members with devices join one room.
+    func join(_ numbers: ClosedRange<Int> = 1...2) async throws {
+        for number in numbers {
+            let (status, body) = try await call([
+                "cmd": "join", "udid": Name.udid(number), "token": Name.token(number), "name": "n\(number)",
+                "code": "c",
+            ])
+            guard status == 200 else { throw Child.Failure(description: "join \(number): \(status) \(body)") }
+        }
+    }
+
     /// A call to the admin API, as the machine's own user.
     func admin(_ method: String, _ path: String, _ json: String? = nil, headers: [(String, String)] = []) async throws
         -> (Int, String)
@@ -240,7 +251,7 @@ struct RelayProcess: Sendable {
             request.headers.add(name: "Content-Type", value: "application/json")
             request.body = .bytes(ByteBuffer(string: json))
         }
-        let response = try await HTTP.client.execute(request, timeout: .seconds(20))
+        let response = try await HTTP.client.execute(request, timeout: .seconds(60))
         let answer = try await response.body.collect(upTo: 8 << 20)
         return (Int(response.status.code), String(buffer: answer))
     }
@@ -344,7 +355,7 @@ enum HTTP {
     static let client = HTTPClient.shared
 
     static func get(_ url: String) async throws -> Data {
-        let response = try await client.execute(HTTPClientRequest(url: url), timeout: .seconds(10))
+        let response = try await client.execute(HTTPClientRequest(url: url), timeout: .seconds(60))
         return Data(try await response.body.collect(upTo: 64 << 20).readableBytesView)
     }
 
@@ -353,7 +364,7 @@ enum HTTP {
         request.method = .POST
         for (name, value) in headers { request.headers.add(name: name, value: value) }
         request.body = .bytes(ByteBuffer(bytes: body))
-        let response = try await client.execute(request, timeout: .seconds(10))
+        let response = try await client.execute(request, timeout: .seconds(60))
         let answer = try await response.body.collect(upTo: 1 << 20)
         return (Int(response.status.code), String(buffer: answer))
     }

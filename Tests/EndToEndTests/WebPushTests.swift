@@ -67,6 +67,33 @@ extension Clients {
             #expect(try await bodies(browser).count == 2)
         }
 
+        @Test("A push service that refuses the relay is a figure, until it accepts it")
+        func refusedCredentials() async throws {
+            let database = folder.file("pushchat.db").path
+            let key = try await tool(Running.executable.path, ["webpush", "key", "--database", database])
+                .trimmingCharacters(in: .whitespacesAndNewlines)
+            let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
+            let browser = try await sandbox.makeBrowser(key: key)
+            try await relay.call([
+                "cmd": "join", "udid": Name.udid(1), "subscription": browser.subscription.json, "name": "Alice",
+                "code": "c",
+            ])
+            try await relay.call(["cmd": "join", "udid": Name.udid(2), "token": "0", "name": "Bob", "code": "c"])
+            func isRefused() async throws -> Bool {
+                let figures = String(
+                    decoding: try await HTTP.get("http://127.0.0.1:\(relay.port)/metrics"), as: UTF8.self)
+                let name = #"pushchat_gateway_credentials_refused{app="webpush",gateway="webpush"} "#
+                return figures.contains(name + "1")
+            }
+            try await sandbox.fault(["action": "status", "status": 403, "times": 1000], protocol: "webpush")
+            try await relay.call(["cmd": "message", "udid": Name.udid(2), "text": "hello"])
+            try await eventually("it is refused") { try await isRefused() }
+            try await sandbox.heal()
+            try await relay.drained()
+            #expect(try await bodies(browser).count == 1)
+            try await eventually("it is accepted") { try await !isRefused() }
+        }
+
         struct Answer: Decodable {
             let sender: String
             let status: Int

@@ -1,6 +1,9 @@
 import ChatDomain
+import ChatStore
 import Crypto
 import Foundation
+import HTTPTypes
+import Logging
 import NIOCore
 
 @testable import APNSGateway
@@ -20,7 +23,7 @@ private func require(_ holds: Bool, _ message: @autoclosure () -> String) {
 /// What reads bytes that strangers send, or that an operator or another program has written.
 enum Parser: String, CaseIterable {
     case form, multipart, json, binary, feedback, http2, providerToken, sessionToken, configuration, subscription,
-        webPush
+        webPush, headers, dump, csv, figures, events
 
     /// Valid inputs, to start from.
     var seeds: [[UInt8]] {
@@ -84,6 +87,33 @@ enum Parser: String, CaseIterable {
             [
                 "vapid t=eyJ0eXAiOiJKV1QiLCJhbGciOiJFUzI1NiJ9.eyJhdWQiOiJodHRwczovL3B1c2guZXhhbXBsZS5uZXQiLCJleHAiOjE0NTM1MjM3NjgsInN1YiI6Im1haWx0bzpwdXNoQGV4YW1wbGUuY29tIn0.i3CYb7t4xfxCDquptFOepC9GAu_HLGkMlMuCGSK2rpiUfnK9ojFwDXb1JrErtmysazNjjvW2L9OkSSHzvoD1oA, k=BA1Hxzyi1RUM1b5wjxsn7nGxAszw2u61m164i3MrAIxHF6YK5h4SDYic-dRuU_RCPCfA5aq9ojSwk5Y2EmClBPs"
             ].map { Array($0.utf8) }
+        case .headers:
+            [
+                "req-1\n00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\nfor=\"[2001:db8::1]:47\";proto=https, for=10.1.2.3\n"
+                    + "192.0.2.1, 10.0.0.1:80\nMozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
+            ].map { Array($0.utf8) }
+        case .dump:
+            [
+                "\u{4}INSERT INTO `active_users` VALUES ('\(Self.udid)','0','O\\'Neil','tea','1.2.3.4'),('b',NULL,0xFF,'',x'00');",
+                "\u{9}CREATE TABLE `push_queue` (\n `message_id` int COMMENT 'a, (b)',\n `device_token` text, `payload` text, `time_queued` "
+                    + "datetime, `time_sent` datetime, PRIMARY KEY (`message_id`)\n);\n-- x\n/* y */ INSERT INTO push_queue VALUES "
+                    + "(1,'\(Self.token)','{\\\"aps\\\":{}}','2013-01-02 03:04:05',NULL) ON DUPLICATE KEY UPDATE x = 1;",
+                "0REPLACE INTO active_users (user_id, device_token) VALUE (-1, _binary 'a''b\\0');",
+            ].map { Array($0.utf8) }
+        case .csv:
+            [
+                "\u{7}token,app,tags\r\n\(Self.token),news,a;b\\;c\n",
+                DeviceTable.names.joined(separator: ",")
+                    + "\n\(Self.token),,ann,\"a \"\"b\"\"\nc\",,x;y,1.0,17,iPhone,2026-01-02T03:04:05.678Z,2026-01-02 03:04:05,,"
+                    + "2026-02-03T04:05:06+01:00,Unregistered\n",
+            ].map { Array($0.utf8) }
+        case .figures:
+            [
+                #"{"at":"2027-01-15T07:59:00.000Z","queue":3,"oldest_age_seconds":1.5,"sent":2,"failed":0,"messages":1,"streams":9}"#
+                    + "\n" + #"{"at":"2027-01-15T08:00:00Z","oldest_age_seconds":1e300}"#
+            ].map { Array($0.utf8) }
+        case .events:
+            [": hi\n\nid: 7\r\nevent: message\ndata: {\ndata: }\n\n", "retry: 1\ndata\n\n"].map { Array($0.utf8) }
         case .configuration:
             [
                 """
@@ -115,6 +145,25 @@ enum Parser: String, CaseIterable {
         case .configuration: Self.configuration()
         case .subscription: try Self.subscription()
         case .webPush: Self.webPush()
+        case .headers: try Self.headers()
+        case .dump: Self.dump
+        case .csv: Self.csv
+        case .figures: Self.figures()
+        case .events: Self.events
+        }
+    }
+
+    private static let udid = String(repeating: "a", count: 40)
+    private static let token = String(repeating: "c", count: 64)
+
+    /// The first byte says how long the pieces are in which the rest is read.
+    private static func size(of bytes: [UInt8]) -> Int { Int(bytes.first ?? 0) + 1 }
+
+    private static func reader(_ bytes: ArraySlice<UInt8>, pieces size: Int) -> ByteReader {
+        var rest = bytes
+        return ByteReader {
+            defer { rest = rest.dropFirst(size) }
+            return Array(rest.prefix(size))
         }
     }
 
@@ -152,7 +201,7 @@ enum Parser: String, CaseIterable {
         }
     }
 
-    /// The first byte says how long the pieces are. What comes in pieces is read like the whole.
+    /// What comes in pieces is read like the whole.
     private static func binary(_ bytes: [UInt8]) {
         func read(piece: Int) -> (notifications: [BinaryNotification], refused: BinaryNotificationParser.Malformed?) {
             var parser = BinaryNotificationParser()
@@ -171,7 +220,7 @@ enum Parser: String, CaseIterable {
             return (notifications, nil)
         }
         let whole = read(piece: .max)
-        let pieces = read(piece: Int(bytes.first ?? 0) + 1)
+        let pieces = read(piece: size(of: bytes))
         require(
             whole.notifications == pieces.notifications && whole.refused == pieces.refused,
             "pieces are read differently")
@@ -247,15 +296,168 @@ enum Parser: String, CaseIterable {
         }
     }
 
-    private static func configuration() -> ([UInt8]) -> Void {
-        // In memory where there is such a file system.
+    /// A header a line. An id fits into a log line, a trace is one of W3C, and nobody but a trusted proxy says whose request it is.
+    private static func headers() throws -> ([UInt8]) -> Void {
+        guard let trusted = AddressRange("10.0.0.0/8"), let proxy = IPAddress("10.1.1.1"),
+            let stranger = IPAddress("192.0.2.9")
+        else { fatalError("no addresses") }
+        let names = [HTTPField.Name.requestID, .traceParent, .forwarded, .xForwardedFor]
+        return { bytes in
+            let lines = bytes.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
+                .map { String(decoding: $0, as: UTF8.self) }
+            var headers = HTTPFields()
+            for (name, line) in zip(names, lines) where !line.isEmpty {
+                headers.append(HTTPField(name: name, value: line))
+            }
+            let ids = RequestIDs(headers, otherwise: "none")
+            require(
+                (1...128).contains(ids.request.utf8.count)
+                    && ids.request.utf8.allSatisfy { (0x21...0x7E).contains($0) },
+                "a bad request id")
+            if let trace = ids.trace {
+                require(
+                    trace.utf8.count == 32 && trace.utf8.allSatisfy { "0123456789abcdef".utf8.contains($0) }
+                        && headers[.traceParent]?.contains(trace) == true, "a bad trace id")
+            }
+            require(ClientAddress.find(peer: stranger, headers: headers, trusted: [trusted]) == stranger, "believed")
+            let client = ClientAddress.find(peer: proxy, headers: headers, trusted: [trusted])
+            require(IPAddress(client.description) == client, "an address that is read differently")
+            for line in lines {
+                require(HeaderText.split(line[...], at: ",").joined(separator: ",") == line, "a piece is lost")
+                require((UserAgent(line).browser?.utf8.count ?? 0) <= 24, "a long name")
+            }
+        }
+    }
+
+    /// A file in pieces is read like the whole, and what mysqldump would write of a value is read as the value.
+    private static func dump(_ bytes: [UInt8]) {
+        func read(piece: Int) -> (rows: [ImportRow], end: UnreadableFile?) {
+            var rows = TutorialDump(reader(bytes.dropFirst(), pieces: piece), app: AppName("chat"))
+            var all: [ImportRow] = []
+            do {
+                while let row = try rows.next() { all.append(row) }
+            } catch {
+                return (all, error as? UnreadableFile)
+            }
+            return (all, nil)
+        }
+        let (whole, pieces) = (read(piece: .max), read(piece: size(of: bytes)))
+        require(whole.rows == pieces.rows && whole.end == pieces.end, "pieces are read differently")
+
+        var statement = Array("INSERT INTO `t` VALUES (NULL,'".utf8)
+        for byte in bytes {
+            if [UInt8(ascii: "'"), UInt8(ascii: "\\")].contains(byte) { statement.append(UInt8(ascii: "\\")) }
+            statement.append(byte)
+        }
+        statement += Array("');".utf8)
+        var dump = MySQLDump(reader(statement[...], pieces: size(of: bytes)), tables: ["t": ["a", "b"]])
+        do {
+            require(try dump.next()?.values == ["a": nil, "b": bytes], "a value is read differently")
+            require(try dump.next() == nil, "there is more than the value")
+        } catch {
+            fatalError("a value is not read: \(error)")
+        }
+    }
+
+    /// A file in pieces is read like the whole, and what is read is written so that it is read again.
+    private static func csv(_ bytes: [UInt8]) {
+        func read(_ bytes: ArraySlice<UInt8>, piece: Int) -> (records: [CSVReader.Record], end: UnreadableFile?) {
+            var csv = CSVReader(reader(bytes, pieces: piece))
+            var all: [CSVReader.Record] = []
+            do {
+                while let record = try csv.next() { all.append(record) }
+            } catch {
+                return (all, error as? UnreadableFile)
+            }
+            return (all, nil)
+        }
+        let (whole, pieces) = (read(bytes.dropFirst(), piece: .max), read(bytes.dropFirst(), piece: size(of: bytes)))
+        require(whole.records == pieces.records && whole.end == pieces.end, "pieces are read differently")
+        for fields in whole.records.compactMap(\.fields) where fields != [""] {
+            let again = read(Array(CSVReader.line(fields).utf8)[...], piece: .max)
+            require(again.records.map(\.fields) == [fields] && again.end == nil, "what is written is read differently")
+        }
+
+        func devices(_ bytes: ArraySlice<UInt8>) -> [String] {
+            var lines: [String] = []
+            let table = try? DeviceTable(reader(bytes, pieces: .max)) { name throws(ChatError) in
+                AppName(name ?? "chat")
+            }
+            guard var table else { return [] }
+            while let row = try? table.next() {
+                guard case .device(let record) = row else { continue }
+                lines.append(DeviceTable.line(Device(record)))
+            }
+            return lines
+        }
+        let written = devices(bytes.dropFirst())
+        let table = CSVReader.line(DeviceTable.names) + written.joined()
+        require(devices(Array(table.utf8)[...]) == written, "a device is read differently")
+    }
+
+    /// Whatever the file has, a day of figures at the most is read, in order; and after a minute more the file is whole.
+    private static func figures() -> ([UInt8]) -> Void {
+        let file = memoryFile("figures")
+        let now = Timestamp(seconds: 1_800_000_000)
+        let logger = Logger(label: "fuzz") { _ in SwiftLogNoOpLogHandler() }
+        func history() -> FigureHistory { FigureHistory(file: file, clock: { now }, logger: logger) }
+        return { bytes in
+            _ = FileManager.default.createFile(atPath: file, contents: Data(bytes))
+            let first = history()
+            let minutes = Array(first.latest(.max))
+            require(minutes.allSatisfy { $0.at > now - .seconds(86_400) && $0.at <= now }, "not of this day")
+            require(zip(minutes, minutes.dropFirst()).allSatisfy { $0.at < $1.at }, "not in order")
+            first.add(FigureHistory.Totals())
+            require(Array(history().latest(.max)) == Array(first.latest(.max)), "what is written is read differently")
+        }
+    }
+
+    /// What comes in pieces is read like the whole.
+    private static func events(_ bytes: [UInt8]) {
+        func read(piece: Int) -> (events: [ServerSentEvent], isRefused: Bool) {
+            var (parser, all, rest) = (EventStreamParser(), [ServerSentEvent](), bytes.dropFirst())
+            do {
+                while !rest.isEmpty {
+                    all += try parser.read(rest.prefix(piece))
+                    rest = rest.dropFirst(piece)
+                }
+            } catch {
+                return (all, true)
+            }
+            return (all, false)
+        }
+        let (whole, pieces) = (read(piece: .max), read(piece: size(of: bytes)))
+        // What comes with what is refused is lost.
+        require(
+            whole.isRefused == pieces.isRefused && (whole.isRefused || whole.events == pieces.events),
+            "pieces are read differently")
+    }
+
+    /// In memory where there is such a file system.
+    private static func memoryFile(_ name: String) -> String {
         let folder = FileManager.default.isWritableFile(atPath: "/dev/shm") ? "/dev/shm" : NSTemporaryDirectory()
-        let file = "\(folder)/pushchat-fuzz-\(getpid()).yaml"
+        return "\(folder)/pushchat-fuzz-\(getpid()).\(name)"
+    }
+
+    private static func configuration() -> ([UInt8]) -> Void {
+        let file = memoryFile("yaml")
         return { bytes in
             _ = FileManager.default.createFile(atPath: file, contents: Data(bytes))
             var sources = ConfigurationSources(file: file)
             sources.variables = [:]
             _ = try? Configuration.load(sources)
         }
+    }
+}
+
+extension Device {
+    /// As it is known after its import.
+    fileprivate init(_ record: DeviceRecord) {
+        self.init(
+            id: 1, token: record.token, app: record.app, user: record.user, clientInfo: record.clientInfo,
+            serverInfo: record.serverInfo, client: record.client, tags: record.tags.sorted(),
+            createdAt: record.createdAt ?? Timestamp(seconds: 1),
+            registeredAt: record.registeredAt ?? Timestamp(seconds: 1),
+            seenAt: record.seenAt, deactivatedAt: record.deactivatedAt, deactivatedReason: record.deactivatedReason)
     }
 }

@@ -160,11 +160,40 @@ struct OriginStateTests {
         #expect(working.submit(try Self.push(7), at: Self.start) == .send)
     }
 
+    @Test("A refusal of the credentials counts for an hour, until something is accepted; one subscription's never")
+    func refusal() throws {
+        var state = try Self.busy(4)
+        #expect(!state.refusesCredentials(at: Self.start))
+        _ = state.finished(.failed(notBefore: nil), at: Self.start, random: 1)
+        #expect(!state.refusesCredentials(at: Self.start))
+        _ = state.finished(.notAuthorized, at: Self.start, random: 1)
+        _ = state.finished(.answered(accepted: false), at: Self.start)
+        #expect(state.refusesCredentials(at: Self.start + .seconds(3600)))
+        #expect(!state.refusesCredentials(at: Self.start + .seconds(3601)))
+        _ = state.finished(.answered(accepted: true), at: Self.start)
+        #expect(!state.refusesCredentials(at: Self.start))
+        #expect(state.submit(try Self.push(5), at: Self.start) == .send)
+        _ = state.finished(.notAuthorized, at: Self.start, random: 1)
+        #expect(!state.refusesCredentials(at: Self.start))
+    }
+
     @Test("A clock that is set back does not close a service for long")
     func clock() throws {
         var state = try Self.busy(OriginState.failureLimit)
         for _ in 0..<OriginState.failureLimit { _ = state.finished(.failed(notBefore: nil), at: Self.start, random: 1) }
         let back = Self.start - .seconds(100_000)
         #expect(state.submit(try Self.push(9), at: back) == .send)
+    }
+
+    @Test(
+        "Retry-After is seconds, at most as long as anything waits, or a date",
+        arguments: [
+            ("120", 120), (" 7 ", 7), ("99999999999", Int64(PushLifeCycle.longestWait.components.seconds)),
+            ("Fri, 15 Jan 2027 08:00:05 GMT", 5), ("Thu, 31 Dec 2026 23:59:59 GMT", -1_238_401),
+            ("Friday, 15-Jan-27 08:00:05 GMT", nil), ("Fri, 15 Foo 2027 08:00:05 GMT", nil), ("soon", nil), ("", nil),
+        ] as [(String, Int64?)])
+    func retryAfter(text: String, seconds: Int64?) {
+        #expect(
+            WebPushAnswer.time(text, now: Self.start) == seconds.map { Timestamp(seconds: Self.start.seconds + $0) })
     }
 }

@@ -1,6 +1,7 @@
 import ChatDomain
 import Foundation
 import Logging
+import Synchronization
 import Testing
 import WebPushWire
 
@@ -161,6 +162,24 @@ struct WebPushGatewayTests {
             let later = try await send(pushes, over: working)
             #expect(later[1] == .accepted)
         }
+    }
+
+    @Test("That one service refuses the relay is known, also while another accepts it")
+    func oneRefuses() async throws {
+        let isRefused = Mutex<[Bool]>([])
+        try await service.serve { [self] in
+            let working = service.subscription(1)
+            let refusing = service.subscription(2, status: 403, host: "push.test")
+            let gateway = try gateway(
+                [working, refusing], hosts: ["localhost:\(service.port)", "push.test:\(service.port)"],
+                addresses: ["localhost": "127.0.0.1", "push.test": "127.0.0.1"])
+            #expect(!gateway.areCredentialsRefused)
+            _ = try await send([push(1, to: refusing)] + (2...20).map { push($0, to: working) }, over: gateway) { _ in
+                isRefused.withLock { $0.append(gateway.areCredentialsRefused) }
+                return false
+            }
+        }
+        #expect(isRefused.withLock(\.self) == [true])
     }
 
     @Test("What was answered is answered, though the answer's body breaks off")

@@ -2,7 +2,7 @@ package import Foundation
 import SwiftASN1
 import X509
 
-/// The parts of a push certificate that `check` and the log show.
+/// The parts of a certificate, Apple's or a server's, that `check` and the log show.
 package struct CertificateSummary: Sendable, Hashable {
     package enum Environment: String, Sendable {
         case development, production, both, unstated
@@ -16,13 +16,19 @@ package struct CertificateSummary: Sendable, Hashable {
     package let environment: Environment
     package let notBefore: Date
     package let notAfter: Date
+    /// Who signed it, by its common name.
+    package let issuer: String
+    /// The host names for which a server may show it, as written there: `*.example.org` stands for one more part.
+    package let hosts: [String]
 
-    init(der: [UInt8]) throws {
+    package init(der: [UInt8]) throws {
         let certificate = try Certificate(derEncoded: der)
-        var names: [ASN1ObjectIdentifier: String] = [:]
-        for attribute in certificate.subject.flatMap({ $0 }) {
-            names[attribute.type] = String(describing: attribute.value)
-        }
+        let names = Self.attributes(of: certificate.subject)
+        issuer = Self.attributes(of: certificate.issuer)[.NameAttributes.commonName] ?? certificate.issuer.description
+        hosts =
+            (try? certificate.extensions.subjectAlternativeNames)?.compactMap { name in
+                if case .dnsName(let host) = name { host } else { nil }
+            } ?? []
         commonName = names[.NameAttributes.commonName] ?? certificate.subject.description
         let topic = names[Self.userID]
         self.topic = topic
@@ -39,6 +45,20 @@ package struct CertificateSummary: Sendable, Hashable {
             }
         notBefore = certificate.notValidBefore
         notAfter = certificate.notValidAfter
+    }
+
+    private static func attributes(of name: DistinguishedName) -> [ASN1ObjectIdentifier: String] {
+        name.flatMap { $0 }.reduce(into: [:]) { $0[$1.type] = String(describing: $1.value) }
+    }
+
+    /// Whether it is for a host, by its name.
+    package func isFor(_ host: String) -> Bool {
+        let host = host.lowercased()
+        return hosts.contains { name in
+            let name = name.lowercased()
+            return name == host
+                || (name.hasPrefix("*.") && !host.hasPrefix(".") && host.drop { $0 != "." } == name.dropFirst())
+        }
     }
 
     /// Whole days until it expires; negative when it has.

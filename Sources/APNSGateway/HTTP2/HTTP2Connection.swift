@@ -326,7 +326,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
         guard !PushType(rawValue: type).isDocumented, warnedTypes.count < Self.mostWarnedTypes,
             warnedTypes.insert(type).inserted
         else { return }
-        logger.warning("a push type is not known; the gateway decides", metadata: ["type": "\(type)"])
+        logger.warning("a push type that is not known here is sent as it is", metadata: ["type": "\(type)"])
     }
 
     private func flush(_ context: ChannelHandlerContext) {
@@ -408,7 +408,9 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
         if case .credentials(let refusal) = reason {
             logger.error(
                 "gateway does not accept the credentials; what waits is sent once it does",
-                metadata: ["reason": "\(refusal.reason)", "advice": "\(OutcomeMapping.advice(refusal.known))"])
+                metadata: [
+                    "reason": "\(refusal.reason)", "advice": "\(refusal.known?.advice ?? "check the credentials")",
+                ])
             listeners.credentialsRefused(refusal)
         } else {
             logger.debug("connection takes no more", metadata: ["reason": "\(reason)"])

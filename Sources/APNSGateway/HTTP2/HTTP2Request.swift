@@ -1,4 +1,4 @@
-import APNSWire
+package import APNSWire
 import ChatDomain
 import NIOHPACK
 
@@ -115,10 +115,12 @@ struct OutcomeMapping: Sendable {
     private var builds: String {
         isDevelopment ? "apps installed by Xcode" : "apps from the App Store, TestFlight or ad-hoc distribution"
     }
+}
 
-    /// What an operator has to do so that the gateway accepts our credentials.
-    static func advice(_ reason: ProviderReason?) -> String {
-        switch reason {
+extension ProviderReason {
+    /// What an operator has to do so that the gateway accepts the credentials; nil where it does not refuse them.
+    package var advice: String? {
+        switch self {
         case .expiredProviderToken: "the provider token was too old; is this machine's clock right?"
         case .invalidProviderToken:
             "key, key id and team id do not belong together, or the key was revoked; check them against the developer account"
@@ -130,7 +132,7 @@ struct OutcomeMapping: Sendable {
         case .badCertificate: "the certificate is not good for push; renew it"
         case .badCertificateEnvironment: "the certificate is for the other environment; change host or certificate"
         case .forbidden: "the credentials may not push to this topic; check key or certificate, and bundle id"
-        default: "check the credentials"
+        default: nil
         }
     }
 }

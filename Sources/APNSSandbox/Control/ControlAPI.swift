@@ -66,8 +66,8 @@ struct ControlAPI: Sendable {
     private var pageFiles: [WebFile] {
         let unknown = configuration.strict ? "refused" : "accepted"
         return WebFile.base + [
-            .page("/", WebFile.filled(PackageResources.inbox_html, "unknown", with: unknown)),
-            .style("/inbox.css", PackageResources.inbox_css), .script("/inbox.js", PackageResources.inbox_js),
+            .page("/", WebFile.filled(WebFile.embedded("inbox.html"), "unknown", with: unknown)),
+            .style("/inbox.css"), .script("/inbox.js"),
         ]
     }
 

@@ -126,7 +126,7 @@ struct SandboxRules {
     /// What the sandbox knows of the device; `nil` where it knows nothing.
     func checkDevice(_ device: SandboxDevice?, topic: String, _ type: PushType) throws(ProviderRefusal) {
         guard let device else {
-            if configuration.strict { throw .init(.badDeviceToken) }
+            if configuration.strict || DeviceRegistry.isImpossible(request.token) { throw .init(.badDeviceToken) }
             return
         }
         if device.environment != .development { throw .init(.badDeviceToken) }

@@ -60,9 +60,12 @@ struct DeviceRegistry: Sendable {
         return devices[index]
     }
 
+    /// Whether a token is none that a device could have, for Apple too: all zeros.
+    static func isImpossible(_ token: [UInt8]) -> Bool { token.allSatisfy { $0 == 0 } }
+
     /// Whether notifications for the topic's app reach the device; nil: nothing is known of the token.
     func isInstalled(_ token: [UInt8], topic: String?, at now: Date) -> Bool? {
-        guard let device = self[token] else { return nil }
+        guard let device = self[token] else { return Self.isImpossible(token) ? false : nil }
         return device.environment == .development && device.removedAt == nil && device.topic == topic
             && device.expiresAt.map { $0 > now } != false
     }

@@ -92,22 +92,24 @@ final class RequestLimiter: Sendable {
     private let members = Mutex(RateLimiter<MemberID>())
     private let codes = Mutex(Guesses())
     private let adminTokens = Mutex(RateLimiter<IPAddress>())
+    private let figures: LimitFigures
     private let now: @Sendable () -> Duration
 
-    init(now: @escaping @Sendable () -> Duration) {
+    init(figures: LimitFigures = LimitFigures(), now: @escaping @Sendable () -> Duration) {
+        self.figures = figures
         self.now = now
     }
 
     func admit(_ address: IPAddress, limit: RateLimit?) throws(ChatError) {
         guard let limit else { return }
         let wait = addresses.withLock { $0.admit(address.rateKey, limit: limit, at: now()) }
-        if let wait { throw Self.tooMany(from: "address", wait) }
+        if let wait { throw tooMany(.ratePerAddress, from: "address", wait) }
     }
 
     func admit(_ member: MemberID, limit: RateLimit?) throws(ChatError) {
         guard let limit else { return }
         let wait = members.withLock { $0.admit(member, limit: limit, at: now()) }
-        if let wait { throw Self.tooMany(from: "device", wait) }
+        if let wait { throw tooMany(.ratePerMember, from: "device", wait) }
     }
 
     /// Counts a join as one to a code that nobody uses, before it is known: above the limit the refusal must not tell a
@@ -125,7 +127,7 @@ final class RequestLimiter: Sendable {
             if wait != nil, isBelow { codes.inAll.giveBack(.all, limit: all) }
             return (isBelow, wait)
         }
-        if let wait { throw Self.tooMany("new rooms", from: "address", wait) }
+        if let wait { throw tooMany(.joinsPerAddress, "new rooms", from: "address", wait) }
         return CountedJoin(address: address.rateKey, limit: limit, isCountedInAll: isCountedInAll)
     }
 
@@ -152,12 +154,15 @@ final class RequestLimiter: Sendable {
             if result { table.giveBack(key, limit: limit) }
             return (nil, result)
         }
-        if let wait { throw Self.tooMany("wrong tokens", from: "address", wait) }
+        if let wait { throw tooMany(.wrongTokens, "wrong tokens", from: "address", wait) }
         return result
     }
 
-    private static func tooMany(_ what: String = "requests", from whose: String, _ wait: Duration) -> ChatError {
-        ChatError(
+    private func tooMany(
+        _ limit: Limit, _ what: String = "requests", from whose: String, _ wait: Duration
+    ) -> ChatError {
+        figures.hit(limit)
+        return ChatError(
             .tooManyRequests,
             "Too many \(what) from this \(whose); try again in \(ErrorAnswer.wholeSeconds(wait)) s", retryAfter: wait)
     }

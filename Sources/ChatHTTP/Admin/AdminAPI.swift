@@ -3,6 +3,7 @@ import HTTPTypes
 import Hummingbird
 import Logging
 import NIOCore
+import WebAssets
 
 /// What the operator's own programs call: devices, notifications, rooms. ``AdminGuard`` checks who calls.
 struct AdminAPI: Sendable {
@@ -76,10 +77,10 @@ struct AdminAPI: Sendable {
         let result = try await stores.devices.register(RegistrationRequest(token: token, app: app, edit: edit))
         logger.info(
             "device registered",
-            metadata: [
-                LogKeys.requestID: "\(context.requestID)", LogKeys.token: "\(token.shortened)",
+            metadata: context.ids.metadata([
+                LogKeys.token: "\(token.shortened)",
                 LogKeys.app: "\(app)", LogKeys.result: "\(result.rawValue)",
-            ])
+            ]))
         return Answers.json(
             ["token": .string(token.description), "app": .string(app.text), "result": .string(result.rawValue)],
             status: result == .created ? .created : .ok)
@@ -129,7 +130,7 @@ struct AdminAPI: Sendable {
         }
         logger.info(
             "device unregistered",
-            metadata: [LogKeys.requestID: "\(context.requestID)", LogKeys.token: "\(token.shortened)"])
+            metadata: context.ids.metadata([LogKeys.token: "\(token.shortened)"]))
         return Response(status: .noContent, headers: Answers.noStore)
     }
 
@@ -239,11 +240,11 @@ struct AdminAPI: Sendable {
     private func note(_ receipt: NotificationReceipt, _ caller: Caller, _ context: ChatContext) {
         logger.info(
             "notification accepted",
-            metadata: [
-                LogKeys.requestID: "\(context.requestID)", LogKeys.notification: "\(receipt.id)",
+            metadata: context.ids.metadata([
+                LogKeys.notification: "\(receipt.id)",
                 LogKeys.devices: "\(receipt.devices)", LogKeys.isRepeat: "\(receipt.isRepeat)",
                 LogKeys.caller: "\(caller.name)",
-            ])
+            ]))
     }
 
     /// In the format of the app's gateway; without an app it must fit the gateway of every app of the configuration. Browsers
@@ -283,7 +284,7 @@ struct AdminAPI: Sendable {
         let status = try await stores.notifications.cancel(id)
         logger.info(
             "notification cancelled",
-            metadata: [LogKeys.requestID: "\(context.requestID)", LogKeys.notification: "\(id)"])
+            metadata: context.ids.metadata([LogKeys.notification: "\(id)"]))
         return Answers.json(status.json)
     }
 
@@ -367,7 +368,7 @@ struct AdminAPI: Sendable {
     }
 
     private static let openAPI = Answers.response(
-        ByteBuffer(bytes: PackageResources.openapi_json), type: "application/json",
+        ByteBuffer(bytes: WebFile.embedded("openapi.json")), type: "application/json",
         headers: [.cacheControl: "no-cache"])
 
     /// `GET /v1/openapi.json`: the document that describes these calls.

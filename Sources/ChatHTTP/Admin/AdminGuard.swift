@@ -122,10 +122,10 @@ struct AdminGuard: Sendable {
             || (caller.token != nil && request.method == .post)
         logger.log(
             level: isDetail ? .debug : .info, caller == .administrator ? "administrator's call" : "call with a token",
-            metadata: [
-                LogKeys.requestID: "\(context.requestID)", LogKeys.address: "\(client?.description ?? "unknown")",
+            metadata: context.ids.metadata([
+                LogKeys.address: "\(client?.description ?? "unknown")",
                 "method": "\(request.method.rawValue)", LogKeys.route: "\(route)", LogKeys.caller: "\(caller.name)",
-            ])
+            ]))
     }
 
     private func checkToken(

@@ -123,10 +123,10 @@ struct ModerationAPI: Sendable {
     private func note(_ what: Logger.Message, _ id: Int64, _ moderator: Moderator, _ context: ChatContext) {
         logger.notice(
             what,
-            metadata: [
-                LogKeys.requestID: "\(context.requestID)", "id": "\(id)", LogKeys.caller: "\(moderator.name)",
+            metadata: context.ids.metadata([
+                "id": "\(id)", LogKeys.caller: "\(moderator.name)",
                 LogKeys.address: "\(moderator.address ?? "unknown")",
-            ])
+            ]))
     }
 }
 

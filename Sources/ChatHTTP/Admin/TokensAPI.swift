@@ -55,9 +55,9 @@ struct TokensAPI: Sendable {
     private func note(_ what: Logger.Message, _ name: Nickname, _ caller: Caller, _ context: ChatContext) {
         logger.notice(
             what,
-            metadata: [
-                LogKeys.requestID: "\(context.requestID)", "name": "\(name.text)",
+            metadata: context.ids.metadata([
+                "name": "\(name.text)",
                 LogKeys.caller: "\(caller.name)",
-            ])
+            ]))
     }
 }

@@ -11,42 +11,44 @@ struct AnswerMiddleware: RouterMiddleware {
 
     let settings: @Sendable () -> ChatHTTPSettings
     let unavailable: RepeatedRefusals
+    let figures: HTTPFigures
     let logger: Logger
 
     private static let noHost = ChatError(
         .malformedRequest, "Host: a request must have this header once (RFC 9112, 3.2)", field: "Host")
     private static let noSniff = HTTPField(name: .xContentTypeOptions, value: "nosniff")
-    private static let requestIDCharacters = Set(
-        "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:/+=@".utf8)
 
     func handle(
         _ request: Request, context: ChatContext, next: (Request, ChatContext) async throws -> Response
     ) async throws -> Response {
         var context = context
-        context.requestID = Self.validRequestID(request.headers) ?? context.id
+        context.ids = RequestIDs(request.headers, otherwise: context.id)
+        context.received = figures.now()
         var response: Response
         do {
             guard request.head.authority != nil else { throw Self.noHost }
             response = try await next(request, context)
         } catch let error as HTTPParserError {
             // The connection's handler answers 400 and closes.
+            figures.answered(context.endpointPath, request.method, 400)
             throw error
         } catch {
             response = refuse(ErrorAnswer(error), request, context)
         }
-        response.headers.append(HTTPField(name: .requestID, value: context.requestID))
+        figures.answered(context.endpointPath, request.method, response.status.code)
+        response.headers.append(HTTPField(name: .requestID, value: context.ids.request))
         response.headers.append(Self.noSniff)
         return request.method == .head ? response.createHeadResponse() : response
     }
 
     private func refuse(_ answer: ErrorAnswer, _ request: Request, _ context: ChatContext) -> Response {
         let form = Self.form(request)
-        var metadata: Logger.Metadata = [
-            LogKeys.requestID: "\(context.requestID)",
+        if answer.status == .contentTooLarge { figures.limits.hit(.body) }
+        var metadata = context.ids.metadata([
             // The route's pattern: the path may hold a whole token, the query a udid.
             LogKeys.route: "\(context.endpointPath ?? "")",
             LogKeys.status: "\(answer.status.code)",
-        ]
+        ])
         if answer.status.code >= 500 {
             metadata[LogKeys.code] = "\(answer.code)"
             metadata[LogKeys.cause] = "\(answer.cause ?? answer.message)"
@@ -80,14 +82,6 @@ struct AnswerMiddleware: RouterMiddleware {
         case nil where request.method == .post: return .ntfy
         default: return Answers.wantsJSON(request.headers) ? .json : .text
         }
-    }
-
-    /// The id that the client gave; nil if it is too long or has characters that do not belong into a log line.
-    private static func validRequestID(_ headers: HTTPFields) -> String? {
-        guard let id = headers.first(.requestID), (1...HTTPLimits.requestID).contains(id.utf8.count),
-            id.utf8.allSatisfy(requestIDCharacters.contains)
-        else { return nil }
-        return id
     }
 }
 

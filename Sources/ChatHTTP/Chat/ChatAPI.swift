@@ -18,6 +18,7 @@ struct ChatAPI: Sendable {
     /// Tells whose session it is; nil where none is needed.
     let sessions: @Sendable () -> (any SessionVerifier)?
     let limiter: RequestLimiter
+    let figures: HTTPFigures
     let logger: Logger
 
     // MARK: - Commands
@@ -132,15 +133,16 @@ struct ChatAPI: Sendable {
             PostRequest(member: member, text: text, idempotencyKey: key, client: client))
         logger.info(
             "message accepted",
-            metadata: [
-                LogKeys.requestID: "\(call.requestID)", LogKeys.message: "\(receipt.message)",
+            metadata: call.ids.metadata([
+                LogKeys.message: "\(receipt.message)",
                 LogKeys.queued: "\(receipt.queued)", LogKeys.isRepeat: "\(receipt.isRepeat)",
-            ])
+            ]))
         var response =
             call.wantsJSON
             ? Answers.text(#"{"ok":true,"id":\#(receipt.message)}"#, type: "application/json")
             : Answers.ok(asJSON: false)
         if receipt.isRepeat { response.headers.append(HTTPField(name: .idempotencyReplayed, value: "true")) }
+        figures.posts.record(figures.now() - call.received)
         return response
     }
 
@@ -223,10 +225,10 @@ struct ChatAPI: Sendable {
         }
         logger.info(
             command == .register ? "device registered" : "device unregistered",
-            metadata: [
-                LogKeys.requestID: "\(call.requestID)", LogKeys.address: "\(call.address?.description ?? "unknown")",
+            metadata: call.ids.metadata([
+                LogKeys.address: "\(call.address?.description ?? "unknown")",
                 LogKeys.token: "\(token.shortened)", LogKeys.app: "\(app)", LogKeys.result: "\(result)",
-            ])
+            ]))
         return Answers.ok(asJSON: call.wantsJSON)
     }
 
@@ -290,7 +292,7 @@ struct ChatAPI: Sendable {
         let (settings, address) = try admit(request, context)
         return Call(
             form: try await FormFields.read(request), settings: settings, address: address, headers: request.headers,
-            requestID: context.requestID, wantsJSON: Answers.wantsJSON(request.headers))
+            ids: context.ids, received: context.received, wantsJSON: Answers.wantsJSON(request.headers))
     }
 
     /// The member that a form names, as for a command: admitted, and with a session where one is needed.
@@ -318,7 +320,8 @@ private struct Call: Sendable {
     let settings: ChatHTTPSettings
     let address: IPAddress?
     let headers: HTTPFields
-    let requestID: String
+    let ids: RequestIDs
+    let received: Duration
     var wantsJSON: Bool
 
     /// The field in which this request names the member; errors name the same one.
@@ -355,8 +358,7 @@ private struct Call: Sendable {
 
     /// For log lines: the request, its address, the beginning of the udid, and `more`.
     func metadata(_ member: MemberID, _ more: Logger.Metadata) -> Logger.Metadata {
-        var metadata = more
-        metadata[LogKeys.requestID] = "\(requestID)"
+        var metadata = ids.metadata(more)
         metadata[LogKeys.member] = "\(member.text.prefix(8))…"
         metadata[LogKeys.address] = "\(address?.description ?? "unknown")"
         return metadata

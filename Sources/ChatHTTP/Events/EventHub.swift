@@ -20,11 +20,6 @@ final class EventHub: Service {
     private static let heartbeat = Duration.seconds(15)
     /// Between two runs of ``EventRoom/forget()``: longer than a stream that is read needs for an event.
     private static let keptTime = Duration.seconds(10)
-    /// Rooms of which the receipts are read in one run of ``maintain()``.
-    private static let receiptsPerRun = 200
-    /// How long after a message, and how often, its receipts are read though nobody has fetched it: its pushes are under way.
-    private static let receiptTime = Duration.seconds(60)
-    private static let receiptInterval = Duration.seconds(5)
     /// Of the streams whose member may have left the room, those that are checked in one run of ``maintain()``.
     private static let checksPerRun = 2000
 
@@ -36,11 +31,7 @@ final class EventHub: Service {
         var addresses: [IPAddress: Int] = [:]
         /// Rooms with messages that are not read yet.
         var unread: Set<SecretCode> = []
-        /// Rooms whose receipts are to be read.
-        var receipts: Set<SecretCode> = []
-        /// Until when a room's pushes may be under way.
-        var sending: [SecretCode: Duration] = [:]
-        var nextSending = Duration.zero
+        var receipts = ReceiptSchedule()
         /// Rooms whose members are to be counted.
         var uncounted: Set<SecretCode> = []
         /// Streams whose member may have left the room: they have just opened, or another process has written.
@@ -50,16 +41,10 @@ final class EventHub: Service {
         /// When rooms forget what they hold next.
         var nextForgetting = Duration.zero
 
-        mutating func takeReceipts(_ limit: Int, now: Duration) -> [(SecretCode, Set<EventStream>)] {
-            // Not before all others have had their turn.
-            if receipts.isEmpty, now >= nextSending {
-                sending = sending.filter { $0.value > now && rooms[$0.key] != nil }
-                receipts.formUnion(sending.keys)
-                nextSending = now + EventHub.receiptInterval
-            }
-            let some = receipts.prefix(limit)
-            receipts.subtract(some)
-            return some.compactMap { code in rooms[code].map { (code, $0.streams) } }
+        /// The rooms whose receipts are to be read now, with their streams.
+        mutating func takeReceipts(now: Duration) -> [(SecretCode, Set<EventStream>)] {
+            let isOpen = { [rooms] (code: SecretCode) in rooms[code] != nil }
+            return receipts.take(now: now, isOpen: isOpen).compactMap { code in rooms[code].map { (code, $0.streams) } }
         }
 
         mutating func takeUnchecked(_ limit: Int) -> [EventStream] {
@@ -76,13 +61,17 @@ final class EventHub: Service {
     private let feed: any RoomFeed
     private let maxStreams: Int
     private let time: ElapsedTime
+    private let figures: LimitFigures
     private let logger: Logger
     private let state = Mutex(State())
     /// There may be something to read; any number of signals before it is taken are one.
     private let signal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
 
     /// - Parameter maxStreams: streams that may be open at a time, of all members.
-    init(feed: any RoomFeed, maxStreams: Int, time: ElapsedTime, logger: Logger) {
+    init(
+        feed: any RoomFeed, maxStreams: Int, time: ElapsedTime, figures: LimitFigures = LimitFigures(), logger: Logger
+    ) {
+        self.figures = figures
         self.feed = feed
         self.maxStreams = maxStreams
         self.time = time
@@ -108,15 +97,18 @@ final class EventHub: Service {
         let stream = EventStream(member: member, address: address, room: position.code, now: time.now, close: close)
         let refusal = state.withLock { state -> ChatError? in
             guard state.count < maxStreams else {
+                figures.hit(.streams)
                 return ChatError(.unavailable, "Too many streams are open", retryAfter: .seconds(30))
             }
             guard state.streams[member, default: []].count < HTTPLimits.streamsPerMember else {
+                figures.hit(.streamsPerMember)
                 return ChatError(
                     .tooManyRequests, "This member has \(HTTPLimits.streamsPerMember) streams open already",
                     retryAfter: .seconds(30))
             }
             if let address {
                 guard state.addresses[address, default: 0] < HTTPLimits.streamsPerAddress else {
+                    figures.hit(.streamsPerAddress)
                     return ChatError(
                         .tooManyRequests, "This address has \(HTTPLimits.streamsPerAddress) streams open already",
                         retryAfter: .seconds(30))
@@ -129,7 +121,7 @@ final class EventHub: Service {
             // Changes between the look-up of the position and now, also that the member has left, were signalled before the
             // stream was known here.
             state.unread.insert(position.code)
-            state.receipts.insert(position.code)
+            state.receipts.changed(in: [position.code])
             state.unchecked.insert(stream)
             if state.rooms[position.code]?.members == nil { state.uncounted.insert(position.code) }
             return nil
@@ -229,7 +221,7 @@ final class EventHub: Service {
                 let streams = state.streams[member] ?? []
                 if changes.removed.contains(member) { removed += streams } else { left += streams }
             }
-            state.receipts.formUnion(changes.reads.filter { state.rooms[$0] != nil })
+            state.receipts.changed(in: changes.reads.filter { state.rooms[$0] != nil })
             for code in changes.closed { removed += state.rooms[code]?.streams ?? [] }
             state.uncounted.formUnion(changes.memberships.union(changes.closed).filter { state.rooms[$0] != nil })
             let unread = state.unread.union(changes.messages)
@@ -253,10 +245,7 @@ final class EventHub: Service {
                 last = newest
                 let streams = state.withLock { state in
                     state.rooms[code]?.append(events)
-                    if state.rooms[code] != nil {
-                        state.receipts.insert(code)
-                        state.sending[code] = time.now() + Self.receiptTime
-                    }
+                    if state.rooms[code] != nil { state.receipts.posted(in: code, at: time.now()) }
                     return state.rooms[code]?.streams ?? []
                 }
                 for stream in streams { stream.wake() }
@@ -282,7 +271,7 @@ final class EventHub: Service {
             }
             return (
                 !state.unread.isEmpty, state.uncounted, state.streams.values.flatMap { $0 },
-                state.takeUnchecked(Self.checksPerRun), state.takeReceipts(Self.receiptsPerRun, now: now)
+                state.takeUnchecked(Self.checksPerRun), state.takeReceipts(now: now)
             )
         }
         if hasUnread { signal.continuation.yield() }
@@ -328,7 +317,7 @@ final class EventHub: Service {
                     if let receipt = receipts[stream.member] { stream.note(receipt) }
                 }
             } catch {
-                state.withLock { $0.receipts.formUnion(rooms.map(\.0)) }
+                state.withLock { $0.receipts.changed(in: rooms.map(\.0)) }
                 return warn("receipts", error)
             }
         }
@@ -354,271 +343,5 @@ final class EventHub: Service {
         logger.warning(
             "event streams: cannot read from the store",
             metadata: [LogKeys.reason: "\(what)", LogKeys.cause: "\(error)"])
-    }
-}
-
-/// A stream that is open until this is released, also where an answer is made and never written.
-final class EventSubscription: Sendable {
-    let stream: EventStream
-    private let onRelease: @Sendable () -> Void
-
-    fileprivate init(stream: EventStream, onRelease: @escaping @Sendable () -> Void) {
-        self.stream = stream
-        self.onRelease = onRelease
-    }
-
-    deinit { onRelease() }
-}
-
-/// One client's stream of its room.
-final class EventStream: Sendable, Hashable {
-    /// Why it ends.
-    enum End: Sendable, Equatable {
-        /// The member is not in the room any more.
-        case left
-        /// As ``left``, and not by the member itself.
-        case removed
-        /// The client is too slow, or the process stops: the client has to connect again.
-        case reconnect
-        /// The client has closed the connection.
-        case disconnected
-    }
-
-    private struct State {
-        /// ``wake()`` was called after the last ``wait()``.
-        var isWoken = false
-        var waiter: CheckedContinuation<Void, Never>?
-        var end: End?
-        /// To be told; see ``mostDeleted``.
-        var deleted: [MessageID] = []
-        /// The last one that was noted, and whether it is still to be told.
-        var receipt: (last: Receipt, isNew: Bool)?
-        var lastWrite: (began: Duration, isUnderWay: Bool)
-    }
-
-    let member: MemberID
-    /// By which it is counted; nil for this machine's own programs.
-    let address: IPAddress?
-    let room: SecretCode
-    private let now: @Sendable () -> Duration
-    private let close: @Sendable () -> Void
-    private let state: Mutex<State>
-
-    fileprivate init(
-        member: MemberID, address: IPAddress?, room: SecretCode, now: @escaping @Sendable () -> Duration,
-        close: @escaping @Sendable () -> Void
-    ) {
-        self.member = member
-        self.address = address
-        self.room = room
-        self.now = now
-        self.close = close
-        state = Mutex(State(lastWrite: (now(), false)))
-    }
-
-    static func == (left: EventStream, right: EventStream) -> Bool { left === right }
-
-    func hash(into hasher: inout Hasher) {
-        hasher.combine(ObjectIdentifier(self))
-    }
-
-    /// Nil while it is open.
-    var end: End? { state.withLock { $0.end } }
-
-    /// When the last write began, in ``ElapsedTime``, and whether it is still under way.
-    var lastWrite: (began: Duration, isUnderWay: Bool) { state.withLock { $0.lastWrite } }
-
-    /// Messages that were deleted and are still to be told: a stream that nobody reads keeps the newest of them.
-    private static let mostDeleted = 256
-
-    func noteDeleted(_ messages: [MessageID]) {
-        state.withLock { state in
-            state.deleted = (state.deleted + messages).suffix(Self.mostDeleted)
-        }
-        wake()
-    }
-
-    /// One that says nothing yet is not told, and none is told twice.
-    func note(_ receipt: Receipt) {
-        let isNew = state.withLock { state in
-            guard receipt != state.receipt?.last, receipt.reached + receipt.fetched > 0 else { return false }
-            state.receipt = (receipt, true)
-            return true
-        }
-        if isNew { wake() }
-    }
-
-    func takeReceipt() -> Receipt? {
-        state.withLock { state in
-            guard let receipt = state.receipt, receipt.isNew else { return nil }
-            state.receipt?.isNew = false
-            return receipt.last
-        }
-    }
-
-    /// Nil if there are none.
-    func takeDeleted() -> [MessageID]? {
-        state.withLock { state in
-            defer { state.deleted = [] }
-            return state.deleted.isEmpty ? nil : state.deleted
-        }
-    }
-
-    func wake() {
-        let waiter = state.withLock { state in
-            state.isWoken = true
-            defer { state.waiter = nil }
-            return state.waiter
-        }
-        waiter?.resume()
-    }
-
-    /// The first end counts.
-    ///
-    /// - Parameter closesConnection: whether a write that is under way is aborted, with its connection.
-    func end(_ end: End, closesConnection: Bool = false) {
-        let isWriting = state.withLock { state in
-            state.end = state.end ?? end
-            return state.lastWrite.isUnderWay
-        }
-        if closesConnection, isWriting { close() }
-        wake()
-    }
-
-    /// Waits for the next ``wake()``; returns at once if there was one since the last wait.
-    func wait() async {
-        await withTaskCancellationHandler {
-            await withCheckedContinuation { continuation in
-                let isReady = state.withLock { state in
-                    if state.isWoken || Task.isCancelled { return true }
-                    state.waiter = continuation
-                    return false
-                }
-                if isReady { continuation.resume() }
-            }
-        } onCancel: {
-            wake()
-        }
-        state.withLock { $0.isWoken = false }
-    }
-
-    func beginWrite() {
-        state.withLock { $0.lastWrite = (now(), true) }
-    }
-
-    func endWrite() {
-        state.withLock { $0.lastWrite.isUnderWay = false }
-    }
-}
-
-/// The last messages of a room that has streams, so that each is read from the store once for all of them.
-struct EventRoom: Sendable {
-    /// Messages, and their bytes, that are kept for streams that are a little behind. Others read from the store.
-    private static let maxEvents = 256
-    private static let maxBytes = 128 * 1024
-
-    var streams: Set<EventStream> = []
-    /// Nil until they were counted.
-    var members: Int?
-    private var events: [MessageEvent] = []
-    private var size = 0
-    /// The message before the first that is kept.
-    private(set) var start: MessageID
-    /// The last message that was read.
-    private(set) var last: MessageID
-    /// ``last`` when ``forget()`` was called last.
-    private var forgotten: MessageID
-
-    init(last: MessageID) {
-        start = last
-        self.last = last
-        forgotten = last
-    }
-
-    /// Drops what was there when it was called last. So rooms hold the messages of some seconds together, however many they are.
-    mutating func forget() {
-        let old = events.prefix { $0.id <= forgotten }
-        size -= old.reduce(0) { $0 + $1.size }
-        // Not emptied alone: its memory is given up.
-        events = old.count == events.count ? [] : Array(events.dropFirst(old.count))
-        start = max(start, forgotten)
-        forgotten = last
-    }
-
-    mutating func forgetAll() {
-        forgotten = last
-        forget()
-    }
-
-    mutating func remove(_ messages: Set<MessageID>) {
-        events.removeAll { messages.contains($0.id) }
-        size = events.reduce(0) { $0 + $1.size }
-    }
-
-    mutating func append(_ new: [MessageEvent]) {
-        for event in new where event.id > last {
-            events.append(event)
-            size += event.size
-            last = event.id
-        }
-        var surplus = 0
-        while events.count - surplus > 1, events.count - surplus > Self.maxEvents || size > Self.maxBytes {
-            size -= events[surplus].size
-            start = events[surplus].id
-            surplus += 1
-        }
-        events.removeFirst(surplus)
-    }
-
-    /// The messages after one, at most `limit`; nil if they are not kept any more.
-    func events(after cursor: MessageID, limit: Int) -> ArraySlice<MessageEvent>? {
-        guard cursor >= start else { return nil }
-        var low = 0
-        var high = events.count
-        while low < high {
-            let middle = (low + high) / 2
-            if events[middle].id <= cursor { low = middle + 1 } else { high = middle }
-        }
-        return events[low...].prefix(limit)
-    }
-}
-
-/// A message as a stream writes it: the same bytes for everyone but its sender.
-struct MessageEvent: Sendable {
-    let id: MessageID
-    private let sender: MemberID
-    private let others: ByteBuffer
-    private let own: ByteBuffer
-
-    init(_ message: Message) {
-        id = message.id
-        sender = message.sender
-        others = Self.bytes(message, isOwn: false)
-        own = Self.bytes(message, isOwn: true)
-    }
-
-    func bytes(for member: MemberID) -> ByteBuffer { member == sender ? own : others }
-
-    /// The bytes of the first of some events, as many as go into one write, and the last of these; nil for none.
-    static func write(_ events: ArraySlice<Self>, for member: MemberID) -> (bytes: ByteBuffer, last: MessageID)? {
-        guard let first = events.first else { return nil }
-        // Those of a single event are not copied: all streams of the room share them.
-        var (bytes, last) = (first.bytes(for: member), first.id)
-        for event in events.dropFirst() {
-            var more = event.bytes(for: member)
-            guard bytes.readableBytes + more.readableBytes <= HTTPLimits.streamWrite else { break }
-            bytes.writeBuffer(&more)
-            last = event.id
-        }
-        return (bytes, last)
-    }
-
-    /// Bytes that it takes in memory.
-    var size: Int { others.readableBytes + own.readableBytes }
-
-    private static func bytes(_ message: Message, isOwn: Bool) -> ByteBuffer {
-        var text = "event: message\nid: \(message.id)\ndata: "
-        message.writeJSON(isOwn: isOwn, to: &text)
-        return ByteBuffer(string: text + "\n\n")
     }
 }

@@ -14,28 +14,31 @@ struct EventsAPI: Sendable {
     let hub: EventHub
     let chat: ChatAPI
     let tickets: EventTickets
+    let sleep: @Sendable (Duration) async throws -> Void
     let logger: Logger
 
     /// Milliseconds after which a client is to reconnect.
     private static let retry = 2000
+    /// Whose tickets are for probes: no member, whose ids are digits.
+    private static let prober = MemberID(stored: "probe")
 
     func stream(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let address = try chat.admit(request, context).address
+        let (settings, address) = try chat.admit(request, context)
         let member = try await member(request)
+        if member == Self.prober { return probeStream(request, context, settings, address) }
         let since = try Self.since(request)
         let position = try await feed.position(of: member)
         let subscription = try hub.open(member, from: address, at: position) { [channel = context.channel] in
             channel.close(promise: nil)
         }
         logger.debug(
-            "stream opened", metadata: [LogKeys.requestID: "\(context.requestID)", LogKeys.streams: "\(hub.count)"])
+            "stream opened", metadata: context.ids.metadata([LogKeys.streams: "\(hub.count)"]))
         // Without an id it begins with the next message. An id after the last message is of another database.
         let start =
             since.map { max($0, position.historyFrom) }.map { $0 > position.last ? position.historyFrom : $0 }
             ?? position.last
         return Response(
-            status: .ok,
-            headers: [.contentType: "text/event-stream", .cacheControl: "no-store", .accelBuffering: "no"],
+            status: .ok, headers: Self.headers,
             body: ResponseBody { [channel = context.channel] writer in
                 let stream = subscription.stream
                 channel.setOption(.writeBufferWaterMark, value: HTTPLimits.streamBuffer).whenFailure { _ in }
@@ -50,11 +53,44 @@ struct EventsAPI: Sendable {
             })
     }
 
+    private static let headers: HTTPFields = [
+        .contentType: "text/event-stream", .cacheControl: "no-store", .accelBuffering: "no",
+    ]
+
+    /// Two events, ``HTTPLimits/probeTime`` apart. The first is what the relay knows of its client: the operator's check sees by
+    /// it what a proxy in front says of addresses, and by the time between them whether it holds streams back.
+    private func probeStream(
+        _ request: Request, _ context: ChatContext, _ settings: ChatHTTPSettings, _ address: IPAddress?
+    ) -> Response {
+        let peer = context.peerAddress
+        let seen: JSONObject = [
+            "client": address.map { .string("\($0)") } ?? .null, "peer": peer.map { .string("\($0)") } ?? .null,
+            "trusted": .bool(peer.map { peer in settings.trustedProxies.contains { $0.contains(peer) } } ?? false),
+            "forwarded": .array(request.headers[values: .forwarded].map { .string($0) }),
+            "x_forwarded_for": .array(request.headers[values: .xForwardedFor].map { .string($0) }),
+        ]
+        return Response(
+            status: .ok, headers: Self.headers,
+            body: ResponseBody { writer in
+                try await writer.write(ByteBuffer(string: "event: probe\ndata: \(JSONValue.object(seen))\n\n"))
+                try await sleep(HTTPLimits.probeTime)
+                try await writer.write(ByteBuffer(string: "event: end\ndata: {}\n\n"))
+                try await writer.finish(nil)
+            })
+    }
+
+    /// `POST /v1/probes`: a ticket for one stream that shows how requests come to the relay.
+    func probe(_ request: Request, _ context: ChatContext) -> Response { ticket(for: Self.prober) }
+
     /// `POST /events/ticket`: for one stream of a member, because browsers send no header of ours with a stream.
     func ticket(_ request: Request, _ context: ChatContext) async throws -> Response {
         let member = try await chat.member(of: request, context)
         _ = try await feed.position(of: member)
-        return Answers.json([
+        return ticket(for: member)
+    }
+
+    private func ticket(for member: MemberID) -> Response {
+        Answers.json([
             "ticket": .string(tickets.make(for: member)),
             "expires_in": .number(Int(HTTPLimits.ticketTime.components.seconds)),
         ])

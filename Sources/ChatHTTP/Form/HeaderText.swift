@@ -97,6 +97,7 @@ extension HTTPField.Name {
     /// The error's text, as the original server sent it (pushchat-api.md §1).
     static let errorDescription = HTTPField.Name("X-Error-Description")!
     static let requestID = HTTPField.Name("X-Request-Id")!
+    static let traceParent = HTTPField.Name("traceparent")!
     /// Whose stream it is.
     static let udid = HTTPField.Name("X-Udid")!
     static let idempotencyKey = HTTPField.Name("Idempotency-Key")!

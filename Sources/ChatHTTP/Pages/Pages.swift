@@ -11,7 +11,8 @@ struct Pages: Sendable {
     let browsers: @Sendable () -> (any SubscriptionReader)?
 
     func chat(_ request: Request, _ context: ChatContext) -> Response {
-        WebFiles.chat(textLimit: settings().textLimit).answer(request)
+        let settings = settings()
+        return WebFiles.chat(textLimit: settings.textLimit, publicURL: settings.publicURL).answer(request)
     }
 
     /// The key that pages subscribe to pushes with (`applicationServerKey`).
@@ -47,41 +48,44 @@ enum WebFiles {
     /// The files that do not depend on the configuration.
     static let all: [WebFile] =
         ofChat + [
-            .page("/admin", PackageResources.admin_html),
-            .style("/admin.css", PackageResources.admin_css),
-            .script("/admin.js", PackageResources.admin_js),
-            .page("/v1/docs", PackageResources.docs_html),
-            .style("/docs.css", PackageResources.docs_css),
-            .script("/docs.js", PackageResources.docs_js),
-            .script("/admin-tokens.js", PackageResources.admin_tokens_js),
-            .script("/admin-rooms.js", PackageResources.admin_rooms_js),
-            .script("/admin-usage.js", PackageResources.admin_usage_js),
+            .page("/admin", WebFile.embedded("admin.html")),
+            .style("/admin.css"),
+            .script("/admin.js"),
+            .page("/v1/docs", WebFile.embedded("docs.html")),
+            .style("/docs.css"),
+            .script("/docs.js"),
+            .script("/admin-tokens.js"),
+            .script("/admin-rooms.js"),
+            .script("/admin-usage.js"),
+            .script("/admin-day.js"),
             .script("/sw.js", worker),
-            WebFile("/icon-512.png", "image/png", PackageResources.icon_512_png),
+            WebFile("/icon-512.png", "image/png"),
         ]
 
     /// The files that the chat page needs when there is no connection, besides the page.
     private static let ofChat: [WebFile] =
         WebFile.base + [
-            .style("/chat.css", PackageResources.chat_css),
-            .script("/rooms.js", PackageResources.rooms_js),
-            .script("/notify.js", PackageResources.notify_js),
-            .script("/chat.js", PackageResources.chat_js),
-            .script("/qr.js", PackageResources.qr_js),
-            WebFile("/icon.svg", "image/svg+xml", PackageResources.icon_svg),
-            WebFile("/icon-192.png", "image/png", PackageResources.icon_192_png),
-            WebFile("/manifest.webmanifest", "application/manifest+json", PackageResources.manifest_webmanifest),
+            .style("/chat.css"),
+            .script("/rooms.js"),
+            .script("/notify.js"),
+            .script("/chat.js"),
+            .script("/qr.js"),
+            WebFile("/icon.svg", "image/svg+xml"),
+            WebFile("/icon-192.png", "image/png"),
+            WebFile("/manifest.webmanifest", "application/manifest+json"),
         ]
 
-    /// The page, which shows how long a message may be.
-    static func chat(textLimit: Int) -> WebFile {
-        .page("/", WebFile.filled(PackageResources.chat_html, "text_limit", with: String(textLimit)))
+    /// The page, which shows how long a message may be, and invites to where others reach the relay: to `localhost` nobody
+    /// else would get.
+    static func chat(textLimit: Int, publicURL: String?) -> WebFile {
+        let page = WebFile.filled(WebFile.embedded("chat.html"), "text_limit", with: String(textLimit))
+        return .page("/", WebFile.filled(page, "public_url", with: WebFile.escaped(publicURL ?? "")))
     }
 
     /// The service worker keeps the files under a name that changes with them.
     private static let worker: [UInt8] = {
         let tags = ofChat.map(\.tag).joined().utf8
-        let version = String(WebFile.digest(Array(tags) + PackageResources.chat_html), radix: 16)
-        return WebFile.filled(PackageResources.sw_js, "version", with: version)
+        let version = String(WebFile.digest(Array(tags) + WebFile.embedded("chat.html")), radix: 16)
+        return WebFile.filled(WebFile.embedded("sw.js"), "version", with: version)
     }()
 }

@@ -1,4 +1,5 @@
 import NIOCore
+import WebAssets
 
 /// The tutorial's test pages, as HTML.
 enum TestPages {
@@ -27,7 +28,7 @@ enum TestPages {
 
     /// Whether the database answers, in the tutorial's words.
     static func database(_ problem: String?) -> ByteBuffer {
-        let result = problem.map { "failed: \(escaped($0)). The server’s log says why." } ?? "successful!"
+        let result = problem.map { "failed: \(WebFile.escaped($0)). The server’s log says why." } ?? "successful!"
         return html(
             title: "Database",
             body: """
@@ -48,7 +49,7 @@ enum TestPages {
                 <head>
                 <meta charset="utf-8">
                 <meta name="viewport" content="width=device-width, initial-scale=1">
-                <title>\(escaped(title)) – PushChat Relay</title>
+                <title>\(WebFile.escaped(title)) – PushChat Relay</title>
                 <link rel="stylesheet" href="/base.css">
                 </head>
                 <body>
@@ -59,21 +60,6 @@ enum TestPages {
                 </html>
 
                 """)
-    }
-
-    /// Text that can stand between tags and in quoted attributes.
-    fileprivate static func escaped(_ text: String) -> String {
-        var result = ""
-        for scalar in text.unicodeScalars {
-            switch scalar {
-            case "&": result += "&amp;"
-            case "<": result += "&lt;"
-            case ">": result += "&gt;"
-            case "\"": result += "&quot;"
-            default: result.unicodeScalars.append(scalar)
-            }
-        }
-        return result
     }
 }
 
@@ -146,12 +132,12 @@ private struct TestForm: Sendable {
         TestPages.html(
             title: title,
             body: """
-                <h1>\(TestPages.escaped(title))</h1>
-                <p>\(TestPages.escaped(about))</p>
+                <h1>\(WebFile.escaped(title))</h1>
+                <p>\(WebFile.escaped(about))</p>
                 <form action="/api.php" method="post" autocomplete="off">
                 <input type="hidden" name="cmd" value="\(cmd)">
                 \(fields.map(\.html).joined(separator: "\n"))
-                <button type="submit">\(TestPages.escaped(button))</button>
+                <button type="submit">\(WebFile.escaped(button))</button>
                 </form>
                 <p><a href="/test/">All test pages</a></p>
                 """)
@@ -165,12 +151,12 @@ extension TestForm.Field {
             + (isOptional ? "" : " required")
         let control =
             isLong
-            ? "<textarea \(attributes)>\(TestPages.escaped(value))</textarea>"
-            : #"<input type="text" \#(attributes) value="\#(TestPages.escaped(value))">"#
+            ? "<textarea \(attributes)>\(WebFile.escaped(value))</textarea>"
+            : #"<input type="text" \#(attributes) value="\#(WebFile.escaped(value))">"#
         return """
             <div>
-            <label for="\(name)">\(TestPages.escaped(label))</label>
-            <span class="hint" id="\(name)-hint">\(TestPages.escaped(hint))</span>
+            <label for="\(name)">\(WebFile.escaped(label))</label>
+            <span class="hint" id="\(name)-hint">\(WebFile.escaped(hint))</span>
             \(control)
             </div>
             """

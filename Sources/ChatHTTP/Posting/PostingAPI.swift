@@ -9,6 +9,7 @@ struct PostingAPI: Sendable {
     let rooms: any RoomStore
     let settings: @Sendable () -> ChatHTTPSettings
     let limiter: RequestLimiter
+    let figures: HTTPFigures
     let logger: Logger
 
     /// Who signs the administrator's messages, where the request does not say.
@@ -107,11 +108,12 @@ struct PostingAPI: Sendable {
                 text: text, idempotencyKey: key, client: ClientInfo(address: client?.description)))
         logger.info(
             "message accepted",
-            metadata: [
-                LogKeys.requestID: "\(context.requestID)", LogKeys.message: "\(receipt.message)",
+            metadata: context.ids.metadata([
+                LogKeys.message: "\(receipt.message)",
                 LogKeys.queued: "\(receipt.queued)", LogKeys.isRepeat: "\(receipt.isRepeat)",
                 LogKeys.caller: "\(caller.name)",
-            ])
+            ]))
+        figures.posts.record(figures.now() - context.received)
         return (receipt, room)
     }
 }

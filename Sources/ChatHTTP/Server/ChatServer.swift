@@ -42,6 +42,8 @@ package struct ChatHTTPSettings: Sendable {
     package var memberRate: RateLimit?
     /// Joins from one address to codes that nobody uses; nil for any number.
     package var joinRate: RateLimit?
+    /// Where browsers reach the relay over HTTPS, without a path; nil if that is not known.
+    package var publicURL: String?
     /// The bearer tokens of the admin API, each as good as the other; empty if none is configured.
     package var adminTokens: [String]
 
@@ -49,7 +51,7 @@ package struct ChatHTTPSettings: Sendable {
         isDevelopment: Bool = false, refusesForeignPages: Bool = false, textLimit: Int = MessageText.defaultLimit,
         trustedProxies: [AddressRange] = [],
         addressRate: RateLimit? = nil, memberRate: RateLimit? = nil, joinRate: RateLimit? = nil,
-        adminTokens: [String] = []
+        publicURL: String? = nil, adminTokens: [String] = []
     ) {
         self.isDevelopment = isDevelopment
         self.refusesForeignPages = refusesForeignPages
@@ -58,6 +60,7 @@ package struct ChatHTTPSettings: Sendable {
         self.addressRate = addressRate
         self.memberRate = memberRate
         self.joinRate = joinRate
+        self.publicURL = publicURL
         self.adminTokens = adminTokens
     }
 }
@@ -76,6 +79,8 @@ package struct ChatServer: Service {
     private let responder: RouterResponder<ChatContext>
     private let connections: ConnectionCounter
     private let hub: EventHub
+    /// Nil where no history is kept.
+    private let recorder: FigureRecorder?
     private let onListening: @Sendable (Int) -> Void
     private let logger: Logger
 
@@ -90,6 +95,7 @@ package struct ChatServer: Service {
     ///   - readiness: what must work besides the database.
     ///   - clock: for rates and event streams.
     ///   - time: the time of day, for what callers and the database are told.
+    ///   - history: the file in which a day of figures is kept; nil: it is kept nowhere.
     ///   - onListening: called with the port once requests are accepted.
     package init(
         configuration: ChatServerConfiguration,
@@ -103,7 +109,7 @@ package struct ChatServer: Service {
         browsers: @escaping @Sendable () -> (any SubscriptionReader)? = { nil },
         readiness: @escaping @Sendable () async -> [ReadinessCheck] = { [] },
         clock: any Clock<Duration> = ContinuousClock(),
-        time: @escaping TimeSource = Timestamp.now, version: String = "",
+        time: @escaping TimeSource = Timestamp.now, version: String = "", commit: String = "", history: String? = nil,
         logger: Logger,
         onListening: @escaping @Sendable (_ port: Int) -> Void = { _ in }
     ) {
@@ -111,35 +117,47 @@ package struct ChatServer: Service {
         self.onListening = onListening
         self.logger = logger
         let elapsed = ElapsedTime(clock)
-        connections = ConnectionCounter(trustedProxies: { settings().trustedProxies })
+        let figures = HTTPFigures(now: elapsed.now)
+        connections = ConnectionCounter(figures: figures.limits, trustedProxies: { settings().trustedProxies })
         // An eighth of the connections is left for requests.
-        hub = EventHub(
-            feed: stores.feed, maxStreams: configuration.maximumConnections / 8 * 7, time: elapsed, logger: logger)
+        let hub = EventHub(
+            feed: stores.feed, maxStreams: configuration.maximumConnections / 8 * 7, time: elapsed,
+            figures: figures.limits, logger: logger)
+        self.hub = hub
         let health = Health(store: stores.rooms, readiness: readiness, logger: logger)
-        let limiter = RequestLimiter(now: elapsed.now)
+        let limiter = RequestLimiter(figures: figures.limits, now: elapsed.now)
         let chat = ChatAPI(
             rooms: stores.rooms, feed: stores.feed, devices: stores.devices, subscriptions: stores.subscriptions,
             browsers: browsers, settings: settings, resolveApp: resolveApp, sessions: sessions, limiter: limiter,
-            logger: logger)
+            figures: figures, logger: logger)
         let calls = TokenCalls()
-        let posting = PostingAPI(rooms: stores.rooms, settings: settings, limiter: limiter, logger: logger)
+        let posting = PostingAPI(
+            rooms: stores.rooms, settings: settings, limiter: limiter, figures: figures, logger: logger)
+        let day = FigureHistory(file: history, clock: time, logger: logger)
+        let admin = AdminFigures(
+            store: stores.figures, apps: apps, calls: calls, http: figures, history: day,
+            process: AdminFigures.RelayStatus(
+                version: version, commit: commit, started: time(), streams: { hub.count }, readiness: readiness,
+                certificateExpiresAt: { configuration.certificate?.expiresAt }),
+            clock: time)
+        recorder = history == nil ? nil : FigureRecorder(figures: admin, sleep: elapsed.sleep)
         responder = Routes.build(
             chat: chat,
             events: EventsAPI(
-                feed: stores.feed, hub: hub, chat: chat, tickets: EventTickets(now: elapsed.now), logger: logger),
+                feed: stores.feed, hub: hub, chat: chat, tickets: EventTickets(now: elapsed.now),
+                sleep: elapsed.sleep, logger: logger),
             admin: AdminAPI(
                 stores: stores, browsers: browsers, resolveApp: resolveApp, apps: apps, format: format,
                 recentWarnings: recentWarnings,
                 clock: time, logger: logger),
-            figures: AdminFigures(
-                store: stores.figures, apps: apps, calls: calls, clock: time, version: version, started: time()),
+            figures: admin,
             pages: Pages(settings: settings, health: health, browsers: browsers), health: health,
             posting: posting, gotify: GotifyAPI(posting: posting, version: version, clock: time),
             ntfy: NtfyAPI(posting: posting, clock: time),
             tokens: TokensAPI(store: stores.tokens, clock: time, logger: logger),
             moderation: ModerationAPI(store: stores.moderation, settings: settings, clock: time, logger: logger),
             answers: AnswerMiddleware(
-                settings: settings, unavailable: RepeatedRefusals(now: elapsed.now), logger: logger),
+                settings: settings, unavailable: RepeatedRefusals(now: elapsed.now), figures: figures, logger: logger),
             foreignPages: ForeignPageGuard(settings: settings),
             administrators: AdminGuard(
                 settings: settings, tokens: stores.tokens, calls: calls, limiter: limiter, logger: logger))
@@ -182,8 +200,27 @@ package struct ChatServer: Service {
                 reuseAddress: true,
                 availableConnectionsDelegate: MaximumAvailableConnections(
                     configuration.maximumConnections, logger: logger)),
-            services: [hub], onServerRunning: { channel in onListening(channel.localAddress?.port ?? 0) },
+            services: [hub] + (recorder.map { [$0] } ?? []),
+            onServerRunning: { channel in onListening(channel.localAddress?.port ?? 0) },
             logger: quiet)
+    }
+}
+
+/// Keeps a day of figures, minute by minute.
+private struct FigureRecorder: Service {
+    let figures: AdminFigures
+    let sleep: @Sendable (Duration) async throws -> Void
+
+    func run() async throws {
+        await cancelWhenGracefulShutdown {
+            // At the full minute, whenever that is by a clock that may be set.
+            func rest() -> Int64 { 60_000 - figures.clock().milliseconds % 60_000 }
+            while (try? await sleep(.milliseconds(rest()))) != nil {
+                // The two clocks differ a little: it is not quite over.
+                if rest() < 1000 { continue }
+                await figures.recordMinute()
+            }
+        }
     }
 }
 
@@ -218,8 +255,9 @@ struct ChatContext: RequestContext {
     /// The other end of the connection; a proxy's, if there is one.
     let peer: SocketAddress?
     let channel: any Channel
-    /// In `X-Request-Id` and in every log line of the request.
-    var requestID = ""
+    var ids = RequestIDs()
+    /// When its head was read, in ``ElapsedTime``.
+    var received = Duration.zero
     /// Who calls, where ``AdminGuard`` has asked.
     private var knownCaller: Caller?
 

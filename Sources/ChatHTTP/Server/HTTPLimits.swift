@@ -45,6 +45,8 @@ enum HTTPLimits {
     /// addresses and members are what keeps one client from using them up.
     static let ticketTime: Duration = .seconds(30)
     static let tickets = 16_384
+    /// Between the two events of a probe's stream: far above what a network delays them by.
+    static let probeTime: Duration = .seconds(2)
     /// Time from a request's head to the end of its body.
     static let requestTime: Duration = .seconds(30)
     /// Time from the opening of a connection to its first request's head.

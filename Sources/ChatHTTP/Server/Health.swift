@@ -91,7 +91,7 @@ final class Health: Sendable {
         } catch {
             logger.error(
                 "database does not answer",
-                metadata: [LogKeys.requestID: "\(context.requestID)", LogKeys.cause: "\(error)"])
+                metadata: context.ids.metadata([LogKeys.cause: "\(error)"]))
             return error
         }
     }

@@ -4,6 +4,8 @@
 enum LogKeys {
     static let address = "address"
     static let requestID = "request_id"
+    /// Of `traceparent`.
+    static let trace = "trace_id"
     /// The first eight digits of a udid.
     static let member = "member"
     /// ``DeviceToken/shortened``.

@@ -24,6 +24,15 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
     /// Of the answer under way; nil when it was told.
     private var onEnd: (@Sendable (ConnectionEnd) -> Void)?
     private var ending: ConnectionEnd?
+    private var early: EarlyAnswer?
+    /// Requests whose answers have not ended. Before the last are those that a client has sent without waiting.
+    private var unanswered = 0
+
+    /// An answer that was begun before its request was read whole. The connection ends with both: a proxy may give such a request
+    /// up and send the next one in its place (HAProxy 2.6, for clients of HTTP/2), which would be read as the rest of it.
+    private enum EarlyAnswer {
+        case underWay, written
+    }
 
     init(connections: ConnectionCounter) {
         self.connections = connections
@@ -48,6 +57,7 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
         guard deadline == nil, counted == nil else { return }
         if let address = context.channel.remoteAddress.flatMap(IPAddress.init), connections.isLimited(address) {
             guard connections.add(address.rateKey) else {
+                connections.figures.hit(.connectionsPerAddress)
                 context.close(promise: nil)
                 return
             }
@@ -60,11 +70,12 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
         var data = data
         let action: ReadProgress.Action
         // What comes after the last request that is still answered is dropped.
-        if stop.isStopping, !progress.isReading { return }
+        if stop.isStopping || early != nil, !progress.isReading { return }
         switch unwrapInboundIn(data) {
         case .head(var head):
             stopTimer()
             if head.replaceCostlyText() { data = wrapInboundOut(.head(head)) }
+            unanswered += 1
             action = progress.began(head)
         case .body(let bytes): action = progress.read(bytes.readableBytes)
         case .end:
@@ -78,10 +89,12 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
             let head = HTTPResponse(status: .continue)
             context.writeAndFlush(wrapOutboundOut(.head(head)), promise: nil)
         case .close:
+            connections.figures.hit(.body)
             context.close(promise: nil)
             return
         }
         context.fireChannelRead(data)
+        closeAfterEarlyAnswer(context)
     }
 
     func channelReadComplete(context: ChannelHandlerContext) {
@@ -90,12 +103,33 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
     }
 
     func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
+        var (data, promise) = (data, promise)
         switch unwrapOutboundIn(data) {
-        case .head: stop.isAnswering = true
+        case .head(var head):
+            stop.isAnswering = true
+            if progress.isReading, unanswered == 1 {
+                early = .underWay
+                head.headerFields[.connection] = "close"
+                data = wrapOutboundOut(.head(head))
+            }
         case .body: break
-        case .end: stop.isAnswering = false
+        case .end:
+            stop.isAnswering = false
+            unanswered -= 1
+            if early != nil {
+                let written = promise ?? context.eventLoop.makePromise()
+                written.futureResult.assumeIsolated().whenComplete { _ in
+                    self.early = .written
+                    self.closeAfterEarlyAnswer(context)
+                }
+                promise = written
+            }
         }
         context.write(data, promise: promise)
+    }
+
+    private func closeAfterEarlyAnswer(_ context: ChannelHandlerContext) {
+        if early == .written, !progress.isReading { context.close(promise: nil) }
     }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
@@ -141,6 +175,8 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
     private func startTimer(_ time: Duration, _ context: ChannelHandlerContext) {
         deadline = context.eventLoop.assumeIsolated().scheduleTask(in: TimeAmount(time)) {
             self.deadline = nil
+            // Without a request it is a browser that has connected in advance.
+            if self.progress.isReading { self.connections.figures.hit(.requestTime) }
             context.close(promise: nil)
         }
     }
@@ -282,14 +318,17 @@ struct ReadProgress {
 
 /// How many connections each address has open, so that one client cannot take them all.
 final class ConnectionCounter: Sendable {
+    let figures: LimitFigures
     private let limit: Int
     private let trustedProxies: @Sendable () -> [AddressRange]
     private let open = Mutex<[IPAddress: Int]>([:])
 
     init(
-        limit: Int = HTTPLimits.connectionsPerAddress, trustedProxies: @escaping @Sendable () -> [AddressRange] = { [] }
+        limit: Int = HTTPLimits.connectionsPerAddress, figures: LimitFigures = LimitFigures(),
+        trustedProxies: @escaping @Sendable () -> [AddressRange] = { [] }
     ) {
         self.limit = limit
+        self.figures = figures
         self.trustedProxies = trustedProxies
     }
 

@@ -50,6 +50,7 @@ struct Routes {
         addAdmin("/v1/moderation", [.get: moderation.records])
         addAdmin("/v1/failures", [.get: admin.failures])
         addAdmin("/v1/warnings", [.get: admin.warnings])
+        addAdmin("/v1/probes", [.post: events.probe])
         addAdmin("/v1/tokens", [.get: tokens.list, .post: tokens.create])
         addAdmin("/v1/tokens/{id}", [.delete: tokens.revoke])
         addAdmin("/v1/openapi.json", [.get: admin.description])

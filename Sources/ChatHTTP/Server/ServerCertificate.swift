@@ -1,3 +1,4 @@
+import ChatDomain
 import Foundation
 import NIOCore
 import NIOSSL
@@ -13,6 +14,7 @@ package final class ServerCertificate: Sendable {
     private struct Pair: Sendable {
         let chain: [NIOSSLCertificateSource]
         let key: NIOSSLPrivateKeySource
+        let expiresAt: Timestamp
     }
 
     private let certificatePath: String
@@ -33,6 +35,9 @@ package final class ServerCertificate: Sendable {
         let new = try Self.load(certificatePath, keyPath)
         pair.withLock { $0 = new }
     }
+
+    /// The end of the certificate that new connections are shown.
+    var expiresAt: Timestamp { pair.withLock { $0.expiresAt } }
 
     func configuration() -> TLSConfiguration {
         let pair = pair.withLock { $0 }
@@ -58,10 +63,12 @@ package final class ServerCertificate: Sendable {
         let certificates: [NIOSSLCertificate]
         do {
             certificates = try NIOSSLCertificate.fromPEMFile(certificatePath)
-            guard !certificates.isEmpty else { throw NIOSSLError.failedToLoadCertificate }
         } catch {
             throw Failure(
                 description: "http.certificate: \(certificatePath) holds no certificate in PEM format (\(error))")
+        }
+        guard let own = certificates.first else {
+            throw Failure(description: "http.certificate: \(certificatePath) holds no certificate in PEM format")
         }
         let key: NIOSSLPrivateKey
         do {
@@ -70,7 +77,9 @@ package final class ServerCertificate: Sendable {
             throw Failure(
                 description: "http.key: \(keyPath) holds no private key in PEM format without a passphrase (\(error))")
         }
-        let pair = Pair(chain: certificates.map { .certificate($0) }, key: .privateKey(key))
+        let pair = Pair(
+            chain: certificates.map { .certificate($0) }, key: .privateKey(key),
+            expiresAt: Timestamp(seconds: Int64(own.notValidAfter)))
         do {
             _ = try NIOSSLContext(
                 configuration: .makeServerConfiguration(certificateChain: pair.chain, privateKey: pair.key))

@@ -60,7 +60,11 @@ async function look() {
     throw error;
   }
   const isNew = isLost || byId("view").hidden;
-  if (isNew) showError();
+  if (isNew) {
+    showError();
+    // First, so that nothing moves when it comes.
+    await showDay();
+  }
   isLost = false;
   show(true);
   draw(stats);
@@ -73,7 +77,9 @@ function showLists() {
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && !byId("view").hidden) showLists();
+  if (document.hidden || byId("view").hidden) return;
+  showDay();
+  showLists();
 });
 
 // A section without its list: an older relay does not have the section, and a token may not open it.

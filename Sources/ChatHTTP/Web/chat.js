@@ -548,7 +548,7 @@ function showOutbox() {
 // MARK: Invitation
 
 byId("invite").addEventListener("click", () => {
-  const link = location.origin + "/#code=" + encodeURIComponent(current.code);
+  const link = (document.querySelector("meta[name=public-url]").content || location.origin) + "/#code=" + encodeURIComponent(current.code);
   byId("link").value = link;
   byId("copied").textContent = "\u00A0";
   byId("share").hidden = !navigator.share;

@@ -10,13 +10,15 @@ import WebPushWire
 /// `pushchat check`
 struct Check: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Say what is right and what is wrong: configuration, database, certificates, gateways.",
+        abstract:
+            "Say what is right and what is wrong: configuration, database, certificates, gateways, public address.",
         discussion: "One line each; the status is 1 if any fails.")
 
+    @Flag(help: "Also prove the credentials of each app with one push, to a token that no device has.") var send = false
     @OptionGroup var options: ConfigurationOptions
 
     func run() async throws {
-        var report = CheckReport()
+        var report = CheckReport(sends: send)
         do {
             try await report.check(Configuration.load(options.sources))
         } catch {
@@ -27,8 +29,8 @@ struct Check: AsyncParsableCommand {
 }
 
 /// Prints a line for each thing that was checked.
-private struct CheckReport {
-    enum Result: String {
+struct CheckReport {
+    enum Result: String, Sendable {
         case ok = "ok  "
         case warning = "warn"
         case failed = "FAIL"
@@ -37,7 +39,13 @@ private struct CheckReport {
     /// Days before its end at which a certificate is worth a warning: renewing one takes people time.
     private static let fewDays = 30
 
+    /// Whether each app sends a push to a token that no device has.
+    let sends: Bool
     private(set) var hasFailure = false
+
+    init(sends: Bool) {
+        self.sends = sends
+    }
 
     mutating func add(_ result: Result, _ subject: String, _ text: String) {
         if result == .failed { hasFailure = true }
@@ -77,6 +85,9 @@ private struct CheckReport {
         }
         for app in configuration.apps { await check(app, configuration.environment) }
         checkBrowsers(configuration)
+        if var address = PublicAddressCheck(configuration) {
+            for line in await address.run() { add(line.result, line.subject, line.text) }
+        }
     }
 
     private mutating func checkBrowsers(_ configuration: Configuration) {
@@ -155,6 +166,7 @@ private struct CheckReport {
                 try await gateway.probe()
                 return "\(gateway.host):\(gateway.port) answers"
             }
+            if sends { await prove(app) }
         }
         if let feedback = credentials.feedback, app.feedbackInterval != nil {
             await check("\(subject) feedback") {
@@ -162,6 +174,19 @@ private struct CheckReport {
                 try await feedback.reach()
                 return "\(feedback.host):\(feedback.port) answers"
             }
+        }
+    }
+
+    private mutating func prove(_ app: AppConfiguration) async {
+        let subject = "app \(app.name) push"
+        do {
+            switch try await CredentialProof(app: app).run() {
+            case .proven(let text): add(.ok, subject, text)
+            case .open(let text): add(.warning, subject, text)
+            case .refused(let text): add(.failed, subject, text)
+            }
+        } catch {
+            add(.failed, subject, "\(error)")
         }
     }
 

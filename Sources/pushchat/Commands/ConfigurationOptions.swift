@@ -41,27 +41,37 @@ struct DatabaseOptions: ParsableArguments {
     private static let devDatabase = ".pushchat/pushchat.db"
 
     /// - Throws: ``Failure``.
-    func path() throws -> String {
+    func path() throws -> String { try resolved().path }
+
+    /// - Throws: ``Failure``.
+    func configuration() throws -> Configuration {
         let flags = source.flags + (database.map { [ConfigurationFlag("database.path", $0, name: "--database")] } ?? [])
-        let configuration = try Configuration.loaded(ConfigurationSources(file: source.config, flags: flags))
+        return try .loaded(ConfigurationSources(file: source.config, flags: flags))
+    }
+
+    private func resolved() throws -> (path: String, configuration: Configuration) {
+        let configuration = try configuration()
         let path = configuration.database.path
         let isGiven = configuration.file != nil || configuration.origins[SettingKey(name: "database.path")] != nil
-        guard !isGiven, access(path, F_OK) != 0, access(Self.devDatabase, F_OK) == 0 else { return path }
+        guard !isGiven, access(path, F_OK) != 0, access(Self.devDatabase, F_OK) == 0 else {
+            return (path, configuration)
+        }
         Output.note("using \(Self.devDatabase), of pushchat dev")
-        return FilePath.absolute(Self.devDatabase)
+        return (FilePath.absolute(Self.devDatabase), configuration)
     }
 
     /// Opens the database, beside a running relay or without one, for what `body` does with it. Makes it if need be.
     /// - Throws: ``Failure``.
     func withStores<Result>(_ body: (SQLiteStores) async throws -> Result) async throws -> Result {
-        let path = try path()
+        let (path, configuration) = try resolved()
         do {
             let file = DatabaseFile(path: path)
             try file.requireCurrent()
             let stores = try SQLiteStores(
                 file: file,
                 settings: {
-                    StoreSettings(format: { _ in Configuration(environment: .development).browserFormat })
+                    StoreSettings(
+                        format: { _ in configuration.browserFormat }, keepsUsage: configuration.analytics == .on)
                 },
                 logger: Logger(label: "command") { _ in SwiftLogNoOpLogHandler() })
             defer { try? stores.close() }

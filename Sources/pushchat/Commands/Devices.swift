@@ -6,8 +6,9 @@ import NIOHTTP1
 /// `pushchat devices`
 struct Devices: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "The devices that the running relay knows.",
-        subcommands: [List.self, Show.self, Add.self, Remove.self, SetTags.self], defaultSubcommand: List.self)
+        abstract: "The devices that the relay knows.",
+        subcommands: [List.self, Show.self, Add.self, Remove.self, SetTags.self, Export.self, Import.self],
+        defaultSubcommand: List.self)
 
     /// What all commands about devices share.
     struct Common: ParsableArguments {

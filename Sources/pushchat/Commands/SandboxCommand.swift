@@ -1,5 +1,6 @@
 import APNSSandbox
 import ArgumentParser
+import ChatDomain
 import Foundation
 import Logging
 import ServiceLifecycle
@@ -13,11 +14,20 @@ struct SandboxCommand: AsyncParsableCommand {
         discussion: """
             Point your provider at it instead of Apple, or at its browsers (POST /browsers).
             The first start writes certificates into its folder.
+            In tests: --free-ports --ready-file FILE --end-with-parent.
             What arrived:     curl http://127.0.0.1:2198/notifications
             Its control API:  curl http://127.0.0.1:2198/
             """)
 
     @OptionGroup var ports: SandboxPorts
+    @Flag(help: "Listen on any ports that are free, instead of those.") var freePorts = false
+
+    @Option(
+        help: .value("file", "Written once it listens: ports, URLs, credentials, as JSON. Removed at the end."),
+        completion: .file())
+    var readyFile: String?
+
+    @Flag(help: "End when the process ends that started it.") var endWithParent = false
     @Option(help: .value("folder", "Where certificates are kept.")) var directory = ".pushchat/sandbox"
     @Option(help: .value("address", "The address to listen on.")) var host = "127.0.0.1"
 
@@ -61,12 +71,16 @@ struct SandboxCommand: AsyncParsableCommand {
     }
 
     func run() async throws {
+        // Before anything else: the parent may end at any time.
+        let parent = ParentWatch()
+        if let readyFile { unlink(readyFile) }
+        defer { if let readyFile { unlink(readyFile) } }
         FileLimit.raise()
         LogSettings(level: printConfig ? .warning : log.logLevel, format: log.logFormat).bootstrap()
         let logger = Logger(label: "sandbox")
         do {
             var settings = SandboxConfiguration(directory: FilePath.absolute(directory))
-            ports.apply(to: &settings)
+            ports.apply(to: &settings, areFree: freePorts)
             settings.host = host
             settings.topic = topic
             settings.strict = strict
@@ -104,8 +118,23 @@ struct SandboxCommand: AsyncParsableCommand {
                 Stop with Ctrl-C.
                 """)
             fflush(nil)
+            if let readyFile {
+                let ready = SandboxReadiness(
+                    addresses: addresses, credentials: try await settings.credentials(logger: logger))
+                do {
+                    try ready.write(to: readyFile)
+                } catch {
+                    await sandbox.stop()
+                    throw Failure("--ready-file \(readyFile) cannot be written: \(error.localizedDescription)")
+                }
+            }
+            var services = [ServiceGroupConfiguration.ServiceConfiguration(service: sandbox)]
+            if endWithParent {
+                services.append(.init(service: parent, successTerminationBehavior: .gracefullyShutdownGroup))
+            }
             try await ServiceGroup(
-                services: [sandbox], gracefulShutdownSignals: [.sigterm, .sigint], logger: logger
+                configuration: .init(
+                    services: services, gracefulShutdownSignals: [.sigterm, .sigint], logger: logger)
             ).run()
         } catch let error as SandboxError {
             throw Failure(error.description)
@@ -133,12 +162,51 @@ struct SandboxPorts: ParsableArguments {
         ])
     }
 
-    func apply(to configuration: inout SandboxConfiguration) {
-        configuration.binaryPort = binaryPort
-        configuration.feedbackPort = feedbackPort
-        configuration.http2Port = http2Port
-        configuration.controlPort = controlPort
-        configuration.webPushPort = webPushPort
+    func apply(to configuration: inout SandboxConfiguration, areFree: Bool = false) {
+        configuration.binaryPort = areFree ? 0 : binaryPort
+        configuration.feedbackPort = areFree ? 0 : feedbackPort
+        configuration.http2Port = areFree ? 0 : http2Port
+        configuration.controlPort = areFree ? 0 : controlPort
+        configuration.webPushPort = areFree ? 0 : webPushPort
+    }
+}
+
+/// Ends when the process ends that started this one.
+private struct ParentWatch: Service {
+    private static let interval = Duration.milliseconds(200)
+    private let parent = getppid()
+
+    func run() async throws {
+        await cancelWhenGracefulShutdown {
+            while getppid() == parent, (try? await Task.sleep(for: Self.interval)) != nil {}
+        }
+    }
+}
+
+/// What a test needs to know of a sandbox that listens (docs/sandbox.md).
+private struct SandboxReadiness {
+    let addresses: SandboxAddresses
+    let credentials: SandboxCredentials
+
+    private var json: JSONValue {
+        .object([
+            "version": .string(Pushchat.version), "process": .number(Int(getpid())),
+            "control": .string("http://\(addresses.control)"), "host": .string(addresses.http2.host),
+            "ports": .object([
+                "binary": .number(addresses.binary.port), "feedback": .number(addresses.feedback.port),
+                "http2": .number(addresses.http2.port), "control": .number(addresses.control.port),
+                "webpush": .number(addresses.webPush.port),
+            ]),
+            "topic": .string(credentials.topic), "directory": .string(credentials.directory),
+            "authority": .string(credentials.authorityFile), "certificate": .string(credentials.clientFile),
+            "key": .string(credentials.providerKeyFile), "key_id": .string(credentials.keyID),
+            "team_id": .string(credentials.teamID),
+        ])
+    }
+
+    /// In one piece: who finds the file finds all of it.
+    func write(to file: String) throws {
+        try Data((json.indented + "\n").utf8).write(to: URL(filePath: file), options: .atomic)
     }
 }
 

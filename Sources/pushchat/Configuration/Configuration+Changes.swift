@@ -15,40 +15,38 @@ extension Configuration {
         var changes = Self.differences(SettingsTable.relay, self, new, app: nil)
         for app in apps {
             guard let other = new.app(app.name) else { continue }
-            changes += Self.differences(
-                SettingsTable.app, app, other, app: app.name, needsRestart: app.gateway != other.gateway)
+            changes += Self.differences(SettingsTable.app, app, other, app: app.name)
         }
         let removed = apps.filter { new.app($0.name) == nil }
         let added = new.apps.filter { self.app($0.name) == nil }
-        changes += (removed + added).map { SettingChange(setting: "apps.\($0.name)", needsRestart: true) }
+        changes += removed.map { SettingChange(setting: "apps.\($0.name)", needsRestart: $0.name == .default) }
+        changes += added.map { SettingChange(setting: "apps.\($0.name)", needsRestart: false) }
         if new.defaultApp != defaultApp {
-            changes.append(SettingChange(setting: "apps: the default app", needsRestart: true))
+            changes.append(SettingChange(setting: "apps: the default app", needsRestart: losesDefault(in: new)))
         }
         return changes
     }
 
-    /// This configuration with everything of `new` that a running process can take over: what needs a restart, and which
-    /// apps there are, stays.
+    /// This configuration with everything of `new` that a running process can take over: what needs a restart stays.
     func adopting(_ new: Configuration) -> Configuration {
         var result = self
         for setting in SettingsTable.relay where !setting.needsRestart { setting.copy(new, &result) }
-        result.apps = apps.map { app in
-            // The settings of one gateway do not fit the other.
-            guard let other = new.app(app.name), other.gateway == app.gateway else { return app }
-            var app = app
-            for setting in SettingsTable.app where !setting.needsRestart { setting.copy(other, &app) }
-            return app
-        }
+        result.apps = new.apps + (losesDefault(in: new) ? apps.filter { $0.name == .default } : [])
         return result
     }
 
+    /// The app named `default` has another name in `new`, or is gone. What belongs to it is then the default app's, and the start
+    /// gives it to that.
+    private func losesDefault(in new: Configuration) -> Bool {
+        app(.default) != nil && new.app(.default) == nil
+    }
+
     private static func differences<Root>(
-        _ settings: [Setting<Root>], _ old: Root, _ new: Root, app: AppName?, needsRestart: Bool = false
+        _ settings: [Setting<Root>], _ old: Root, _ new: Root, app: AppName?
     ) -> [SettingChange] {
         settings.filter { $0.text(old) != $0.text(new) }.map {
             SettingChange(
-                setting: SettingKey(app: app, name: $0.name).description,
-                needsRestart: needsRestart || $0.needsRestart)
+                setting: SettingKey(app: app, name: $0.name).description, needsRestart: $0.needsRestart)
         }
     }
 }

@@ -39,6 +39,9 @@ struct Configuration: Sendable {
         /// Joins to rooms that nobody is in; nil for no limit.
         var joinsPerAddress: RequestRate?
 
+        /// ``publicURL`` where others reach it too, and not only this machine: with HTTPS.
+        var secureURL: String? { publicURL.flatMap { $0.hasPrefix("https://") ? $0 : nil } }
+
         /// The files for TLS; nil for plain HTTP.
         var tls: (certificate: String, key: String)? {
             certificate.map { ($0, key ?? $0) }
@@ -206,6 +209,12 @@ struct AppConfiguration: Sendable, Equatable {
         feedbackPort = 2196
     }
 
+    /// Whether a gateway that runs with this configuration can go on with another one: what differs is used for new connections.
+    func hasGateway(of other: AppConfiguration) -> Bool {
+        gateway == other.gateway && connections == other.connections && payloadLimit == other.payloadLimit
+            && command == other.command && settleTime == other.settleTime && answerTimeout == other.answerTimeout
+    }
+
     /// Whether the gateway is Apple's and of the protocol that Apple has given up (apns-binary.md §10).
     var isRetired: Bool { gateway == .binary && host.hasSuffix(".push.apple.com") }
     static let retirement =
@@ -301,8 +310,8 @@ enum SettingsTable {
                 + "answered 429"),
         Relay(
             "http.public_url", \.http.publicURL, SettingKind.publicURL.optional(),
-            "where browsers reach the relay: a click on a notification leads there, and Safari shows notifications by "
-                + "itself"),
+            "where browsers reach the relay: a click on a notification and invitations lead there, Safari shows "
+                + "notifications by itself, and `pushchat check` looks at it"),
         Relay(
             "database.path", \.database.path, .path, needsRestart: true,
             "the SQLite file; created if it does not exist"),
@@ -367,7 +376,7 @@ enum SettingsTable {
     /// Settings of each app, by their key inside `apps.NAME`. `gateway` is first: other defaults depend on it.
     static let app: [Setting<AppConfiguration>] = [
         App(
-            "gateway", \.gateway, .choice, needsRestart: true,
+            "gateway", \.gateway, .choice,
             "Apple's protocol: `http2`, or the `binary` one of before 2021"),
         App(
             "topic", \.topic, SettingKind.bundleID.optional(),
@@ -404,19 +413,19 @@ enum SettingsTable {
             "trust", \.trust, SettingKind.file("a PEM file").optional(),
             "authorities to trust beside the system's, for a sandbox"),
         App(
-            "connections", \.connections, .number(1...64), needsRestart: true,
+            "connections", \.connections, .number(1...64),
             "connections to the gateway: so many with `binary`, at most so many with `http2`"),
         App(
-            "payload_limit", \.payloadLimit, .number(256...4096, unit: "bytes"), needsRestart: true,
+            "payload_limit", \.payloadLimit, .number(256...4096, unit: "bytes"),
             "the largest payload that the gateway accepts; with `binary` 2048, and 256 before iOS 8"),
         App(
-            "command", \.command, .number(0...2), needsRestart: true,
+            "command", \.command, .number(0...2),
             "the binary protocol's command; with 0 the gateway does not report refused pushes, with 1 and 2 it does"),
         App(
-            "settle", \.settleTime, .duration(.seconds(1) ... .seconds(60), example: "5s"), needsRestart: true,
+            "settle", \.settleTime, .duration(.seconds(1) ... .seconds(60), example: "5s"),
             "how long the binary gateway must be silent until a push counts as accepted"),
         App(
             "answer_timeout", \.answerTimeout, .duration(.seconds(1) ... .seconds(300), example: "30s"),
-            needsRestart: true, "how long the HTTP/2 gateway may take to answer a push until it is repeated"),
+            "how long the HTTP/2 gateway may take to answer a push until it is repeated"),
     ]
 }

@@ -39,7 +39,7 @@ final class AppRuntime: Sendable {
             topic: app.topic ?? credentials.certificate?.topic, connections: gateway.openConnections,
             certificateExpiresAt: credentials.certificate.map {
                 Timestamp(seconds: Int64($0.notAfter.timeIntervalSince1970))
-            })
+            }, dispatch: progress.figures)
     }
 
     var certificateTopic: String? { current.withLock { $0.credentials.certificate?.topic } }
@@ -70,6 +70,11 @@ final class AppRuntime: Sendable {
             interval: { [self] in current.withLock { $0.app.feedbackInterval } ?? .hours(1) },
             logger: logger)
         return [dispatcher, feedback]
+    }
+
+    /// Whether ``reconfigure(_:credentials:)`` is enough for what another configuration wants.
+    func canBecome(_ app: AppConfiguration) -> Bool {
+        app.name == name && current.withLock { $0.app.hasGateway(of: app) }
     }
 
     /// New connections use these; the open ones finish what is in flight first, which is not waited for.

@@ -13,6 +13,7 @@ final class BrowserRuntime: Sendable {
     private let key: VAPIDKey
     private let stores: Stores
     private let gateway: WebPushGateway
+    private let progress = DispatchProgress()
     private let current: Mutex<WebPushSubscriptions>
     private let logger: Logger
 
@@ -36,25 +37,31 @@ final class BrowserRuntime: Sendable {
     /// Reads subscriptions by the settings in force.
     var subscriptions: any SubscriptionReader { current.withLock { $0 } }
 
-    /// Nil while no push service was connected to: most relays have no browsers, and need not read of them.
+    /// Nil until a push service was connected to: most relays have no browsers, and need not read of them.
     var status: AppStatus? {
-        guard gateway.openConnections > 0 else { return nil }
+        var dispatch = progress.figures
+        // A refused push says nothing: it is put off where the service refuses all, and else it is the subscription.
+        dispatch.areCredentialsRefused = gateway.areCredentialsRefused
+        guard gateway.openConnections > 0 || !dispatch.answers.isEmpty else { return nil }
         return AppStatus(
             app: .web, gateway: "webpush", address: nil, topic: nil, connections: gateway.openConnections,
-            certificateExpiresAt: nil)
+            certificateExpiresAt: nil, dispatch: dispatch)
     }
 
     func services(startsInDoubt: Bool, showsTokens: Bool) -> [any Service] {
         [
             Dispatcher(
-                app: .web, queue: stores.queue, gateway: gateway, startsInDoubt: startsInDoubt, logger: logger,
-                showsTokens: showsTokens)
+                app: .web, queue: stores.queue, gateway: gateway, startsInDoubt: startsInDoubt, progress: progress,
+                logger: logger, showsTokens: showsTokens)
         ]
     }
 
-    /// - Throws: ``Failure``; nothing has changed then.
-    func reconfigure(_ configuration: Configuration) throws {
-        let sender = try Self.sender(configuration, key)
+    /// - Throws: ``Failure`` for what cannot be read.
+    func sender(_ configuration: Configuration) throws -> WebPushGateway.Sender {
+        try Self.sender(configuration, key)
+    }
+
+    func reconfigure(_ configuration: Configuration, _ sender: WebPushGateway.Sender) {
         current.withLock { $0 = WebPushSubscriptions(key: key, rules: sender.rules) }
         gateway.reconfigure(sender: sender, format: configuration.browserFormat)
     }
@@ -77,9 +84,7 @@ final class BrowserRuntime: Sendable {
 
 extension Configuration {
     /// Whom a push service's operator may ask; nil where nobody is named.
-    var pushContact: String? {
-        push.contact ?? http.publicURL.flatMap { $0.hasPrefix("https://") ? $0 : nil }
-    }
+    var pushContact: String? { push.contact ?? http.secureURL }
 
     var browserFormat: WebPushFormat { WebPushFormat(publicURL: http.publicURL, sound: push.sound) }
 }

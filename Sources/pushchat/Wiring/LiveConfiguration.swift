@@ -50,6 +50,7 @@ final class LiveConfiguration: Sendable {
                 addressRate: configuration.http.ratePerAddress.flatMap(RateLimit.init),
                 memberRate: configuration.http.ratePerMember.flatMap(RateLimit.init),
                 joinRate: configuration.http.joinsPerAddress.flatMap(RateLimit.init),
+                publicURL: configuration.http.secureURL,
                 adminTokens: configuration.admin.tokens.map(\.text)),
             store: StoreSettings(
                 format: { [formats] in formats[$0] ?? other },

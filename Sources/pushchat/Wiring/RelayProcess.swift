@@ -43,6 +43,8 @@ struct RelayProcess: Sendable {
         FileLimit.raise()
         let live = LiveConfiguration(configuration)
         let lock = try DatabaseLock(path: configuration.database.path)
+        // From now on `pushchat reload` may come: it is answered once the relay listens.
+        if reloads { try? ReloadReport(process: getpid()).write(for: configuration.database.path) }
         let (store, backlog) = try await openStore(live, logger)
         let stores = store.ports
         logger.info(
@@ -53,32 +55,35 @@ struct RelayProcess: Sendable {
             ])
 
         let connectionIDs = ConnectionIDs()
-        let apps = try configuration.apps.map { app in
-            AppRuntime(
-                app, credentials: try app.gatewayKind.credentials(), stores: stores, connectionIDs: connectionIDs,
-                logger: logger)
-        }
+        let showsTokens = configuration.environment == .development
+        let apps = RunningApps(
+            stores: stores, connectionIDs: connectionIDs, inDoubt: backlog.apps, showsTokens: showsTokens,
+            logger: logger)
+        await apps.update(try configuration.apps.map { ($0, try $0.gatewayKind.credentials()) })
         let browsers = try await BrowserRuntime(
             configuration, stores: stores, connectionIDs: connectionIDs, logger: logger)
         live.replace(
-            configuration, topics: Self.topics(apps), sessions: try await TokenVerifier.configured(configuration))
+            configuration, topics: apps.topics, sessions: try await TokenVerifier.configured(configuration))
         let certificate = try configuration.http.tls.map {
             try ServerCertificate(certificate: $0.certificate, key: $0.key)
         }
-        let watch = DispatchWatch(apps: apps.map(\.watched), figures: stores.figures)
+        let watch = DispatchWatch(apps: { apps.all.map(\.watched) }, figures: stores.figures)
         let server = ChatServer(
             configuration: ChatServerConfiguration(
                 host: configuration.http.host, port: configuration.http.port, certificate: certificate,
                 maximumConnections: FileLimit.connections),
             stores: stores, settings: { live.httpSettings },
             resolveApp: { appid throws(ChatError) in try live.apps.resolve(appid) },
-            apps: { apps.map(\.status) + [browsers.status].compactMap(\.self) },
+            apps: { apps.all.map(\.status) + [browsers.status].compactMap(\.self) },
             format: { live.storeSettings.format($0) },
             recentWarnings: { [log] in log.recentWarnings }, sessions: { live.sessions },
             browsers: { browsers.subscriptions }, readiness: { await Self.readiness(stores.upkeep, watch) },
-            version: Pushchat.version, logger: logger,
+            version: Pushchat.version, commit: Pushchat.commit,
+            history: DatabaseFile.resolved(configuration.database.path) + ".figures", logger: logger,
             onListening: { [configuration, onListening] port in
-                logger.info("listening", metadata: ["host": "\(configuration.http.host)", "port": "\(port)"])
+                var metadata: Logger.Metadata = ["host": "\(configuration.http.host)", "port": "\(port)"]
+                metadata["public_url"] = configuration.http.publicURL.map { "\($0)" }
+                logger.info("listening", metadata: metadata)
                 onListening(port)
             })
         // In order of dependency: started so, stopped in reverse.
@@ -89,13 +94,8 @@ struct RelayProcess: Sendable {
             Housekeeping(
                 sweep: { () async throws(ChatError) in try await sweep(stores.upkeep, live.current) }, logger: logger))
         services.append(watch)
-        let dispatching = apps.flatMap { app in
-            app.services(
-                startsInDoubt: backlog.apps.contains(app.name), showsTokens: configuration.environment == .development)
-        }
-        let browsing = browsers.services(
-            startsInDoubt: backlog.apps.contains(.web), showsTokens: configuration.environment == .development)
-        services.append(ConcurrentServices(services: dispatching + browsing + [server]))
+        let browsing = browsers.services(startsInDoubt: backlog.apps.contains(.web), showsTokens: showsTokens)
+        services.append(ConcurrentServices(services: [apps, server] + browsing))
         if reloads {
             services.append(
                 Reloader(
@@ -109,6 +109,7 @@ struct RelayProcess: Sendable {
         try await ServiceGroup(configuration: group).run()
         try store.close()
         logger.info("stopped")
+        if reloads { unlink(ReloadReport.file(of: configuration.database.path)) }
         _ = consume lock
     }
 
@@ -127,11 +128,6 @@ struct RelayProcess: Sendable {
                 name: "dispatcher", problem: stalled.isEmpty ? nil : "does not move",
                 cause: stalled.isEmpty ? nil : stalled.joined(separator: ", ")),
         ]
-    }
-
-    /// The topics that the apps' certificates name.
-    static func topics(_ apps: [AppRuntime]) -> [AppName: String] {
-        apps.reduce(into: [:]) { topics, app in topics[app.name] = app.certificateTopic }
     }
 
     /// Waits while the database is locked or the disk is full: neither lasts.
@@ -172,26 +168,6 @@ private struct NamedService: Service, CustomStringConvertible {
 
     func run() async throws {
         try await service.run()
-    }
-}
-
-/// Services that are stopped at the same moment, none waiting for another: nothing more is taken from the queue while requests are
-/// still answered.
-private struct ConcurrentServices: Service {
-    let services: [any Service]
-
-    func run() async throws {
-        try await withThrowingTaskGroup(of: Void.self) { group in
-            for service in services {
-                group.addTask {
-                    try await service.run()
-                    guard Task.isShuttingDownGracefully || Task.isCancelled else {
-                        throw Failure("\(type(of: service)) has ended by itself")
-                    }
-                }
-            }
-            try await group.waitForAll()
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 import APNSGateway
 import ChatHTTP
 import ChatSession
+import Foundation
 import Logging
 import ServiceLifecycle
 import UnixSignals
@@ -9,7 +10,7 @@ import UnixSignals
 struct Reloader: Service {
     let sources: ConfigurationSources
     let live: LiveConfiguration
-    let apps: [AppRuntime]
+    let apps: RunningApps
     let browsers: BrowserRuntime
     let certificate: ServerCertificate?
     let log: LogSettings
@@ -18,12 +19,29 @@ struct Reloader: Service {
     let logger: Logger
 
     func run() async throws {
+        let database = live.current.database.path
         await cancelWhenGracefulShutdown {
-            await HangupSignal.forEach(signals) { await reload() }
+            var report = ReloadReport(process: getpid())
+            await HangupSignal.forEach(signals) {
+                report.begun += 1
+                write(report, database)
+                await reload(&report)
+                report.ended += 1
+                write(report, database)
+            }
         }
     }
 
-    func reload() async {
+    private func write(_ report: ReloadReport, _ database: String) {
+        do {
+            try report.write(for: database)
+        } catch {
+            logger.warning("`pushchat reload` cannot be answered", metadata: ["error": "\(error.localizedDescription)"])
+        }
+    }
+
+    private func reload(_ report: inout ReloadReport) async {
+        (report.error, report.changes, report.needsRestart) = (nil, [], [])
         do {
             let running = live.current
             let wanted = try Configuration.load(sources)
@@ -31,27 +49,28 @@ struct Reloader: Service {
                 throw Failure("environment is now \(wanted.environment.rawValue), which needs a restart")
             }
             let new = running.adopting(wanted)
-            let credentials = try apps.compactMap { app in
-                try new.app(app.name).map { (app, $0, try $0.gatewayKind.credentials()) }
-            }
+            let credentials = try new.apps.map { (configuration: $0, credentials: try $0.gatewayKind.credentials()) }
             let sessions = try await TokenVerifier.configured(new)
-            try certificate?.reload()
             let changes = running.changes(to: wanted)
-            try browsers.reconfigure(new)
+            let sender = try browsers.sender(new)
+            // Nothing after this fails.
+            try certificate?.reload()
+            browsers.reconfigure(new, sender)
             log.set(level: new.log.level, format: new.log.format)
             // Connections that drain are not waited for: the new settings, a new admin token say, count from now on.
-            for (app, configuration, credentials) in credentials {
-                app.reconfigure(configuration, credentials: credentials)
-            }
-            live.replace(new, topics: RelayProcess.topics(apps), sessions: sessions)
+            await apps.update(credentials)
+            live.replace(new, topics: apps.topics, sessions: sessions)
+            report.changes = changes.map(\.setting)
+            report.needsRestart = changes.filter(\.needsRestart).map(\.setting)
             logger.notice(
-                "configuration reloaded", metadata: ["changes": "\(changes.map(\.setting).joined(separator: " "))"])
-            let pending = changes.filter(\.needsRestart).map(\.setting)
-            if !pending.isEmpty {
+                "configuration reloaded", metadata: ["changes": "\(report.changes.joined(separator: " "))"])
+            if !report.needsRestart.isEmpty {
                 logger.warning(
-                    "takes effect only after a restart", metadata: ["settings": "\(pending.joined(separator: " "))"])
+                    "takes effect only after a restart",
+                    metadata: ["settings": "\(report.needsRestart.joined(separator: " "))"])
             }
         } catch {
+            report.error = "\(error)"
             logger.error(
                 "configuration could not be reloaded, the old one stays in force", metadata: ["error": "\(error)"])
         }

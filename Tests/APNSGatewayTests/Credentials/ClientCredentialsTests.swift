@@ -33,6 +33,22 @@ struct ClientCredentialsTests {
         case certificateFirst, keyFirst, withBagAttributes, windowsLines, twoFiles
     }
 
+    @Test("The summary names the hosts of a server's certificate, and who signed it")
+    func hosts() throws {
+        let made = try Self.made.get()
+        try made.issue(
+            key: "ec.key", into: made.file("server.pem"), subject: "/CN=server", days: 20,
+            extensions: ["subjectAltName=DNS:Chat.example.org,DNS:*.example.net"])
+        let summary = try ClientCredentials(certificate: made.file("server.pem"), key: made.file("ec.key")).summary
+        #expect(summary.issuer == "Test Authority" && summary.hosts == ["Chat.example.org", "*.example.net"])
+        for (host, isNamed) in [
+            ("chat.example.org", true), ("CHAT.example.org", true), ("example.org", false), ("a.example.net", true),
+            ("example.net", false), ("a.b.example.net", false), (".example.net", false), ("server", false),
+        ] {
+            #expect(summary.isFor(host) == isNamed, "\(host)")
+        }
+    }
+
     @Test("PEM: every form of key in every layout", arguments: KeyForm.allCases, Layout.allCases)
     func pem(form: KeyForm, layout: Layout) throws {
         for kind in ["rsa", "ec"] {

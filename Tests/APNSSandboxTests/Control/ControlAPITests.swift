@@ -17,7 +17,7 @@ struct ControlAPITests {
         try await TestSandbox.with { sandbox in
             let client = try await sandbox.gateway()
             for number in 1...5 as ClosedRange<UInt32> {
-                try await client.send(.good(number, token: UInt8(number % 2)))
+                try await client.send(.good(number, token: UInt8(2 - number % 2)))
             }
             _ = try await client.finish()
 

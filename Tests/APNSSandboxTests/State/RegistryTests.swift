@@ -12,6 +12,7 @@ struct RegistryTests {
     func devices() throws {
         var devices = DeviceRegistry()
         #expect(devices.isInstalled([1], topic: "a", at: now) == nil)
+        #expect(devices.isInstalled([0, 0], topic: "a", at: now) == false, "no device has such a token")
         let device = try devices.install(token: [1], topic: "a", at: now)
         #expect(devices.isInstalled([1], topic: "a", at: now) == true)
         #expect(devices.isInstalled([1], topic: "b", at: now) == false)

@@ -37,6 +37,8 @@ struct Relay: Sendable {
     var warnings: [JSONValue] = []
     var sessions: (any SessionVerifier)?
     var browsers: (any SubscriptionReader)?
+    /// Where a day of figures is kept.
+    var history: String?
 
     init(_ store: ScriptedStore = ScriptedStore(), settings: ChatHTTPSettings = ChatHTTPSettings()) {
         self.store = store
@@ -58,7 +60,8 @@ struct Relay: Sendable {
             recentWarnings: { [warnings] in warnings },
             sessions: { [sessions] in sessions }, browsers: { [browsers] in browsers },
             readiness: { [checks] in checks },
-            clock: clock, time: { Sample.time }, version: "1.2.3", logger: log.logger, onListening: onListening)
+            clock: clock, time: { Sample.time }, version: "1.2.3", commit: "abc1234", history: history,
+            logger: log.logger, onListening: onListening)
     }
 
     /// One request, without a socket.

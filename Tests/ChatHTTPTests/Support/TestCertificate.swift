@@ -19,13 +19,14 @@ final class TestCertificate {
     }
 
     /// Another certificate with another key in the same files.
-    func renew() throws {
+    /// - Parameter time: seconds until its end.
+    func renew(validFor time: TimeInterval = 86_400) throws {
         let secret = P256.Signing.PrivateKey()
         let name = try DistinguishedName { CommonName("localhost") }
         let certificate = try Certificate(
             version: .v3, serialNumber: Certificate.SerialNumber(),
             publicKey: Certificate.PrivateKey(secret).publicKey,
-            notValidBefore: Date(timeIntervalSinceNow: -86_400), notValidAfter: Date(timeIntervalSinceNow: 86_400),
+            notValidBefore: Date(timeIntervalSinceNow: -86_400), notValidAfter: Date(timeIntervalSinceNow: time),
             issuer: name, subject: name, signatureAlgorithm: .ecdsaWithSHA256,
             extensions: Certificate.Extensions {
                 Critical(BasicConstraints.isCertificateAuthority(maxPathLength: nil))

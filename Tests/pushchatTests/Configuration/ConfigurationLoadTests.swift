@@ -135,7 +135,7 @@ import Testing
         http.ratePerAddress = RequestRate(count: 600, unit: .minute, burst: 100)
         http.joinsPerAddress = RequestRate(count: 10, unit: .hour, burst: 10)
         http.publicURL = "https://chat.example.org"
-        #expect(configuration.http == http)
+        #expect(configuration.http == http && http.secureURL == http.publicURL)
         #expect(configuration.database.path == folder.path + "/data/chat.db")
         #expect(configuration.admin.tokens == [Secret("1234567812345678")])
         #expect(

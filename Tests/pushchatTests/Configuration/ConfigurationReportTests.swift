@@ -84,8 +84,8 @@ import Testing
                 SettingChange(setting: "admin.token", needsRestart: false),
                 SettingChange(setting: "log.level", needsRestart: false),
                 SettingChange(setting: "apps.default.topic", needsRestart: false),
-                SettingChange(setting: "apps.gone", needsRestart: true),
-                SettingChange(setting: "apps.came", needsRestart: true),
+                SettingChange(setting: "apps.gone", needsRestart: false),
+                SettingChange(setting: "apps.came", needsRestart: false),
             ])
     }
 
@@ -93,7 +93,27 @@ import Testing
     func defaultAppChanges() throws {
         let old = try folder.load("apps: {a: {}, b: {}}")
         let new = try folder.load("apps: {b: {}, a: {}}")
-        #expect(old.changes(to: new) == [SettingChange(setting: "apps: the default app", needsRestart: true)])
+        #expect(old.changes(to: new) == [SettingChange(setting: "apps: the default app", needsRestart: false)])
+    }
+
+    @Test("The app named default gets another name only at a start, which gives the new one what is the old one's")
+    func defaultIsRenamed() throws {
+        let old = try folder.load("apps: {default: {}, b: {}}")
+        let new = try folder.load("apps: {b: {topic: t}, c: {}}")
+        #expect(
+            old.changes(to: new) == [
+                SettingChange(setting: "apps.b.topic", needsRestart: false),
+                SettingChange(setting: "apps.default", needsRestart: true),
+                SettingChange(setting: "apps.c", needsRestart: false),
+                SettingChange(setting: "apps: the default app", needsRestart: true),
+            ])
+        let result = old.adopting(new)
+        #expect(result.apps.map(\.name.text) == ["b", "c", "default"])
+        #expect(result.defaultApp == .default)
+        #expect(result.app(AppName("b"))?.topic == "t")
+        // And back, where the start had made another the default.
+        #expect(new.changes(to: old).filter(\.needsRestart) == [])
+        #expect(new.adopting(old).defaultApp == .default)
     }
 
     @Test("The reference has a row for each setting, with the defaults that are in force")
@@ -137,25 +157,27 @@ import Testing
         #expect(result.push.sound == "beep.caf")
         #expect(result.http.port == 44447)
         #expect(result.environment == .development)
-        #expect(result.apps.map(\.name.text) == ["news", "mail"])
-        #expect(result.defaultApp == AppName("news"))
-        #expect(result.apps[1].certificate == "/mail.pem")
-        #expect(result.apps[1].payloadLimit == 4096)
+        #expect(result.apps == new.apps)
+        #expect(result.defaultApp == .default)
         let rest = result.changes(to: new).filter { !$0.needsRestart }
         #expect(rest == [])
     }
 
-    @Test("An app that is to speak the other protocol keeps everything until a restart")
+    @Test("An app that is to speak the other protocol, or to do so in another way, gets another gateway")
     func otherGateway() throws {
         var old = Configuration(environment: .development)
         old.apps[0].certificate = "/old.pem"
         var new = Configuration(environment: .development)
         new.apps[0] = AppConfiguration(name: .default, environment: .development, gateway: .binary)
         new.apps[0].certificate = "/new.pem"
-        #expect(old.adopting(new).apps == old.apps)
-        let changes = old.changes(to: new)
-        #expect(changes.contains { $0.setting == "apps.default.certificate" })
-        #expect(changes.filter { !$0.needsRestart } == [])
+        #expect(old.adopting(new).apps == new.apps)
+        #expect(old.changes(to: new).contains(SettingChange(setting: "apps.default.gateway", needsRestart: false)))
+        #expect(!old.apps[0].hasGateway(of: new.apps[0]))
+        var renewed = old.apps[0]
+        (renewed.certificate, renewed.host, renewed.topic) = ("/renewed.pem", "localhost", "a.b")
+        #expect(old.apps[0].hasGateway(of: renewed))
+        renewed.connections += 1
+        #expect(!old.apps[0].hasGateway(of: renewed))
     }
 }
 

@@ -1,0 +1,80 @@
+package import ChatDomain
+import Synchronization
+
+/// Counts what a dispatcher does, so that others see whether it moves, and how its gateway answers.
+package final class DispatchProgress: Sendable {
+    /// Reasons that are told apart. A gateway has some thirty.
+    private static let mostReasons = 64
+
+    private struct Key: Hashable {
+        let kind: String
+        let reason: String?
+    }
+
+    private struct Answers {
+        var counts: [Key: Int] = [:]
+        var reasons = BoundedNames(most: DispatchProgress.mostReasons)
+        var areCredentialsRefused = false
+    }
+
+    private let moves = Atomic<UInt64>(0)
+    private let answers = Mutex(Answers())
+    private let roundTrips = Histogram(Histogram.moments)
+    private let waits = Histogram(Histogram.waits)
+    private let acceptances = Histogram(Histogram.waits)
+
+    package init() {}
+
+    func moved() { moves.add(1, ordering: .relaxed) }
+
+    var count: UInt64 { moves.load(ordering: .relaxed) }
+
+    /// These were handed to a connection.
+    func wrote(_ pushes: [QueuedPush], at now: Timestamp) {
+        waits.record(
+            pushes.lazy.filter { $0.history.attempts == 0 }.compactMap(\.dueSince).map { now.seconds(since: $0) })
+    }
+
+    /// What the gateway said about some pushes.
+    struct Answer: Sendable, Hashable {
+        let outcome: Outcome
+        let count: Int
+        /// When they were handed to their connection; nil where silence may have been the answer.
+        let writtenAt: Timestamp?
+        /// Since when they could go.
+        let dueSince: Timestamp?
+    }
+
+    func answered(_ list: [Answer], at now: Timestamp) {
+        for answer in list {
+            if let writtenAt = answer.writtenAt {
+                roundTrips.record(now.seconds(since: writtenAt), count: answer.count)
+            }
+            if answer.outcome == .accepted, let dueSince = answer.dueSince {
+                acceptances.record(now.seconds(since: dueSince), count: answer.count)
+            }
+        }
+        answers.withLock { answers in
+            for answer in list {
+                let (kind, reason) = answer.outcome.kind
+                answers.counts[Key(kind: kind, reason: reason.map { answers.reasons.known($0) }), default: 0] +=
+                    answer.count
+                switch answer.outcome {
+                case .notAuthorized: answers.areCredentialsRefused = true
+                // The gateway says of a token that it is wrong only to whom it knows.
+                case .accepted, .badAddress, .unregistered: answers.areCredentialsRefused = false
+                default: break
+                }
+            }
+        }
+    }
+
+    package var figures: DispatchFigures {
+        let (counts, areCredentialsRefused) = answers.withLock { ($0.counts, $0.areCredentialsRefused) }
+        return DispatchFigures(
+            answers: counts.map { DispatchFigures.Answers(kind: $0.key.kind, reason: $0.key.reason, count: $0.value) }
+                .sorted { ($0.kind, $0.reason ?? "") < ($1.kind, $1.reason ?? "") },
+            roundTrips: roundTrips.snapshot, waits: waits.snapshot, acceptances: acceptances.snapshot,
+            areCredentialsRefused: areCredentialsRefused)
+    }
+}

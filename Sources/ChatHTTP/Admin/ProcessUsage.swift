@@ -1,0 +1,31 @@
+import Foundation
+
+/// What the process takes of the machine, under the names that Prometheus' own clients use.
+struct ProcessUsage {
+    /// What the system does not say is left out.
+    func write(to text: inout MetricsText) {
+        var usage = rusage()
+        if getrusage(__rusage_who_t(RUSAGE_SELF.rawValue), &usage) == 0 {
+            let times = [usage.ru_utime, usage.ru_stime]
+            text.single(
+                "process_cpu_seconds_total", "counter", "Processor time, of user and system.",
+                times.reduce(0) { $0 + Double($1.tv_sec) + Double($1.tv_usec) / 1e6 })
+        }
+        if let pages = try? String(contentsOfFile: "/proc/self/statm", encoding: .utf8).split(separator: " "),
+            pages.count > 1, let resident = Int(pages[1])
+        {
+            text.single(
+                "process_resident_memory_bytes", "gauge", "Memory that is resident.",
+                resident * Int(sysconf(Int32(_SC_PAGESIZE))))
+        }
+        if let files = try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd") {
+            text.single("process_open_fds", "gauge", "Open files and connections.", files.count)
+        }
+        var limit = rlimit()
+        if getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 {
+            text.single(
+                "process_max_fds", "gauge", "How many files and connections may be open.", Int(clamping: limit.rlim_cur)
+            )
+        }
+    }
+}

@@ -1,0 +1,96 @@
+#include "EmbeddedFiles.h"
+#include <string.h>
+
+#pragma clang diagnostic ignored "-Wc23-extensions"
+
+// In C, since Swift's compiler takes half a minute for the same bytes as arrays.
+#define FILE(file) if (strcmp(name, file) == 0) { static const unsigned char bytes[] = {
+#define END }; return (struct EmbeddedFile){bytes, sizeof bytes}; }
+
+struct EmbeddedFile embedded_file(const char *name) {
+    FILE("openapi.json")
+#embed "../ChatHTTP/Admin/openapi.json"
+    END
+    FILE("admin-day.js")
+#embed "../ChatHTTP/Web/admin-day.js"
+    END
+    FILE("admin-rooms.js")
+#embed "../ChatHTTP/Web/admin-rooms.js"
+    END
+    FILE("admin-tokens.js")
+#embed "../ChatHTTP/Web/admin-tokens.js"
+    END
+    FILE("admin-usage.js")
+#embed "../ChatHTTP/Web/admin-usage.js"
+    END
+    FILE("admin.css")
+#embed "../ChatHTTP/Web/admin.css"
+    END
+    FILE("admin.html")
+#embed "../ChatHTTP/Web/admin.html"
+    END
+    FILE("admin.js")
+#embed "../ChatHTTP/Web/admin.js"
+    END
+    FILE("chat.css")
+#embed "../ChatHTTP/Web/chat.css"
+    END
+    FILE("chat.html")
+#embed "../ChatHTTP/Web/chat.html"
+    END
+    FILE("chat.js")
+#embed "../ChatHTTP/Web/chat.js"
+    END
+    FILE("docs.css")
+#embed "../ChatHTTP/Web/docs.css"
+    END
+    FILE("docs.html")
+#embed "../ChatHTTP/Web/docs.html"
+    END
+    FILE("docs.js")
+#embed "../ChatHTTP/Web/docs.js"
+    END
+    FILE("icon-192.png")
+#embed "../ChatHTTP/Web/icon-192.png"
+    END
+    FILE("icon-512.png")
+#embed "../ChatHTTP/Web/icon-512.png"
+    END
+    FILE("icon.svg")
+#embed "../ChatHTTP/Web/icon.svg"
+    END
+    FILE("manifest.webmanifest")
+#embed "../ChatHTTP/Web/manifest.webmanifest"
+    END
+    FILE("notify.js")
+#embed "../ChatHTTP/Web/notify.js"
+    END
+    FILE("qr.js")
+#embed "../ChatHTTP/Web/qr.js"
+    END
+    FILE("rooms.js")
+#embed "../ChatHTTP/Web/rooms.js"
+    END
+    FILE("sw.js")
+#embed "../ChatHTTP/Web/sw.js"
+    END
+    FILE("inbox.css")
+#embed "../APNSSandbox/Web/inbox.css"
+    END
+    FILE("inbox.html")
+#embed "../APNSSandbox/Web/inbox.html"
+    END
+    FILE("inbox.js")
+#embed "../APNSSandbox/Web/inbox.js"
+    END
+    FILE("base.css")
+#embed "../WebAssets/base.css"
+    END
+    FILE("base.js")
+#embed "../WebAssets/base.js"
+    END
+    FILE("schema.sql")
+#embed "../../schema.sql"
+    END
+    return (struct EmbeddedFile){NULL, 0};
+}

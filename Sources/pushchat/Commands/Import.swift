@@ -1,0 +1,260 @@
+import ArgumentParser
+import ChatDomain
+import ChatStore
+import Foundation
+
+/// What all imports share: the whole file is checked first, so that nothing is taken from one that is wrong.
+struct ImportOptions: ParsableArguments {
+    @Option(help: .value("name", "The app of rows that name none; unless given, the default app.")) var app: String?
+    @Flag(help: "Only check the file, and say what would be imported.") var dryRun = false
+    @Flag(help: "Leave out rows that are wrong, and import the others.") var skipWrong = false
+    @OptionGroup(title: "The database") var options: DatabaseOptions
+
+    /// Wrong rows that are named.
+    private static let mostNamed = 100
+    /// Rows that are written together.
+    private static let step = 500
+
+    /// Imports a file, which is read twice.
+    /// - Parameters:
+    ///   - open: begins to read it, for the app that rows have which name none.
+    ///   - keepsQueue: whether pushes that wait are taken over.
+    /// - Throws: ``Failure``.
+    func run<Rows: ImportRows>(
+        _ path: String, keepsQueue: Bool = true, columns: @escaping (Rows) -> Set<DeviceRecord.Column> = { _ in [] },
+        open: @escaping (ByteReader, AppDirectory, AppName) throws -> Rows
+    ) async throws {
+        let apps = AppDirectory(try options.configuration(), topics: [:])
+        guard let target = try? apps.resolve(app), target != .web else {
+            throw ValidationError("--app \(app ?? ""): names no app of this configuration")
+        }
+        func begin() throws -> Rows {
+            guard let file = FileHandle(forReadingAtPath: path) else {
+                throw Failure("\(path) cannot be read: \(String(cString: strerror(errno)))")
+            }
+            do {
+                return try open(ByteReader(file), apps, target)
+            } catch let error as UnreadableFile {
+                throw Failure("\(path), \(error)")
+            }
+        }
+        let found = try check(path, begin())
+        guard found.wrong == 0 || skipWrong else {
+            throw Failure("nothing was imported: \(found.wrong) of its rows are wrong; --skip-wrong leaves them out")
+        }
+        guard found.total > 0 else { throw Failure("\(path) has no rows to import") }
+        if dryRun { return print("nothing was imported; the file has " + found.text(keepsQueue: keepsQueue)) }
+        let rows = try begin()
+        try await options.withStores { stores in
+            try await take(rows, columns(rows), stores, target, keepsQueue: keepsQueue)
+        }
+    }
+
+    /// What a file has, by kind.
+    private struct Counts {
+        var members = 0
+        var pushes = 0
+        var devices = 0
+        var sent = 0
+        var wrong = 0
+        var total: Int { members + pushes + devices + sent + wrong }
+
+        func text(keepsQueue: Bool) -> String {
+            [
+                (members, "members"), (keepsQueue ? pushes : 0, "pushes that wait"), (devices, "devices"),
+                (sent, "pushes that were sent"), (wrong, "wrong rows"),
+            ].filter { $0.0 > 0 }.map { "\($0.1): \($0.0)" }.joined(separator: ", ")
+        }
+    }
+
+    /// Goes through the whole file, and names on standard error what is wrong.
+    private func check(_ path: String, _ rows: some ImportRows) throws -> Counts {
+        var (rows, counts) = (rows, Counts())
+        do {
+            while let row = try rows.next() {
+                switch row {
+                case .member: counts.members += 1
+                case .push: counts.pushes += 1
+                case .device: counts.devices += 1
+                case .sent: counts.sent += 1
+                case .wrong(let wrong):
+                    counts.wrong += 1
+                    if counts.wrong <= Self.mostNamed { Output.note(Output.oneLine("\(path), \(wrong)")) }
+                }
+            }
+        } catch let error as UnreadableFile {
+            throw Failure("nothing was imported: \(path), \(error)")
+        }
+        if counts.wrong > Self.mostNamed { Output.note("… and \(counts.wrong - Self.mostNamed) more") }
+        return counts
+    }
+
+    /// Writes batch by batch. What was written before an end in the middle is found again by the next run.
+    private func take(
+        _ rows: some ImportRows, _ columns: Set<DeviceRecord.Column>, _ stores: SQLiteStores, _ app: AppName,
+        keepsQueue: Bool
+    ) async throws {
+        var (rows, line) = (rows, ProgressLine())
+        defer { line.end() }
+        var batch: (members: [JoinRequest], pushes: [WaitingPush], devices: [DeviceRecord]) = ([], [], [])
+        var (members, here, pushes, refused, sent, known) = (0, 0, 0, 0, 0, 0)
+        var devices = DeviceImportResult()
+        var imported = keepsQueue ? try await stores.importedPushes() : []
+        func flush() async throws {
+            // What they have done here is newer than the file.
+            let present = try await stores.knownMembers(of: batch.members.map(\.member))
+            let new = batch.members.filter { !present.contains($0.member.text) }
+            here += batch.members.count - new.count
+            let problems = try await Self.join(new, stores.rooms)
+            for problem in problems { Output.note(Output.oneLine(problem)) }
+            members += new.count - problems.count
+            refused += problems.count
+            let waiting = batch.pushes.filter { imported.insert($0.id).inserted }
+            if !waiting.isEmpty { try await stores.take(waiting, app: app) }
+            pushes += waiting.count
+            known += batch.pushes.count - waiting.count
+            if !batch.devices.isEmpty { devices += try await stores.devices.take(batch.devices, columns: columns) }
+            batch = ([], [], [])
+            line.show("\(members) members, \(pushes) pushes, \(devices.created + devices.updated) devices")
+        }
+        while let row = try rows.next() {
+            switch row {
+            case .member(let member): batch.members.append(member)
+            case .push(let push): if keepsQueue { batch.pushes.append(push) }
+            case .device(let device): batch.devices.append(device)
+            case .sent: sent += 1
+            case .wrong: refused += 1
+            }
+            if batch.members.count + batch.pushes.count + batch.devices.count >= Self.step { try await flush() }
+        }
+        try await flush()
+        line.end()
+        let parts = [
+            (members, "members"), (here, "members left out, here already"), (pushes, "pushes queued"),
+            (known, "pushes that were imported before"),
+            (sent, "pushes left out, sent already"), (devices.created, "new devices"),
+            (devices.updated, "devices that were known"), (devices.newer, "devices left out, newer here"),
+            (refused, "wrong rows left out"),
+        ]
+        print("imported: " + parts.filter { $0.0 > 0 }.map { "\($0.1): \($0.0)" }.joined(separator: ", "))
+    }
+
+    /// Each joins as by the chat's own call; those at the same time share transactions.
+    /// - Returns: why some may not.
+    /// - Throws: where it is not for the member that it cannot join.
+    private static func join(_ members: [JoinRequest], _ rooms: any RoomStore) async throws -> [String] {
+        try await withThrowingTaskGroup(of: String?.self) { group in
+            for member in members {
+                group.addTask {
+                    do throws(ChatError) {
+                        _ = try await rooms.join(member)
+                        return nil
+                    } catch {
+                        guard error.code != .unavailable, error.code != .internalError else { throw error }
+                        return "\(member.member): \(error.message)"
+                    }
+                }
+            }
+            return try await group.reduce(into: []) { if let problem = $1 { $0.append(problem) } }
+        }
+    }
+}
+
+/// `pushchat import`
+struct Import: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Take over members and waiting pushes of the tutorial's server, or a list of device tokens.",
+        discussion: """
+            FILE.sql is what mysqldump writes of the tutorial's database: its members join their rooms, and pushes that were
+            not sent are queued. FILE.csv is a table of devices, as `pushchat devices import` takes it.
+            Into the database file, beside a running relay or without one. The whole file is checked first: if a row is
+            wrong, it is named with its line, and nothing is imported. The same file again changes nothing more.
+            """)
+
+    enum Format: String, ExpressibleByArgument, CaseIterable {
+        case mysql, csv
+    }
+
+    @Argument(help: "The file.", completion: .file(extensions: ["sql", "csv"])) var file: String
+    @Option(help: .value("name", "mysql or csv; unless given, by the file's name.")) var format: Format?
+    @Flag(help: "Take over members only, and no pushes that wait.") var withoutQueue = false
+    @OptionGroup var options: ImportOptions
+
+    func run() async throws {
+        guard let format = format ?? Self.format(of: file) else {
+            throw ValidationError("\(file): say with --format whether it is mysql or csv")
+        }
+        switch format {
+        case .mysql:
+            try await options.run(
+                file, keepsQueue: !withoutQueue, open: { bytes, _, app in TutorialDump(bytes, app: app) })
+        case .csv: try await Devices.Import.run(file, options)
+        }
+    }
+
+    private static func format(of file: String) -> Format? {
+        file.hasSuffix(".sql") ? .mysql : file.hasSuffix(".csv") ? .csv : nil
+    }
+}
+
+extension Devices {
+    /// `pushchat devices import`
+    struct Import: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Take over devices from a table, into the database file.",
+            discussion: """
+                The first row names the columns: token, and any of \(DeviceTable.names.dropFirst().joined(separator: ", ")).
+                Tags stand between semicolons, times are like 2026-12-24T18:00:00Z. What a device has in the file it has
+                here afterwards; columns that the file does not have stay as they are. A device that has registered here
+                after its registered_at, or was deactivated after that, stays as it is.
+                """)
+
+        @Argument(help: "The file.", completion: .file(extensions: ["csv"])) var file: String
+        @OptionGroup var options: ImportOptions
+
+        func run() async throws { try await Self.run(file, options) }
+
+        static func run(_ file: String, _ options: ImportOptions) async throws {
+            try await options.run(
+                file, columns: { (rows: DeviceTable) in rows.columns },
+                open: { bytes, apps, app in
+                    try DeviceTable(bytes) { name throws(ChatError) in
+                        guard let name else { return app }
+                        do throws(ChatError) {
+                            return try apps.resolve(name)
+                        } catch {
+                            throw ChatError.invalid("app", "names no app of this configuration")
+                        }
+                    }
+                })
+        }
+    }
+
+    /// `pushchat devices export`
+    struct Export: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Print all devices as a table with commas, which `pushchat devices import` takes.",
+            discussion: "From the database file. Browsers are left out: they subscribe by themselves.")
+
+        @Option(help: .value("name", "Only those of an app.")) var app: String?
+        @OptionGroup(title: "The database") var options: DatabaseOptions
+
+        private static let step = 500
+
+        func run() async throws {
+            try await options.withStores { stores in
+                FileHandle.standardOutput.write(Data(CSVReader.line(DeviceTable.names).utf8))
+                var (cursor, browsers): (Int64?, Int) = (nil, 0)
+                repeat {
+                    let page = try await stores.devices.devices(
+                        DeviceFilter(app: app.map { AppName($0) }), after: cursor, limit: Self.step)
+                    let devices = page.items.filter { $0.app != .web }
+                    browsers += page.items.count - devices.count
+                    FileHandle.standardOutput.write(Data(devices.map(DeviceTable.line).joined().utf8))
+                    cursor = page.next
+                } while cursor != nil
+                if browsers > 0 { Output.note("browsers left out: \(browsers)") }
+            }
+        }
+    }
+}

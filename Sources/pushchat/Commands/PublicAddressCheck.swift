@@ -1,0 +1,407 @@
+import APNSGateway
+import AsyncHTTPClient
+import ChatDomain
+import Foundation
+import NIOCore
+import NIOHTTP1
+import NIOSSL
+import Synchronization
+import WebPushGateway
+
+/// What a browser or an app meets at `http.public_url`, seen from this machine: the name, each of its addresses, the certificate,
+/// and whether the relay on this machine is behind it, its pages as it sends them, its streams unhindered, its clients' addresses
+/// known.
+///
+/// Every request has ``limit``, and so much of an answer is read as fits ``maximumAnswer``.
+struct PublicAddressCheck {
+    struct Line: Sendable, Equatable {
+        let result: CheckReport.Result
+        let subject: String
+        let text: String
+    }
+
+    private static let limit = TimeAmount.seconds(15)
+    /// For the stream, which takes two seconds by itself.
+    private static let streamLimit = TimeAmount.seconds(20)
+    /// Streams that are looked at before one is said to be held back: a busy machine does that now and then, too.
+    private static let streamAttempts = 3
+    /// Bytes: far above the largest file of a page.
+    private static let maximumAnswer = 1 << 20
+    /// Addresses of the name that are tried.
+    private static let mostAddresses = 8
+    /// What of the pages is compared, as the relay sends it and as it arrives.
+    private static let files = ["/", "/sw.js", "/manifest.webmanifest"]
+    private static let headers = [
+        "Content-Type", "Content-Security-Policy", "Referrer-Policy", "X-Content-Type-Options", "Cache-Control",
+    ]
+    private static let subject = "public address"
+
+    private let configuration: Configuration
+    private let url: String
+    private let host: String
+    private let port: Int
+    private let isHTTPS: Bool
+    private var lines: [Line] = []
+
+    /// Nil where no public address is configured.
+    init?(_ configuration: Configuration) {
+        guard let url = configuration.http.publicURL, let parts = URLComponents(string: url), let host = parts.host
+        else { return nil }
+        self.configuration = configuration
+        self.url = url
+        self.host = host.hasPrefix("[") ? String(host.dropFirst().dropLast()) : host
+        isHTTPS = parts.scheme == "https"
+        port = parts.port ?? (isHTTPS ? 443 : 80)
+    }
+
+    mutating func run() async -> [Line] {
+        let relay = await runningRelay()
+        if let addresses = await resolved(), let shown = await reached(addresses) {
+            let client = client()
+            await visit(client, shown, relay)
+            try? await client.shutdown()
+        }
+        return lines
+    }
+
+    private mutating func add(_ result: CheckReport.Result, _ text: String, of subject: String = subject) {
+        lines.append(Line(result: result, subject: subject, text: Output.oneLine(text)))
+    }
+
+    // MARK: - The relay on this machine
+
+    private mutating func runningRelay() async -> RelayClient? {
+        do {
+            let relay = try RelayClient(
+                base: configuration.localAddress, token: configuration.admin.tokens.first?.text,
+                certificate: configuration.http.tls?.certificate)
+            _ = try await relay.answer(to: relay.request(.GET, "/healthz"), within: Self.limit)
+            add(.ok, "runs at \(relay.base)", of: "relay")
+            return relay
+        } catch {
+            add(
+                .warning,
+                "does not run at \(configuration.localAddress) (\(Self.words(error))): at \(url) only what stands in front "
+                    + "of it can be looked at", of: "relay")
+            return nil
+        }
+    }
+
+    // MARK: - The way there
+
+    private mutating func resolved() async -> [IPAddress]? {
+        if let address = IPAddress(host) { return [address] }
+        do {
+            var known: Set<IPAddress> = []
+            let addresses = try await HostResolver.addresses(host).filter { known.insert($0).inserted }
+            return Array(addresses.prefix(Self.mostAddresses))
+        } catch {
+            add(.failed, "\(host) has no address (\(error)): its domain needs an A or AAAA record for it")
+            return nil
+        }
+    }
+
+    private enum Reached: Sendable {
+        /// Nil without TLS.
+        case answers(CertificateSummary?)
+        case fails(String)
+    }
+
+    /// Tries each address of the name: a browser may take any of them.
+    /// - Returns: the certificate that the first one shows, in an array that is empty without TLS; nil if none answers.
+    private mutating func reached(_ addresses: [IPAddress]) async -> [CertificateSummary]? {
+        let results = await withTaskGroup(of: (Int, Reached).self) { [self] group in
+            for (index, address) in addresses.enumerated() {
+                group.addTask { (index, await self.reach(address)) }
+            }
+            return await group.reduce(into: [Int: Reached]()) { $0[$1.0] = $1.1 }
+        }
+        var shown: [CertificateSummary]?
+        var (reachable, failures): ([String], [String]) = ([], [])
+        for (index, address) in addresses.enumerated() {
+            switch results[index] {
+            case .answers(let certificate):
+                shown = shown ?? certificate.map { [$0] } ?? []
+                reachable.append("\(address)")
+            case .fails(let why): failures.append("\(address) \(why)")
+            case nil: break
+            }
+        }
+        let why = failures.joined(separator: ", ")
+        if shown == nil {
+            add(
+                .failed,
+                "nothing answers at \(host), port \(port): \(why). Does the proxy run, and is the port open? Some routers do "
+                    + "not lead a machine's own public address back to it: then try from elsewhere")
+        } else if !failures.isEmpty {
+            add(.warning, "\(host) is also at an address that does not answer: \(why)")
+        } else {
+            add(.ok, "\(host) is at \(reachable.joined(separator: ", ")), port \(port)")
+        }
+        return shown
+    }
+
+    private func reach(_ address: IPAddress) async -> Reached {
+        let shown = ShownCertificate()
+        // What it shows is looked at here, and verified after that.
+        let client = client(verifies: false) { settings in
+            settings.httpVersion = .http1Only
+            if IPAddress(host) == nil { settings.dnsOverride[host] = "\(address)" }
+            if isHTTPS {
+                settings.http1_1ConnectionDebugInitializer = { channel in
+                    channel.nioSSL_peerCertificate().map { shown.note($0) }
+                }
+            }
+        }
+        var failure: String?
+        do {
+            _ = try await client.execute(HTTPClientRequest(url: url + "/healthz"), timeout: Self.limit)
+        } catch {
+            failure = Self.words(error)
+        }
+        try? await client.shutdown()
+        if let certificate = shown.summary { return .answers(certificate) }
+        return failure.map { .fails($0) } ?? .answers(nil)
+    }
+
+    private func client(
+        verifies: Bool = true, _ change: (inout HTTPClient.Configuration) -> Void = { _ in }
+    ) -> HTTPClient {
+        var settings = HTTPClient.Configuration()
+        settings.redirectConfiguration = .disallow
+        settings.connectionPool.retryConnectionEstablishment = false
+        settings.timeout.connect = Self.limit
+        var tls = TLSConfiguration.makeClientConfiguration()
+        if !verifies { tls.certificateVerification = .none }
+        // As curl and OpenSSL take it: an authority that this system does not know.
+        if let file = ProcessInfo.processInfo.environment["SSL_CERT_FILE"], !file.isEmpty {
+            tls.additionalTrustRoots = [.file(file)]
+        }
+        settings.tlsConfiguration = tls
+        change(&settings)
+        return HTTPClient(configuration: settings)
+    }
+
+    // MARK: - What is there
+
+    /// - Parameter shown: the certificate; empty without TLS.
+    private mutating func visit(_ client: HTTPClient, _ shown: [CertificateSummary], _ relay: RelayClient?) async {
+        let answer: Answer
+        do {
+            answer = try await get(url + "/healthz", client)
+        } catch {
+            add(.failed, shown.first.map { untrusted($0, error) } ?? "\(url) does not answer: \(Self.words(error))")
+            return
+        }
+        if let certificate = shown.first { add(certificate) }
+        guard isRelay(answer, runs: relay != nil) else { return }
+        if isHTTPS, port == 443 { await checkPlainHTTP(client) }
+        guard let relay else { return }
+        await compareFiles(client)
+        await checkStream(client, relay)
+    }
+
+    /// Why a certificate is not good enough for browsers.
+    private func untrusted(_ certificate: CertificateSummary, _ error: any Error) -> String {
+        let day = certificate.notAfter.formatted(.iso8601.year().month().day())
+        if certificate.notAfter < Date() { return "the certificate has expired, on \(day): browsers refuse it" }
+        if certificate.notBefore > Date() {
+            return "the certificate is not valid yet, or this machine's clock is wrong"
+        }
+        if IPAddress(host) == nil, !certificate.isFor(host) {
+            let names = certificate.hosts.isEmpty ? certificate.commonName : certificate.hosts.joined(separator: ", ")
+            return "the certificate is for \(names), not for \(host): browsers refuse it"
+        }
+        return "the certificate is not trusted: this system does not know its issuer, \(certificate.issuer), or the "
+            + "server leaves out a certificate between them (\(Self.words(error))). An authority of your own is named to "
+            + "this check by SSL_CERT_FILE=FILE; browsers need it installed"
+    }
+
+    /// Renewal is late when a fifth of a certificate's time is left: clients of ACME renew with a third.
+    private mutating func add(_ certificate: CertificateSummary) {
+        let lifetime = certificate.notAfter.timeIntervalSince(certificate.notBefore)
+        let left = certificate.notAfter.timeIntervalSinceNow
+        let isLate = left < min(lifetime / 5, 30 * 86_400)
+        let text = left < 2 * 86_400 ? "\(Int(left / 3600)) hours" : "\(certificate.daysLeft(at: Date())) days"
+        add(
+            isLate ? .warning : .ok,
+            "the certificate is trusted: issued by \(certificate.issuer), \(text) left"
+                + (isLate ? ": is it not renewed?" : ""))
+    }
+
+    /// Whether it is a relay that answered.
+    private mutating func isRelay(_ answer: Answer, runs: Bool) -> Bool {
+        switch answer.status {
+        case 200 where (try? JSONValue(parsing: answer.body.readableBytesView))?.object?["healthy"] != nil:
+            add(.ok, "a relay answers at \(url), over HTTP/\(answer.version)")
+            return true
+        case 502...504 where !runs:
+            add(.warning, "the proxy at \(url) answers with status \(answer.status), because the relay does not run")
+        case 502...504:
+            add(
+                .failed,
+                "the proxy at \(url) answers with status \(answer.status): it does not reach the relay, which is at "
+                    + configuration.localAddress)
+        case 300..<400:
+            add(
+                .failed,
+                "\(url) leads on to \(answer.headers.first(name: "Location") ?? "nowhere"): http.public_url has to be "
+                    + "where the relay itself answers")
+        default: add(.failed, "\(url)/healthz answers with status \(answer.status), and not as a relay does")
+        }
+        return false
+    }
+
+    private mutating func checkPlainHTTP(_ client: HTTPClient) async {
+        let plain = "http://\(host.contains(":") ? "[\(host)]" : host)/"
+        guard let answer = try? await get(plain, client) else {
+            return add(.ok, "without HTTPS nothing answers")
+        }
+        let place = answer.headers.first(name: "Location") ?? ""
+        if (300..<400).contains(answer.status), place.hasPrefix("https://") {
+            add(.ok, "\(plain) leads to HTTPS")
+        } else {
+            add(
+                .warning,
+                "\(plain) answers with status \(answer.status) and does not lead to HTTPS, without which there are no "
+                    + "notifications")
+        }
+    }
+
+    /// What a browser gets has to be what the relay sends.
+    private mutating func compareFiles(_ client: HTTPClient) async {
+        let local = self.client(verifies: false)
+        var isSame = true
+        for path in Self.files {
+            do {
+                let sent = try await get(configuration.localAddress + path, local)
+                let got = try await get(url + path, client)
+                if got.status != sent.status || got.body != sent.body {
+                    isSame = false
+                    add(.failed, "\(path) is not what the relay sends (status \(got.status)): the proxy changes it")
+                }
+                for name in Self.headers where got.headers[name] != sent.headers[name] {
+                    isSame = false
+                    let values = [sent, got].map { "\"\($0.headers[name].joined(separator: ", "))\"" }
+                    add(.warning, "the header \(name) of \(path) is \(values[1]), and the relay sends \(values[0])")
+                }
+            } catch {
+                isSame = false
+                add(.failed, "\(path) does not arrive: \(Self.words(error))")
+            }
+        }
+        try? await local.shutdown()
+        if isSame { add(.ok, "pages and service worker arrive as the relay sends them") }
+    }
+
+    // MARK: - Streams and addresses
+
+    private mutating func checkStream(_ client: HTTPClient, _ relay: RelayClient) async {
+        do {
+            var seen: Stream
+            var attempts = 0
+            repeat {
+                let ticket: String
+                do {
+                    let answer = try await relay.answer(to: relay.request(.POST, "/v1/probes"), within: Self.limit)
+                    guard let text = answer.object?["ticket"]?.text else { throw relay.isNoRelay }
+                    ticket = text
+                } catch {
+                    let why = (error as? RelayRefusal)?.message ?? Self.words(error)
+                    return add(
+                        .warning,
+                        "streams and clients' addresses are not looked at, for which admin.token is needed: \(why)")
+                }
+                seen = try await stream(ticket, client, relay)
+                attempts += 1
+            } while seen.isHeldBack && attempts < Self.streamAttempts
+            if seen.isHeldBack {
+                add(
+                    .failed,
+                    "the proxy holds streams back: messages come late or never to open pages; it must not buffer /events"
+                )
+            } else {
+                add(.ok, "streams arrive at once")
+            }
+            let (result, text) = seen.probe.verdict(hasOwnTLS: configuration.http.tls != nil)
+            add(result, text)
+        } catch {
+            add(.failed, (error as? Failure)?.description ?? "a stream does not arrive: \(Self.words(error))")
+        }
+    }
+
+    /// A stream as it arrived.
+    private struct Stream {
+        let probe: ProbeAnswer
+        /// Whether its events came together: the relay leaves two seconds between them.
+        let isHeldBack: Bool
+    }
+
+    private func stream(_ ticket: String, _ client: HTTPClient, _ relay: RelayClient) async throws -> Stream {
+        var request = HTTPClientRequest(url: url + "/events?ticket=\(ticket)")
+        request.headers.add(name: "X-Forwarded-For", value: ProbeAnswer.forged)
+        request.headers.add(name: "Forwarded", value: "for=\(ProbeAnswer.forged)")
+        let response = try await client.execute(request, timeout: Self.streamLimit)
+        if response.status == .unauthorized {
+            throw Failure("another relay answers at \(url) than the one that runs at \(relay.base)")
+        }
+        guard response.status == .ok else {
+            throw Failure("the stream \(url)/events answers with status \(response.status.code)")
+        }
+        var parser = EventStreamParser()
+        var times: [String: ContinuousClock.Instant] = [:]
+        var (probe, size): (ProbeAnswer?, Int) = (nil, 0)
+        for try await piece in response.body {
+            size += piece.readableBytes
+            guard size <= Self.maximumAnswer else { throw Failure("a stream does not arrive: it is too long") }
+            for event in try parser.read(piece.readableBytesView) {
+                times[event.name] = .now
+                if event.name == "probe" { probe = ProbeAnswer(event.data) }
+            }
+        }
+        guard let probe, let first = times["probe"], let last = times["end"] else {
+            throw Failure("a stream does not arrive: it ends early")
+        }
+        return Stream(probe: probe, isHeldBack: first.duration(to: last) < .seconds(1))
+    }
+
+    // MARK: - Requests
+
+    private struct Answer {
+        let status: Int
+        let version: String
+        let headers: HTTPHeaders
+        let body: ByteBuffer
+    }
+
+    private func get(_ url: String, _ client: HTTPClient) async throws -> Answer {
+        let response = try await client.execute(HTTPClientRequest(url: url), timeout: Self.limit)
+        let body = try await response.body.collect(upTo: Self.maximumAnswer)
+        let version = response.version.major < 2 ? "1.1" : "\(response.version.major)"
+        return Answer(
+            status: Int(response.status.code), version: version, headers: response.headers, body: body)
+    }
+
+    /// Why a request failed.
+    private static func words(_ error: any Error) -> String {
+        let text = String(describing: error)
+        if (error as? HTTPClientError) == .connectTimeout || (error as? HTTPClientError) == .deadlineExceeded {
+            return "does not answer in time"
+        }
+        if text.contains("onnection refused") { return "refuses connections" }
+        if text.contains("unreachable") || text.contains("No route") { return "cannot be reached from here" }
+        return text.split(separator: "\n").first.map(String.init) ?? "fails"
+    }
+}
+
+/// The certificate of the first connection.
+private final class ShownCertificate: Sendable {
+    private let state = Mutex<CertificateSummary?>(nil)
+
+    var summary: CertificateSummary? { state.withLock { $0 } }
+
+    func note(_ certificate: NIOSSLCertificate?) {
+        let summary = certificate.flatMap { try? CertificateSummary(der: $0.toDERBytes()) }
+        state.withLock { $0 = $0 ?? summary }
+    }
+}

@@ -1,0 +1,66 @@
+import ArgumentParser
+import ChatStore
+import Foundation
+
+/// `pushchat reload`
+struct Reload: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Have the running relay read its configuration and credentials anew.",
+        discussion: """
+            As SIGHUP does it; but this says what the relay has taken over, or why it keeps what it had: then the status
+            is 1. To be called by the relay's user or by root, on its machine.
+            """)
+
+    /// How long the relay may take, also to open its database first.
+    private static let timeLimit = Duration.seconds(60)
+    private static let pollInterval = Duration.milliseconds(50)
+
+    @OptionGroup var options: DatabaseOptions
+
+    func run() async throws {
+        let path = try options.path()
+        guard let process = try Self.relay(of: path) else {
+            throw Failure(
+                "no relay serves \(path): start one with `pushchat serve`, or name its database with --database")
+        }
+        guard let before = ReloadReport(of: path), before.process == process else {
+            throw Failure(
+                "process \(process) serves \(path) and does not reload: it is `pushchat dev` or an earlier version, or cannot "
+                    + "write \(ReloadReport.file(of: path)); stop it and start it again")
+        }
+        guard kill(process, SIGHUP) == 0 else {
+            throw Failure("process \(process) cannot be told: \(String(cString: strerror(errno)))")
+        }
+        let end = ContinuousClock.now + Self.timeLimit
+        while true {
+            if let report = ReloadReport(of: path), report.process == process, report.ended > before.begun {
+                return try Self.tell(report)
+            }
+            guard try Self.relay(of: path) == process else {
+                throw Failure("the relay, process \(process), has ended; its log says why")
+            }
+            guard ContinuousClock.now < end else {
+                throw Failure(
+                    "the relay, process \(process), was told and has not answered within "
+                        + "\(Self.timeLimit.components.seconds) s; its log says what it is doing")
+            }
+            try await Task.sleep(for: Self.pollInterval)
+        }
+    }
+
+    private static func relay(of path: String) throws -> pid_t? {
+        try Failure.catching { try DatabaseLock.holder(of: path) }
+    }
+
+    private static func tell(_ report: ReloadReport) throws {
+        if let error = report.error { throw Failure("the relay keeps its configuration: \(error)") }
+        let taken = report.changes.filter { !report.needsRestart.contains($0) }
+        print(
+            taken.isEmpty
+                ? "reloaded; no setting has changed, credentials were read again"
+                : "reloaded; changed: \(taken.joined(separator: " "))")
+        if !report.needsRestart.isEmpty {
+            Output.note("takes effect only after a restart: \(report.needsRestart.joined(separator: " "))")
+        }
+    }
+}

@@ -1,0 +1,58 @@
+import Foundation
+
+/// A file as bytes, of which a piece is in memory, and the number of the line that they stand in.
+struct ByteReader {
+    private static let piece = 1 << 16
+
+    private let more: () throws -> [UInt8]
+    private var bytes: [UInt8] = []
+    private var position = 0
+    private(set) var line = 1
+
+    /// - Parameter more: the next bytes; none at the end.
+    init(_ more: @escaping () throws -> [UInt8]) {
+        self.more = more
+    }
+
+    init(_ file: FileHandle) {
+        self.init { Array(try file.read(upToCount: Self.piece) ?? Data()) }
+    }
+
+    /// The next byte, which stays; nil at the end.
+    mutating func peek() throws -> UInt8? {
+        if position == bytes.count {
+            (bytes, position) = (try more(), 0)
+            if bytes.isEmpty { return nil }
+        }
+        return bytes[position]
+    }
+
+    /// The byte after the next one.
+    mutating func peekSecond() throws -> UInt8? {
+        guard try peek() != nil else { return nil }
+        if position + 1 == bytes.count { bytes += try more() }
+        return position + 1 < bytes.count ? bytes[position + 1] : nil
+    }
+
+    mutating func next() throws -> UInt8? {
+        guard let byte = try peek() else { return nil }
+        position += 1
+        if byte == UInt8(ascii: "\n") { line += 1 }
+        return byte
+    }
+
+    /// Takes the next byte if it is this one.
+    mutating func skip(_ byte: UInt8) throws -> Bool {
+        guard try peek() == byte else { return false }
+        _ = try next()
+        return true
+    }
+}
+
+/// Why a file cannot be read any further.
+struct UnreadableFile: Error, Equatable, CustomStringConvertible {
+    let line: Int
+    let text: String
+
+    var description: String { "line \(line): \(text)" }
+}

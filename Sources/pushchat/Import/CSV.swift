@@ -1,0 +1,79 @@
+/// Values separated by commas (RFC 4180), in UTF-8: read record by record, and written.
+struct CSVReader {
+    /// Bytes of a record, quotes included: longer than a device with all its texts at their limits.
+    static let longestRecord = 1 << 16
+
+    struct Record: Equatable {
+        /// Where it begins.
+        let line: Int
+        /// Nil for what is no UTF-8.
+        let fields: [String]?
+    }
+
+    private var bytes: ByteReader
+
+    init(_ bytes: ByteReader) {
+        self.bytes = bytes
+    }
+
+    /// The next record that is not an empty line; nil at the end.
+    /// - Throws: ``UnreadableFile``.
+    mutating func next() throws -> Record? {
+        while let first = try bytes.peek() {
+            let line = bytes.line
+            if first == UInt8(ascii: "\n") || first == UInt8(ascii: "\r") {
+                _ = try bytes.next()
+                continue
+            }
+            return Record(line: line, fields: try record(from: line))
+        }
+        return nil
+    }
+
+    private mutating func record(from line: Int) throws -> [String]? {
+        var (fields, size): ([String?], Int) = ([], 0)
+        repeat {
+            // Its comma.
+            size += 1
+            guard size <= Self.longestRecord else { throw Self.tooLong(line) }
+            var field: [UInt8] = []
+            let isQuoted = try bytes.skip(UInt8(ascii: "\""))
+            var isOpen = isQuoted
+            while let byte = try bytes.peek(), isQuoted || !Self.endsField(byte) {
+                _ = try bytes.next()
+                size += 1
+                guard size <= Self.longestRecord else { throw Self.tooLong(line) }
+                if isQuoted, byte == UInt8(ascii: "\""), try !bytes.skip(UInt8(ascii: "\"")) {
+                    isOpen = false
+                    break
+                }
+                field.append(byte)
+            }
+            if isOpen { throw UnreadableFile(line: line, text: "a quote has no end") }
+            if let byte = try bytes.peek(), !Self.endsField(byte) {
+                throw UnreadableFile(
+                    line: bytes.line, text: "after a closing quote must come a comma or the end of the line")
+            }
+            fields.append(String(validating: field, as: UTF8.self))
+        } while try bytes.skip(UInt8(ascii: ","))
+        _ = try bytes.skip(UInt8(ascii: "\r"))
+        _ = try bytes.skip(UInt8(ascii: "\n"))
+        return fields.contains(nil) ? nil : fields.compactMap(\.self)
+    }
+
+    private static func tooLong(_ line: Int) -> UnreadableFile {
+        UnreadableFile(line: line, text: "a record must have at most \(longestRecord) bytes; is a quote missing?")
+    }
+
+    private static func endsField(_ byte: UInt8) -> Bool {
+        byte == UInt8(ascii: ",") || byte == UInt8(ascii: "\n") || byte == UInt8(ascii: "\r")
+    }
+
+    /// A record with its end of line.
+    static func line(_ fields: [String]) -> String {
+        fields.map { field in
+            let isPlain = field.utf8.allSatisfy { !endsField($0) && $0 != UInt8(ascii: "\"") }
+            return isPlain ? field : "\"\(field.replacing("\"", with: "\"\""))\""
+        }.joined(separator: ",") + "\n"
+    }
+}

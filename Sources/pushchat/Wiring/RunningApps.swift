@@ -1,0 +1,121 @@
+import APNSGateway
+import ChatDispatch
+import ChatDomain
+import Logging
+import ServiceLifecycle
+import Synchronization
+
+/// The configured apps as they run: a reload adds, changes and removes them.
+///
+/// One that is removed, or needs another gateway, takes nothing more from the queue, has its answers, and closes; nobody waits for
+/// that. Another one of the same name may run beside it: each push is leased to one of them.
+final class RunningApps: Service {
+    private struct Running: Sendable {
+        let app: AppRuntime
+        let services: ServiceGroup
+    }
+
+    private let stores: Stores
+    private let connectionIDs: ConnectionIDs
+    private let showsTokens: Bool
+    private let logger: Logger
+    private let running = Mutex<[Running]>([])
+    /// Apps that have not run yet, of whose pushes an earlier process may have sent some.
+    private let inDoubt: Mutex<Set<AppName>>
+    private let started = AsyncStream.makeStream(of: Running.self)
+
+    /// - Parameters:
+    ///   - inDoubt: apps of whose pushes an earlier process may have sent some.
+    ///   - showsTokens: whether whole device tokens may stand in the log.
+    init(
+        stores: Stores, connectionIDs: ConnectionIDs, inDoubt: Set<AppName>, showsTokens: Bool, logger: Logger
+    ) {
+        self.stores = stores
+        self.connectionIDs = connectionIDs
+        self.inDoubt = Mutex(inDoubt)
+        self.showsTokens = showsTokens
+        self.logger = logger
+    }
+
+    /// In the order of the configuration.
+    var all: [AppRuntime] { running.withLock { $0.map(\.app) } }
+
+    /// The topics that the apps' certificates name.
+    var topics: [AppName: String] {
+        all.reduce(into: [:]) { topics, app in topics[app.name] = app.certificateTopic }
+    }
+
+    /// Makes these the apps that run, or will once ``run()`` is called. Not to be called twice at the same time.
+    func update(_ apps: [(configuration: AppConfiguration, credentials: AppCredentials)]) async {
+        var earlier = running.withLock { $0 }
+        let kept = apps.map { app in
+            earlier.firstIndex { $0.app.canBecome(app.configuration) }.map { earlier.remove(at: $0) }
+        }
+        let all = zip(kept, apps).map { kept, app -> Running in
+            kept?.app.reconfigure(app.configuration, credentials: app.credentials)
+            return kept ?? start(app.configuration, app.credentials)
+        }
+        running.withLock { $0 = all }
+        // Not before that: what ends is then known to be removed.
+        for running in earlier { await running.services.triggerGracefulShutdown() }
+    }
+
+    private func start(_ configuration: AppConfiguration, _ credentials: AppCredentials) -> Running {
+        let app = AppRuntime(
+            configuration, credentials: credentials, stores: stores, connectionIDs: connectionIDs, logger: logger)
+        let startsInDoubt = inDoubt.withLock { $0.remove(app.name) != nil }
+        let services = app.services(startsInDoubt: startsInDoubt, showsTokens: showsTokens)
+        let silent = Logger(label: "app") { _ in SwiftLogNoOpLogHandler() }
+        let running = Running(
+            app: app, services: ServiceGroup(services: [ConcurrentServices(services: services)], logger: silent))
+        started.continuation.yield(running)
+        return running
+    }
+
+    func run() async throws {
+        try await withThrowingDiscardingTaskGroup { group in
+            // Also where an app's services have failed, which cancels the others.
+            group.addTask {
+                try? await gracefulShutdown()
+                self.started.continuation.finish()
+            }
+            for await running in started.stream {
+                group.addTask {
+                    // They end with the process's shutdown, too.
+                    try await running.services.run()
+                    await self.ended(running.app.name)
+                }
+            }
+        }
+    }
+
+    private func ended(_ app: AppName) async {
+        guard !Task.isShuttingDownGracefully, !Task.isCancelled, !all.contains(where: { $0.name == app }) else {
+            return
+        }
+        let depth = try? await stores.figures.queueDepths().first { $0.app == app }
+        logger.notice(
+            "app removed: its connections are closed; its pushes wait until it is configured again",
+            metadata: ["app": "\(app)", "waiting": "\((depth?.due ?? 0) + (depth?.delayed ?? 0))"])
+    }
+}
+
+/// Services that are stopped at the same moment, none waiting for another: nothing more is taken from the queue while requests are
+/// still answered.
+struct ConcurrentServices: Service {
+    let services: [any Service]
+
+    func run() async throws {
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for service in services {
+                group.addTask {
+                    try await service.run()
+                    guard Task.isShuttingDownGracefully || Task.isCancelled else {
+                        throw Failure("\(type(of: service)) has ended by itself")
+                    }
+                }
+            }
+            try await group.waitForAll()
+        }
+    }
+}

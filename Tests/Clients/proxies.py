@@ -1,0 +1,474 @@
+#!/usr/bin/env python3
+"""Runs a recipe of docs/https as printed, with Debian's proxy and a relay behind it, and uses it as browsers and apps do.
+
+Usage: proxies.py caddy|nginx|haproxy|own|findings PUSHCHAT FOLDER
+`own` is the relay's TLS of its own with certbot's hook, `findings` what `pushchat check` says of proxies that do it wrong. The proxies
+are in .build/proxies (make test-packages). Only ports, paths, names and certificates are put in the place of those that are printed.
+Prints a line for each thing that holds; ends with status 1 at the first that does not.
+"""
+import http.server, json, os, random, re, signal, socket, ssl, stat, subprocess, sys, threading, time, urllib.request
+
+from checks import check, until
+
+KIND, PUSHCHAT, FOLDER = sys.argv[1], sys.argv[2], os.path.abspath(sys.argv[3])
+TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+PROXIES = os.path.join(TOP, ".build", "proxies")
+TOKEN = "the-token-of-the-proxies-test"
+# What the recipes set, in seconds: a stream has to live longer than that with nothing but the relay's comments.
+TIMEOUT = 30
+processes = []
+
+
+def path(name):
+    return os.path.join(FOLDER, name)
+
+
+def write(name, text):
+    with open(path(name), "w") as file:
+        file.write(text)
+    return path(name)
+
+
+def read(name):
+    with open(name) as file:
+        return file.read()
+
+
+def run(*command, **more):
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, **more)
+    if ran.returncode:
+        raise SystemExit(f"FAILED {command}: {ran.stdout[-2000:]} {ran.stderr[-2000:]}")
+    return ran.stdout
+
+
+def start(name, *command, **more):
+    with open(path(name + ".log"), "w") as log:
+        processes.append(subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, **more))
+    return processes[-1]
+
+
+def log(name):
+    return lambda: read(path(name + ".log"))[-3000:]
+
+
+def free_port():
+    """Below the range from which the system takes ports for connections: one of those might take it meanwhile."""
+    while True:
+        with socket.socket(socket.AF_INET6) as held:
+            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            try:
+                held.bind(("::", random.randrange(10_000, 32_000)))
+            except OSError:
+                continue
+            return held.getsockname()[1]
+
+
+# MARK: Certificates
+
+def make_authority():
+    run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", path("ca.key"),
+        "-out", path("ca.pem"), "-subj", "/CN=Authority of the test", "-days", "2")
+
+
+def make_certificate(name, host="localhost"):
+    """NAME.pem is the certificate, NAME.key its key, NAME.both.pem both."""
+    run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", path(name + ".key"),
+        "-out", path(name + ".pem"), "-subj", f"/CN={host}", "-addext", f"subjectAltName=DNS:{host}", "-days", "2", "-CA",
+        path("ca.pem"), "-CAkey", path("ca.key"))
+    os.chmod(path(name + ".key"), 0o644)
+    write(name + ".both.pem", read(path(name + ".pem")) + read(path(name + ".key")))
+
+
+def exchange(name, other):
+    """Puts another certificate in the place of one."""
+    for ending in (".pem", ".key", ".both.pem"):
+        os.replace(path(other + ending), path(name + ending))
+
+
+def shown(port):
+    """The serial number of the certificate that a new connection is shown."""
+    context = ssl.create_default_context(cafile=path("ca.pem"))
+    with socket.create_connection(("localhost", port), timeout=10) as plain:
+        with context.wrap_socket(plain, server_hostname="localhost") as connection:
+            return connection.getpeercert()["serialNumber"]
+
+
+# MARK: The relay
+
+class Relay:
+    def __init__(self, **http):
+        settings = {"host": "127.0.0.1", "trusted_proxies": ["127.0.0.1", "::1"], "rate_per_address": "1/min burst 40", **http}
+        self.port = settings.setdefault("port", free_port())
+        # JSON is YAML.
+        self.configuration = write("relay.yaml", json.dumps({
+            "environment": "production", "http": settings, "admin": {"token": TOKEN},
+            "database": {"path": path("relay.db")}}))
+        os.chmod(self.configuration, stat.S_IRUSR | stat.S_IWUSR)
+        self.process = start("relay", PUSHCHAT, "serve", "--config", self.configuration, "--log-format", "json")
+        until("the relay listens", lambda: self.log("listening"), told=log("relay"))
+
+    def log(self, message):
+        lines = [json.loads(line) for line in read(path("relay.log")).splitlines() if line.startswith("{") and line.endswith("}")]
+        return [line for line in lines if line.get("message") == message]
+
+
+def pushchat_check(relay, *more):
+    ran = subprocess.run(
+        [PUSHCHAT, "check", "--config", relay.configuration, *more], capture_output=True, text=True, timeout=120,
+        env={**os.environ, "SSL_CERT_FILE": path("ca.pem")})
+    return ran.stdout + ran.stderr
+
+
+# MARK: The proxies
+
+def recipe(name, relay_port, **more):
+    """A recipe with the test's ports, names and paths."""
+    text = read(os.path.join(TOP, "docs", "https", name))
+    for printed, used in {"127.0.0.1:44447": f"127.0.0.1:{relay_port}", **more}.items():
+        if printed not in text:
+            raise SystemExit(f"FAILED {name} has no {printed}")
+        text = text.replace(printed, used)
+    return text
+
+
+class Caddy:
+    def __init__(self, relay, port, plain):
+        admin = free_port()
+        # Caddy's own way is to get the certificate itself.
+        text = recipe("Caddyfile", relay.port, **{
+            "chat.example.org {": "localhost {\n\ttls " + path("tls.pem") + " " + path("tls.key")})
+        write("Caddyfile", f"{{\n\tadmin localhost:{admin}\n\thttp_port {plain}\n\thttps_port {port}\n\tskip_install_trust\n}}\n{text}")
+        self.environment = {**os.environ, "XDG_DATA_HOME": path("data"), "XDG_CONFIG_HOME": path("config"), "HOME": FOLDER}
+        self.command = [f"{PROXIES}/usr/bin/caddy"]
+        start("proxy", *self.command, "run", "--config", path("Caddyfile"), env=self.environment)
+
+    def reload(self):
+        """As its unit does (systemctl reload caddy)."""
+        run(*self.command, "reload", "--config", path("Caddyfile"), "--force", env=self.environment)
+
+
+class Nginx:
+    change = staticmethod(lambda text: text)
+
+    def __init__(self, relay, port, plain):
+        text = recipe("nginx.conf", relay.port, **{
+            "listen 443": f"listen {port}", "listen [::]:443": f"listen [::]:{port}", "listen 80": f"listen {plain}",
+            "listen [::]:80": f"listen [::]:{plain}", "server_name chat.example.org": "server_name localhost",
+            "/etc/letsencrypt/live/chat.example.org/fullchain.pem": path("tls.pem"),
+            "/etc/letsencrypt/live/chat.example.org/privkey.pem": path("tls.key")})
+        write("site.conf", self.change(text))
+        # Debian's nginx.conf includes the site as this does; paths are the test's.
+        temporary = "".join(f"{each}_temp_path {path(each)};\n" for each in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        user = "user root;\n" if os.getuid() == 0 else ""
+        write("nginx.conf", f"{user}daemon off;\npid {path('nginx.pid')};\nerror_log {path('nginx.log')};\nevents {{}}\n"
+              f"http {{\naccess_log off;\n{temporary}include {path('site.conf')};\n}}\n")
+        self.process = start("proxy", f"{PROXIES}/usr/sbin/nginx", "-c", path("nginx.conf"), "-e", path("nginx.log"))
+
+    def reload(self):
+        self.process.send_signal(signal.SIGHUP)
+
+
+class HAProxy:
+    def __init__(self, relay, port, plain):
+        text = recipe("haproxy.cfg", relay.port, **{
+            "127.0.0.1:8888": f"127.0.0.1:{self.challenges()}", "bind :::80 ": f"bind :::{plain} ", "bind :::443 ": f"bind :::{port} ", "/etc/haproxy/pushchat.pem": path("tls.both.pem")})
+        # Debian's own file, without what needs its user and its paths.
+        debian = read(f"{PROXIES}/etc/haproxy/haproxy.cfg").replace("/etc/", f"{PROXIES}/etc/")
+        debian = re.sub(r"(?m)^\s*(log|chroot|stats|user|group|daemon)\b.*\n", "", debian)
+        write("haproxy.cfg", debian + text)
+        # As its unit does.
+        self.plain = plain
+        self.process = start("proxy", f"{PROXIES}/usr/sbin/haproxy", "-W", "-f", path("haproxy.cfg"), env={
+            **os.environ, "LD_LIBRARY_PATH": f"{PROXIES}/usr/lib/{os.uname().machine}-linux-gnu"})
+
+    def challenges(self):
+        """What certbot --standalone runs while it gets a certificate."""
+        folder = path("challenges/.well-known/acme-challenge")
+        os.makedirs(folder)
+        write("challenges/.well-known/acme-challenge/token", "the proof")
+        port = free_port()
+        start("certbot", "python3", "-m", "http.server", "--bind", "127.0.0.1", "--directory", path("challenges"), str(port))
+        return port
+
+    def reload(self):
+        until("certbot's answers come through", lambda: curl(
+            f"http://localhost:{self.plain}/.well-known/acme-challenge/token").body == "the proof", told=log("certbot"))
+        self.process.send_signal(signal.SIGUSR2)
+
+
+class Collecting(http.server.BaseHTTPRequestHandler):
+    """A proxy that reads an answer to its end before it passes it on."""
+
+    def do_GET(self):
+        request = urllib.request.Request(f"http://127.0.0.1:{self.server.relay.port}{self.path}", headers={"X-Forwarded-For": "198.51.100.7"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            body = answer.read()
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
+                if name.lower() not in ("content-length", "transfer-encoding", "connection", "date", "server"):
+                    self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    @staticmethod
+    def run(relay, port):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Collecting)
+        server.relay = relay
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(path("tls.pem"), path("tls.key"))
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+# MARK: Clients
+
+class Answer:
+    def __init__(self, text):
+        # Of several heads, as after 100 Continue, the last counts.
+        self.status, self.version, self.headers, self.body = 0, "", {}, text
+        while self.body.startswith("HTTP/"):
+            head, _, self.body = self.body.partition("\r\n\r\n")
+            first, *lines = head.split("\r\n")
+            self.version, self.status = first.split()[0], int(first.split()[1])
+            self.headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def curl(url, *more, client="127.0.0.1", body=None):
+    command = ["curl", "--silent", "--include", "--max-time", "30", "--cacert", path("ca.pem"), "--interface", client, "-4", *more, url]
+    # A proxy may answer before it has read all.
+    ran = subprocess.run(command, capture_output=True, input=body, timeout=60)
+    return Answer(ran.stdout.decode("utf-8", "replace"))
+
+
+class Stream:
+    """An event stream in a client that nobody here wrote."""
+
+    def __init__(self, url, udid, client="127.0.0.1"):
+        self.opened, self.lines = time.monotonic(), []
+        self.process = subprocess.Popen(
+            ["curl", "--silent", "--show-error", "--no-buffer", "--cacert", path("ca.pem"), "--interface", client, "-4", "-H",
+             f"X-Udid: {udid}", url + "/events"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        processes.append(self.process)
+        threading.Thread(target=self.follow, daemon=True).start()
+        until(f"the stream of {client} begins", lambda: any(line.startswith("retry:") for line in self.lines), told=self.told)
+
+    def follow(self):
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+    def has(self, text):
+        return any(line.startswith("data:") and text in line for line in self.lines)
+
+    def told(self):
+        return f"{self.process.poll()} {self.lines[-5:]}"
+
+    @property
+    def is_open(self):
+        return self.process.poll() is None
+
+    @property
+    def comments(self):
+        return sum(line == ":" for line in self.lines)
+
+
+def form(url, *more, client="127.0.0.1", **fields):
+    data = [part for name, value in fields.items() for part in ("--data-urlencode", f"{name}={value}")]
+    return curl(url + "/api.php", *data, *more, client=client)
+
+
+def udid(number):
+    return f"{number:040d}"
+
+
+# MARK: What has to hold
+
+def recipes(make):
+    port, plain = free_port(), free_port()
+    make_authority()
+    for name in ("tls", "renewed"):
+        make_certificate(name)
+    url = f"https://localhost:{port}"
+    relay = Relay(public_url=url)
+    direct = f"http://127.0.0.1:{relay.port}"
+    proxy = make(relay, port, plain)
+    until("the proxy answers over HTTP/2", lambda: (lambda answer: answer.status == 200 and answer.version == "HTTP/2")(
+        curl(url + "/healthz")), told=log("proxy"))
+    answer = curl(f"http://localhost:{plain}/#x")
+    check("http:// leads to https://", answer.status in (301, 308) and answer.headers["location"].startswith("https://localhost"),
+          answer.__dict__)
+
+    # Ann is said to be somebody else, by herself.
+    forged = ("-H", "X-Forwarded-For: 203.0.113.9", "-H", "Forwarded: for=203.0.113.9")
+    for number, name, room in ((1, "Ann", "kitchen"), (2, "Bo", "kitchen"), (3, "Cy", "attic"), (4, "Di", "attic")):
+        answer = form(url, *forged, client=f"127.0.0.{10 + number}", cmd="join", udid=udid(number), token=0, name=name, code=room)
+        check(f"{name} joins by a form", answer.status == 200 and answer.body == "OK\n", answer.__dict__)
+    addresses = [line["address"] for line in relay.log("member joined")]
+    check("the relay knows each client's address, whatever it says of itself", addresses == [f"127.0.0.1{each}" for each in range(1, 5)],
+          addresses)
+    busy, quiet = Stream(url, udid(1), "127.0.0.11"), Stream(url, udid(3), "127.0.0.13")
+
+    def say(number, text):
+        answer = form(url, client=f"127.0.0.{10 + number}", cmd="message", udid=udid(number), text=text)
+        check(f"posted: {text}", answer.status == 200, answer.__dict__)
+
+    say(2, "for Ann")
+    until("it comes to the stream", lambda: busy.has("for Ann"), told=busy.told)
+
+    # Pages, the worker and the manifest as the relay sends them.
+    names = ("content-type", "content-security-policy", "referrer-policy", "x-content-type-options", "cache-control")
+    for file in ("/", "/sw.js", "/manifest.webmanifest", "/chat.js", "/icon-192.png"):
+        sent, got = curl(direct + file), curl(url + file)
+        check(f"{file} arrives as it was sent", got.status == 200 and got.body == sent.body
+              and [got.headers.get(name) for name in names] == [sent.headers.get(name) for name in names], [sent.headers, got.headers])
+    check("the page keeps its policy", "default-src 'none'" in curl(url + "/").headers["content-security-policy"])
+    tag = curl(url + "/chat.js").headers["etag"]
+    check("a file that is known is not sent again", curl(url + "/chat.js", "-H", f"If-None-Match: {tag}").status == 304)
+
+    # Limits.
+    authorized = ("-H", f"Authorization: Bearer {TOKEN}")
+    check("the relay itself lets the operator in", curl(direct + "/v1/queue", *authorized).status == 200)
+    for private in ("/v1", "/v1/queue", "//v1/queue", "/v1/docs", "/metrics", "/v1/notifications:batch"):
+        answer = curl(url + private, "--path-as-is", *authorized)
+        check(f"{private} is for this machine", answer.status == 404, answer.__dict__)
+    post = ("-H", "Content-Type: application/x-www-form-urlencoded", "--data-binary", "@-")
+    start_of_form = f"cmd=message&udid={udid(1)}&text=".encode()
+    answer = curl(url + "/api.php", *post, body=start_of_form + b"x" * 60_000)
+    check("a long body comes to the relay, which says what is wrong", answer.status == 400 and "text" in answer.body, answer.__dict__)
+    answer = curl(url + "/api.php", *post, body=start_of_form + b"x" * 70_000)
+    check("a body over the limit is told so, by the relay", answer.status == 413 and "65536 bytes" in answer.body, answer.__dict__)
+    for more in ((), ("-H", "Transfer-Encoding: chunked", "--http1.1")):
+        answer = curl(url + "/api.php", *post, *more, body=start_of_form + b"x" * 1_500_000)
+        check(f"one that no call takes, too {' '.join(more)}", answer.status == 413, answer.__dict__)
+    # The tokens of one address are used up, another has its own.
+    statuses = {form(url, client="127.0.0.99", cmd="leave", udid=udid(9)).status for _ in range(45)}
+    check("an address has a limit", 429 in statuses, statuses)
+    answer = form(url, client="127.0.0.99", cmd="leave", udid=udid(9))
+    check("and is told when to come again", answer.status == 429 and int(answer.headers["retry-after"]) > 0, answer.__dict__)
+    check("another address has one of its own", form(url, client="127.0.0.98", cmd="leave", udid=udid(9)).status == 200)
+
+    # A renewed certificate.
+    before = shown(port)
+    exchange("tls", "renewed")
+    proxy.reload()
+    until("new connections are shown the renewed certificate", lambda: shown(port) != before, told=log("proxy"))
+    say(2, "after the renewal")
+    until("it comes to the stream that was open before", lambda: busy.has("after the renewal"), told=busy.told)
+
+    said = pushchat_check(relay)
+    for line in ("ok    relay: runs at", "ok    public address: localhost is at", "is trusted: issued by Authority of the test",
+                 f"ok    public address: a relay answers at {url}, over HTTP/2", "ok    public address: pages and service worker",
+                 "ok    public address: streams arrive at once", "ok    public address: clients' addresses come from the proxy at 127.0.0.1"):
+        check(f"check says: {line}", line in said, said)
+
+    # Nothing is said in the attic until the proxy's time is long over.
+    until("a stream lives longer than the proxy waits", lambda: time.monotonic() > quiet.opened + TIMEOUT + 5 and quiet.comments >= 2,
+          told=quiet.told)
+    check("it is open", quiet.is_open, quiet.told())
+    say(4, "at last")
+    until("and brings what is said", lambda: quiet.has("at last"), told=quiet.told)
+    check("the other is open, too", busy.is_open, busy.told())
+
+
+def own():
+    """The relay's own TLS, and what certbot runs when it has renewed the certificate."""
+    make_authority()
+    for name in ("first", "second"):
+        make_certificate(name)
+    os.mkdir(path("bin"))
+    hook = read(os.path.join(TOP, "packaging", "certbot-hook"))
+    for printed, used in (("file=/etc/pushchat/tls.pem", f"file={path('tls.pem')}"), ("chgrp pushchat", f"chgrp {os.getgid()}")):
+        check(f"the hook has {printed}", printed in hook)
+        hook = hook.replace(printed, used)
+    os.chmod(write("hook", hook), 0o755)
+
+    def deploy(name):
+        """As certbot does it."""
+        lineage = path("live-" + name)
+        os.mkdir(lineage)
+        os.link(path(name + ".pem"), os.path.join(lineage, "fullchain.pem"))
+        os.link(path(name + ".key"), os.path.join(lineage, "privkey.pem"))
+        run(path("hook"), env={**os.environ, "PATH": path("bin") + ":" + os.environ["PATH"], "RENEWED_LINEAGE": lineage})
+
+    # What systemd does when it is asked to reload is what the unit says.
+    reload = next(line for line in read(os.path.join(TOP, "packaging", "pushchat.service")).splitlines() if line.startswith("ExecReload="))
+    write("bin/systemctl", '#!/bin/sh\n[ "$*" = "try-reload-or-restart pushchat" ] || exit 1\n[ -e ' + path("pid") + " ] || exit 0\n"
+          f"MAINPID=$(cat {path('pid')})\n{reload.removeprefix('ExecReload=')}\n")
+    os.chmod(path("bin/systemctl"), 0o755)
+    deploy("first")
+    check("only owner and group read the key", stat.S_IMODE(os.stat(path("tls.pem")).st_mode) == 0o640)
+    port = free_port()
+    url = f"https://localhost:{port}"
+    relay = Relay(certificate=path("tls.pem"), trusted_proxies=[], port=port, public_url=url)
+    write("pid", str(relay.process.pid))
+    for number in (1, 2):
+        check("joined", form(url, cmd="join", udid=udid(number), token=0, name="n", code="kitchen").status == 200)
+    stream = Stream(url, udid(1))
+    before = shown(relay.port)
+    deploy("second")
+    until("new connections are shown the renewed certificate", lambda: shown(relay.port) != before, told=log("relay"))
+    check("posted", form(url, cmd="message", udid=udid(2), text="hello").status == 200)
+    until("the stream that was open goes on", lambda: stream.has("hello"), told=stream.told)
+    check("it is open", stream.is_open)
+    said = pushchat_check(relay)
+    for line in ("is trusted: issued by Authority of the test", "streams arrive at once", "there is no proxy: clients' addresses are their own"):
+        check(f"check says: {line}", line in said, said)
+
+
+def findings():
+    """What check says of proxies that do it wrong, and of none."""
+    make_authority()
+    make_certificate("tls")
+    port, plain = free_port(), free_port()
+    url = f"https://localhost:{port}"
+    relay = Relay(public_url=url)
+
+    def says(what, *lines, change=lambda text: text, relay=relay):
+        Nginx.change = staticmethod(change)
+        proxy = Nginx(relay, port, plain)
+        until(f"{what}: the proxy listens", lambda: socket.create_connection(("127.0.0.1", port), timeout=10).close() or True, told=log("proxy"))
+        said = pushchat_check(relay)
+        for line in lines:
+            check(f"{what}: {line}", re.search(line, said), said)
+        proxy.process.terminate()
+        proxy.process.wait(timeout=30)
+        return said
+
+    collecting = free_port()
+    Collecting.run(relay, collecting)
+    said = pushchat_check(relay, "--set", f"http.public_url=https://localhost:{collecting}")
+    check("streams are held back", "FAIL  public address: the proxy holds streams back" in said, said)
+    says("forgeable", r"FAIL  public address: the proxy at 127\.0\.0\.1 passes on what clients send as X-Forwarded-For and Forwarded",
+         change=lambda text: re.sub(r"proxy_set_header (X-Forwarded-For|Forwarded) .*;", "", text))
+    says("half forgeable", r"warn  public address: the proxy at 127\.0\.0\.1 names its clients, and passes on what they send as Forwarded",
+         change=lambda text: re.sub(r"proxy_set_header Forwarded .*;", "", text))
+    says("another policy", "warn  public address: the header Content-Security-Policy of / is",
+         change=lambda text: text.replace("proxy_buffering off;", "proxy_hide_header Content-Security-Policy; proxy_buffering off;"))
+    says("another port", "FAIL  public address: the proxy at .* answers with status 502: it does not reach the relay",
+         change=lambda text: text.replace(f"127.0.0.1:{relay.port}", "127.0.0.1:1"))
+    says("leads elsewhere", "FAIL  public address: .* leads on to https://www.example.org/healthz: http.public_url has to be",
+         change=lambda text: text.replace("location / {", "location / { return 301 https://www.example.org$request_uri;"))
+    make_certificate("tls", "www.example.org")
+    says("another name", "FAIL  public address: the certificate is for www.example.org, not for localhost")
+    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", path("tls.key"), "-out", path("tls.pem"), "-subj",
+        "/CN=Stranger", "-addext", "subjectAltName=DNS:localhost", "-days", "2")
+    says("unknown authority", "FAIL  public address: the certificate is not trusted: this system does not know its issuer, Stranger")
+    said = pushchat_check(relay)
+    check("nothing there", re.search("FAIL  public address: nothing answers at localhost, port .*refuses connections", said), said)
+    make_certificate("tls")
+    relay.process.terminate()
+    relay.process.wait(timeout=60)
+    says("no relay", "warn  relay: does not run at", "warn  public address: the proxy at .* because the relay does not run")
+
+
+try:
+    {"own": own, "findings": findings}.get(
+        KIND, lambda: recipes({"caddy": Caddy, "nginx": Nginx, "haproxy": HAProxy}[KIND]))()
+finally:
+    for process in reversed(processes):
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()

@@ -1,0 +1,43 @@
+import Foundation
+import Testing
+
+extension Waiting {
+    /// What docs/https.md promises, with Debian's proxies (Tests/Clients/proxies.py).
+    @Suite("HTTPS")
+    struct ProxyTests {
+        private static let proxies = Page.root.appending(path: ".build/proxies")
+
+        @Test(
+            "Each recipe works as printed: forms, pages, addresses, limits, streams that outlive the proxy's time, renewal"
+        )
+        func recipes() async throws {
+            // Beside each other, because each waits for longer than a proxy does.
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                for (proxy, checks) in [("caddy", 45), ("nginx", 45), ("haproxy", 45)] {
+                    group.addTask { try await Self.play(proxy, checks: checks) }
+                }
+                try await group.waitForAll()
+            }
+        }
+
+        @Test("certbot's hook gives the relay a renewed certificate, and open streams go on")
+        func hook() async throws { try await Self.play("own", checks: 10) }
+
+        @Test("check says what a proxy does wrong")
+        func findings() async throws { try await Self.play("findings", checks: 20) }
+
+        /// - Parameter checks: how many must have been made, at the least.
+        private static func play(_ part: String, checks: Int) async throws {
+            try #require(
+                FileManager.default.fileExists(atPath: proxies.appending(path: "complete").path),
+                "\(proxies.path) is missing: run make test-packages")
+            let folder = try Folder()
+            let played = try await Python.run(
+                "proxies.py", [part, Running.executable.path, folder.url.path], input: Data(), within: 240)
+            #expect(
+                played.status == 0,
+                "\(part): \(played.text.split(separator: "\n").suffix(3)) \(played.errors.suffix(3000))")
+            #expect(played.text.split(separator: "\n").count >= checks, "\(part)")
+        }
+    }
+}

@@ -1,0 +1,49 @@
+import ChatDomain
+import Testing
+
+@testable import pushchat
+
+@Suite("What a refused push proves")
+struct CredentialProofTests {
+    private func verdict(_ outcome: DirectResult.Outcome, _ reason: String?) throws -> CredentialProof.Verdict {
+        var app = AppConfiguration(name: .default, environment: .production)
+        (app.key, app.topic) = ("/key.p8", "com.example.PushChat")
+        var result = DirectResult(token: try #require(DeviceToken(bytes: [UInt8](repeating: 0, count: 32))))
+        (result.outcome, result.reason) = (outcome, reason)
+        return CredentialProof(app: app).verdict(result)
+    }
+
+    @Test("A refused token proves the key and the topic", arguments: ["BadDeviceToken", "InvalidToken"])
+    func proven(reason: String) throws {
+        guard case .proven(let text) = try verdict(.refused, reason) else {
+            Issue.record("not proven")
+            return
+        }
+        #expect(text.hasSuffix("(\(reason))"))
+    }
+
+    @Test(
+        "What is wrong with the credentials stands there with what to do",
+        arguments: [
+            ("InvalidProviderToken", "key, key id and team id do not belong together"),
+            ("ExpiredProviderToken", "clock right?"),
+            ("TopicDisallowed", "the key is not for the topic com.example.PushChat"),
+            ("BadEnvironmentKeyIdInToken", "for the other environment"),
+            ("BadCertificateEnvironment", "change host or certificate"),
+        ])
+    func refused(reason: String, advice: String) throws {
+        guard case .refused(let text) = try verdict(.refused, reason) else {
+            Issue.record("not refused")
+            return
+        }
+        #expect(text.hasPrefix("\(reason): ") && text.contains(advice))
+    }
+
+    @Test("Silence and acceptance prove nothing")
+    func open() throws {
+        guard case .open = try verdict(.accepted, nil), case .refused = try verdict(.unsent, nil) else {
+            Issue.record("another verdict")
+            return
+        }
+    }
+}

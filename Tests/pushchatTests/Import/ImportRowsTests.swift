@@ -1,0 +1,164 @@
+import ChatDomain
+import ChatStore
+import Testing
+
+@testable import pushchat
+
+@Suite("Rows of imports")
+struct ImportRowsTests {
+    private static let udid = String(repeating: "a", count: 40)
+    private static let token = String(repeating: "c", count: 64)
+
+    private func dump(_ statements: String) throws -> [ImportRow] {
+        var rows = TutorialDump(ByteReader(statements), app: AppName("chat"))
+        var all: [ImportRow] = []
+        while let row = try rows.next() { all.append(row) }
+        return all
+    }
+
+    @Test("The tutorial's tables: members, what waits, what was sent")
+    func tutorial() throws {
+        let rows = try dump(
+            """
+            INSERT INTO active_users VALUES ('\(Self.udid)','\(Self.token)',' Ann ','tea','1.2.3.4');
+            INSERT INTO active_users (user_id,device_token,nickname,secret_code) VALUES ('\(Self.udid.prefix(32))','0','Bob','tea');
+            INSERT INTO push_queue VALUES (7,'\(Self.token)','{"aps":{}}','2013-01-02 03:04:05',NULL),(8,'\(Self.token)','{}','2013-01-02','2013-01-03'),
+              (9,'\(Self.token)','{}','0000-00-00 00:00:00',NULL);
+            """)
+        #expect(
+            rows == [
+                .member(
+                    JoinRequest(
+                        member: try MemberID(parsing: Self.udid), app: AppName("chat"),
+                        token: try DeviceToken(parsing: Self.token), nickname: try Nickname(parsing: "Ann"),
+                        code: try SecretCode(parsing: "tea"), client: ClientInfo(address: "1.2.3.4"))),
+                .member(
+                    JoinRequest(
+                        member: try MemberID(parsing: String(Self.udid.prefix(32))), app: AppName("chat"), token: nil,
+                        nickname: try Nickname(parsing: "Bob"), code: try SecretCode(parsing: "tea"))),
+                .push(
+                    WaitingPush(
+                        number: "7", token: try DeviceToken(parsing: Self.token), payload: #"{"aps":{}}"#,
+                        queuedAt: Timestamp(sqlText: "2013-01-02 03:04:05"))),
+                .sent,
+                // MySQL's date for none.
+                .push(
+                    WaitingPush(
+                        number: "9", token: try DeviceToken(parsing: Self.token), payload: "{}", queuedAt: nil)),
+            ])
+    }
+
+    @Test(
+        "A wrong row is named with its line and the rule",
+        arguments: [
+            ("active_users VALUES ('x','0','Ann','tea','')", "active_users, row 1: Invalid udid: must be 32 or 40"),
+            (
+                "active_users VALUES ('\(udid)','0','Ann','tea',''),('\(udid)','c0','Ann','tea','')",
+                "active_users, row 2: Invalid device_token: must have 64"
+            ),
+            (
+                "active_users VALUES ('\(udid)','0','','tea','')",
+                "active_users, row 1: Invalid nickname: must not be empty"
+            ),
+            ("active_users VALUES ('\(udid)','0','A',NULL,'')", "active_users, row 1: Missing secret_code"),
+            (
+                "active_users VALUES ('\(udid)','0',0xFF,'tea','')",
+                "active_users, row 1: Invalid nickname: must be UTF-8"
+            ),
+            (
+                "push_queue VALUES (1,'\(token)','[1]',NULL,NULL)",
+                "push_queue, row 1: Invalid payload: must be a JSON object"
+            ),
+        ])
+    func wrong(rows: String, expected: String) throws {
+        guard case .wrong(let wrong) = try dump("-- a comment\nINSERT INTO \(rows);").last else {
+            Issue.record("not wrong")
+            return
+        }
+        #expect(wrong.line == 2)
+        #expect(wrong.text.hasPrefix(expected), "\(wrong.text)")
+    }
+
+    // MARK: - Devices
+
+    private func table(_ text: String) throws -> [ImportRow] {
+        var rows = try DeviceTable(ByteReader(text, pieces: 3)) { name throws(ChatError) in
+            guard name != "none" else { throw .invalid("app", "names no app") }
+            return AppName(name ?? "chat")
+        }
+        var all: [ImportRow] = []
+        while let row = try rows.next() { all.append(row) }
+        return all
+    }
+
+    @Test("What is exported is read again as it was")
+    func roundTrip() throws {
+        let time = try #require(Timestamp(rfc3339: "2026-05-07T21:57:29.123Z"))
+        let device = Device(
+            id: 1, token: try DeviceToken(parsing: Self.token), app: AppName("news"),
+            user: UserReference(stored: "Ann, \"the\" one"), clientInfo: "a\nb", serverInfo: "ü,;",
+            client: ClientInfo(appVersion: "1.0", osVersion: nil, deviceModel: "iPhone,15"),
+            tags: [Tag(stored: "a;b"), Tag(stored: "c\\"), Tag(stored: "d e")], createdAt: time, registeredAt: time,
+            seenAt: nil, deactivatedAt: time, deactivatedReason: "Unregistered")
+        var expected = DeviceRecord(token: device.token, app: device.app)
+        (expected.user, expected.clientInfo, expected.serverInfo) = (device.user, device.clientInfo, device.serverInfo)
+        (expected.client, expected.tags) = (device.client, Set(device.tags))
+        (expected.createdAt, expected.registeredAt) = (time, time)
+        (expected.deactivatedAt, expected.deactivatedReason) = (time, "Unregistered")
+        let text = CSVReader.line(DeviceTable.names) + DeviceTable.line(device)
+        #expect(try table(text) == [.device(expected)])
+    }
+
+    @Test("A list of tokens is enough, with a mark of UTF-8, line ends of Windows and empty lines")
+    func tokens() throws {
+        let record = DeviceRecord(token: try DeviceToken(parsing: Self.token), app: AppName("chat"))
+        #expect(
+            try table("\u{FEFF}Token\r\n\(Self.token)\r\n\r\n\"\(Self.token)\"") == [.device(record), .device(record)])
+    }
+
+    @Test(
+        "A wrong row is named with its line and the rule",
+        arguments: [
+            ("token,tags", "c0,", "Invalid token: must have 64"),
+            ("token,app", "\(token),none", "Invalid app: names no app"),
+            ("token,app", "\(token),webpush", "Invalid app: must not be webpush"),
+            ("token", "\(token),1", "has 2 values"),
+            ("token,registered_at", "\(token),yesterday", "Invalid registered_at: must be a time like"),
+            ("token,registered_at", "\(token),2026-02-30 00:00:00", "Invalid registered_at: must be a time like"),
+            (
+                "token,deactivated_at,deactivated_reason",
+                "\(token),2026-05-07T21:57:29Z,\(String(repeating: "x", count: 256))",
+                "Invalid deactivated_reason: must have at most 255"
+            ),
+            (
+                "token,deactivated_at,deactivated_reason", "\(token),2026-05-07T21:57:29Z,",
+                "Invalid deactivated_at: must stand with"
+            ),
+        ])
+    func wrongDevice(head: String, row: String, expected: String) throws {
+        guard case .wrong(let wrong) = try table("\(head)\n\(row)\n").last else {
+            Issue.record("not wrong")
+            return
+        }
+        #expect(wrong.line == 2)
+        #expect(wrong.text.hasPrefix(expected), "\(wrong.text)")
+    }
+
+    @Test(
+        "What is no table of devices is refused as a whole",
+        arguments: [
+            ("", 1), ("name,token\n", 1), ("app\n", 1), ("token,token\n", 1), ("token,deactivated_at\n", 1),
+            ("token\n\"abc\n", 2), ("token\n\"a\"b\n", 2),
+        ])
+    func noTable(text: String, line: Int) throws {
+        let error = #expect(throws: UnreadableFile.self) { try table(text) }
+        #expect(error?.line == line)
+    }
+
+    @Test("A record has a limit, also of commas alone", arguments: ["\"a\n", "a", ","])
+    func limit(text: String) {
+        #expect(throws: UnreadableFile.self) {
+            try table("token\n" + text + String(repeating: String(text.suffix(1)), count: CSVReader.longestRecord))
+        }
+    }
+}

@@ -1,0 +1,87 @@
+import Foundation
+import XCTest
+
+#if canImport(FoundationNetworking)
+    import FoundationNetworking
+#endif
+
+/// Tests a provider with XCTest: a sandbox for all tests of the class, on free ports.
+///
+/// Needs pushchat, where the variable PUSHCHAT says or in /usr/bin, and curl, which is the provider of this example.
+final class PushTests: XCTestCase {
+    /// What the sandbox writes when it listens.
+    private struct Ready: Decodable {
+        let control: String
+        let ports: [String: Int]
+        let topic: String
+        let authority: String
+        let certificate: String
+    }
+
+    private static let pushchat = ProcessInfo.processInfo.environment["PUSHCHAT"] ?? "/usr/bin/pushchat"
+    private let folder = FileManager.default.temporaryDirectory.appendingPathComponent(UUID().uuidString)
+    private let process = Process()
+
+    override func setUpWithError() throws {
+        guard FileManager.default.isExecutableFile(atPath: Self.pushchat) else {
+            throw XCTSkip("\(Self.pushchat) is not there")
+        }
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+        process.executableURL = URL(fileURLWithPath: Self.pushchat)
+        process.arguments = [
+            "sandbox", "--free-ports", "--ready-file", folder.path + "/ready.json", "--directory",
+            folder.path + "/credentials", "--end-with-parent",
+        ]
+        process.standardOutput = FileHandle.nullDevice
+        process.standardError = FileHandle.nullDevice
+        try process.run()
+    }
+
+    override func tearDownWithError() throws {
+        guard process.isRunning else { return }
+        process.terminate()
+        process.waitUntilExit()
+        try FileManager.default.removeItem(at: folder)
+    }
+
+    private func ready() throws -> Ready {
+        let file = folder.appendingPathComponent("ready.json")
+        while !FileManager.default.fileExists(atPath: file.path) {
+            guard process.isRunning else { throw CocoaError(.fileNoSuchFile) }
+            Thread.sleep(forTimeInterval: 0.05)
+        }
+        return try JSONDecoder().decode(Ready.self, from: Data(contentsOf: file))
+    }
+
+    private func call(_ method: String, _ url: String, _ json: String? = nil) async throws -> [String: Any] {
+        var request = URLRequest(url: URL(string: url)!)
+        request.httpMethod = method
+        request.httpBody = json.map { Data($0.utf8) }
+        request.setValue("application/json", forHTTPHeaderField: "Content-Type")
+        let (data, _) = try await URLSession.shared.data(for: request)
+        return try JSONSerialization.jsonObject(with: data) as? [String: Any] ?? [:]
+    }
+
+    /// Your provider, in place of which curl pushes here.
+    private func push(_ payload: String, to token: String, _ sandbox: Ready) throws {
+        let curl = try Process.run(
+            URL(fileURLWithPath: "/usr/bin/env"),
+            arguments: [
+                "curl", "-s", "--http2", "--cacert", sandbox.authority, "--cert", sandbox.certificate, "-H",
+                "apns-topic: \(sandbox.topic)", "-H", "apns-push-type: alert", "-d", payload,
+                "https://localhost:\(sandbox.ports["http2"] ?? 0)/3/device/\(token)",
+            ])
+        curl.waitUntilExit()
+    }
+
+    func testPushArrives() async throws {
+        let sandbox = try ready()
+        let device = try await call("POST", sandbox.control + "/devices", "{}")
+        let token = try XCTUnwrap(device["token"] as? String)
+        try push(#"{"aps":{"alert":"Hello"}}"#, to: token, sandbox)
+        let inbox = try await call("GET", sandbox.control + "/notifications?token=\(token)")
+        let arrived = try XCTUnwrap(inbox["notifications"] as? [[String: Any]])
+        XCTAssertEqual(arrived.map { $0["answer"] as? String }, ["accepted"])
+        XCTAssertEqual(arrived.map { $0["payload"] as? String }, [#"{"aps":{"alert":"Hello"}}"#])
+    }
+}
