@@ -470,6 +470,10 @@ class DevTools:
                 return answer["result"]
             self.events.append(answer)
 
+    def allow(self, *permissions):
+        """The relay's pages may do this, for as long as the object lives: what was allowed goes with the connection."""
+        self.call("Browser.grantPermissions", permissions=permissions, origin=RELAY)
+
     def run(self, script):
         """What the last expression of a script gives, which may be a promise."""
         result = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
@@ -552,12 +556,7 @@ def notifications(relay):
             return [member["token"] for member in json.loads(answer.read())["members"]]
 
     driver, phone = browser(), browser(PHONE, dark=True)
-    # What was allowed goes with the connection that allowed it: this one stays.
     whole = DevTools(driver)
-
-    def allow():
-        whole.call("Browser.grantPermissions", permissions=["notifications"], origin=RELAY)
-
     kitchen, hall, third = "kitchen for all", "hall\u00e9 & <b>", "attic with a long name that needs room"
     for each in (driver, phone):
         each.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": FAKE_PUSH_SERVICE})
@@ -587,7 +586,7 @@ def notifications(relay):
     picture(phone, "notify-dark-phone")
     fits(phone, "three rooms and a notice on a phone")
     accessible(phone, "three rooms and a notice on a phone")
-    allow()
+    whole.allow("notifications")
     driver.execute_script("localStorage.setItem('fail', '1')")
     press(driver, "notify", "push service not available", "notify-text")
     check("what failed is not on", find(driver, "notify").text == "Notify me" and browser_devices() == [])
@@ -618,10 +617,10 @@ def notifications(relay):
         def found():
             if look():
                 return True
-            isGranted = worker.run("Notification.permission") == "granted"
-            if not isGranted:
-                allow()
-            if not isGranted or time.monotonic() > delivered + 10:
+            is_granted = worker.run("Notification.permission") == "granted"
+            if not is_granted:
+                whole.allow("notifications")
+            if not is_granted or time.monotonic() > delivered + 10:
                 again.append(what)
                 deliver()
 
@@ -790,7 +789,8 @@ def programs():
     """What programs post, with title and link; messages that are deleted; who is removed, and who may not come in."""
     room = "machines"
     driver, phone = browser(), browser(PHONE, dark=True)
-    driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["notifications"], "origin": RELAY})
+    allowing = DevTools(driver)
+    allowing.allow("notifications")
     for each, name in ((driver, "Ada"), (phone, "Ben")):
         each.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCHED_STREAMS})
         enter(each, name, room)
@@ -1016,7 +1016,8 @@ def press_key(driver, key):
 def tokens_of_programs(driver, phone):
     """Tokens: made, shown once, used, revoked."""
     until("there is no token", lambda: "There is none." in find(driver, "token-list").text)
-    driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"], "origin": RELAY})
+    allowing = DevTools(driver)
+    allowing.allow("clipboardReadWrite", "clipboardSanitizedWrite")
 
     def create(name, room="", days="", scopes=()):
         for id, text in (("token-name", name), ("token-room", room), ("token-days", days)):

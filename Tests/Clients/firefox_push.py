@@ -249,6 +249,7 @@ try:
     leave()
     notified("with another key", "firefox-another-key")
 
+    until("the page knows that it is subscribed", lambda: find("notify").text == "Stop notifying")
     find("notify").click()
     until("who stops has no subscription", lambda: find("notify").text == "Notify me" and endpoints() == [])
 except SystemExit:

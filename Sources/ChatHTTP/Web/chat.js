@@ -88,7 +88,7 @@ byId("login-form").addEventListener("submit", async (event) => {
     rememberRooms();
     open(room);
     byId("text").focus();
-    bring(room).catch((error) => explain(error.message));
+    change(() => bring(room));
   } catch (error) {
     complainAtLogin(error instanceof Refused ? error.message : "The server cannot be reached. Are you online?");
   } finally {

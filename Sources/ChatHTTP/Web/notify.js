@@ -4,6 +4,7 @@
 const registered = navigator.serviceWorker?.register("/sw.js").catch(() => null) ?? Promise.resolve(null);
 let subscription = null;
 let isChanging = false;
+let changes = Promise.resolve();
 
 const words = {
   insecure: "Notifications need an encrypted connection: open this page at an address that begins with https.",
@@ -35,11 +36,19 @@ function explain(text) {
   byId("notify-text").textContent = text;
 }
 
+const switches = { start: "Notify me", stop: "Stop notifying" };
+
 function showSwitch() {
-  byId("notify").textContent = subscription ? "Stop notifying" : "Notify me";
+  byId("notify").textContent = subscription ? switches.stop : switches.start;
 }
 
 // MARK: The subscription
+
+// One after the other: who stops is not subscribed again by a renewal that began before. What goes wrong is explained.
+function change(work) {
+  changes = changes.then(work).catch((error) => explain(error.message)).then(showSwitch);
+  return changes;
+}
 
 async function pushManager() {
   if (!await registered) throw new Error("there is no worker");
@@ -88,17 +97,18 @@ async function bring(room) {
 }
 
 // At the start, and when another tab or the worker has changed something: never asks for the permission.
-async function renew() {
-  const isWanted = memory.get("notify", false) && !obstacle() && Notification.permission === "granted";
-  try {
-    subscription = isWanted ? await (await pushManager()).getSubscription() : null;
-    showSwitch();
-    if (isWanted) await subscribe();
-  } catch (error) {
-    // Without a connection it stays as it is.
-    if (error.message !== words.offline) explain(error.message);
-  }
-  showSwitch();
+function renew() {
+  return change(async () => {
+    const isWanted = memory.get("notify", false) && !obstacle() && Notification.permission === "granted";
+    try {
+      subscription = isWanted ? await (await pushManager()).getSubscription() : null;
+      showSwitch();
+      if (isWanted) await subscribe();
+    } catch (error) {
+      // Without a connection it stays as it is.
+      if (error.message !== words.offline) throw error;
+    }
+  });
 }
 
 async function start() {
@@ -119,6 +129,7 @@ async function start() {
 async function stop() {
   const ended = subscription;
   memory.set("notify", undefined);
+  if (!ended) return;
   subscription = null;
   // Should this fail, the push service tells the relay with the next push.
   const told = callRelay("/push_chat_service.php", { cmd: "unregister", subscription: JSON.stringify(ended) }).catch(() => {});
@@ -129,13 +140,9 @@ byId("notify").addEventListener("click", async () => {
   if (isChanging) return;
   isChanging = true;
   explain("");
-  try {
-    await (subscription ? stop() : start());
-  } catch (error) {
-    explain(error.message);
-  }
+  const isStop = byId("notify").textContent === switches.stop;
+  await change(() => isStop ? stop() : start());
   isChanging = false;
-  showSwitch();
 });
 byId("notify-close").addEventListener("click", () => {
   explain("");
