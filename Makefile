@@ -19,6 +19,9 @@ PROXIES := .build/proxies
 # And what only the measuring needs: a load generator, a server that is not ours, and HTTP/2 for a server that is.
 BENCH_PACKAGES := nghttp2-client nghttp2-server libnghttp2-dev gcc libssl-dev python3-venv
 
+# And what only the release needs: it finds out which functions a relay uses.
+RELEASE_PACKAGES := binutils valgrind
+
 # And what only the packaging needs.
 DEB_PACKAGES := debhelper dpkg-dev iproute2 lintian mmdebstrap python3
 
@@ -51,16 +54,25 @@ build: ## debug build
 build-tests: ## debug build with the tests
 	swift build --build-tests
 
-# Without names that nobody looks up (6 MB), and with short relocations (4 MB; the C library must be glibc 2.36 or later).
-LINK := -Xlinker -s -Xlinker --no-export-dynamic -Xswiftc -use-ld=lld -Xlinker -z -Xlinker pack-relative-relocs
+# With short relocations (4 MB; the C library must be glibc 2.36 or later), and functions apart, so that what nobody calls goes.
+RELEASE := swift build -c release --product pushchat --static-swift-stdlib --scratch-path .build-release \
+	-Xswiftc -Xfrontend -Xswiftc -function-sections -Xcc -ffunction-sections \
+	-Xlinker --no-export-dynamic -Xswiftc -use-ld=lld -Xlinker -z -Xlinker pack-relative-relocs
+# Of ICU's data as much as a server needs. This and the order of functions: docs/size.md.
+RELEASED := PUSHCHAT_ICU=$$(packaging/icu-data .build-release/icu.o) \
+	PUSHCHAT_COMMIT=$$(git describe --always --dirty --exclude "*" 2>/dev/null)
+ORDER := .build-release/order.txt
 
-release: ## optimised, self-contained but for libsqlite3 and the C library
-	@# Of ICU's data as much as a server needs: docs/size.md.
-	PUSHCHAT_ICU=$$(packaging/icu-data .build-release/icu.o) \
-	PUSHCHAT_COMMIT=$$(git describe --always --dirty --exclude "*" 2>/dev/null) \
-		swift build -c release --product pushchat --static-swift-stdlib --scratch-path .build-release $(LINK)
+release: $(ORDER) ## optimised, self-contained but for libsqlite3 and the C library
+	$(RELEASED) PUSHCHAT_ORDER=$(CURDIR)/$(ORDER) $(RELEASE)
 	@# Foundation refuses every URL if what it needs of ICU is missing.
 	PUSHCHAT_HTTP_PUBLIC_URL=https://bücher.example .build-release/release/pushchat config >/dev/null
+
+$(ORDER): Package.swift Makefile packaging/code-order packaging/icu-data schema.sql $(shell find Sources -type f)
+	@dpkg -s $(RELEASE_PACKAGES) >/dev/null 2>&1 \
+		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(RELEASE_PACKAGES); }
+	$(RELEASED) $(RELEASE)
+	packaging/code-order .build-release/release/pushchat $@
 
 check: ## what a review would find first: format, lint
 	swift format lint --strict --recursive Sources Tests Package.swift

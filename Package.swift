@@ -8,12 +8,16 @@ let strict: [SwiftSetting] = [
     .enableUpcomingFeature("InternalImportsByDefault"),
 ]
 
-/// `make release` hands over a part of ICU's data. It must stand before Foundation's libraries, which have all of it.
-let dataOfICU: [LinkerSetting] =
-    switch Context.environment["PUSHCHAT_ICU"] {
-    case nil, "": []
-    case let object?: [.unsafeFlags([object])]
-    }
+/// `make release` hands over a part of ICU's data, which must stand before Foundation's libraries, which have all of it; and at
+/// last the order of functions, with which the names go.
+var release: [LinkerSetting] = []
+if let object = Context.environment["PUSHCHAT_ICU"], !object.isEmpty {
+    release.append(.unsafeFlags([object]))
+}
+if let order = Context.environment["PUSHCHAT_ORDER"], !order.isEmpty {
+    let options = ["-s", "--symbol-ordering-file=\(order)", "--no-warn-symbol-ordering"]
+    release.append(.unsafeFlags(options.flatMap { ["-Xlinker", $0] }))
+}
 
 // The targets stand in the order in which a message travels.
 let package = Package(
@@ -203,7 +207,7 @@ let package = Package(
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
                 .product(name: "Yams", package: "Yams"),
             ],
-            swiftSettings: strict, linkerSettings: dataOfICU),
+            swiftSettings: strict, linkerSettings: release),
 
         .testTarget(
             name: "ChatHTTPTests",
