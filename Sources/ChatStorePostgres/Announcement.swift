@@ -31,13 +31,33 @@ struct Announcement: Sendable, Hashable {
     }()
 
     var isEmpty: Bool { self == Announcement() }
+
+    /// The same in two parts of about the same size; nil where there is nothing to divide.
+    fileprivate var halves: [Announcement]? {
+        var (first, second) = (self, self)
+        var isDivided = false
+        for path in [\Announcement.apps, \.messages, \.memberships, \.members, \.removed, \.closed, \.read] {
+            let names = Array(self[keyPath: path])
+            isDivided = isDivided || names.count > 1
+            first[keyPath: path] = Set(names.prefix(names.count / 2))
+            second[keyPath: path] = Set(names.dropFirst(names.count / 2))
+        }
+        let rooms = Array(deleted.keys)
+        isDivided = isDivided || rooms.count > 1
+        let firstRooms = Set(rooms.prefix(rooms.count / 2))
+        first.deleted = deleted.filter { firstRooms.contains($0.key) }
+        second.deleted = deleted.filter { !firstRooms.contains($0.key) }
+        return isDivided ? [first, second] : nil
+    }
 }
 
-/// How announcements travel: one NOTIFY a transaction, in a channel that names the schema.
+/// How announcements travel: by NOTIFY at the end of a transaction, in a channel that names the schema.
 struct AnnouncementChannel: Sendable {
     static let sql = "SELECT pg_notify($1::text, $2::text)"
     /// The server takes less than 8000 bytes.
     static let longestPayload = 7000
+    /// In which one transaction's announcement travels; with more it is ``Announcement/everything``.
+    static let mostPayloads = 8
 
     let name: String
     /// Tells one's own from others': who sent it has told its listeners already.
@@ -49,9 +69,22 @@ struct AnnouncementChannel: Sendable {
         sender = String(UInt64.random(in: .min ... .max), radix: 36)
     }
 
-    /// Of ``sql``.
-    func values(_ announcement: Announcement) -> [PostgresValue] {
-        [.text(name), .text(payload(announcement))]
+    /// Of ``sql``, for each time that it is to be run.
+    func values(_ announcement: Announcement) -> [[PostgresValue]] {
+        var (payloads, rest) = ([String](), [announcement])
+        while let next = rest.popLast() {
+            let text = payload(next)
+            if text.utf8.count <= Self.longestPayload {
+                payloads.append(text)
+            } else {
+                rest += next.halves ?? [.everything]
+            }
+            guard payloads.count + rest.count <= Self.mostPayloads else {
+                payloads = [payload(.everything)]
+                break
+            }
+        }
+        return payloads.map { [.text(name), .text($0)] }
     }
 
     private struct Payload: Codable {
@@ -77,9 +110,8 @@ struct AnnouncementChannel: Sendable {
             members: named(announcement.members), removed: named(announcement.removed),
             closed: named(announcement.closed), deleted: named(announcement.deleted), read: named(announcement.read),
             jobs: announcement.jobs ? true : nil, tokens: announcement.tokens ? true : nil)
-        let encoded = try? JSONEncoder().encode(payload)
-        guard let encoded, encoded.count <= Self.longestPayload else { return self.payload(.everything) }
-        return String(decoding: encoded, as: UTF8.self)
+        // Strings, numbers and flags always can be.
+        return (try? JSONEncoder().encode(payload)).map { String(decoding: $0, as: UTF8.self) } ?? "{}"
     }
 
     /// Reads a payload; ``Announcement/everything`` where it is not one. Nil of one's own.

@@ -111,7 +111,9 @@ final class PostgresTransaction {
     /// Commits, with what is queued and what is to be announced. Throws ``PostgresError/Kind/inDoubt`` when nobody knows.
     func commit() throws(PostgresError) {
         guard isBegun else { return }
-        if !announcement.isEmpty { later(AnnouncementChannel.sql, channel.values(announcement)) }
+        if !announcement.isEmpty {
+            for values in channel.values(announcement) { later(AnnouncementChannel.sql, values) }
+        }
         if let failure { throw failure }
         do throws(PostgresError) {
             try connection.send("COMMIT", [])

@@ -143,7 +143,7 @@ final class RelayStarts: Sendable {
         }
         try connection.send(sql, values)
         // One's own notification shows that they come.
-        try connection.send(AnnouncementChannel.sql, channel.values(Announcement()))
+        for values in channel.values(Announcement()) { try connection.send(AnnouncementChannel.sql, values) }
         try connection.send("COMMIT", [])
         try connection.sync()
         do throws(PostgresError) {

@@ -37,9 +37,9 @@ struct Backup: ParsableCommand {
                 line.show("\(total == 0 ? 100 : done * 100 / total) %")
             }
             if let keep {
-                copy = try DatabaseCopy.make(of: options.path(), in: file, keep: keep, progress: show).file
+                copy = try DatabaseCopy.make(of: options.path(insteadOverPostgreSQL: "pg_dump copies it (docs/postgresql.md)"), in: file, keep: keep, progress: show).file
             } else {
-                try DatabaseCopy.make(of: options.path(), to: file, progress: show)
+                try DatabaseCopy.make(of: options.path(insteadOverPostgreSQL: "pg_dump copies it (docs/postgresql.md)"), to: file, progress: show)
             }
         }
         line.end()
