@@ -148,7 +148,7 @@ package final class PostgresDatabase: Sendable {
     /// Whether this relay's leases are its own for certain: its last sign of life is recent.
     var holdsLeases: Bool { starts.isAlive }
 
-    /// Writes down that this relay runs, and begins its signs of life.
+    /// Writes down that this relay runs, and begins its signs of life. Once: further calls do nothing.
     func beginStart() async throws(ChatError) {
         let result: Result<Void, ChatError> = await withCheckedContinuation { caller in
             starts.begin { caller.resume(returning: $0) }

@@ -5,10 +5,8 @@ import Logging
 /// What the store does by itself: signs of life, what others left, work behind answers, deletion by age. Every relay does all
 /// of it; what one does at a moment the others leave out.
 package struct PostgresUpkeep: StoreUpkeep {
-    /// Between looks at the queue: what a script inserts is noticed well within a second.
-    private static let lookInterval = Duration.milliseconds(500)
-    /// Rounds between looks for apps that nobody has configured: some ten seconds.
-    private static let slowRounds = 20
+    /// How often settings are looked at that ask for work.
+    private static let settingsInterval = Duration.seconds(5)
     /// Apps that a log line names.
     private static let mostNamed = 20
     /// How long what members and tokens did may be in memory only.
@@ -21,7 +19,7 @@ package struct PostgresUpkeep: StoreUpkeep {
     let database: PostgresDatabase
     let queue: QueueUpkeep
     let adoption: AppAdoption
-    let figures: PostgresFigures
+    let feedback: PostgresFeedbackStore
     let activity: MemberActivity
     let tokens: PostgresTokenStore
     let jobs: BackgroundJobs
@@ -29,14 +27,14 @@ package struct PostgresUpkeep: StoreUpkeep {
     private let probe: WriteProbe
 
     init(
-        database: PostgresDatabase, queue: QueueUpkeep, adoption: AppAdoption, figures: PostgresFigures,
+        database: PostgresDatabase, queue: QueueUpkeep, adoption: AppAdoption, feedback: PostgresFeedbackStore,
         activity: MemberActivity, tokens: PostgresTokenStore, jobs: BackgroundJobs,
         settings: @escaping @Sendable () -> StoreSettings
     ) {
         self.database = database
         self.queue = queue
         self.adoption = adoption
-        self.figures = figures
+        self.feedback = feedback
         self.activity = activity
         self.tokens = tokens
         self.jobs = jobs
@@ -46,7 +44,7 @@ package struct PostgresUpkeep: StoreUpkeep {
             Task {
                 do throws(ChatError) {
                     try await database.write(isRepeatable: true) { [start = database.start] transaction in
-                        try transaction.run(
+                        transaction.later(
                             "UPDATE relay_starts SET host = host WHERE start_id = $1::bigint", [.int(start)])
                     }
                     end(nil)
@@ -59,23 +57,17 @@ package struct PostgresUpkeep: StoreUpkeep {
 
     package func prepare() async throws(ChatError) -> StoreBacklog {
         try await database.beginStart()
-        try await queue.makePartitions()
         try await adoption.run()
-        // What is leased, by whomever, may have been sent.
-        let apps = try await database.read { transaction in
-            try transaction.rows(
-                "SELECT DISTINCT app FROM push_queue_due WHERE state = 'pending' AND lease_start IS NOT NULL"
-            ).map { try $0.text(0) }
-        }
-        let settings = settings()
-        return StoreBacklog(apps: Set(apps.map(settings.current)))
+        // Takes over from relays that have ended.
+        return StoreBacklog(apps: try await queue.look())
     }
 
     package func watch() async {
         await withTaskGroup(of: Void.self) { group in
             group.addTask { await self.record() }
-            group.addTask { await self.look() }
+            group.addTask { await self.queue.run() }
             group.addTask { await self.jobs.run() }
+            group.addTask { await self.watchSettings() }
         }
     }
 
@@ -94,34 +86,26 @@ package struct PostgresUpkeep: StoreUpkeep {
         } while !Task.isCancelled
     }
 
-    private func look() async {
-        var (round, isUsageForgotten, named, isFailing) = (0, false, Set<AppName>(), false)
+    /// What the configuration asks of what is stored already.
+    private func watchSettings() async {
+        var (isUsageForgotten, named) = (false, Set<AppName>())
         while !Task.isCancelled {
             do throws(ChatError) {
-                try await queue.look()
-                if round.isMultiple(of: Self.slowRounds) {
-                    try await queue.makePartitions()
-                    try await warnOfUnconfiguredApps(&named)
-                    let isKept = settings().keepsUsage
-                    if !isKept, !isUsageForgotten { try await DeviceUsage.forget(database) }
-                    isUsageForgotten = !isKept
-                }
-                isFailing = false
+                // Once, because nothing new comes.
+                let isKept = settings().keepsUsage
+                if !isKept, !isUsageForgotten { try await DeviceUsage.forget(database) }
+                isUsageForgotten = !isKept
+                try await warnOfUnconfiguredApps(&named)
             } catch {
-                // Once, and not each round of an outage.
-                if !isFailing, !Task.isCancelled {
-                    database.logger.warning("the queue could not be looked through", metadata: ["error": "\(error)"])
-                }
-                isFailing = true
+                database.logger.debug("settings are followed later", metadata: ["error": "\(error)"])
             }
-            round += 1
-            try? await Task.sleep(for: Self.lookInterval)
+            try? await Task.sleep(for: Self.settingsInterval)
         }
     }
 
     private func warnOfUnconfiguredApps(_ named: inout Set<AppName>) async throws(ChatError) {
         guard let configured = settings().apps else { return }
-        let waiting = try await figures.unconfiguredApps(configured)
+        let waiting = try await queue.unconfiguredApps(configured)
         if !waiting.isSubset(of: named) {
             let names = waiting.sorted().prefix(Self.mostNamed).map { JSONValue.string($0.text).description }
             database.logger.warning(
@@ -137,14 +121,9 @@ package struct PostgresUpkeep: StoreUpkeep {
         let now = database.clock()
         let settled = now - queue
         var result = RetentionResult()
-        result.pushes = try await self.queue.applyRetention(before: settled)
+        result.pushes = try await self.queue.applyRetention(keeping: queue)
         result.messages = try await RoomRetention(database: database).apply(messages: messages)
-        result.feedback = try await deleteInSteps(
-            """
-            DELETE FROM feedback WHERE feedback_id IN (
-                SELECT feedback_id FROM feedback WHERE result IS NOT NULL AND time_received < at($2::bigint)
-                ORDER BY feedback_id LIMIT $1::bigint FOR UPDATE SKIP LOCKED)
-            """, before: settled)
+        result.feedback = try await feedback.applyRetention(before: settled)
         result.notifications = try await NotificationRetention(database: database).apply(before: settled)
         // Of browsers that nobody knows any more. One that was just brought is registered in the next moment.
         _ = try await deleteInSteps(

@@ -29,7 +29,9 @@ final class RelayStarts: Sendable {
         /// Since when all of them were taken.
         var seenSince: ContinuousClock.Instant?
         var isEnding = false
-        var begun: (@Sendable (Result<Void, ChatError>) -> Void)?
+        var isRunning = false
+        /// Who waits for the start.
+        var begun: [@Sendable (Result<Void, ChatError>) -> Void] = []
     }
 
     private let place: PostgresPlace
@@ -52,9 +54,15 @@ final class RelayStarts: Sendable {
         state.withLock { $0.seen.map { .now - $0 < Self.limit - Self.margin } ?? false }
     }
 
-    /// Starts the thread; answers when the start is written down, or cannot be.
+    /// Starts the thread, if it does not run; answers when the start is written down, or cannot be.
     func begin(_ answer: @escaping @Sendable (Result<Void, ChatError>) -> Void) {
-        state.withLock { $0.begun = answer }
+        let (isRegistered, isRunning) = state.withLock { state in
+            defer { state.isRunning = true }
+            if state.start == 0 { state.begun.append(answer) }
+            return (state.start != 0, state.isRunning)
+        }
+        if isRegistered { answer(.success(())) }
+        guard !isRunning else { return }
         thread.enter()
         let thread = Thread { [self] in
             run()
@@ -216,11 +224,11 @@ final class RelayStarts: Sendable {
     }
 
     private func answerBegin(_ result: Result<Void, ChatError>) {
-        let answer = state.withLock { state in
-            defer { state.begun = nil }
+        let waiting = state.withLock { state in
+            defer { state.begun = [] }
             return state.begun
         }
-        answer?(result)
+        for answer in waiting { answer(result) }
     }
 }
 #endif
