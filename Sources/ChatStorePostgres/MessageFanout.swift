@@ -35,9 +35,10 @@ enum MessageFanout: BackgroundStep {
             // The first alone may take several steps.
             if !parts.isEmpty, part.next != nil || looked + part.looked > RoomSize.step { break }
             (looked, parts) = (looked + part.looked, parts + [part])
+            let upTo = part.next ?? part.until
             for app in part.apps {
                 // An app for which nothing fits has no pushes; the others have theirs.
-                try? pushes.add(part.alert, app: app, isBulk: part.isBulk, after: part.after, upTo: part.next ?? part.until)
+                try? pushes.add(part.alert, app: app, isBulk: part.isBulk, after: part.after, upTo: upTo)
             }
         }
         pushes.queueLater(transaction)
@@ -149,7 +150,7 @@ struct ChatPushes {
     /// - Returns: of those of `ids` that there are, how many pushes each has got.
     func queue(for ids: [Int64], _ transaction: PostgresTransaction) throws -> [Int64: Int] {
         let rows = try transaction.rows(Self.countingSQL, values + [.ints(ids)])
-        return try Dictionary(rows.map { (try $0.int(0), Int(try $0.int(1))) }) { first, _ in first }
+        return try Dictionary(rows.map { (try $0.int(0), Int(try $0.int(1))) }, uniquingKeysWith: +)
     }
 
     private var values: [PostgresValue] {
@@ -167,17 +168,21 @@ struct ChatPushes {
         FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[])
             AS p (message, app, current_app, payload, bulk, after, up_to)
         JOIN messages m ON m.message_id = p.message
-        JOIN active_users u ON u.secret_code = m.secret_code AND u.member_id > p.after AND u.member_id <= p.up_to
-            AND u.app = p.app
+        CROSS JOIN LATERAL (
+            SELECT * FROM active_users
+            WHERE secret_code = m.secret_code AND member_id > p.after AND member_id <= p.up_to AND app = p.app
+                AND udid <> m.udid AND device_token <> '0'
+            OFFSET 0) u
         LEFT JOIN devices d ON d.device_token = u.device_token AND d.app = u.app
-        WHERE u.udid <> m.udid AND u.device_token <> '0' AND d.time_deactivated IS NULL
+        WHERE d.time_deactivated IS NULL
         ORDER BY m.message_id, u.member_id
         """
 
     static let countingSQL = """
         WITH queued AS (\(insertSQL) RETURNING chat_message)
-        SELECT m.message_id, count(q.chat_message) FROM messages m LEFT JOIN queued q ON q.chat_message = m.message_id
-        WHERE m.message_id = ANY ($10::bigint[]) GROUP BY m.message_id
+        SELECT chat_message, count(*) FROM queued GROUP BY chat_message
+        UNION ALL
+        SELECT message_id, 0 FROM messages WHERE message_id = ANY ($10::bigint[])
         """
 }
 #endif

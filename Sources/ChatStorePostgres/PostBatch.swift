@@ -6,10 +6,7 @@ import ChatDomain
 struct PostBatch {
     struct Posted: Sendable {
         let receipt: PostReceipt
-        let room: SecretCode
         let time: Timestamp
-        /// Members are left for later steps.
-        var hasMore = false
     }
 
     /// A message that is to be written.
@@ -77,17 +74,18 @@ struct PostBatch {
     /// What a request is answered where its message can be written, by the order in which SQLite's store looks.
     private mutating func answer(_ request: PostRequest, _ found: Found) throws(ChatError) -> Posted {
         guard let room = found.room else { throw .notJoined() }
-        let code = SecretCode(stored: room)
         let key = request.idempotencyKey.map { [request.member.text, $0] }
         if let known = found.earlier ?? key.flatMap({ earlier[$0] }) {
-            return Posted(receipt: try known.receipt(for: request, to: room), room: code, time: now)
+            return Posted(receipt: try known.receipt(for: request, to: room), time: now)
         }
         if found.isClosed { throw .banned(isClosed: true, until: found.closedUntil) }
         guard let id = found.id else { throw .notJoined() }
         let draft = Draft(id: id, request: request, found: found)
         let nickname = Nickname(stored: found.nickname ?? request.program?.nickname.text ?? "")
         func alert(_ message: MessageID) -> ChatAlert {
-            ChatAlert(nickname: nickname, text: request.text, code: code, message: message, extras: draft.extras)
+            ChatAlert(
+                nickname: nickname, text: request.text, code: SecretCode(stored: room), message: message,
+                extras: draft.extras)
         }
         if let app = found.app, found.lastMember != nil {
             // A payload that cannot be made is an error of this request, not one of each later step.
@@ -102,9 +100,7 @@ struct PostBatch {
             earlier[key] = EarlierPost(
                 message: id, text: request.text.text, code: room, title: draft.extras.title, link: draft.extras.link)
         }
-        return Posted(
-            receipt: PostReceipt(message: id, isRepeat: false, queued: 0), room: code, time: now,
-            hasMore: found.lastMember != nil)
+        return Posted(receipt: PostReceipt(message: id, isRepeat: false, queued: 0), time: now)
     }
 
     private func write(_ answers: [Result<Posted, ChatError>]) throws -> [Result<Posted, ChatError>] {
@@ -130,7 +126,7 @@ struct PostBatch {
             answer.map { posted in
                 guard !posted.receipt.isRepeat, let count = queued[posted.receipt.message] else { return posted }
                 let receipt = PostReceipt(message: posted.receipt.message, isRepeat: false, queued: count)
-                return Posted(receipt: receipt, room: posted.room, time: posted.time, hasMore: posted.hasMore)
+                return Posted(receipt: receipt, time: posted.time)
             }
         }
     }

@@ -5,17 +5,14 @@ package import ChatDomain
 package struct PostgresRoomStore: RoomStore {
     private let database: PostgresDatabase
     private let activity: MemberActivity
-    private let jobs: BackgroundJobs
     private let settings: @Sendable () -> StoreSettings
     private let posts: GroupCommit<PostRequest, PostBatch.Posted>
 
     init(
-        database: PostgresDatabase, activity: MemberActivity, jobs: BackgroundJobs,
-        settings: @escaping @Sendable () -> StoreSettings
+        database: PostgresDatabase, activity: MemberActivity, settings: @escaping @Sendable () -> StoreSettings
     ) {
         self.database = database
         self.activity = activity
-        self.jobs = jobs
         self.settings = settings
         posts = GroupCommit(database: database) { requests, transaction in
             try PostBatch.answers(to: requests, now: database.clock(), settings(), transaction)
@@ -197,7 +194,6 @@ package struct PostgresRoomStore: RoomStore {
         if !posted.receipt.isRepeat, request.program == nil {
             activity.wrote(request.member, at: posted.time, from: request.client.address)
         }
-        if posted.hasMore { jobs.wake() }
         return posted.receipt
     }
 

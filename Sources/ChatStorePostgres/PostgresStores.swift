@@ -33,7 +33,7 @@ package struct PostgresStores: Sendable {
         activity = MemberActivity(database: database, keepsUsage: { settings().keepsUsage })
         jobs = BackgroundJobs(database: database, outcomes: outcomes, settings: settings)
         feed = PostgresRoomFeed(database: database, activity: activity)
-        rooms = PostgresRoomStore(database: database, activity: activity, jobs: jobs, settings: settings)
+        rooms = PostgresRoomStore(database: database, activity: activity, settings: settings)
         records = PostgresRoomRecords(database: database)
         devices = PostgresDeviceStore(database: database, outcomes: outcomes, settings: settings)
         notifications = PostgresNotificationStore(database: database, jobs: jobs, settings: settings)
