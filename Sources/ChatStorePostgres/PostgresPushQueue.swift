@@ -67,9 +67,7 @@ package final class PostgresPushQueue: PushQueue {
 
     static func release(_ ranges: [ClosedRange<Int64>], _ start: Int64, _ transaction: PostgresTransaction) {
         guard !ranges.isEmpty else { return }
-        transaction.later(
-            QueueReader.releaseSQL,
-            [.ints(ranges.map(\.lowerBound)), .ints(ranges.map(\.upperBound)), .int(start)])
+        transaction.later(QueueReader.releaseSQL, [.ints(Array(ranges.joined())), .int(start)])
     }
 
     /// Remembered, and released with the next lease or by ``QueueUpkeep``.

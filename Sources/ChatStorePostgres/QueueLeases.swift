@@ -16,7 +16,7 @@ struct QueueLeases: Sendable {
 
     /// Rises late, because a transaction may commit lower numbers after another's higher ones. What is later still, ``look``
     /// finds.
-    private struct RisingFloor {
+    private struct RisingFloor: Sendable {
         var floor = Floor()
         var next: (floor: Floor, since: ContinuousClock.Instant)?
 
@@ -41,9 +41,9 @@ struct QueueLeases: Sendable {
     private static let doubtTime = Duration.seconds(120)
 
     /// Of a lane: what can go at once, and what waits for its time.
-    struct LaneFloors: Sendable {
-        fileprivate var due = RisingFloor()
-        fileprivate var waiting = RisingFloor()
+    private struct LaneFloors: Sendable {
+        var due = RisingFloor()
+        var waiting = RisingFloor()
     }
 
     private struct Part {

@@ -106,8 +106,8 @@ struct QueueReader {
     }.joined(separator: " UNION ALL ")
 
     static let releaseSQL = """
-        UPDATE push_queue_due q SET lease_start = NULL FROM unnest($1::bigint[], $2::bigint[]) AS r (first, last)
-        WHERE q.message_id BETWEEN r.first AND r.last AND q.lease_start = $3::bigint AND q.state = 'pending'
+        UPDATE push_queue_due SET lease_start = NULL
+        WHERE message_id = ANY ($1::bigint[]) AND lease_start = $2::bigint AND state = 'pending'
         """
 
     // MARK: - Leasing

@@ -53,19 +53,19 @@ final class QueueUpkeep: Sendable {
     /// Runs for as long as the relay does.
     func run() async {
         await withTaskGroup(of: Void.self) { group in
-            group.addTask { await listen() }
+            group.addTask { await self.listen() }
             group.addTask {
                 while !Task.isCancelled {
                     let began = ContinuousClock.now
                     do throws(ChatError) {
-                        _ = try await look()
+                        try await self.look()
                     } catch  where !Task.isCancelled {
-                        database.logger.debug("the queue could not be looked through", metadata: ["error": "\(error)"])
+                        self.database.logger.debug("the queue could not be looked through", metadata: ["error": "\(error)"])
                     } catch {}
                     try? await Task.sleep(for: max(Self.interval, (ContinuousClock.now - began) * Self.share))
                 }
                 // What was given back is not to wait until others find that this relay has ended.
-                try? await releaseReturned()
+                try? await self.releaseReturned()
             }
         }
     }
@@ -179,12 +179,6 @@ final class QueueUpkeep: Sendable {
 
     // MARK: - What others wrote
 
-    static let settledStraysSQL = """
-        UPDATE push_queue q SET settled_on = $1::date, time_settled = coalesce(q.time_settled, at($2::bigint))
-        FROM (SELECT message_id FROM push_queue_due WHERE state <> 'pending' AND message_id > $3::bigint
-            ORDER BY message_id LIMIT $4::bigint FOR UPDATE SKIP LOCKED) s
-        WHERE q.message_id = s.message_id AND q.settled_on IS NULL AND q.state <> 'pending' RETURNING q.message_id
-        """
     static let dueStraysSQL = """
         UPDATE push_queue SET settled_on = NULL, time_settled = NULL, lease_start = NULL
         WHERE settled_on IS NOT NULL AND state = 'pending'
@@ -195,11 +189,21 @@ final class QueueUpkeep: Sendable {
         var after = Int64.min
         while true {
             let moved = try await database.write(.background, isRepeatable: true) { [after] transaction in
-                try transaction.rows(
-                    Self.settledStraysSQL, [.text(now.day), .time(now), .int(after), .int(Self.step)]
+                let found = try transaction.rows(
+                    """
+                    SELECT message_id FROM push_queue_due WHERE state <> 'pending' AND message_id > $1::bigint
+                    ORDER BY message_id LIMIT $2::bigint FOR UPDATE SKIP LOCKED
+                    """, [.int(after), .int(Self.step)]
                 ).map { try $0.int(0) }
+                guard !found.isEmpty else { return found }
+                transaction.later(
+                    """
+                    UPDATE push_queue SET settled_on = $2::date, time_settled = coalesce(time_settled, at($3::bigint))
+                    WHERE message_id = ANY ($1::bigint[]) AND settled_on IS NULL AND state <> 'pending'
+                    """, [.ints(found), .text(now.day), .time(now)])
+                return found
             }
-            guard moved.count == Self.step, let last = moved.max() else { break }
+            guard moved.count == Self.step, let last = moved.last else { break }
             after = last
         }
         // A row that another transaction has just moved makes the statement fail, and it is run again.
@@ -232,19 +236,25 @@ final class QueueUpkeep: Sendable {
         var after = Int64.min
         while true {
             let changed = try await database.write(.background, isRepeatable: true) { [after] transaction in
-                try transaction.rows(
+                let found = try transaction.rows(
                     """
-                    UPDATE push_queue_due q SET app = $1::text
-                    FROM (SELECT message_id FROM push_queue_due WHERE app = 'default' AND state = 'pending'
-                            AND message_id > $2::bigint ORDER BY message_id LIMIT $3::bigint FOR UPDATE SKIP LOCKED) s
-                    WHERE q.message_id = s.message_id AND NOT EXISTS (
-                        SELECT FROM push_queue_due o WHERE o.notification = q.notification AND o.device IS NULL
-                            AND q.device IS NULL AND o.app = $1::text AND o.device_token = q.device_token)
-                    RETURNING q.message_id
-                    """, [.text(app.text), .int(after), .int(Self.step)]
+                    SELECT message_id FROM push_queue_due
+                    WHERE app = 'default' AND state = 'pending' AND message_id > $1::bigint
+                    ORDER BY message_id LIMIT $2::bigint FOR UPDATE SKIP LOCKED
+                    """, [.int(after), .int(Self.step)]
                 ).map { try $0.int(0) }
+                guard !found.isEmpty else { return found }
+                transaction.later(
+                    """
+                    UPDATE push_queue_due q SET app = $2::text
+                    WHERE q.message_id = ANY ($1::bigint[]) AND NOT EXISTS (
+                        SELECT FROM push_queue_due o WHERE o.notification = q.notification AND o.device IS NULL
+                            AND q.device IS NULL AND o.app = $2::text AND o.device_token = q.device_token)
+                    """, [.ints(found), .text(app.text)])
+                transaction.announcement.apps.insert(app.text)
+                return found
             }
-            guard changed.count == Self.step, let last = changed.max() else { return }
+            guard changed.count == Self.step, let last = changed.last else { return }
             after = last
         }
     }

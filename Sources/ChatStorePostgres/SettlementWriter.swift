@@ -42,11 +42,10 @@ struct SettlementWriter {
 
     /// Settlements that have no row in common.
     private mutating func writeGroup(_ group: [Settlement]) throws -> [SettledPushes] {
-        var changed = [Int](repeating: 0, count: group.count)
-        var addresses = [String?](repeating: nil, count: group.count)
+        var changed = [[ChangedRow]](repeating: [], count: group.count)
         for state in [PushState.pending, .sent, .cancelled] {
             let concerned = group.indices.filter { index in
-                guard changed[index] < group[index].count else { return false }
+                guard changed[index].count < group[index].count else { return false }
                 switch state {
                 case .pending: return true
                 case .sent: return group[index].overrulesSilence
@@ -54,26 +53,30 @@ struct SettlementWriter {
                 default: return group[index].transition.result == .sent
                 }
             }
-            guard !concerned.isEmpty else { continue }
-            for row in try change(concerned.map { group[$0] }, from: state) {
-                let index = concerned[row.index]
-                changed[index] += row.count
-                addresses[index] = row.address
-                if state != .pending { count(-row.count, state, group[index].notification) }
+            for (transition, indices) in Dictionary(grouping: concerned, by: { group[$0].transition }) {
+                let rows = try change(indices.map { group[$0].entries }, to: transition, from: state)
+                for index in indices {
+                    let found = group[index].entries.count == rows.count
+                        ? rows : rows.filter { group[index].entries.contains($0.entry) }
+                    changed[index] += found
+                    if state != .pending { count(-found.count, state, group[index].notification) }
+                }
             }
         }
-        for (settlement, changed) in zip(group, changed) where changed > 0 {
+        for (settlement, rows) in zip(group, changed) where !rows.isEmpty && settlement.transition.state != .pending {
             let transition = settlement.transition
-            guard transition.state != .pending else { continue }
             ended.append(
-                FinalStateCount(app: app, state: transition.state, reason: transition.reason, count: changed))
-            count(changed, transition.state, settlement.notification)
+                FinalStateCount(app: app, state: transition.state, reason: transition.reason, count: rows.count))
+            count(rows.count, transition.state, settlement.notification)
         }
-        applyToDevices(zip(group, changed).filter { $0.1 > 0 }.map(\.0))
-        return group.indices.map { index in
+        applyToDevices(
+            zip(group, changed).compactMap { settlement, rows in
+                settlement.transition.device.flatMap { effect in rows.first.map { (effect, $0) } }
+            })
+        return zip(group, changed).map { settlement, rows in
             // For the log, where a single push has more to tell than that it was sent.
-            let isTold = changed[index] == 1 && group[index].count == 1 && group[index].transition.result != .sent
-            return SettledPushes(count: changed[index], address: isTold ? addresses[index] : nil)
+            let isTold = settlement.count == 1 && settlement.transition.result != .sent
+            return SettledPushes(count: rows.count, address: isTold ? rows.first?.token : nil)
         }
     }
 
@@ -83,119 +86,121 @@ struct SettlementWriter {
 
     // MARK: - Rows
 
+    private struct ChangedRow {
+        let entry: Int64
+        let token: String
+        let app: String
+        let device: Int64?
+    }
+
     /// How a settlement adds to the counts of a row, which another program may have set to anything.
-    private static let addedCounts = ["attempts", "unanswered", "refused"].map { column in
-        "\(column) = greatest(0, least(greatest(q.\(column), 0), \(mostCounted)) + s.\(column))"
+    private static let addedCounts = [("attempts", 3), ("unanswered", 4), ("refused", 5)].map { column, place in
+        "\(column) = greatest(0, least(greatest(\(column), 0), \(mostCounted)) + $\(place)::bigint)"
     }.joined(separator: ", ")
 
-    /// `$1` to `$9` say what becomes of which rows; `$10` is the start, `$11` the time, `$12` its day. A row that is settled moves
-    /// to its day, one that is due again to where it is due.
-    static func changeSQL(from state: PushState) -> String {
-        """
-        WITH changed AS (
-            UPDATE push_queue q SET state = s.state, \(addedCounts),
-                reason = CASE s.state WHEN 'pending' THEN coalesce(s.reason, q.reason) ELSE s.reason END,
-                hint = CASE WHEN s.state IN ('pending', 'sent') THEN q.hint ELSE s.hint END,
-                not_before = CASE s.state WHEN 'pending' THEN coalesce(s.not_before, q.not_before)
-                    WHEN 'sent' THEN q.not_before END,
-                time_sent = CASE s.state WHEN 'sent' THEN at($11::bigint) END,
-                time_settled = CASE WHEN s.state <> 'pending' THEN at($11::bigint) END,
-                lease_start = CASE WHEN s.state <> 'pending' THEN q.lease_start END,
-                settled_on = CASE WHEN s.state <> 'pending' THEN $12::date END
-            FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[],
-                $8::bigint[], $9::bigint[]) WITH ORDINALITY
-                AS s (first, last, state, reason, hint, not_before, attempts, unanswered, refused, place)
-            WHERE q.message_id BETWEEN s.first AND s.last AND q.state = '\(state.rawValue)'
-                AND q.lease_start = $10::bigint \(state == .pending ? "AND q.settled_on IS NULL" : "")
-            RETURNING s.place, q.device_token)
-        SELECT place, count(*), min(device_token) FROM changed GROUP BY place
-        """
+    /// Rows by their numbers, and nothing that is joined: whatever the server believes of the table, it has no way to do that
+    /// badly. A row that is settled moves to its day, one that is due again to where it is due.
+    static func changeSQL(to state: PushState, from earlier: PushState) -> String {
+        let changes =
+            switch state {
+            case .pending:
+                """
+                reason = coalesce($6::text, reason), not_before = coalesce($7::bigint, not_before), time_sent = NULL,
+                time_settled = NULL, lease_start = NULL, settled_on = NULL
+                """
+            case .sent:
+                "reason = $6::text, time_sent = at($7::bigint), time_settled = at($7::bigint), settled_on = $8::date"
+            case .failed, .expired, .cancelled:
+                """
+                reason = $6::text, time_settled = at($7::bigint), settled_on = $8::date, hint = $9::text,
+                not_before = NULL, time_sent = NULL
+                """
+            }
+        return """
+            UPDATE push_queue SET state = '\(state.rawValue)', \(addedCounts), \(changes)
+            WHERE message_id = ANY ($1::bigint[]) AND lease_start = $2::bigint AND state = '\(earlier.rawValue)'
+                \(earlier == .pending ? "AND settled_on IS NULL" : "")
+            RETURNING message_id, \(state == .sent ? "'', '', NULL" : "device_token, app, device")
+            """
     }
 
-    /// - Returns: how many rows of each settlement were in that state and are changed, and an address of them.
+    /// - Returns: the rows that were in that state and are changed, in any order.
     private func change(
-        _ settlements: [Settlement], from state: PushState
-    ) throws -> [(index: Int, count: Int, address: String?)] {
-        let changes = settlements.map { change($0, from: state) }
-        let rows = try transaction.rows(
-            Self.changeSQL(from: state),
+        _ entries: [ClosedRange<Int64>], to transition: Transition, from state: PushState
+    ) throws -> [ChangedRow] {
+        let added = transition.added
+        // The attempt of a push that became sent was counted then.
+        var attempts = state == .sent ? 0 : added.attempts
+        let reason = PostgresValue.optional(transition.result == .sent ? nil : transition.reason)
+        let rest: [PostgresValue]
+        switch transition.result {
+        case .sent: rest = [.time(now), .text(now.day)]
+        case .failed(_, let hint): rest = [.time(now), .text(now.day), .optional(hint)]
+        case .expired, .cancelled: rest = [.time(now), .text(now.day), .null]
+        case .waiting(let until, _): rest = [.time(until)]
+        case .due:
+            // It gets back the attempt that was counted.
+            if state == .sent { attempts = added.attempts - 1 }
+            rest = [.null]
+        }
+        return try transaction.rows(
+            Self.changeSQL(to: transition.state, from: state),
             [
-                .ints(settlements.map(\.entries.lowerBound)), .ints(settlements.map(\.entries.upperBound)),
-                .texts(settlements.map(\.transition.state.rawValue)),
-                .optionalTexts(settlements.map { $0.transition.result == .sent ? nil : $0.transition.reason }),
-                .optionalTexts(changes.map(\.hint)), .optionalInts(changes.map(\.notBefore)),
-                .ints(changes.map(\.attempts)), .ints(settlements.map { Int64($0.transition.added.unanswered) }),
-                .ints(settlements.map { Int64($0.transition.added.refused) }), .int(start), .time(now),
-                .text(now.day),
-            ])
-        return try rows.map { (Int(try $0.int(0)) - 1, Int(try $0.int(1)), $0.optionalText(2)) }
-    }
-
-    /// What differs with the state that a row is found in.
-    private func change(
-        _ settlement: Settlement, from state: PushState
-    ) -> (hint: String?, notBefore: Int64?, attempts: Int64) {
-        let attempts = settlement.transition.added.attempts
-        switch settlement.transition.result {
-        case .failed(_, let hint): return (hint, nil, Int64(state == .sent ? 0 : attempts))
-        // Its attempt was counted when it became sent.
-        case .sent, .expired, .cancelled: return (nil, nil, Int64(state == .sent ? 0 : attempts))
-        case .waiting(let until, _): return (nil, until.milliseconds, Int64(state == .sent ? 0 : attempts))
-        // A push that was taken as sent after a silence gets back the attempt that this counted.
-        case .due: return (nil, nil, Int64(state == .sent ? attempts - 1 : attempts))
+                .ints(Array(entries.joined())), .int(start), .int(attempts), .int(added.unanswered), .int(added.refused),
+                reason,
+            ] + rest
+        ).map { row in
+            ChangedRow(
+                entry: try row.int(0), token: try row.text(1), app: try row.text(2), device: try row.optionalInt(3))
         }
     }
 
     // MARK: - What it means beyond the rows
 
-    /// Also by its number: the app may have had another name when the device registered.
-    private static let isItsDevice = """
-        q.message_id = e.entry AND (q.settled_on IS NULL OR q.settled_on = $2::date)
-        AND d.device_token = q.device_token AND (d.app = q.app OR d.device_id = q.device)
-        """
-
-    private func applyToDevices(_ settlements: [Settlement]) {
-        var gone: [(entry: Int64, since: Timestamp, reason: String)] = []
-        var refused: [(entry: Int64, limit: Int?, reason: String)] = []
-        for settlement in settlements {
-            switch settlement.transition.device {
-            case .deactivate(let since, let reason): gone.append((settlement.entries.lowerBound, since, reason))
-            case .countRefusal(let reason, let limit): refused.append((settlement.entries.lowerBound, limit, reason))
-            case nil: break
+    private func applyToDevices(_ effects: [(effect: Transition.Device, row: ChangedRow)]) {
+        var gone: [(row: ChangedRow, since: Timestamp, reason: String)] = []
+        var refused: [(row: ChangedRow, limit: Int?, reason: String)] = []
+        for (effect, row) in effects {
+            switch effect {
+            case .deactivate(let since, let reason): gone.append((row, since, reason))
+            case .countRefusal(let reason, let limit): refused.append((row, limit, reason))
             }
+        }
+        func of(_ rows: [ChangedRow]) -> [PostgresValue] {
+            [.texts(rows.map(\.token)), .texts(rows.map(\.app)), .optionalInts(rows.map(\.device))]
         }
         if !gone.isEmpty {
             transaction.later(
                 """
                 UPDATE devices d SET time_deactivated = at(e.since), deactivated_reason = e.reason
-                FROM unnest($1::bigint[], $3::bigint[], $4::text[]) AS e (entry, since, reason), push_queue q
+                FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::text[])
+                    AS e (token, app, device, since, reason)
                 WHERE \(Self.isItsDevice) AND d.time_deactivated IS NULL AND d.time_registered <= at(e.since)
-                """,
-                [
-                    .ints(gone.map(\.entry)), .text(now.day), .ints(gone.map(\.since.milliseconds)),
-                    .texts(gone.map(\.reason)),
-                ])
+                """, of(gone.map(\.row)) + [.ints(gone.map(\.since.milliseconds)), .texts(gone.map(\.reason))])
         }
         if !refused.isEmpty {
             transaction.later(
                 """
                 WITH refused AS (
                     SELECT d.device_id, count(*) AS times, min(e.most) AS most, min(e.reason) AS reason
-                    FROM unnest($1::bigint[], $3::bigint[], $4::text[]) AS e (entry, most, reason), push_queue q, devices d
-                    WHERE \(Self.isItsDevice) GROUP BY d.device_id ORDER BY d.device_id)
+                    FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::text[])
+                        AS e (token, app, device, most, reason), devices d
+                    WHERE \(Self.isItsDevice) GROUP BY d.device_id)
                 UPDATE devices d SET refusals = d.refusals + r.times,
                     time_deactivated = CASE WHEN d.time_deactivated IS NULL AND d.refusals + r.times >= r.most
-                        THEN at($5::bigint) ELSE d.time_deactivated END,
+                        THEN at($6::bigint) ELSE d.time_deactivated END,
                     deactivated_reason = CASE WHEN d.time_deactivated IS NULL AND d.refusals + r.times >= r.most
                         THEN r.reason ELSE d.deactivated_reason END
                 FROM refused r WHERE d.device_id = r.device_id
                 """,
-                [
-                    .ints(refused.map(\.entry)), .text(now.day), .optionalInts(refused.map { $0.limit.map(Int64.init) }),
-                    .texts(refused.map(\.reason)), .time(now),
+                of(refused.map(\.row)) + [
+                    .optionalInts(refused.map { $0.limit.map(Int64.init) }), .texts(refused.map(\.reason)), .time(now),
                 ])
         }
     }
+
+    /// Also by its number: the app may have had another name when the device registered.
+    private static let isItsDevice = "d.device_token = e.token AND (d.app = e.app OR d.device_id = e.device)"
 
     /// Last, because others may wait for these rows until the commit.
     private func writeCounts() throws {
