@@ -29,9 +29,7 @@ package final class PostgresPushQueue: PushQueue {
 
     package func lease(app: AppName, lanes: [PushLane], limit: Int) async throws(ChatError) -> LeasedPushes {
         guard limit > 0, !lanes.isEmpty else { return LeasedPushes([]) }
-        guard database.holdsLeases else {
-            throw .unavailable(cause: "the database has not heard this relay for so long that others may have its pushes")
-        }
+        try requireLife()
         let now = database.clock()
         let known = payloads.withLock { $0 }
         let plan = leases.withLock { $0.begin(app) }
@@ -47,6 +45,8 @@ package final class PostgresPushQueue: PushQueue {
                 let isAll = rows.count < limit && lanes.count == PushLane.allCases.count
                 return (rows, isAll ? [] : try reader.lanesWithMore(after: rows), reader.payloads)
             }
+            // It may have been stopped meanwhile, for longer than others wait.
+            try requireLife()
             leases.withLock { $0.finish(plan, rows, app: app, at: .now) }
             keep(payloads)
             return LeasedPushes(rows.map(\.push), lanes: more)
@@ -54,6 +54,12 @@ package final class PostgresPushQueue: PushQueue {
             leases.withLock { $0.fail(plan, app: app, at: .now) }
             throw error
         }
+    }
+
+    /// That others do not have this relay's pushes.
+    private func requireLife() throws(ChatError) {
+        guard !database.holdsLeases else { return }
+        throw .unavailable(cause: "the database has not heard this relay for so long that others may have its pushes")
     }
 
     private func keep(_ read: [NotificationID: [UInt8]]) {

@@ -8,7 +8,7 @@ final class QueueUpkeep: Sendable {
     /// How often what others may have written is looked for.
     private static let interval = Duration.milliseconds(400)
     /// A look takes no more of the time than one part in so many.
-    private static let share = 20
+    private static let share = 10
     /// Rounds after which what is due is told again, though it is what was due before.
     private static let quietRounds = 25
     /// How often all leases are looked through, whether or not a relay has ended.
@@ -131,7 +131,7 @@ final class QueueUpkeep: Sendable {
         }
         watch.withLock { watch in
             watch.ended = ended
-            watch.nextSearch = .now + max(Self.searchInterval, (.now - began) * (10 * Self.share))
+            watch.nextSearch = .now + max(Self.searchInterval, (.now - began) * (20 * Self.share))
         }
         guard count > 0 else { return }
         database.logger.notice("pushes of relays that have ended are due again", metadata: ["count": "\(count)"])
@@ -206,14 +206,10 @@ final class QueueUpkeep: Sendable {
             guard moved.count == Self.step, let last = moved.last else { break }
             after = last
         }
-        // A row that another transaction has just moved makes the statement fail, and it is run again.
-        let isAny = try await database.read { transaction in
-            try transaction.row(
-                "SELECT EXISTS (SELECT FROM push_queue WHERE settled_on IS NOT NULL AND state = 'pending')")?.bool(0)
-        }
-        guard isAny == true else { return }
         _ = try await database.write(.background, isRepeatable: true) { transaction in
-            try transaction.run(Self.dueStraysSQL)
+            // Through the small index of each day, whatever the server believes of it.
+            transaction.later("SET LOCAL enable_seqscan = off")
+            return try transaction.run(Self.dueStraysSQL)
         }
     }
 
@@ -282,6 +278,7 @@ final class QueueUpkeep: Sendable {
     /// has held a transaction open, and is then done less often.
     private func findDue() async throws(ChatError) -> Set<AppName> {
         let (rows, end) = try await database.read { transaction in
+            transaction.later("SET LOCAL enable_seqscan = off")
             // Before the look: what comes after it may have a higher number.
             let end = try transaction.row("SELECT last_value FROM push_queue_message_id_seq")?.int(0) ?? 0
             let rows = try transaction.rows(
