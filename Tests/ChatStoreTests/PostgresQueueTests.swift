@@ -483,6 +483,77 @@ struct PostgresQueueTests {
     }
 }
 
+/// Without a server: what a relay remembers of its leases.
+@Suite("What a relay remembers of its leases")
+struct QueueLeasesTests {
+    private var leases = QueueLeases()
+    private let start = ContinuousClock.now
+
+    private func row(_ entry: Int64, until time: Int64 = .min) -> LeasedRow {
+        LeasedRow(
+            push: QueuedPush(entry: entry, address: nil, payload: nil, id: ""),
+            floor: QueueLeases.Floor(time: time, entry: entry))
+    }
+
+    private mutating func lease(_ rows: [LeasedRow], at seconds: Int) {
+        let plan = leases.begin(.default)
+        leases.finish(plan, rows, app: .default, at: start + .seconds(seconds))
+    }
+
+    /// Of the first lane.
+    private mutating func floors() -> [QueueLeases.Floor] {
+        let plan = leases.begin(.default)
+        leases.finish(plan, [], app: .default, at: start)
+        return [plan.due[0], plan.waiting[0]]
+    }
+
+    @Test("A lane is read from where there may be something: that rises late and falls at once")
+    mutating func floorsMove() {
+        lease([row(10), row(11), row(3, until: 7)], at: 0)
+        lease([row(20)], at: 1)
+        #expect(floors() == [QueueLeases.Floor(), QueueLeases.Floor()])
+        lease([row(30), row(4, until: 8)], at: 3)
+        #expect(floors() == [QueueLeases.Floor(entry: 10), QueueLeases.Floor(time: 7, entry: 3)])
+        leases.found(.default, lane: 0, due: QueueLeases.Floor(entry: 99), at: start + .seconds(6))
+        #expect(floors()[0] == QueueLeases.Floor(entry: 30))
+        leases.giveBack([25...26], app: .default)
+        #expect(floors() == [QueueLeases.Floor(entry: 25), QueueLeases.Floor()])
+        leases.found(.default, lane: 0, due: QueueLeases.Floor(entry: -2), at: start + .seconds(9))
+        #expect(floors()[0] == QueueLeases.Floor(entry: -2))
+    }
+
+    @Test("What was given back is released once, and again after a call that failed")
+    mutating func returned() {
+        lease([row(1), row(2)], at: 0)
+        leases.giveBack([1...2], app: .default)
+        let failed = leases.begin(.default)
+        #expect(failed.returned == [1...2] && leases.takeReturned().isEmpty)
+        leases.fail(failed, app: .default, at: start)
+        #expect(leases.begin(.default).returned == [1...2] && leases.begin(.default).returned.isEmpty)
+    }
+
+    @Test("After a doubtful commit only that is released of which nothing is known and nothing will be")
+    mutating func orphans() throws {
+        lease([row(1), row(4), row(5), row(6)], at: 0)
+        #expect(leases.beginSearch(at: start) == nil)
+        leases.fail(leases.begin(.default), app: .default, at: start)
+        let running = leases.begin(.default)
+        let settlement = Settlement(4...4, Transition(.due(.first, reason: nil)))
+        let settling = leases.beginSettling([settlement])
+        leases.giveBack([5...5], app: .default)
+        let earlier = try #require(leases.beginSearch(at: start + .seconds(1)))
+        #expect(leases.orphans(among: [1, 2, 3, 4, 5], after: earlier) == nil)
+        leases.settled(settling, [settlement], app: .default)
+        leases.finish(running, [row(2)], app: .default, at: start)
+        // Leased again, by a call that is under way.
+        let later = leases.begin(.default)
+        #expect(leases.orphans(among: [1, 2, 3, 4, 5], after: earlier) == [3])
+        leases.finish(later, [row(5)], app: .default, at: start)
+        #expect(leases.beginSearch(at: start + .seconds(121)) != nil)
+        #expect(leases.beginSearch(at: start + .seconds(122)) == nil)
+    }
+}
+
 extension PostgresStores {
     /// What the watch does in each round.
     func lookForPushes() async throws { try await upkeep.queue.look() }

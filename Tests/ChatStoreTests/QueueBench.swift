@@ -62,6 +62,8 @@ final class DispatchBench: Sendable {
 
 /// A store with a dispatcher, and the few moves that tests of the queue are made of.
 final class QueueBench: Sendable {
+    typealias Result = DispatchBench.Result
+
     let fixture: StoreFixture
     let store: SQLiteStores
     private let dispatch: DispatchBench
@@ -92,7 +94,7 @@ final class QueueBench: Sendable {
         while let from = position { position = try await store.repair.sweep(from: from).next }
     }
 
-    func lease(_ slot: ConnectionSlot, _ kind: APNSFormat.Kind = .binary) async throws -> DispatchBench.Result {
+    func lease(_ slot: ConnectionSlot, _ kind: APNSFormat.Kind = .binary) async throws -> Result {
         try await notice()
         return try await dispatch.lease(slot, kind)
     }
