@@ -31,9 +31,10 @@ final class PostgresServer: Sendable {
             throw Failed(description: "no PostgreSQL in \(versions.path): `make test-packages` unpacks it")
         }
         programs = versions.appending(path: "\(version)/bin").path
-        let folders = try FileManager.default.contentsOfDirectory(atPath: unpacked.path)
-        libraries = folders.filter { $0.hasSuffix("-linux-gnu") }.map { unpacked.appending(path: $0).path }
-            .joined(separator: ":")
+        libraries = [unpacked, unpacked.appending(path: "../../lib").standardizedFileURL].flatMap { folder in
+            let names = (try? FileManager.default.contentsOfDirectory(atPath: folder.path)) ?? []
+            return names.filter { $0.hasSuffix("-linux-gnu") }.map { folder.appending(path: $0).path }
+        }.joined(separator: ":")
         // Short, since the path of a socket may have 107 bytes.
         folder = FileManager.default.temporaryDirectory.path + "/pg-" + String(UInt32.random(in: .min ... .max), radix: 36)
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)

@@ -33,6 +33,32 @@ struct Storage: Sendable {
         #endif
     }
 
+    /// What `pushchat check` says of it.
+    struct Inspection: Sendable {
+        let text: String
+        var problems: [String] = []
+        var pushesToSend: [AppName: Int] = [:]
+        var members: [AppName: Int] = [:]
+    }
+
+    /// Looks at it, and changes nothing.
+    /// - Throws: what an operator has to mend.
+    static func inspect(_ database: Configuration.Database) async throws -> Inspection {
+        guard let url = database.url else {
+            let found = try DatabaseFile(path: database.path).inspect()
+            return Inspection(text: found.text, pushesToSend: found.pushesToSend, members: found.members)
+        }
+        #if PostgreSQL
+            let place = PostgresPlace(url: url.text, schema: database.schema)
+            let found = try await withoutCooperation { try place.inspect() }
+            return Inspection(
+                text: "\(database.place), \(found.text)", problems: found.problems, pushesToSend: found.pushesToSend,
+                members: found.members)
+        #else
+            throw Failure("database.url needs a pushchat that was built with PostgreSQL: \(url)")
+        #endif
+    }
+
     /// Calls after it fail.
     func close() async throws {
         try await Self.withoutCooperation { [end] in try end() }
