@@ -1,4 +1,5 @@
 #if PostgreSQL
+import APNSGateway
 import ChatDomain
 @testable import ChatStorePostgres
 import Foundation
@@ -526,6 +527,7 @@ struct PostgresNotificationTests {
         let other = try await relays.send(.all).id
         // As a relay that stopped in the middle of a step.
         let connection = try PostgresConnection(url: relays.fixture.url)
+        connection.deadline = .now + .seconds(60)
         _ = try connection.run("BEGIN")
         _ = try connection.run("SELECT 1 FROM notifications WHERE notification_id = \(held) FOR UPDATE")
         _ = try connection.run(
@@ -567,7 +569,7 @@ struct PostgresNotificationTests {
         for number in 1...30 { _ = try await relays.send(.all, key: number == 7 ? "bad" : "good\(number)") }
         let jobs = BackgroundJobs(
             database: relays.first.database, outcomes: OutcomeCounter(clock: Timestamp.now),
-            settings: { fatalError("not needed") }, kinds: [Failing.self])
+            settings: { StoreSettings(format: { _ in APNSFormat(.binary, payloadLimit: 2048) }) }, kinds: [Failing.self])
         let task = Task { await jobs.run() }
         defer { task.cancel() }
         while try relays.fixture.value("SELECT count(*) FROM notifications WHERE work IS NOT NULL") > 1 {
@@ -680,8 +682,12 @@ struct PostgresTokenTests {
             for number in 0..<10 {
                 group.addTask {
                     let key = UInt8(number % 2)
-                    let result = try? await relays.all[number % 2].subscriptions.keep(subscription(1, key: key))
-                    return result == nil ? nil : key
+                    do {
+                        try await relays.all[number % 2].subscriptions.keep(subscription(1, key: key))
+                        return key
+                    } catch {
+                        return nil
+                    }
                 }
             }
             return await group.reduce(into: [UInt8?]()) { $0.append($1) }
