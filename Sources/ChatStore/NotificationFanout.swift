@@ -144,7 +144,8 @@ struct NotificationFanout {
             "defaultApp": settings.defaultApp.text, "now": now.sqlText, "expires": request.expiration,
             "priority": request.priority.map { Int64($0) }, "notBefore": request.notBefore?.milliseconds,
             "type": request.pushType, "collapse": request.collapseID, "payload": request.payload,
-            "badge": request.skipsUnchanged ? request.badgeAlone : nil, "earlier": earlier, "nowMilliseconds": now.milliseconds,
+            "badge": request.skipsUnchanged ? request.badgeAlone : nil, "earlier": earlier,
+            "nowMilliseconds": now.milliseconds,
             "apps": settings.apps.map { JSONValue.texts($0.map(\.text).sorted()).description },
         ]
     }

@@ -22,7 +22,8 @@ struct SeenDevice: Sendable {
 
     /// Each device once, the latest of each, in the order in which all transactions lock their rows.
     static func distinct(_ devices: [SeenDevice]) -> [SeenDevice] {
-        Dictionary(devices.map { ($0.name, $0) }) { $0.time > $1.time ? $0 : $1 }.sorted { $0.key < $1.key }.map(\.value)
+        Dictionary(devices.map { ($0.name, $0) }) { $0.time > $1.time ? $0 : $1 }.sorted { $0.key < $1.key }.map(
+            \.value)
     }
 }
 
@@ -77,7 +78,8 @@ enum DeviceUsage {
             times.append(device.time.milliseconds)
             clients.append(sighting.client)
             for (kind, value, change) in sighting.counts {
-                days.changes[.init(day: device.time.day, app: device.app, kind: kind, value: value), default: 0] += change
+                days.changes[.init(day: device.time.day, app: device.app, kind: kind, value: value), default: 0] +=
+                    change
             }
         }
         guard !ids.isEmpty else { return }

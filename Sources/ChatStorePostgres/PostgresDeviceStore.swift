@@ -321,7 +321,8 @@ private struct Registration: Sendable {
         if !new.isEmpty {
             known.merge(try KnownDevice.all(new.map(\.name), "", transaction)) { $1 }
         }
-        KnownDevice.write(changing.compactMap { request in known[request.name].map { ($0, request.edit) } }, transaction)
+        KnownDevice.write(
+            changing.compactMap { request in known[request.name].map { ($0, request.edit) } }, transaction)
         return answers
     }
 }

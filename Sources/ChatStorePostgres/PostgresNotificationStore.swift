@@ -117,7 +117,8 @@ package struct PostgresNotificationStore: NotificationStore {
             }
             let condition = Self.isOfNotification + (state == nil ? "" : " AND q.state = $4::text")
             let page = try transaction.page(
-                Delivery.columns, key: "q.message_id", of: Self.between, [.int(max(first - 1, cursor ?? .min)), .int(last)],
+                Delivery.columns, key: "q.message_id", of: Self.between,
+                [.int(max(first - 1, cursor ?? .min)), .int(last)],
                 where: condition, [.int(notification)] + (state.map { [.text($0.rawValue)] } ?? []), limit: limit)
             return Page(items: try page.rows.map { try Delivery($0, ids) }, next: page.next)
         }

@@ -77,7 +77,8 @@ package struct PostgresSubscriptionStore: SubscriptionStore {
         return try await database.write(isRepeatable: true) { transaction in
             // Waits for another relay that makes one at the same time, and that one stands.
             transaction.later(
-                "INSERT INTO vapid_key (id, private_key) VALUES (1, $1::text) ON CONFLICT (id) DO NOTHING", [.text(new)])
+                "INSERT INTO vapid_key (id, private_key) VALUES (1, $1::text) ON CONFLICT (id) DO NOTHING", [.text(new)]
+            )
             return try Self.key(transaction) ?? new
         }
     }

@@ -114,7 +114,8 @@ struct PostgresDeviceTests {
         let before = try version()
         relays.fixture.advance(.seconds(599))
         for relay in 0...1 {
-            #expect(try await relays.register(1, user: "u", tags: ["b", "a"], client: client, relay: relay) == .unchanged)
+            #expect(
+                try await relays.register(1, user: "u", tags: ["b", "a"], client: client, relay: relay) == .unchanged)
             #expect(try await relays.register(1, relay: relay) == .unchanged)
         }
         #expect(try version() == before)
@@ -173,7 +174,8 @@ struct PostgresDeviceTests {
         relays.fixture.advance(.seconds(86_400))
         #expect(try await relays.register(1) == .refreshed)
         #expect(
-            try relays.fixture.query("SELECT value, devices FROM device_days WHERE day > '2027-01-15' AND kind LIKE 'app%'")
+            try relays.fixture.query(
+                "SELECT value, devices FROM device_days WHERE day > '2027-01-15' AND kind LIKE 'app%'")
                 == "v2|1")
         let days = try #require(try await relays.first.figures.usage(since: "2027-01-16"))
         #expect(days.map(\.devices) == [1, 1, 1, 1])
@@ -222,7 +224,8 @@ struct PostgresDeviceTests {
         #expect(unknown?.code == .notFound && unknown?.field == nil)
     }
 
-    @Test("A list shows what its filter leaves, each device once, in the order of registration", arguments: [1, 3, 100])
+    @Test(
+        "A list shows what its filter leaves, each device once, in the order of registration", arguments: [1, 3, 100])
     func filters(limit: Int) async throws {
         let relays = try await Relays()
         for number in 1...24 {
@@ -298,7 +301,8 @@ struct PostgresDeviceTests {
         #expect(leased.map(\.address) == [.token(other), .token(other)])
     }
 
-    @Test("A device's history has its notifications, others' pushes and its room's, newest first", arguments: [1, 4, 50])
+    @Test(
+        "A device's history has its notifications, others' pushes and its room's, newest first", arguments: [1, 4, 50])
     func history(limit: Int) async throws {
         let relays = try await Relays()
         for number in 1...3 { try await relays.first.rooms.join(StoreFixture.join(number)) }
@@ -356,7 +360,8 @@ struct PostgresNotificationTests {
             let receipt = try await relays.send(audience, app: app)
             let found = try await relays.deliveries(receipt.id)
             #expect(
-                found.filter { $0.state == .pending }.map { "\($0.token.suffix(1))\($0.app)" }.sorted() == wanted.sorted(),
+                found.filter { $0.state == .pending }.map { "\($0.token.suffix(1))\($0.app)" }.sorted()
+                    == wanted.sorted(),
                 sourceLocation: sourceLocation)
             #expect(
                 found.filter { $0.state == .failed }.map { "\($0.token.suffix(1))\($0.app)" } == failed,
@@ -373,8 +378,11 @@ struct PostgresNotificationTests {
             .tokens(Self.tokens(2, 1, 2, 5, 99)), ["1default", "1other", "2default", "9default"], failed: ["5default"])
         try await check(.tokens(Self.tokens(1, 5, 99)), app: other, ["1other", "5other", "9other"])
         try await check(.users(names("a")), ["2default", "4default", "6default", "7other"])
-        try await check(.users(names("b") + names("a") + names("none")), app: .default, (1...6).filter { $0 != 5 }.map { "\($0)default" })
-        try await check(.tags([Tag(stored: "x"), Tag(stored: "y")]), ["1default", "2default", "3default", "4default", "7other"])
+        try await check(
+            .users(names("b") + names("a") + names("none")), app: .default,
+            (1...6).filter { $0 != 5 }.map { "\($0)default" })
+        try await check(
+            .tags([Tag(stored: "x"), Tag(stored: "y")]), ["1default", "2default", "3default", "4default", "7other"])
         try await check(.tags([Tag(stored: "y")]), app: other, [])
         try await check(.room(SecretCode(stored: "room")), ["1default", "2default", "8default"])
         try await check(.all, ["1default", "1other", "2default", "3default", "4default", "6default", "7other"])
@@ -421,7 +429,8 @@ struct PostgresNotificationTests {
         #expect(try await skipped(.all, badge: 3) == [3, 1])
         // What another program queued is no JSON, and says something else.
         try relays.fixture.query(
-            "INSERT INTO push_queue (device_token, payload, device) SELECT device_token, 'nonsense', device_id FROM devices")
+            "INSERT INTO push_queue (device_token, payload, device) SELECT device_token, 'nonsense', device_id FROM devices"
+        )
         #expect(try await skipped(.all) == [0, 4])
         #expect(try await skipped(.all, badge: 3) == [4, 0])
     }
@@ -544,7 +553,8 @@ struct PostgresNotificationTests {
             try await Task.sleep(for: .milliseconds(20))
         }
         #expect(
-            try relays.fixture.query("SELECT count(*), count(DISTINCT device) FROM push_queue WHERE notification = \(held)")
+            try relays.fixture.query(
+                "SELECT count(*), count(DISTINCT device) FROM push_queue WHERE notification = \(held)")
                 == "1200|1200")
     }
 
@@ -556,7 +566,10 @@ struct PostgresNotificationTests {
             of ids: [Int64], now: Timestamp, _ settings: StoreSettings, _ transaction: PostgresTransaction
         ) throws -> BackgroundProgress {
             _ = try transaction.run(
-                "UPDATE notifications SET work = NULL, devices = 1 / (idempotency_key IS DISTINCT FROM 'bad')::int WHERE notification_id = ANY ($1::bigint[])",
+                """
+                UPDATE notifications SET work = NULL, devices = 1 / (idempotency_key IS DISTINCT FROM 'bad')::int
+                WHERE notification_id = ANY ($1::bigint[])
+                """,
                 [.ints(ids)])
             return BackgroundProgress(last: ids.last ?? 0)
         }
@@ -569,7 +582,8 @@ struct PostgresNotificationTests {
         for number in 1...30 { _ = try await relays.send(.all, key: number == 7 ? "bad" : "good\(number)") }
         let jobs = BackgroundJobs(
             database: relays.first.database, outcomes: OutcomeCounter(clock: Timestamp.now),
-            settings: { StoreSettings(format: { _ in APNSFormat(.binary, payloadLimit: 2048) }) }, kinds: [Failing.self])
+            settings: { StoreSettings(format: { _ in APNSFormat(.binary, payloadLimit: 2048) }) }, kinds: [Failing.self]
+        )
         let task = Task { await jobs.run() }
         defer { task.cancel() }
         while try relays.fixture.value("SELECT count(*) FROM notifications WHERE work IS NOT NULL") > 1 {
@@ -628,7 +642,8 @@ struct PostgresTokenTests {
             try await withThrowingTaskGroup(of: IssuedToken.self) { group in
                 for number in 0..<20 {
                     group.addTask {
-                        try await relays.all[number % 2].providerTokens.providerToken(for: key, refused: refused) { time in
+                        try await relays.all[number % 2].providerTokens.providerToken(for: key, refused: refused) {
+                            time in
                             "token \(signed.add()) of \(time.seconds)"
                         }
                     }

@@ -18,7 +18,9 @@ package struct NotificationRecord: Sendable {
 
     /// The answer to a request with the same key.
     /// - Throws: ``ChatError/Code/idempotencyConflict`` where the key was used for something else.
-    package func receipt(repeating request: NotificationRequest, now: Timestamp) throws(ChatError) -> NotificationReceipt {
+    package func receipt(repeating request: NotificationRequest, now: Timestamp) throws(ChatError)
+        -> NotificationReceipt
+    {
         var stored = self.request
         // A time that has come since then is none any more, in the repeat.
         if request.notBefore == nil, let time = stored.notBefore, time <= now { stored.notBefore = nil }
