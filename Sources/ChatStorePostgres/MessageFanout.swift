@@ -171,10 +171,10 @@ struct ChatPushes {
         CROSS JOIN LATERAL (
             SELECT * FROM active_users
             WHERE secret_code = m.secret_code AND member_id > p.after AND member_id <= p.up_to AND app = p.app
-                AND udid <> m.udid AND device_token <> '0'
+                AND udid <> m.udid
             OFFSET 0) u
         LEFT JOIN devices d ON d.device_token = u.device_token AND d.app = u.app
-        WHERE d.time_deactivated IS NULL
+        WHERE u.device_token <> '0' AND d.time_deactivated IS NULL
         ORDER BY m.message_id, u.member_id
         """
 

@@ -307,6 +307,39 @@ struct PostgresRoomTests {
         }
     }
 
+    // MARK: - Plans
+
+    @Test("What is asked often goes through an index")
+    func plans() async throws {
+        try await fixture.open().close()
+        let statements = [
+            (PostBatch.lockSQL, 2, ["active_users_udid_key"]),
+            (PostBatch.findSQL, 5, ["active_users_udid_key", "active_users_room", "messages_idempotency", "bans_room"]),
+            (ChatPushes.countingSQL, 10, ["active_users_room", "devices_device_token_app_key", "messages_pkey"]),
+            (MessageFanout.claimSQL, 2, ["messages_fanout"]),
+            (MessageFanout.partsSQL, 5, ["messages_", "active_users_room"]),
+            (MemberActivity.sql, 5, ["active_users_udid_key", "active_users_pkey"]),
+            (ReadState.earlierSQL, 2, ["past_members_udid"]),
+            (ReadState.reachSQL, 4, ["push_queue_due_chat_message", "active_users_room", "past_members_room"]),
+            (ReadState.namesSQL, 5, ["active_users_room", "past_members_room"]),
+            (PostgresRoomStore.messagesSQL, 3, ["active_users_udid_key", "messages_room"]),
+            (PostgresRoomRecords.roomsSQL, 3, ["active_users_room", "messages_room"]),
+            (PostgresRoomRecords.messageDeliveriesSQL, 3, ["push_queue_due_chat_message", "active_users_pkey"]),
+            (PostgresRoomRecords.failuresSQL, 3, ["push_queue_due_time_settled"]),
+            (PostgresModeration.admissionSQL, 4, ["bans_udid", "bans_device", "bans_room"]),
+            (RoomRetention.messagesSQL, 4, ["messages_pkey"]),
+        ]
+        for (sql, count, indexes) in statements {
+            let plan = try fixture.query(
+                """
+                SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan; PREPARE asked AS \(sql);
+                EXPLAIN EXECUTE asked (\(Array(repeating: "NULL", count: count).joined(separator: ", ")))
+                """)
+            #expect(!plan.contains("Seq Scan"), "\(sql)\n\(plan)")
+            for index in indexes { #expect(plan.contains(index), "\(sql)\n\(plan)") }
+        }
+    }
+
     // MARK: - Large rooms
 
     /// One step, as ``BackgroundJobs`` does it.
