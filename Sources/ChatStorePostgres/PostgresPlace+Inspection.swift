@@ -33,16 +33,20 @@ extension PostgresPlace {
             throw Unusable(description: "PostgreSQL \(major), and at least \(PostgresSchema.oldestServer) is needed")
         }
         try connection.run("BEGIN READ ONLY")
-        if let schema { try connection.run("SELECT set_config('search_path', quote_ident($1::text), true)", [.text(schema)]) }
+        if let schema {
+            try connection.run("SELECT set_config('search_path', quote_ident($1::text), true)", [.text(schema)])
+        }
         let begin = ContinuousClock.now
-        let (before, row) = (Timestamp.now(), try connection.run(
+        let before = Timestamp.now()
+        let row = try connection.run(
             """
             SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, current_setting('server_version'),
                 to_regclass('relay_schema') IS NOT NULL, current_schema() IS NULL,
                 has_database_privilege(current_database(), 'CREATE'),
                 COALESCE(has_schema_privilege(current_schema(), 'CREATE'), false),
                 current_setting('synchronous_commit')
-            """).first)
+            """
+        ).first
         let latency = ContinuousClock.now - begin
         guard let row else { throw Unusable(description: "PostgreSQL does not answer") }
         var found = Inspection(text: "PostgreSQL \(try row.text(1)), \(max(1, latency.milliseconds)) ms away")

@@ -36,7 +36,8 @@ struct PostgresSchema: Sendable {
             let major = connection.serverVersion / 10_000
             guard major >= Self.oldestServer else {
                 throw PostgresPlace.Unusable(
-                    description: "the database's server is PostgreSQL \(major); at least \(Self.oldestServer) is needed")
+                    description: "the database's server is PostgreSQL \(major); at least \(Self.oldestServer) is needed"
+                )
             }
             return try bringUpToDate(connection, place)
         } catch let error as PostgresError {

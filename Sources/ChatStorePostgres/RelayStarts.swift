@@ -135,7 +135,8 @@ final class RelayStarts: Sendable {
             }
         }
         connection.deadline = .now + Self.statementLimit
-        try inTransaction(connection, "UPDATE relay_starts SET time_ended = now() WHERE start_id = $1::bigint", [.int(start)])
+        try inTransaction(
+            connection, "UPDATE relay_starts SET time_ended = now() WHERE start_id = $1::bigint", [.int(start)])
     }
 
     /// One transaction, with the statement's rows.

@@ -82,7 +82,8 @@ struct PostgresCoreTests {
         let fixture = try PostgresFixture()
         let database = try database(fixture)
         defer { database.close() }
-        try fixture.query("CREATE TABLE numbers (number bigint PRIMARY KEY, count bigint); INSERT INTO numbers VALUES (1, 0), (2, 0)")
+        try fixture.query("CREATE TABLE numbers (number bigint PRIMARY KEY, count bigint)")
+        try fixture.query("INSERT INTO numbers VALUES (1, 0), (2, 0)")
         let attempts = Mutex(0)
         try await database.write { transaction in
             try transaction.run("UPDATE numbers SET count = count + 1 WHERE number = 1")
@@ -156,7 +157,8 @@ struct PostgresCoreTests {
         var heard = other.announcements().makeAsyncIterator()
         for rooms in [1, 600, 100_000] {
             let names = Set((0..<rooms).map { "room \($0) 123456" })
-            try await one.write { transaction in transaction.announcement.messages = names
+            try await one.write { transaction in
+                transaction.announcement.messages = names
                 try transaction.run("SELECT 1")
             }
             var (found, isEverything) = (Set<String>(), false)

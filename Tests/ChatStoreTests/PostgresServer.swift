@@ -36,7 +36,8 @@ final class PostgresServer: Sendable {
             return names.filter { $0.hasSuffix("-linux-gnu") }.map { folder.appending(path: $0).path }
         }.joined(separator: ":")
         // Short, since the path of a socket may have 107 bytes.
-        folder = FileManager.default.temporaryDirectory.path + "/pg-" + String(UInt32.random(in: .min ... .max), radix: 36)
+        let name = "pg-" + String(UInt32.random(in: .min ... .max), radix: 36)
+        folder = FileManager.default.temporaryDirectory.appending(path: name).path
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
         let (process, pipe) = (Process(), Pipe())
         process.executableURL = URL(filePath: "/bin/sh")

@@ -9,20 +9,20 @@ import Testing
 enum StoreKind: CaseIterable, Sendable {
     case sqlite
     #if PostgreSQL
-        case postgres
+    case postgres
     #endif
 
     func make() async throws -> TestedStore {
         switch self {
         #if PostgreSQL
-            case .postgres:
-                let fixture = try PostgresFixture()
-                return try await TestedStore(
-                    open: {
-                        let store = try await fixture.open()
-                        return (store.ports, { store.close() })
-                    },
-                    advance: { fixture.advance($0) }, now: { fixture.time.withLock { $0 } })
+        case .postgres:
+            let fixture = try PostgresFixture()
+            return try await TestedStore(
+                open: {
+                    let store = try await fixture.open()
+                    return (store.ports, { store.close() })
+                },
+                advance: { fixture.advance($0) }, now: { fixture.time.withLock { $0 } })
         #endif
         case .sqlite:
             let fixture = try StoreFixture()

@@ -46,7 +46,8 @@ struct DatabaseOptions: ParsableArguments {
     func path(insteadOverPostgreSQL substitute: String) throws -> String {
         let (path, configuration) = try resolved()
         guard configuration.database.url == nil else {
-            throw Failure("the database is PostgreSQL's (database.url), and this command is for SQLite's file: \(substitute)")
+            throw Failure(
+                "the database is PostgreSQL's (database.url), and this command is for SQLite's file: \(substitute)")
         }
         return path
     }

@@ -327,7 +327,8 @@ enum SettingsTable {
             "the PostgreSQL database that is used instead, which several relays may share"),
         Relay(
             "database.schema", \.database.schema, SettingKind.schema.optional(), needsRestart: true,
-            "in which schema its tables are, created if it does not exist; unless set, the user's first, mostly `public`"),
+            "in which schema its tables are, created if it does not exist; unless set, the user's first, mostly "
+                + "`public`"),
         Relay(
             "database.connections", \.database.connections, .number(3...100), needsRestart: true,
             "how many connections the relay opens to it at the most, and one more"),

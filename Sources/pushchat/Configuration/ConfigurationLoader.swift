@@ -333,11 +333,6 @@ private struct ConfigurationLoader {
                 "registration", "is session, which needs session.secret, session.key or session.jwks; set one of them",
                 unless: ["registration", "session.secret", "session.key", "session.jwks"])
         }
-        #if !PostgreSQL
-            if configuration.database.url != nil {
-                report("database.url", "needs a pushchat that was built with PostgreSQL, and this one was not", unless: [])
-            }
-        #endif
         if configuration.apps.count > SettingLimits.apps {
             let count = configuration.apps.count
             problems.append(.init(at: file, "apps has \(count) entries, but must have at most \(SettingLimits.apps)"))

@@ -4,7 +4,7 @@ import Dispatch
 import Logging
 
 #if PostgreSQL
-    import ChatStorePostgres
+import ChatStorePostgres
 #endif
 
 /// The configured store, opened: a SQLite file, or a database of PostgreSQL.
@@ -22,14 +22,14 @@ struct Storage: Sendable {
             return Storage(ports: stores.ports, end: { try stores.close() })
         }
         #if PostgreSQL
-            let place = PostgresPlace(url: url.text, schema: database.schema, connections: database.connections)
-            // It waits for the server.
-            return try await withoutCooperation {
-                let stores = try PostgresStores(place: place, settings: settings, logger: logger)
-                return Storage(ports: stores.ports, end: { stores.close() })
-            }
+        let place = PostgresPlace(url: url.text, schema: database.schema, connections: database.connections)
+        // It waits for the server.
+        return try await withoutCooperation {
+            let stores = try PostgresStores(place: place, settings: settings, logger: logger)
+            return Storage(ports: stores.ports, end: { stores.close() })
+        }
         #else
-            throw Failure("database.url needs a pushchat that was built with PostgreSQL: \(url)")
+        throw Failure("database.url needs a pushchat that was built with PostgreSQL: \(url)")
         #endif
     }
 
@@ -49,13 +49,13 @@ struct Storage: Sendable {
             return Inspection(text: found.text, pushesToSend: found.pushesToSend, members: found.members)
         }
         #if PostgreSQL
-            let place = PostgresPlace(url: url.text, schema: database.schema)
-            let found = try await withoutCooperation { try place.inspect() }
-            return Inspection(
-                text: "\(database.place), \(found.text)", problems: found.problems, pushesToSend: found.pushesToSend,
-                members: found.members)
+        let place = PostgresPlace(url: url.text, schema: database.schema)
+        let found = try await withoutCooperation { try place.inspect() }
+        return Inspection(
+            text: "\(database.place), \(found.text)", problems: found.problems, pushesToSend: found.pushesToSend,
+            members: found.members)
         #else
-            throw Failure("database.url needs a pushchat that was built with PostgreSQL: \(url)")
+        throw Failure("database.url needs a pushchat that was built with PostgreSQL: \(url)")
         #endif
     }
 
