@@ -59,7 +59,7 @@ final class QueuePartitions: Sendable {
                     transaction.later("DROP TABLE IF EXISTS \(name)")
                 }
                 dropped += rows
-            } catch where error.code == .unavailable {
+            } catch  where error.code == .unavailable {
                 database.logger.debug("old pushes are deleted later", metadata: ["error": "\(error)"])
             }
         }

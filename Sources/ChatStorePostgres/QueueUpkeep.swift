@@ -60,7 +60,8 @@ final class QueueUpkeep: Sendable {
                     do throws(ChatError) {
                         try await self.look()
                     } catch  where !Task.isCancelled {
-                        self.database.logger.debug("the queue could not be looked through", metadata: ["error": "\(error)"])
+                        self.database.logger.debug(
+                            "the queue could not be looked through", metadata: ["error": "\(error)"])
                     } catch {}
                     try? await Task.sleep(for: max(Self.interval, (ContinuousClock.now - began) * Self.share))
                 }

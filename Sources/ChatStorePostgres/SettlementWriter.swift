@@ -56,8 +56,9 @@ struct SettlementWriter {
             for (transition, indices) in Dictionary(grouping: concerned, by: { group[$0].transition }) {
                 let rows = try change(indices.map { group[$0].entries }, to: transition, from: state)
                 for index in indices {
-                    let found = group[index].entries.count == rows.count
-                        ? rows : rows.filter { group[index].entries.contains($0.entry) }
+                    let entries = group[index].entries
+                    let start = (0..<rows.count).partitioningIndex { rows[$0].entry >= entries.lowerBound }
+                    let found = rows[start...].prefix { $0.entry <= entries.upperBound }
                     changed[index] += found
                     if state != .pending { count(-found.count, state, group[index].notification) }
                 }
@@ -124,7 +125,7 @@ struct SettlementWriter {
             """
     }
 
-    /// - Returns: the rows that were in that state and are changed, in any order.
+    /// - Returns: the rows that were in that state and are changed, by number.
     private func change(
         _ entries: [ClosedRange<Int64>], to transition: Transition, from state: PushState
     ) throws -> [ChangedRow] {
@@ -146,13 +147,15 @@ struct SettlementWriter {
         return try transaction.rows(
             Self.changeSQL(to: transition.state, from: state),
             [
-                .ints(Array(entries.joined())), .int(start), .int(attempts), .int(added.unanswered), .int(added.refused),
+                .ints(Array(entries.joined())), .int(start), .int(attempts), .int(added.unanswered),
+                .int(added.refused),
                 reason,
             ] + rest
         ).map { row in
             ChangedRow(
                 entry: try row.int(0), token: try row.text(1), app: try row.text(2), device: try row.optionalInt(3))
         }
+        .sorted { $0.entry < $1.entry }
     }
 
     // MARK: - What it means beyond the rows

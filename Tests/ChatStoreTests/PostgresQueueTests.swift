@@ -212,7 +212,8 @@ struct PostgresQueueTests {
         #expect(try relays.states() == "failed pending sent cancelled sent pending")
         #expect(
             try relays.fixture.query(
-                "SELECT attempts, reason, hint, time_sent IS NULL FROM push_queue WHERE message_id = 1") == "1|Bad|why|t")
+                "SELECT attempts, reason, hint, time_sent IS NULL FROM push_queue WHERE message_id = 1")
+                == "1|Bad|why|t")
         #expect(try relays.fixture.query("SELECT attempts, time_sent FROM push_queue WHERE message_id = 2") == "0|")
         #expect(try await relays.lease().map(\.entry) == [2, 6])
         // Another program took it back while it was with the gateway.
@@ -238,8 +239,14 @@ struct PostgresQueueTests {
         #expect(settled.map(\.count) == [3, 1, 0])
         #expect(try settled[1].address == StoreFixture.token(2).description)
         #expect(try relays.states() == "sent failed sent")
+        // Alike, and only one of them still there.
+        try relays.insert(3)
+        _ = try await relays.lease(2)
+        try relays.fixture.query("DELETE FROM push_queue WHERE message_id = 4")
+        let alike = try await relays.first.queue.settle((4...5).map { Settlement($0...$0, Self.sent) }, app: .default)
+        #expect(alike.map(\.count) == [0, 1])
         let counts = relays.first.figures.outcomes()
-        #expect(counts.map(\.state) == [.failed, .sent] && counts.map(\.total) == [1, 3])
+        #expect(counts.map(\.state) == [.failed, .sent] && counts.map(\.total) == [1, 4])
     }
 
     @Test("What an outcome means for the device and for the notification's counts")
@@ -251,7 +258,8 @@ struct PostgresQueueTests {
                 RegistrationRequest(token: StoreFixture.token(number), app: .default))
         }
         let id = try await relays.first.notifications.send(
-            NotificationRequest(audience: .all, payload: #"{"aps":{"alert":"x"}}"#)).id
+            NotificationRequest(audience: .all, payload: #"{"aps":{"alert":"x"}}"#)
+        ).id
         let pushes = try await relays.lease()
         #expect(pushes.count == 4 && pushes.allSatisfy { $0.isOurs && $0.obstacle == nil })
         #expect(pushes[0].payload == Array(#"{"aps":{"alert":"x"}}"#.utf8))
@@ -276,8 +284,10 @@ struct PostgresQueueTests {
                 "SELECT deactivated_reason, refusals FROM devices ORDER BY device_id") == "|0\nGone|0\n|0\nBad|1")
         let counts = try await relays.first.notifications.notification(id).counts
         #expect(counts == [.pending: 0, .sent: 1, .failed: 3, .expired: 0, .cancelled: 0])
-        #expect(try await relays.settle(entries[0]...entries[0], failed(.countRefusal(reason: "Bad", limit: nil)),
-            late: true, notification: id) == 1)
+        #expect(
+            try await relays.settle(
+                entries[0]...entries[0], failed(.countRefusal(reason: "Bad", limit: nil)),
+                late: true, notification: id) == 1)
         #expect(try await relays.first.notifications.notification(id).counts[.failed] == 4)
         #expect(try relays.fixture.query("SELECT refusals FROM devices WHERE device_id = 1") == "1")
     }
@@ -300,7 +310,9 @@ struct PostgresQueueTests {
             """)
         let pushes = try await relays.lease()
         #expect(
-            pushes.map(\.obstacle) == [.memberRemoved, .deviceInactive, nil, nil, .deviceInactive, nil, .deviceForgotten])
+            pushes.map(\.obstacle) == [
+                .memberRemoved, .deviceInactive, nil, nil, .deviceInactive, nil, .deviceForgotten,
+            ])
         #expect(try pushes[3].address == .token(StoreFixture.token(2)))
         #expect(pushes.prefix(2).allSatisfy { $0.message != nil && $0.isOurs } && pushes[2].isOurs == false)
         // A script's row gets the device's number, for the device's history.
@@ -358,7 +370,8 @@ struct PostgresQueueTests {
         try relays.insert(4)
         func names() throws -> String {
             try relays.fixture.query(
-                "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relname ~ '^push_queue_[0-9]{8}$'")
+                "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relname ~ '^push_queue_[0-9]{8}$'"
+            )
         }
         #expect(try names() == "push_queue_20270115 push_queue_20270116")
         _ = try await relays.lease(3)

@@ -65,27 +65,29 @@ struct QueuePropertyTests {
                 }
                 query = { sql in
                     try otherProgram.write { db in
-                        try Row.fetchAll(db, sql: sql).map { row in row.databaseValues.map { "\($0.storage.value ?? "")" } }
+                        try Row.fetchAll(db, sql: sql).map { row in
+                            row.databaseValues.map { "\($0.storage.value ?? "")" }
+                        }
                     }
                 }
                 isIntact = { [query] in try query("PRAGMA integrity_check") == [["ok"]] }
                 advance = { fixture.advance($0) }
                 now = { fixture.time.withLock { $0 } }
             #if PostgreSQL
-                case .postgres:
-                    let fixture = try PostgresFixture()
-                    relays = 2
-                    open = {
-                        let store = try await fixture.open()
-                        return Relay(
-                            queue: store.queue, notice: { try await store.lookForPushes() }, close: { store.close() })
-                    }
-                    query = { sql in
-                        try fixture.query(sql).split(separator: "\n").map { $0.split(separator: "|").map(String.init) }
-                    }
-                    isIntact = { true }
-                    advance = { fixture.advance($0) }
-                    now = { fixture.time.withLock { $0 } }
+            case .postgres:
+                let fixture = try PostgresFixture()
+                relays = 2
+                open = {
+                    let store = try await fixture.open()
+                    return Relay(
+                        queue: store.queue, notice: { try await store.lookForPushes() }, close: { store.close() })
+                }
+                query = { sql in
+                    try fixture.query(sql).split(separator: "\n").map { $0.split(separator: "|").map(String.init) }
+                }
+                isIntact = { true }
+                advance = { fixture.advance($0) }
+                now = { fixture.time.withLock { $0 } }
             #endif
             }
         }
@@ -141,7 +143,9 @@ struct QueuePropertyTests {
         func chance(_ percent: Int) -> Bool { Int.random(in: 0..<100, using: &random) < percent }
     }
 
-    @Test("Nothing is lost, nothing comes to two ends, what is not in doubt is sent once", arguments: StoreKind.allCases, 1...6)
+    @Test(
+        "Nothing is lost, nothing comes to two ends, what is not in doubt is sent once", arguments: StoreKind.allCases,
+        1...6)
     func run(kind: StoreKind, number: UInt64) async throws {
         let seed =
             number &* 7919
