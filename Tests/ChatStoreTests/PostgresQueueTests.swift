@@ -63,6 +63,7 @@ struct PostgresQueueTests {
     @Test("No push is two relays' at the same time, and none is lost, whatever is given back")
     func exclusive() async throws {
         let relays = try await Relays(2)
+        let queues = relays.all.map(\.queue)
         let count = 3000
         try relays.insert(count, ", bulk, unanswered", ", i % 3 = 0, CASE WHEN i % 5 = 0 THEN 1 ELSE 0 END")
         let held = Mutex<Set<Int64>>([])
@@ -71,7 +72,7 @@ struct PostgresQueueTests {
         try await withThrowingTaskGroup(of: Void.self) { group in
             for task in 0..<12 {
                 group.addTask {
-                    let queue = relays.all[task % 2].queue
+                    let queue = queues[task % 2]
                     var round = task
                     while settled.load(ordering: .relaxed) < count {
                         round += 1
