@@ -314,7 +314,7 @@ struct PostgresRoomTests {
         try await fixture.open().close()
         let statements = [
             (PostBatch.lockSQL, 2, ["active_users_udid_key"]),
-            (PostBatch.findSQL, 5, ["active_users_udid_key", "active_users_room", "messages_idempotency", "bans_room"]),
+            (PostBatch.findSQL, 5, ["active_users_udid_key", "active_users_room", "messages_idempotency", "bans_"]),
             (ChatPushes.countingSQL, 10, ["active_users_room", "devices_device_token_app_key", "messages_pkey"]),
             (MessageFanout.claimSQL, 2, ["messages_fanout"]),
             (MessageFanout.partsSQL, 5, ["messages_", "active_users_room"]),
