@@ -294,8 +294,8 @@ struct NotificationFanout {
 }
 
 extension AudienceItem {
-    /// How many of its kind one statement looks at.
-    fileprivate func mostTogether(_ names: Int) -> Int {
+    /// How many of its kind one statement looks at, where it takes so many names.
+    func mostTogether(_ names: Int) -> Int {
         switch self {
         case .token: NotificationFanout.step
         case .user, .tag: names

@@ -212,7 +212,7 @@ package struct PostgresDeviceStore: DeviceStore {
     }
 
     /// The chat's pushes are found through the room that the device's member is in now: those of a room that it has left are
-    /// not shown. A page looks at ``PostgresTransaction/pageWindow`` messages of the room.
+    /// not shown. A page looks at ``messageWindow`` messages of the room.
     package func deliveries(
         to device: Int64, before cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Delivery> {
@@ -221,12 +221,15 @@ package struct PostgresDeviceStore: DeviceStore {
             let values: [PostgresValue] = [.int(device), .int(cursor ?? .max), .int(Int64(limit + 1))]
             let rows =
                 try transaction.rows(Self.historySQL, values)
-                + transaction.rows(Self.chatHistorySQL, values + [.int(Int64(PostgresTransaction.pageWindow))])
+                + transaction.rows(Self.chatHistorySQL, values + [.int(Self.messageWindow)])
             let all = try rows.map { try Delivery($0, ids) }.sorted { $0.entry > $1.entry }
             let items = Array(all.prefix(limit))
             return Page(items: items, next: all.count > limit ? items.last?.entry : nil)
         }
     }
+
+    /// Fewer than candidates of other pages, because each is looked for in the partition of each day.
+    private static let messageWindow: Int64 = 1000
 
     static let historySQL = """
         SELECT \(Delivery.columns) FROM push_queue q

@@ -203,8 +203,7 @@ enum NotificationCancellation {
         guard isThere != nil else { return false }
         return try transaction.run(
             """
-            UPDATE notifications SET time_cancelled = at($1::bigint), work = 'cancel', work_item = 0,
-                work_after = coalesce(first_push, 1) - 1, work_until = coalesce(last_push, 0)
+            UPDATE notifications SET time_cancelled = at($1::bigint), work = 'cancel', work_item = 0, work_after = 0
             WHERE notification_id = $2::bigint AND time_cancelled IS NULL AND (work = 'queue' OR EXISTS (
                 SELECT FROM notification_counts c WHERE c.notification_id = $2::bigint
                     AND c.queued > c.sent + c.failed + c.expired + c.cancelled))
@@ -217,21 +216,15 @@ enum NotificationCancellation {
         of id: NotificationID, now: Timestamp, _ transaction: PostgresTransaction
     ) throws -> Step? {
         let work = try transaction.row(
-            """
-            SELECT work_after, work_until FROM notifications WHERE notification_id = $1::bigint AND work = 'cancel'
-            """, [.int(id)])
+            "SELECT work_after FROM notifications WHERE notification_id = $1::bigint AND work = 'cancel'", [.int(id)])
         guard let work else { return nil }
-        let until = try work.int(1)
         let row = try transaction.row(
-            cancelSQL,
-            [
-                .int(try work.int(0)), .int(until), .int(id), .int(step), .text(PushLifeCycle.cancelled), .time(now),
-            ])
+            cancelSQL, [.int(work.int(0)), .int(id), .int(step), .text(PushLifeCycle.cancelled), .time(now)])
         var result = Step()
         let upTo = try row?.optionalInt(1)
-        if let row, let upTo {
+        if let row {
             result.looked = Int(try row.int(0))
-            result.hasMore = result.looked == Int(step) && upTo < until
+            result.hasMore = result.looked == Int(step)
             result.ended = try row.texts(2).map {
                 FinalStateCount(app: AppName($0), state: .cancelled, reason: PushLifeCycle.cancelled)
             }
@@ -247,17 +240,20 @@ enum NotificationCancellation {
         return result
     }
 
-    /// Those that wait, and no gateway has.
+    /// Those that wait, and no gateway has: of the next devices, and first of what is no device's, which are few.
     static let cancelSQL = """
         WITH c AS MATERIALIZED (
-            SELECT message_id FROM push_queue_due
-            WHERE message_id > $1::bigint AND message_id <= $2::bigint AND notification + 0 = $3::bigint
-            ORDER BY message_id LIMIT $4::bigint),
+            SELECT message_id, device FROM push_queue_due
+            WHERE notification = $2::bigint AND device > $1::bigint ORDER BY device LIMIT $3::bigint),
         changed AS (
-            UPDATE push_queue_due q SET state = 'cancelled', reason = $5::text, time_settled = at($6::bigint)
-            FROM c WHERE q.message_id = c.message_id AND q.state = 'pending' AND q.lease_start IS NULL
+            UPDATE push_queue_due q SET state = 'cancelled', reason = $4::text, time_settled = at($5::bigint)
+            WHERE q.message_id IN (
+                    SELECT message_id FROM c UNION ALL
+                    SELECT message_id FROM push_queue_due
+                    WHERE notification = $2::bigint AND device IS NULL AND $1::bigint = 0)
+                AND q.state = 'pending' AND q.lease_start IS NULL
             RETURNING q.app)
-        SELECT count(*), max(message_id), array_to_json(ARRAY(SELECT app FROM changed))::text FROM c
+        SELECT count(*), max(device), array_to_json(ARRAY(SELECT app FROM changed))::text FROM c
         """
 }
 

@@ -198,7 +198,7 @@ CREATE TABLE notifications (
     time_created timestamptz(3) NOT NULL DEFAULT now(),
     time_cancelled timestamptz(3),
     -- Work that is left: pushes to queue, or after a cancellation to take back. In steps, behind the answer, and after a
-    -- crash from where it stood: the audience's item `work_item`, from the device, member or push after `work_after` to
+    -- crash from where it stood: the audience's item `work_item`, from the device or member after `work_after` to
     -- `work_until`. Whoever does a step has the row locked.
     work text CHECK (work IN ('queue', 'cancel')),
     work_item bigint NOT NULL DEFAULT 0,

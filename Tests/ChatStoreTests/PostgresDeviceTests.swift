@@ -612,6 +612,54 @@ struct PostgresNotificationTests {
         #expect((try? both[0].get()) == nil && (try? both[1].get())?.devices == 3)
     }
 
+    @Test("No statement goes through all of what there can be very many of")
+    func plans() async throws {
+        let relays = try await Relays()
+        let connection = try PostgresConnection(url: relays.fixture.url)
+        connection.deadline = .now + .seconds(60)
+        _ = try connection.run("BEGIN")
+        // Where there is an index for it, it is taken, however few rows the tables have.
+        _ = try connection.run("SET LOCAL enable_seqscan = off")
+        func check(_ sql: String, _ values: [PostgresValue]) throws {
+            let plan = try connection.run("EXPLAIN " + sql, values).map { try $0.text(0) }
+            let bad = plan.filter { $0.contains("Seq Scan") && !$0.contains("notification_counts") }
+            #expect(bad.isEmpty, "\(plan.joined(separator: "\n"))")
+        }
+        let now = Timestamp.now()
+        let tags = ["x", "y"].map(Tag.init(stored:))
+        let users = [UserReference(stored: "u"), UserReference(stored: "v")]
+        let audiences: [Audience] = [
+            .all, .tags(tags), .users(users), .room(SecretCode(stored: "r")), .tokens(try Self.tokens(1, 2)),
+        ]
+        let settings = StoreSettings(format: { _ in APNSFormat(.binary, payloadLimit: 2048) }, apps: [.default])
+        for audience in audiences {
+            for (app, skips) in [(nil, false), (AppName.default, true)] {
+                let request = NotificationRequest(audience: audience, app: app, payload: "{}", skipsUnchanged: skips)
+                let fanout = NotificationFanout(id: 1, request: request, devices: 2, until: 9)
+                var parameters = PostgresParameters()
+                let sql = fanout.insertSQL(fanout.items[...], 500, now: now, settings, &parameters)
+                try check(sql, parameters.values)
+            }
+        }
+        for user in [nil, users[0]] {
+            for (tag, isActive) in [(nil, nil), (tags[0], true), (nil, false)] as [(ChatDomain.Tag?, Bool?)] {
+                var parameters = PostgresParameters()
+                let filter = DeviceFilter(user: user, tag: tag, isActive: isActive)
+                let candidates = PostgresDeviceStore.candidates(filter, after: 1, &parameters)
+                let rest = PostgresDeviceStore.rest(filter, &parameters).map { "AND " + $0 } ?? ""
+                try check(
+                    "SELECT * FROM \(candidates) \(rest) ORDER BY d.device_id LIMIT 9", parameters.values)
+            }
+        }
+        try check(PostgresDeviceStore.historySQL, [1, 9, 9])
+        try check(PostgresDeviceStore.chatHistorySQL, [1, 9, 9, 9])
+        try check(PostgresDeviceStore.cancelSQL, ["x", .time(now), 1])
+        try check(PostgresNotificationStore.pendingSQL, [1, 9, 1])
+        try check(NotificationCancellation.cancelSQL, [0, 1, 500, "x", .time(now)])
+        try check(NotificationWork.claimSQL, [0, 20])
+        try check(NotificationRetention.oldSQL, [.time(now), 0, 500])
+    }
+
     @Test("Old notifications go when none of their pushes is left")
     func retention() async throws {
         let relays = try await Relays()
