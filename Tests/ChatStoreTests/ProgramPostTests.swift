@@ -24,26 +24,6 @@ struct ProgramPostTests {
             text: try MessageText(parsing: text), idempotencyKey: key)
     }
 
-    @Test("Go to every member, before the answer or behind it", arguments: [0, 1, PostRoom.small, PostRoom.small + 1])
-    func fanout(members: Int) async throws {
-        for number in 0..<members { try await store.rooms.join(StoreFixture.join(number + 1)) }
-        let extras = try MessageExtras(title: "T", link: "https://example.org/", priority: 5, sound: "")
-        let receipt = try await store.rooms.post(Self.request("done", extras: extras))
-        #expect(receipt.queued == (members > PostRoom.small ? 0 : members))
-        while try fixture.value("SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL") > 0 {
-            try await store.rooms.ping()
-        }
-        let rows = try fixture.query("SELECT payload, priority FROM push_queue")
-        #expect(rows.count == members)
-        for row in rows {
-            #expect(
-                row[0]
-                    == #"{"aps":{"alert":{"title":"T","body":"cron: done"}},"link":"https://example.org/"}"#)
-            #expect(row[1] == 5)
-        }
-        #expect(try fixture.value("SELECT count(*) FROM active_users") == members)
-    }
-
     @Test("Are the room's history, for who was there; who comes later reads what comes later")
     func history() async throws {
         _ = try await store.rooms.post(Self.request("before"))
@@ -82,20 +62,5 @@ struct ProgramPostTests {
                 == ["b", "c"])
         #expect(
             try await store.records.rooms(startingWith: "c", after: nil, limit: 5).rooms.map(\.code.text) == ["c"])
-    }
-
-    @Test("With the same key are one message; another program's key is its own")
-    func idempotency() async throws {
-        let first = try await store.rooms.post(Self.request("done", key: "k"))
-        #expect(try await store.rooms.post(Self.request("done", key: "k")).isRepeat)
-        #expect(try await store.rooms.post(Self.request("done", key: "k", writer: "token:2")).message != first.message)
-        let title = try MessageExtras(title: "T")
-        for other in [
-            try Self.request("other", key: "k"), try Self.request("done", room: "other", key: "k"),
-            try Self.request("done", key: "k", extras: title),
-        ] {
-            await #expect(throws: ChatError.self) { try await store.rooms.post(other) }
-        }
-        #expect(try fixture.value("SELECT count(*) FROM messages") == 2)
     }
 }
