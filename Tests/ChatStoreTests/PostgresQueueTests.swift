@@ -67,14 +67,14 @@ struct PostgresQueueTests {
         let count = 3000
         try relays.insert(count, ", bulk, unanswered", ", i % 3 = 0, CASE WHEN i % 5 = 0 THEN 1 ELSE 0 END")
         let held = Mutex<Set<Int64>>([])
-        let settled = Atomic(0)
+        let settled = Mutex(0)
         let ends = Mutex<[Int64: Int]>([:])
         try await withThrowingTaskGroup(of: Void.self) { group in
             for task in 0..<12 {
                 group.addTask {
                     let queue = queues[task % 2]
                     var round = task
-                    while settled.load(ordering: .relaxed) < count {
+                    while settled.withLock({ $0 }) < count {
                         round += 1
                         let pushes = try await queue.lease(
                             app: .default, lanes: PushLane.allCases, limit: 1 + round * 7 % 60
@@ -91,7 +91,7 @@ struct PostgresQueueTests {
                                 let changed = try await queue.settle([Settlement(range, Self.sent)], app: .default)
                                 #expect(changed.map(\.count) == [1])
                                 ends.withLock { $0[push.entry, default: 0] += 1 }
-                                settled.add(1, ordering: .relaxed)
+                                settled.withLock { $0 += 1 }
                             }
                         }
                     }
