@@ -60,38 +60,43 @@ struct PostgresQueueTests {
 
     // MARK: - Leases
 
+    /// What tasks of a test count together.
+    private final class Tally: Sendable {
+        let held = Mutex<Set<Int64>>([])
+        let settled = Atomic(0)
+        let ends = Mutex<[Int64: Int]>([:])
+    }
+
     @Test("No push is two relays' at the same time, and none is lost, whatever is given back")
     func exclusive() async throws {
         let relays = try await Relays(2)
         let queues = relays.all.map(\.queue)
         let count = 3000
         try relays.insert(count, ", bulk, unanswered", ", i % 3 = 0, CASE WHEN i % 5 = 0 THEN 1 ELSE 0 END")
-        let held = Mutex<Set<Int64>>([])
-        let settled = Mutex(0)
-        let ends = Mutex<[Int64: Int]>([:])
+        let tally = Tally()
         try await withThrowingTaskGroup(of: Void.self) { group in
             for task in 0..<12 {
                 group.addTask {
                     let queue = queues[task % 2]
                     var round = task
-                    while settled.withLock({ $0 }) < count {
+                    while tally.settled.load(ordering: .relaxed) < count {
                         round += 1
                         let pushes = try await queue.lease(
                             app: .default, lanes: PushLane.allCases, limit: 1 + round * 7 % 60
                         ).pushes
-                        let isNew = held.withLock { held in pushes.filter { held.insert($0.entry).inserted }.count }
+                        let isNew = tally.held.withLock { held in pushes.filter { held.insert($0.entry).inserted }.count }
                         #expect(isNew == pushes.count)
                         if pushes.isEmpty { try await Task.sleep(for: .milliseconds(1)) }
                         for push in pushes {
-                            held.withLock { _ = $0.remove(push.entry) }
+                            tally.held.withLock { _ = $0.remove(push.entry) }
                             let range = push.entry...push.entry
                             if (push.entry + Int64(round)).isMultiple(of: 4) {
                                 queue.giveBack([range], lane: push.lane, app: .default)
                             } else {
                                 let changed = try await queue.settle([Settlement(range, Self.sent)], app: .default)
                                 #expect(changed.map(\.count) == [1])
-                                ends.withLock { $0[push.entry, default: 0] += 1 }
-                                settled.withLock { $0 += 1 }
+                                tally.ends.withLock { $0[push.entry, default: 0] += 1 }
+                                tally.settled.add(1, ordering: .relaxed)
                             }
                         }
                     }
@@ -99,7 +104,7 @@ struct PostgresQueueTests {
             }
             try await group.waitForAll()
         }
-        #expect(ends.withLock { $0.count } == count && ends.withLock { $0.values.allSatisfy { $0 == 1 } })
+        #expect(tally.ends.withLock { $0.count } == count && tally.ends.withLock { $0.values.allSatisfy { $0 == 1 } })
         #expect(try relays.fixture.query("SELECT state, count(*) FROM push_queue GROUP BY state") == "sent|\(count)")
         #expect(try relays.fixture.value("SELECT count(*) FROM push_queue_due") == 0)
     }
