@@ -225,6 +225,30 @@ struct RoomPortTests {
         #expect(programs.allSatisfy { $0.payload == Array(payload.utf8) })
     }
 
+    @Test(
+        "Messages of programs are a room's history, with title and link, also where nobody is in",
+        arguments: StoreKind.allCases)
+    func programs(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (rooms, records) = (store.stores.rooms, store.stores.records)
+        let before = try await rooms.post(program("before")).message
+        try await join(1...1, in: store)
+        let extras = try MessageExtras(title: "Title", link: "https://example.org/")
+        let after = try await rooms.post(program("after", extras: extras)).message
+        let page = try await rooms.messages(for: StoreFixture.member(1), since: nil, limit: 10)
+        #expect(page.messages.map(\.id) == [after] && page.messages.map(\.title) == ["Title"])
+        #expect(page.messages[0].link == "https://example.org/" && page.messages[0].nickname == "cron")
+        // The operator's programs read all of it, from both ends.
+        var all = try await records.messages(of: code(), .oldestFirst(after: 0), limit: 1)
+        #expect(all.items.map(\.message.text) == ["before"] && all.next == before)
+        all = try await records.messages(of: code(), .oldestFirst(after: before), limit: 1)
+        #expect(all.items.map(\.message.id) == [after])
+        let other = try await rooms.post(program("x", room: "a")).message
+        let list = try await records.rooms(startingWith: "", after: nil, limit: 9).rooms
+        #expect(list.map(\.code) == [code("a"), code()] && list.map(\.members) == [0, 1])
+        #expect(list.map(\.lastMessage) == [other, after])
+    }
+
     @Test("Many at once share transactions and each is told of its own result", arguments: StoreKind.allCases)
     func together(kind: StoreKind) async throws {
         let store = try await kind.make()
