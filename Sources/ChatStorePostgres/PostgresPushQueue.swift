@@ -111,6 +111,8 @@ package final class PostgresPushQueue: PushQueue {
         do throws(ChatError) {
             try await partitions.add(now)
             let (settled, ended) = try await database.write(.upkeep, isRepeatable: true) { [database] transaction in
+                // By number, whatever the server believes of the table's size.
+                transaction.later("SET LOCAL enable_seqscan = off")
                 var writer = SettlementWriter(app: app, start: database.start, now: now, transaction)
                 let settled = try writer.write(settlements)
                 return (settled, writer.ended)

@@ -488,7 +488,8 @@ struct PostgresQueueTests {
         let floors = PostgresValue.ints([.min, .min, .min])
         func plan(_ sql: String, _ values: [PostgresValue]) async throws -> String {
             try await relays.first.database.write { transaction in
-                try transaction.rows("EXPLAIN \(sql)", values).map { try $0.text(0) }.joined(separator: "\n")
+                transaction.later("SET LOCAL enable_seqscan = off")
+                return try transaction.rows("EXPLAIN \(sql)", values).map { try $0.text(0) }.joined(separator: "\n")
             }
         }
         let lease = try await plan(
