@@ -84,7 +84,8 @@ struct PostgresQueueTests {
                         let pushes = try await queue.lease(
                             app: .default, lanes: PushLane.allCases, limit: 1 + round * 7 % 60
                         ).pushes
-                        let isNew = tally.held.withLock { held in pushes.filter { held.insert($0.entry).inserted }.count }
+                        let isNew = tally.held.withLock { held in pushes.filter { held.insert($0.entry).inserted }.count
+                        }
                         #expect(isNew == pushes.count)
                         if pushes.isEmpty { try await Task.sleep(for: .milliseconds(1)) }
                         for push in pushes {
