@@ -1,16 +1,24 @@
 # PushChat Relay. A fresh Debian machine with Swift needs two commands: make run, make test.
 .DEFAULT_GOAL := build
-.PHONY: run test test-quick stress sanitize fuzz build release check fmt bench install deb lintian package-test build-tests packages test-packages deb-packages clean
+.PHONY: run test test-quick stress sanitize fuzz build release check fmt bench install deb lintian package-test build-tests packages libpq test-packages deb-packages clean
 
 PREFIX ?= /usr/local
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # What the build and the tests need of the system: SQLite, and OpenSSL for the tests' independent clients.
 PACKAGES := libsqlite3-dev libssl-dev openssl sqlite3 gcc make curl nghttp2-client python3 python3-venv
 
+# The store over PostgreSQL is built where libpq's header is there, as after `make test` or `make release`: all builds of a tree
+# with the same traits, because another choice builds everything anew. TRAITS= leaves it out.
+LIBPQ_PACKAGES := libpq-dev
+TRAITS = $(if $(shell ls /usr/include/postgresql/libpq-fe.h 2>/dev/null),--traits PostgreSQL)
+
 # And what only the tests need: browsers, and a screen for the one that shows notifications only there.
-TEST_PACKAGES := chromium chromium-driver firefox-esr xvfb
+TEST_PACKAGES := chromium chromium-driver firefox-esr xvfb $(LIBPQ_PACKAGES)
 # Prometheus, unpacked and not installed: its package would start a server.
 PROMETHEUS := .build/test-prometheus
+# The same of PostgreSQL and its pooler.
+POSTGRES := .build/test-postgres
+POSTGRES_PACKAGES := postgresql-15 postgresql-client-15 pgbouncer
 # Clients of others, from PyPI.
 TEST_CLIENTS := .build/test-clients
 # Debian's proxies, unpacked and not installed: installed they would run.
@@ -39,7 +47,7 @@ stress: packages test-packages build-tests ## what loads the machine, at full si
 
 sanitize: packages ## the tests of the parts, with the thread sanitizer
 	TSAN_OPTIONS="halt_on_error=0 exitcode=66 suppressions=$(CURDIR)/Tests/thread-sanitizer.txt" \
-		swift test --sanitize=thread --no-parallel --scratch-path .build-thread --skip EndToEndTests
+		swift test --sanitize=thread $(TRAITS) --no-parallel --scratch-path .build-thread --skip EndToEndTests
 
 # SECONDS for each parser. PARSERS="form json": these only.
 SECONDS ?= 60
@@ -49,13 +57,13 @@ fuzz: packages ## what reads strangers' bytes, with inputs that libFuzzer makes
 	Tests/FuzzTests/run $(SECONDS) $(PARSERS)
 
 build: ## debug build
-	swift build --product pushchat
+	swift build --product pushchat $(TRAITS)
 
 build-tests: ## debug build with the tests
-	swift build --build-tests
+	swift build --build-tests $(TRAITS)
 
 # With short relocations (4 MB; the C library must be glibc 2.36 or later), and functions apart, so that what nobody calls goes.
-RELEASE := swift build -c release --product pushchat --static-swift-stdlib --scratch-path .build-release \
+RELEASE = swift build -c release --product pushchat $(TRAITS) --static-swift-stdlib --scratch-path .build-release \
 	-Xswiftc -Xfrontend -Xswiftc -function-sections -Xcc -ffunction-sections \
 	-Xlinker --no-export-dynamic -Xswiftc -use-ld=lld -Xlinker -z -Xlinker pack-relative-relocs
 # Of ICU's data as much as a server needs. This and the order of functions: docs/size.md.
@@ -63,12 +71,12 @@ RELEASED := PUSHCHAT_ICU=$$(packaging/icu-data .build-release/icu.o) \
 	PUSHCHAT_COMMIT=$$(git describe --always --dirty --exclude "*" 2>/dev/null)
 ORDER := .build-release/order.txt
 
-release: $(ORDER) ## optimised, self-contained but for libsqlite3 and the C library
+release: libpq $(ORDER) ## optimised, self-contained but for libsqlite3, libpq and the C library
 	$(RELEASED) PUSHCHAT_ORDER=$(CURDIR)/$(ORDER) $(RELEASE)
 	@# Foundation refuses every URL if what it needs of ICU is missing.
 	PUSHCHAT_HTTP_PUBLIC_URL=https://bücher.example .build-release/release/pushchat config >/dev/null
 
-$(ORDER): Package.swift Makefile packaging/code-order packaging/icu-data schema.sql $(shell find Sources -type f)
+$(ORDER): Package.swift Makefile packaging/code-order packaging/icu-data schema.sql $(shell find Sources -type f) | libpq
 	@dpkg -s $(RELEASE_PACKAGES) >/dev/null 2>&1 \
 		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(RELEASE_PACKAGES); }
 	$(RELEASED) $(RELEASE)
@@ -114,6 +122,10 @@ packages:
 	@dpkg -s $(PACKAGES) >/dev/null 2>&1 \
 		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(PACKAGES); }
 
+libpq:
+	@dpkg -s $(LIBPQ_PACKAGES) >/dev/null 2>&1 \
+		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(LIBPQ_PACKAGES); }
+
 deb-packages:
 	@dpkg -s $(DEB_PACKAGES) >/dev/null 2>&1 \
 		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(DEB_PACKAGES); }
@@ -124,6 +136,11 @@ test-packages: packages
 	@test -x $(PROMETHEUS)/usr/bin/promtool \
 		|| { $(SUDO) apt-get update -q && mkdir -p $(PROMETHEUS) && cd $(PROMETHEUS) && apt-get download -q prometheus \
 			&& dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb; }
+	@test -e $(POSTGRES)/complete || { mkdir -p $(POSTGRES)/archives/partial \
+		&& $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends --download-only --reinstall \
+			-o Dir::Cache::archives=$(CURDIR)/$(POSTGRES)/archives $(POSTGRES_PACKAGES) \
+		&& for package in $(POSTGRES)/archives/*.deb; do dpkg-deb --extract $$package $(POSTGRES) || exit 1; done \
+		&& touch $(POSTGRES)/complete; }
 	@cmp -s Tests/Clients/requirements.txt $(TEST_CLIENTS)/requirements.txt \
 		|| { python3 -m venv $(TEST_CLIENTS) \
 			&& $(TEST_CLIENTS)/bin/pip install --quiet --disable-pip-version-check -r Tests/Clients/requirements.txt \

@@ -19,11 +19,15 @@ if let order = Context.environment["PUSHCHAT_ORDER"], !order.isEmpty {
     release.append(.unsafeFlags(options.flatMap { ["-Xlinker", $0] }))
 }
 
+/// The store over PostgreSQL, which needs libpq: not in a build unless asked for, so that `make run` needs nothing new.
+let postgres = TargetDependencyCondition.when(traits: ["PostgreSQL"])
+
 // The targets stand in the order in which a message travels.
 let package = Package(
     name: "pushchat",
     platforms: [.macOS(.v15)],
     products: [.executable(name: "pushchat", targets: ["pushchat"])],
+    traits: [.trait(name: "PostgreSQL", description: "The store over PostgreSQL, for several relays on one database.")],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
         .package(url: "https://github.com/apple/swift-certificates", from: "1.21.0"),
@@ -85,6 +89,17 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
             ],
             swiftSettings: strict),
+        // The same over PostgreSQL, which several relays share. Empty without the trait.
+        .target(
+            name: "ChatStorePostgres",
+            dependencies: [
+                "ChatDomain", "EmbeddedFiles", .target(name: "CPostgreSQL", condition: postgres),
+                .product(name: "Crypto", package: "swift-crypto"),
+                .product(name: "Logging", package: "swift-log"),
+            ],
+            exclude: ["schema.sql"],
+            swiftSettings: strict),
+        .systemLibrary(name: "CPostgreSQL"),
         // Queue -> gateway -> outcome, and the feedback reader.
         .target(
             name: "ChatDispatch",
@@ -184,7 +199,8 @@ let package = Package(
             exclude: ["base.css", "base.js"],
             swiftSettings: strict),
         // Files that the executable carries: pages, the API's description, the schema.
-        .target(name: "EmbeddedFiles"),
+        .target(
+            name: "EmbeddedFiles", cSettings: [.define("POSTGRESQL", .when(traits: ["PostgreSQL"]))]),
         // What a build knows of itself. In C, because Swift takes no values from the command line.
         .target(
             name: "BuildInfo",
@@ -197,6 +213,7 @@ let package = Package(
             dependencies: [
                 "ChatHTTP", "ChatDomain", "ChatSession", "ChatStore", "ChatDispatch", "APNSGateway", "APNSWire",
                 "APNSSandbox", "WebPushGateway", "WebPushWire", "BuildInfo",
+                .target(name: "ChatStorePostgres", condition: postgres),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
                 .product(name: "Logging", package: "swift-log"),
@@ -238,6 +255,7 @@ let package = Package(
             name: "ChatStoreTests",
             dependencies: [
                 "ChatStore", "ChatDomain", "ChatDispatch", "APNSGateway", .product(name: "GRDB", package: "GRDB.swift"),
+                .target(name: "ChatStorePostgres", condition: postgres),
                 .product(name: "Logging", package: "swift-log"),
             ],
             // The schema of each released version, for the test of its upgrade.

@@ -4,8 +4,6 @@ import GRDB
 /// Who uses the app: what devices say of themselves, when they were seen last, and how many there were on each day. All of it
 /// is written with what is written anyhow; with `analytics: off` it is taken away by ``forget(_:)``.
 struct DeviceUsage: Sendable {
-    /// In `device_days`: what is counted together. No device can say it: texts are kept without blanks at their ends.
-    static let others = " others"
     /// Devices and members of which one transaction takes away what was kept.
     private static let window: Int64 = 2000
 
@@ -18,30 +16,14 @@ struct DeviceUsage: Sendable {
             [token, app])
         guard let row else { return }
         let old = ClientInfo(appVersion: row[2], osVersion: row[3], deviceModel: row[4])
-        try saw(row[0], app: app, client, last: row[1], old, now: now, db)
-    }
-
-    private static func saw(
-        _ device: Int64, app: String, _ client: ClientInfo, last: String?, _ old: ClientInfo, now: Timestamp,
-        _ db: Database
-    ) throws {
-        let new = old.updated(by: client)
-        // A clock that was set back counts nothing twice.
-        let isCounted = last.map { $0 >= now.day } ?? false
-        let isFresh = last.map { $0 > (now - DeviceRegistration.freshness).sqlText } ?? false
-        guard !isCounted || !isFresh || new != old else { return }
+        guard let sighting = DeviceSighting(client, at: now, last: row.optionalTime(1), old) else { return }
         try RawStatement(
             db,
             "UPDATE devices SET app_version = ?, os_version = ?, device_model = ?, time_seen = ? WHERE device_id = ?",
-            new.appVersion, new.osVersion, new.deviceModel, now.sqlText, device
+            sighting.client.appVersion, sighting.client.osVersion, sighting.client.deviceModel, now.sqlText,
+            row[0] as Int64
         ).run()
-        if !isCounted { try count(1, app, "", "", now.day, db) }
-        for kind in DeviceDay.Kind.allCases {
-            let (was, isNow) = (old.said(kind), new.said(kind))
-            guard !isCounted || was != isNow else { continue }
-            if isCounted { try count(-1, app, kind.rawValue, was ?? "", now.day, db) }
-            try count(1, app, kind.rawValue, isNow ?? "", now.day, db)
-        }
+        for (kind, value, change) in sighting.counts { try count(change, app, kind, value, now.day, db) }
     }
 
     private static func count(
@@ -57,7 +39,7 @@ struct DeviceUsage: Sendable {
             """
             INSERT INTO device_days (day, app, kind, value, devices) VALUES (?1, ?2, ?3, ?4, max(?5, 0))
             ON CONFLICT (day, app, kind, value) DO UPDATE SET devices = max(devices + ?5, 0)
-            """, [day, app, kind, isOther ? others : value, change])
+            """, [day, app, kind, isOther ? DeviceDay.others : value, change])
     }
 
     static let addSQL = """
@@ -92,29 +74,9 @@ struct DeviceUsage: Sendable {
     }
 }
 
-extension ClientInfo {
-    /// What the app says of itself, with what it does not say this time as it was. Without an address.
-    func updated(by new: ClientInfo) -> ClientInfo {
-        ClientInfo(
-            appVersion: new.appVersion ?? appVersion, osVersion: new.osVersion ?? osVersion,
-            deviceModel: new.deviceModel ?? deviceModel)
-    }
-
-    fileprivate func said(_ kind: DeviceDay.Kind) -> String? {
-        switch kind {
-        case .appVersion: appVersion
-        case .osVersion: osVersion
-        case .deviceModel: deviceModel
-        }
-    }
-}
-
 extension DeviceDay {
     /// Of the table `device_days`: day, app, kind, value, devices.
     init(_ row: Row) {
-        let value: String = row[3]
-        self.init(
-            day: row[0], app: AppName(row[1]), kind: Kind(rawValue: row[2]),
-            value: value.isEmpty ? .nothing : value == DeviceUsage.others ? .others : .text(value), devices: row[4])
+        self.init(day: row[0], app: row[1], kind: row[2], stored: row[3], devices: row[4])
     }
 }

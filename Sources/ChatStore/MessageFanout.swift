@@ -6,8 +6,7 @@ import GRDB
 /// The rows of a small room are part of the request's transaction (``PostRoom``). A larger room's follow behind the answer, in
 /// steps that cover a bounded number of members; how far they have come is kept with the message.
 enum MessageFanout {
-    /// Members that one step looks at: about a millisecond of writing.
-    static let step = 500
+    static let step = RoomSize.step
 
     /// Queues the next pushes, and writes down how far the message has come; nil when none are left.
     static func step(
@@ -80,8 +79,7 @@ enum MessageFanout {
 
 /// The room that somebody writes to, with its members where these are few.
 struct PostRoom {
-    /// Members beside the writer that are served before the answer. Above that the rows would cost more than the message.
-    static let small = 8
+    static let small = RoomSize.small
 
     /// The writer's.
     let nickname: String
@@ -191,9 +189,4 @@ struct PostRoom {
         }
         return inserted
     }
-}
-
-extension StoreSettings {
-    /// Until when a chat push of now is worth sending: UNIX seconds; nil for ever.
-    fileprivate func expiration(at now: Timestamp) -> Int64? { expiration.map { (now + $0).seconds } }
 }

@@ -144,7 +144,8 @@ struct NotificationFanout {
             "defaultApp": settings.defaultApp.text, "now": now.sqlText, "expires": request.expiration,
             "priority": request.priority.map { Int64($0) }, "notBefore": request.notBefore?.milliseconds,
             "type": request.pushType, "collapse": request.collapseID, "payload": request.payload,
-            "badge": request.skipsUnchanged ? badge : nil, "earlier": earlier, "nowMilliseconds": now.milliseconds,
+            "badge": request.skipsUnchanged ? request.badgeAlone : nil, "earlier": earlier,
+            "nowMilliseconds": now.milliseconds,
             "apps": settings.apps.map { JSONValue.texts($0.map(\.text).sorted()).description },
         ]
     }
@@ -208,14 +209,6 @@ struct NotificationFanout {
         return "iif(typeof(\(payload)) = 'text' AND json_valid(\(payload)), json_extract(\(payload), '\(path)'), NULL)"
     }
 
-    /// The badge of a payload that has nothing else.
-    private var badge: Int64? {
-        guard let document = try? JSONValue(parsing: request.payload).object, document.members.count == 1,
-            let aps = document["aps"]?.object, aps.members.count == 1
-        else { return nil }
-        return aps["badge"]?.integer
-    }
-
     /// A device that was named and is inactive has its record, and nothing is sent to it.
     private func failInactive(_ token: String, now: Timestamp, _ db: Database) throws -> [FinalStateCount] {
         let apps: [String] = try db.values(
@@ -229,33 +222,8 @@ struct NotificationFanout {
     }
 }
 
-/// A part of an audience, worked through in the order of ids: the devices of a user, of a tag, of a room, all of them, or those
-/// with a token.
-enum AudienceItem: Sendable, Hashable {
-    case token(String)
-    case user(String)
-    case tag(String)
-    case room(String)
-    case all
-
-    static func items(of audience: Audience) -> [AudienceItem] {
-        switch audience {
-        case .tokens(let tokens): tokens.map { .token($0.description) }
-        case .users(let users): users.map { .user($0.text) }
-        case .tags(let tags): tags.map { .tag($0.text) }
-        case .room(let code): [.room(code.text)]
-        case .all: [.all]
-        }
-    }
-
-    /// What its SQL calls `:item`.
-    var value: String? {
-        switch self {
-        case .token(let text), .user(let text), .tag(let text), .room(let text): text
-        case .all: nil
-        }
-    }
-
+/// An item's `value` is what the SQL calls `:item`.
+extension AudienceItem {
     /// How many of the next `:budget` candidates there are after `:after` and up to `:until`, and the last one's id: of devices,
     /// or of a room's members. Nil for a token, which is one step.
     func candidatesSQL(ofOneApp: Bool) -> String? {

@@ -14,18 +14,16 @@ package struct SQLiteDeviceStore: DeviceStore {
         let (token, app) = (request.token.description, request.app)
         var edit = request.edit
         if !settings().keepsUsage { edit.client = ClientInfo() }
-        // A day begins with a registration of its own: devices are counted by day.
         let now = database.clock()
-        let earliest = max((now - DeviceRegistration.freshness).sqlText, now.day)
-        let known = try await database.read { [edit] db in try DeviceRow(token, app.text, for: edit, db) }
-        if let known, known.isUnchanged(by: edit, since: earliest) { return .unchanged }
+        let known = try await database.read { [edit] db in try KnownDevice(token, app.text, for: edit, db) }
+        if let known, known.isUnchanged(by: edit, at: now) { return .unchanged }
         return try await database.writer.perform { [edit] db in
             // Others may have registered it meanwhile.
-            let known = try DeviceRow(token, app.text, for: edit, db)
-            if let known, known.isUnchanged(by: edit, since: earliest) { return .unchanged }
+            let known = try KnownDevice(token, app.text, for: edit, db)
+            if let known, known.isUnchanged(by: edit, at: now) { return .unchanged }
             try Self.setRegistered(
                 token, app: app, now: database.clock(), says: settings().keepsUsage ? edit.client : nil, db)
-            try (known ?? DeviceRow(token, app.text, for: edit, db))?.apply(edit, db)
+            try (known ?? KnownDevice(token, app.text, for: edit, db))?.apply(edit, db)
             return known == nil ? .created : .refreshed
         }
     }
@@ -84,7 +82,7 @@ package struct SQLiteDeviceStore: DeviceStore {
     ) async throws(ChatError) -> Device {
         try await database.writer.perform { db in
             let device = try Self.require(token, app: app, db)
-            try DeviceRow(token.description, device.app, for: edit, db)?.apply(edit, db)
+            try KnownDevice(token.description, device.app, for: edit, db)?.apply(edit, db)
             return try Self.load(device.id, db)
         }
     }
@@ -224,21 +222,10 @@ package struct SQLiteDeviceStore: DeviceStore {
         """
 }
 
-/// What is known of a device, to tell whether a request changes it.
-private struct DeviceRow {
-    private let id: Int64
-    private let isActive: Bool
-    private let registered: String
-    private let user: String?
-    private let clientInfo: String?
-    private let serverInfo: String?
-    private let client: ClientInfo
-    /// Empty where they were not asked for.
-    private let tags: Set<String>
-
+extension KnownDevice {
     /// Nil for a device that is not known.
     /// - Parameter edit: which is to be compared with it: tags are read only where it has some.
-    init?(_ token: String, _ app: String, for edit: DeviceEdit, _ db: Database) throws {
+    fileprivate init?(_ token: String, _ app: String, for edit: DeviceEdit, _ db: Database) throws {
         let row = try db.row(
             """
             SELECT device_id, time_deactivated IS NULL, time_registered, user_reference, client_info, server_info,
@@ -246,50 +233,24 @@ private struct DeviceRow {
             FROM devices WHERE device_token = ? AND app = ?
             """, [token, app])
         guard let row else { return nil }
-        (id, isActive, registered) = (row[0], row[1], row[2])
-        (user, clientInfo, serverInfo) = (row[3], row[4], row[5])
-        client = ClientInfo(appVersion: row[6], osVersion: row[7], deviceModel: row[8])
-        tags =
-            edit.tags == nil ? [] : Set(try db.values("SELECT tag FROM device_tags WHERE device_id = ?", [id]))
-    }
-
-    /// It is active, was registered after a time, and an edit changes nothing.
-    func isUnchanged(by edit: DeviceEdit, since earliest: String) -> Bool {
-        isActive && registered > earliest && !isChanged(by: edit) && client.updated(by: edit.client) == client
-    }
-
-    private func isChanged(by edit: DeviceEdit) -> Bool {
-        edit.user.result(user) { $0.text } != user || edit.clientInfo.result(clientInfo) { $0 } != clientInfo
-            || edit.serverInfo.result(serverInfo) { $0 } != serverInfo
-            || edit.tags.map { Set($0.map(\.text)) != tags } == true
+        let id: Int64 = row[0]
+        self.init(
+            id: id, isActive: row[1], registered: row.time(2), user: row[3], clientInfo: row[4], serverInfo: row[5],
+            client: ClientInfo(appVersion: row[6], osVersion: row[7], deviceModel: row[8]),
+            tags: edit.tags == nil ? [] : Set(try db.values("SELECT tag FROM device_tags WHERE device_id = ?", [id])))
     }
 
     /// Writes what an edit changes.
-    func apply(_ edit: DeviceEdit, _ db: Database) throws {
-        guard isChanged(by: edit) else { return }
+    fileprivate func apply(_ edit: DeviceEdit, _ db: Database) throws {
+        guard let changes = changes(by: edit) else { return }
         try db.run(
             "UPDATE devices SET user_reference = ?, client_info = ?, server_info = ? WHERE device_id = ?",
-            [
-                edit.user.result(user) { $0.text }, edit.clientInfo.result(clientInfo) { $0 },
-                edit.serverInfo.result(serverInfo) { $0 }, id,
-            ])
-        guard let wanted = edit.tags.map({ Set($0.map(\.text)) }) else { return }
-        for tag in tags.subtracting(wanted) {
+            [changes.user, changes.clientInfo, changes.serverInfo, id])
+        for tag in changes.oldTags {
             try db.run("DELETE FROM device_tags WHERE tag = ? AND device_id = ?", [tag, id])
         }
-        for tag in wanted.subtracting(tags) {
+        for tag in changes.newTags {
             try db.run("INSERT INTO device_tags (tag, device_id) VALUES (?, ?)", [tag, id])
-        }
-    }
-}
-
-extension DeviceEdit.Change {
-    /// What is stored afterwards.
-    fileprivate func result(_ old: String?, _ text: (Value) -> String) -> String? {
-        switch self {
-        case .keep: old
-        case .remove: nil
-        case .set(let value): text(value)
         }
     }
 }

@@ -1,7 +1,6 @@
 package import ChatDomain
 import Foundation
 import GRDB
-import Synchronization
 
 /// How the store and its queue are doing.
 package struct SQLiteFigures: RelayFigures {
@@ -124,92 +123,5 @@ package struct SQLiteFigures: RelayFigures {
         }
         work.freeBytes = DatabaseCopy.freeSpace(database.pool.path)
         return work
-    }
-}
-
-/// So many pushes of an app have reached a final state, for one reason.
-struct FinalStateCount: Sendable {
-    let app: AppName
-    let state: PushState
-    let reason: String?
-    var count = 1
-}
-
-/// Counts the final states of pushes, for all stores: since the process began, and in the last minute.
-///
-/// A push that silence made `sent` and the gateway then refused is counted twice: a count never falls.
-final class OutcomeCounter: Sendable {
-    /// Reasons of an app that are told apart. A gateway has some thirty.
-    static let mostReasons = 64
-    /// Seconds that the recent counts reach back.
-    private static let window = 60
-
-    private struct Key: Hashable {
-        let app: AppName
-        let state: PushState
-        let reason: String?
-    }
-
-    /// A count, with a ring of its last seconds.
-    private struct Count {
-        var total = 0
-        var seconds = [Int64](repeating: .min, count: OutcomeCounter.window)
-        var counts = [Int](repeating: 0, count: OutcomeCounter.window)
-
-        mutating func add(_ count: Int, at second: Int64) {
-            total += count
-            let index = Int(second.magnitude % UInt64(OutcomeCounter.window))
-            if seconds[index] != second {
-                seconds[index] = second
-                counts[index] = 0
-            }
-            counts[index] += count
-        }
-
-        func recent(at second: Int64) -> Int {
-            zip(seconds, counts).reduce(0) { sum, entry in
-                entry.0 > second - Int64(OutcomeCounter.window) && entry.0 <= second ? sum + entry.1 : sum
-            }
-        }
-    }
-
-    private struct State {
-        var counts: [Key: Count] = [:]
-        var reasons: [AppName: BoundedNames] = [:]
-
-        mutating func known(_ reason: String, of app: AppName) -> String {
-            reasons[app, default: BoundedNames(most: OutcomeCounter.mostReasons)].known(reason)
-        }
-    }
-
-    private let state = Mutex(State())
-    private let clock: TimeSource
-
-    init(clock: @escaping TimeSource) {
-        self.clock = clock
-    }
-
-    /// To be called after the commit. What is still pending is left out.
-    func add(_ pushes: [FinalStateCount]) {
-        guard !pushes.isEmpty else { return }
-        let second = clock().seconds
-        state.withLock { state in
-            for pushes in pushes where pushes.count > 0 && pushes.state != .pending {
-                let reason = pushes.state == .sent ? nil : pushes.reason.map { state.known($0, of: pushes.app) }
-                state.counts[Key(app: pushes.app, state: pushes.state, reason: reason), default: Count()]
-                    .add(pushes.count, at: second)
-            }
-        }
-    }
-
-    /// In the order of app, state and reason.
-    var outcomes: [OutcomeCount] {
-        let second = clock().seconds
-        return state.withLock(\.counts).map { key, count in
-            OutcomeCount(
-                app: key.app, state: key.state, reason: key.reason, total: count.total,
-                lastMinute: count.recent(at: second))
-        }
-        .sorted { ($0.app, $0.state.rawValue, $0.reason ?? "") < ($1.app, $1.state.rawValue, $1.reason ?? "") }
     }
 }

@@ -171,7 +171,7 @@ package struct SQLiteModeration: Moderation {
         let ban = try db.row(
             admissionSQL,
             ["udid": member.text, "token": token?.description, "room": room.text, "now": now.sqlText])
-        if let ban { throw refusal(isClosed: ban[0], isEverywhere: ban[1], end: ban.optionalTime(2)) }
+        if let ban { throw ChatError.banned(isClosed: ban[0], isEverywhere: ban[1], until: ban.optionalTime(2)) }
     }
 
     static let admissionSQL = """
@@ -192,7 +192,7 @@ package struct SQLiteModeration: Moderation {
     /// Refuses a room that is closed.
     static func requireOpen(_ room: SecretCode, now: Timestamp, _ db: Database) throws {
         if let closed = try db.row(closedSQL, [room.text, now.sqlText]) {
-            throw refusal(isClosed: true, isEverywhere: false, end: closed.optionalTime(0))
+            throw ChatError.banned(isClosed: true, until: closed.optionalTime(0))
         }
     }
 
@@ -201,12 +201,6 @@ package struct SQLiteModeration: Moderation {
         WHERE udid IS NULL AND device_token IS NULL AND secret_code = ? AND (time_ends IS NULL OR time_ends > ?)
         ORDER BY time_ends IS NOT NULL, time_ends DESC LIMIT 1
         """
-
-    private static func refusal(isClosed: Bool, isEverywhere: Bool, end: Timestamp?) -> ChatError {
-        let what =
-            isClosed ? "This room is closed" : "You are banned from " + (isEverywhere ? "every room" : "this room")
-        return ChatError(.forbidden, what + (end.map { " until \($0.rfc3339)" } ?? ""))
-    }
 
     // MARK: - Messages
 

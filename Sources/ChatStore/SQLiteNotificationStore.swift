@@ -152,10 +152,7 @@ package struct SQLiteNotificationStore: NotificationStore {
         if counts[.pending] != 0, row[7] as Bool? == true {
             counts[.pending] = try db.value(pendingSQL, [id]) ?? 0
         }
-        return NotificationStatus(
-            id: id, request: record.request, createdAt: record.createdAt, cancelledAt: record.cancelledAt,
-            state: state(of: record, isQueueing: row[0], counts, now: now), counts: counts, skipped: row[2],
-            devices: record.devices)
+        return record.status(isQueueing: row[0], counts: counts, skipped: row[2], now: now)
     }
 
     static let pendingSQL = """
@@ -163,16 +160,6 @@ package struct SQLiteNotificationStore: NotificationStore {
             ON q.message_id BETWEEN n.first_push AND n.last_push
         WHERE n.notification_id = ? AND +q.notification = n.notification_id AND q.state = 'pending'
         """
-
-    private static func state(
-        of record: NotificationRecord, isQueueing: Bool, _ counts: [PushState: Int], now: Timestamp
-    ) -> NotificationStatus.State {
-        if record.cancelledAt != nil { return .cancelled }
-        if isQueueing { return .queueing }
-        if counts[.pending, default: 0] == 0 { return .done }
-        if let time = record.request.notBefore, time > now, counts[.sent, default: 0] == 0 { return .scheduled }
-        return .sending
-    }
 }
 
 /// Takes back the pushes of a notification that was cancelled, as far as no gateway has them.
@@ -239,29 +226,22 @@ enum NotificationCancellation {
         """
 }
 
-/// A row of `notifications`, but for the work that is left.
-struct NotificationRecord: Sendable {
-    let id: NotificationID
-    let request: NotificationRequest
-    let devices: Int
-    let createdAt: Timestamp
-    let cancelledAt: Timestamp?
-
+/// Rows of `notifications`.
+extension NotificationRecord {
     private static let columns = """
         notification_id, app, push_type, expires_at, priority, collapse_id, not_before, skip_unchanged, idempotency_key,
         devices, time_created, time_cancelled, payload, audience, token
         """
 
     private init(_ row: Row) {
-        id = row[0]
-        request = NotificationRequest(
-            audience: Audience(stored: row[13]), app: (row[1] as String?).map(AppName.init), payload: row[12],
-            pushType: row[2], expiration: row[3], priority: (row[4] as Int64?).map(UInt8.init(clamping:)),
-            collapseID: row[5], notBefore: (row[6] as Int64?).map(Timestamp.init(milliseconds:)),
-            skipsUnchanged: row[7], idempotencyKey: row[8], token: row[14])
-        devices = row[9]
-        createdAt = row.time(10)
-        cancelledAt = row.optionalTime(11)
+        self.init(
+            id: row[0],
+            request: NotificationRequest(
+                audience: Audience(stored: row[13]), app: (row[1] as String?).map(AppName.init), payload: row[12],
+                pushType: row[2], expiration: row[3], priority: (row[4] as Int64?).map(UInt8.init(clamping:)),
+                collapseID: row[5], notBefore: (row[6] as Int64?).map(Timestamp.init(milliseconds:)),
+                skipsUnchanged: row[7], idempotencyKey: row[8], token: row[14]),
+            devices: row[9], createdAt: row.time(10), cancelledAt: row.optionalTime(11))
     }
 
     static func find(_ id: NotificationID, _ db: Database) throws -> NotificationRecord? {
@@ -273,16 +253,7 @@ struct NotificationRecord: Sendable {
     static func earlier(_ request: NotificationRequest, now: Timestamp, _ db: Database) throws -> NotificationReceipt? {
         guard let key = request.idempotencyKey else { return nil }
         let row = try db.row("SELECT \(columns) FROM notifications WHERE idempotency_key = ?", [key])
-        guard let earlier = row.map(NotificationRecord.init) else { return nil }
-        var stored = earlier.request
-        // A time that has come since then is none any more, in the repeat.
-        if request.notBefore == nil, let time = stored.notBefore, time <= now { stored.notBefore = nil }
-        guard stored == request else {
-            throw ChatError(
-                .idempotencyConflict, "Idempotency-Key was used before, for another notification",
-                field: "Idempotency-Key")
-        }
-        return NotificationReceipt(id: earlier.id, devices: earlier.devices, isRepeat: true)
+        return try row.map(NotificationRecord.init)?.receipt(repeating: request, now: now)
     }
 
     /// Writes a notification whose pushes are still to be queued, to devices or members up to `until`.
@@ -305,45 +276,5 @@ struct NotificationRecord: Sendable {
         let id = db.lastInsertedRowID
         try db.run("INSERT INTO notification_counts (notification_id) VALUES (?)", [id])
         return id
-    }
-}
-
-extension Audience {
-    /// As ``json`` wrote it.
-    init(stored text: String) {
-        let object = (try? JSONValue(parsing: text))?.object
-        func texts(_ name: String) -> [String]? { object?[name]?.array?.compactMap(\.text) }
-        if let tokens = texts("tokens") {
-            self = .tokens(tokens.compactMap { try? DeviceToken(parsing: $0) })
-        } else if let users = texts("users") {
-            self = .users(users.map(UserReference.init(stored:)))
-        } else if let tags = texts("tags") {
-            self = .tags(tags.map(Tag.init(stored:)))
-        } else if let code = object?["room"]?.text {
-            self = .room(SecretCode(stored: code))
-        } else if object?["all"] == .bool(true) {
-            self = .all
-        } else {
-            // Another program changed the row: nobody, rather than everybody.
-            self = .tokens([])
-        }
-    }
-}
-
-extension NotificationRequest {
-    /// Without names that stand in the audience twice.
-    fileprivate var distinct: NotificationRequest {
-        func distinct<Name: Hashable>(_ names: [Name]) -> [Name] {
-            var seen: Set<Name> = []
-            return names.filter { seen.insert($0).inserted }
-        }
-        var request = self
-        switch audience {
-        case .tokens(let tokens): request.audience = .tokens(distinct(tokens))
-        case .users(let users): request.audience = .users(distinct(users))
-        case .tags(let tags): request.audience = .tags(distinct(tags))
-        case .room, .all: break
-        }
-        return request
     }
 }

@@ -1,21 +1,12 @@
 package import ChatDomain
 import GRDB
-import Synchronization
 
 /// What happens in rooms: messages from the SQLite file, and for one listener what has changed, which the other stores note
 /// here. Notes cost nothing while nobody listens.
 package final class SQLiteRoomFeed: RoomFeed {
-    /// Rooms or members that are told apart until they are taken; with more it is anything, anywhere.
-    private static let mostNoted = 10_000
-
-    private struct State {
-        var changes = RoomChanges()
-        var listener: AsyncStream<Void>.Continuation?
-    }
-
     private let database: SQLiteDatabase
     private let activity: MemberActivity
-    private let state = Mutex(State())
+    private let changes = RoomChangeNotes()
 
     init(database: SQLiteDatabase, activity: MemberActivity) {
         self.database = database
@@ -88,37 +79,12 @@ package final class SQLiteRoomFeed: RoomFeed {
 
     // MARK: - Changes
 
-    package func roomChanges() -> AsyncStream<Void> {
-        let (signals, listener) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
-        state.withLock { $0.listener = listener }
-        return signals
-    }
+    package func roomChanges() -> AsyncStream<Void> { changes.listen().signals }
 
-    package func takeRoomChanges() -> RoomChanges {
-        state.withLock { state in
-            defer { state.changes = RoomChanges() }
-            return state.changes
-        }
-    }
+    package func takeRoomChanges() -> RoomChanges { changes.take() }
 
     /// Adds to what the listener takes next.
-    func note(_ change: (inout RoomChanges) -> Void) {
-        let listener = state.withLock { state -> AsyncStream<Void>.Continuation? in
-            guard let listener = state.listener else { return nil }
-            change(&state.changes)
-            let changes = state.changes
-            let deleted = changes.deleted.values.reduce(0) { $0 + $1.count }
-            // Only for receipts, which the next read sets right.
-            if changes.reads.count > Self.mostNoted { state.changes.reads = [] }
-            let counts = [changes.messages.count, changes.memberships.count, changes.members.count, deleted]
-            if counts.contains(where: { $0 > Self.mostNoted }) {
-                state.changes = RoomChanges()
-                state.changes.isUnknown = true
-            }
-            return listener
-        }
-        listener?.yield()
-    }
+    func note(_ change: (inout RoomChanges) -> Void) { changes.note(change) }
 }
 
 extension Message {

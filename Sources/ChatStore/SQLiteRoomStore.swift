@@ -156,7 +156,7 @@ package struct SQLiteRoomStore: RoomStore {
                 "SELECT 1 FROM messages WHERE message_id = ? AND secret_code = ? AND udid = ?",
                 [message, room, member.text])
             guard found != nil, message > stay[1] else {
-                throw ChatError(.notFound, "You have written no such message in this room", field: "id")
+                throw ChatError.notOwnMessage
             }
             return try ReadState.receipt(of: message, by: member, in: room, db)
         }
@@ -172,8 +172,7 @@ package struct SQLiteRoomStore: RoomStore {
         _ = try await database.read { db in try Int.fetchOne(db, sql: "SELECT count(*) FROM sqlite_schema") }
     }
 
-    /// Members of one room: each message costs as many pushes, and anyone can invent members.
-    package static let largestRoom = 100_000
+    package static let largestRoom = RoomSize.largest
 
     /// - Returns: whether nobody is in the room.
     private static func requireRoom(in code: SecretCode, for member: MemberID, _ db: Database) throws -> Bool {
@@ -187,7 +186,7 @@ package struct SQLiteRoomStore: RoomStore {
             "SELECT member_id FROM active_users WHERE secret_code = ? ORDER BY member_id LIMIT 1 OFFSET ?",
             [code.text, largestRoom - 1])
         guard last == nil else {
-            throw ChatError.invalid("code", "this room has \(largestRoom) members and takes no more")
+            throw ChatError.roomIsFull
         }
         return false
     }
@@ -278,19 +277,12 @@ package struct SQLiteRoomStore: RoomStore {
             try request.program?.room.text
             ?? db.value("SELECT secret_code FROM active_users WHERE udid = ?", [request.member.text])
         guard let code else { throw ChatError.notJoined() }
-        let earlier = try db.row(
+        let row = try db.row(
             """
             SELECT message_id, text, secret_code, title, link FROM messages WHERE udid = ? AND idempotency_key = ?
             """, [request.member.text, key])
-        guard let earlier else { return nil }
-        let extras = request.program?.extras ?? .none
-        guard earlier[1] as String == request.text.text, earlier[2] as String == code,
-            earlier[3] as String? == extras.title, earlier[4] as String? == extras.link
-        else {
-            throw ChatError(
-                .idempotencyConflict, "Idempotency-Key was used before, for another text or room",
-                field: "Idempotency-Key")
-        }
-        return (PostReceipt(message: earlier[0], isRepeat: true, queued: 0), SecretCode(stored: code))
+        guard let row else { return nil }
+        let earlier = EarlierPost(message: row[0], text: row[1], code: row[2], title: row[3], link: row[4])
+        return (try earlier.receipt(for: request, to: code), SecretCode(stored: code))
     }
 }

@@ -49,7 +49,7 @@ package struct SQLiteStores: Sendable {
         upkeep = SQLiteUpkeep(
             database: database, queue: queue, repair: repair,
             adoption: AppAdoption(database: database, settings: settings), figures: figures, feed: feed,
-            activity: activity, tokens: tokens, jobs: jobs, probe: WriteProbe(writer: database.writer))
+            activity: activity, tokens: tokens, jobs: jobs, probe: .writing(database.writer))
     }
 
     /// Closes the connections, with everything in the one file. Calls after it fail.

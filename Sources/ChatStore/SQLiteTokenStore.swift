@@ -6,8 +6,6 @@ import Synchronization
 
 /// Programs' tokens, in the SQLite file.
 package final class SQLiteTokenStore: TokenStore {
-    /// Bytes of a secret: nobody guesses it, and a plain hash of it is enough.
-    private static let secretSize = 32
     /// Tokens of whose use something may wait to be written down.
     private static let mostNoted = 10_000
 
@@ -21,11 +19,7 @@ package final class SQLiteTokenStore: TokenStore {
     package func create(
         _ name: Nickname, _ grant: AccessGrant, expiresAt: Timestamp?
     ) async throws(ChatError) -> (token: AccessToken, secret: String) {
-        let bytes = SymmetricKey(size: .init(bitCount: Self.secretSize * 8)).withUnsafeBytes { Data($0) }
-        let secret =
-            AccessToken.prefix
-            + bytes.base64EncodedString().replacing("+", with: "-").replacing("/", with: "_").replacing("=", with: "")
-        let scopes = Scope.allCases.filter(grant.scopes.contains).map(\.rawValue)
+        let secret = AccessToken.makeSecret()
         let token = try await database.writer.perform { [database] db in
             let now = database.clock()
             let count = try db.run(
@@ -34,7 +28,7 @@ package final class SQLiteTokenStore: TokenStore {
                 VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING
                 """,
                 [
-                    name.text, Self.hash(secret), JSONValue.texts(scopes).description, grant.room?.text,
+                    name.text, Self.hash(secret), grant.storedScopes, grant.room?.text,
                     grant.audience?.json.description, now.sqlText, expiresAt?.sqlText,
                 ])
             guard count == 1 else {
@@ -77,15 +71,9 @@ package final class SQLiteTokenStore: TokenStore {
         token_id, name, scopes, room, audience, time_created, time_expires, time_used, used_from
         """
 
-    /// Nil for a row that another program has changed into one that grants nothing.
     private static func token(_ row: Row) -> AccessToken? {
-        let scopes = (try? JSONValue(parsing: row[2] as String))?.array?.compactMap { $0.text.flatMap(Scope.init) }
-        let grant = try? AccessGrant(
-            scopes: Set(scopes ?? []), room: (row[3] as String?).map(SecretCode.init(stored:)),
-            audience: (row[4] as String?).map(Audience.init(stored:)))
-        guard let grant else { return nil }
-        return AccessToken(
-            id: row[0], name: Nickname(stored: row[1]), grant: grant, createdAt: row.time(5),
+        AccessToken(
+            id: row[0], name: row[1], scopes: row[2], room: row[3], audience: row[4], createdAt: row.time(5),
             expiresAt: (row[6] as String?).map { _ in row.time(6) }, lastUsedAt: row.optionalTime(7),
             lastUsedFrom: row[8])
     }

@@ -304,3 +304,20 @@ package struct SQLiteUpkeep: StoreUpkeep {
         }
     }
 }
+
+extension WriteProbe {
+    static func writing(_ writer: BatchingWriter) -> WriteProbe {
+        // Longer than a statement waits for another process's lock.
+        WriteProbe(limit: .seconds(DatabaseFile.busyTimeout) + .seconds(1)) { end in
+            let isAccepted = writer.enqueue { db in
+                // Writes a page though it is the same; an UPDATE that changes nothing would not.
+                let version = try Int.fetchOne(db, sql: "PRAGMA user_version") ?? 0
+                try db.execute(sql: "PRAGMA user_version = \(version)")
+                return { end(nil) }
+            } onFailure: {
+                end($0)
+            }
+            if !isAccepted { end(.unavailable(cause: "too many writes are waiting")) }
+        }
+    }
+}

@@ -12,6 +12,7 @@ struct ImportTests {
         "ChatHTTP": ["ChatDomain", "WebAssets"],
         "ChatSession": ["ChatDomain"],
         "ChatStore": ["ChatDomain", "EmbeddedFiles"],
+        "ChatStorePostgres": ["ChatDomain", "EmbeddedFiles", "CPostgreSQL"],
         "ChatDispatch": ["ChatDomain"],
         "HTTP2Wire": [],
         "APNSGateway": ["ChatDomain", "APNSWire", "HTTP2Wire"],
@@ -20,9 +21,10 @@ struct ImportTests {
         "APNSSandbox": ["APNSWire", "WebAssets", "WebPushWire"],
         "EmbeddedFiles": [],
         "BuildInfo": [],
+        "CPostgreSQL": [],
         "pushchat": [
-            "BuildInfo", "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatDispatch", "APNSGateway",
-            "APNSWire", "APNSSandbox", "WebPushGateway", "WebPushWire",
+            "BuildInfo", "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatStorePostgres", "ChatDispatch",
+            "APNSGateway", "APNSWire", "APNSSandbox", "WebPushGateway", "WebPushWire",
         ],
     ]
     /// Packages that only one target may know.
@@ -32,7 +34,7 @@ struct ImportTests {
         "NIOSSL": ["APNSGateway", "APNSSandbox", "ChatHTTP", "WebPushGateway", "pushchat"],
     ]
 
-    private static let inC: Set = ["BuildInfo", "EmbeddedFiles"]
+    private static let inC: Set = ["BuildInfo", "CPostgreSQL", "EmbeddedFiles"]
 
     private static let sources = URL(filePath: #filePath).deletingLastPathComponent()
         .deletingLastPathComponent().deletingLastPathComponent().appending(path: "Sources")

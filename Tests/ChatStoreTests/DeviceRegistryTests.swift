@@ -22,54 +22,6 @@ struct DeviceRegistryTests {
         try await bench.store.devices.device(StoreFixture.token(number), app: nil)
     }
 
-    @Test("A registration that says something new writes it; one that says the same, or less, writes nothing")
-    func changes() async throws {
-        let full = DeviceEdit(
-            user: .set(UserReference(stored: "ann")), clientInfo: .set("app 1"), serverInfo: .set("vip"),
-            tags: Self.tags("b", "a"))
-        #expect(try await register(1, full) == .created)
-        let created = try await device(1)
-        #expect(created.user?.text == "ann")
-        #expect(created.clientInfo == "app 1")
-        #expect(created.serverInfo == "vip")
-        #expect(created.tags.map(\.text) == ["a", "b"])
-        #expect(created.createdAt == bench.now)
-        bench.fixture.advance(.seconds(60))
-        for edit in [full, DeviceEdit(), DeviceEdit(user: full.user), DeviceEdit(tags: Self.tags("a", "b"))] {
-            #expect(try await register(1, edit) == .unchanged)
-        }
-        #expect(try await device(1) == created)
-        for edit in [
-            DeviceEdit(user: .set(UserReference(stored: "bob"))), DeviceEdit(clientInfo: .remove),
-            DeviceEdit(serverInfo: .set("x")), DeviceEdit(tags: Self.tags("b", "c")), DeviceEdit(tags: []),
-        ] {
-            #expect(try await register(1, edit) == .refreshed)
-            #expect(try await register(1, edit) == .unchanged)
-        }
-        let changed = try await device(1)
-        #expect(changed.id == created.id)
-        #expect(changed.user?.text == "bob")
-        #expect(changed.clientInfo == nil)
-        #expect(changed.tags.isEmpty)
-        #expect(changed.registeredAt == bench.now)
-    }
-
-    @Test("An edit changes what is known, and not when it was registered")
-    func edits() async throws {
-        _ = try await register(1)
-        try bench.deactivate(1)
-        let before = try await device(1)
-        #expect(before.deactivatedReason == "Feedback")
-        bench.fixture.advance(.seconds(60))
-        let edited = try await bench.store.devices.edit(
-            StoreFixture.token(1), app: nil, DeviceEdit(serverInfo: .set("x"), tags: Self.tags("t")))
-        #expect(edited.serverInfo == "x")
-        #expect(edited.tags.map(\.text) == ["t"])
-        #expect(edited.registeredAt == before.registeredAt)
-        #expect(edited.deactivatedAt == before.deactivatedAt)
-        #expect(try await device(1) == edited)
-    }
-
     @Test("A token of several apps needs one named; an unknown one is not found")
     func ambiguous() async throws {
         try await bench.register([1])
@@ -147,37 +99,6 @@ struct DeviceRegistryTests {
             StoreFixture.member(1), token: StoreFixture.token(2), client: ClientInfo(),
             user: UserReference(stored: "bob"))
         #expect(try await device(2).user?.text == "bob")
-    }
-
-    private static let filters: [(DeviceFilter, [Int])] = [
-        (DeviceFilter(), Array(1...12)), (DeviceFilter(app: AppName("other")), [11, 12]),
-        (DeviceFilter(user: UserReference(stored: "ann")), [1, 2, 3, 4, 5, 11]),
-        (DeviceFilter(tag: ChatDomain.Tag(stored: "red")), [4, 5, 6, 7, 8]),
-        (DeviceFilter(isActive: false), [5, 8, 11]), (DeviceFilter(isActive: true), [1, 2, 3, 4, 6, 7, 9, 10, 12]),
-        (DeviceFilter(user: UserReference(stored: "ann"), tag: ChatDomain.Tag(stored: "red")), [4, 5]),
-        (DeviceFilter(tag: ChatDomain.Tag(stored: "red"), isActive: true), [4, 6, 7]),
-        (DeviceFilter(app: AppName("other"), isActive: false), [11]),
-        (DeviceFilter(app: .default, user: UserReference(stored: "ann"), isActive: true), [1, 2, 3, 4]),
-        (DeviceFilter(user: UserReference(stored: "nobody")), []),
-    ]
-
-    @Test("A list shows what its filter says, each once, over any number of pages", arguments: 0..<filters.count)
-    func lists(index: Int) async throws {
-        try await bench.register(1...3, user: "ann")
-        try await bench.register(4...5, user: "ann", tags: ["red", "blue"])
-        try await bench.register(6...8, user: "bob", tags: ["red"])
-        try await bench.register(9...10)
-        try await bench.register([11], app: "other", user: "ann")
-        try await bench.register([12], app: "other")
-        for number in [5, 8, 11] { try bench.deactivate(number) }
-        let (filter, expected) = Self.filters[index]
-        for limit in [1, 2, 5, 500] {
-            let devices = try await NotificationBench.all {
-                try await bench.store.devices.devices(filter, after: $0, limit: limit)
-            }
-            #expect(devices.map(\.id) == expected.map(Int64.init))
-            #expect(devices.filter { [4, 5].contains($0.id) }.allSatisfy { $0.tags.map(\.text) == ["blue", "red"] })
-        }
     }
 
     @Test("A page looks at a bounded number of devices, and the next goes on behind them")

@@ -122,73 +122,6 @@ struct ModerationTests {
 
     // MARK: - Bans
 
-    @Test("A banned member is out of its room, by udid and by device, until the ban ends; other rooms are open to it")
-    func ban() async throws {
-        for number in 1...2 { try await store.rooms.join(StoreFixture.join(number)) }
-        let until = end(in: 60)
-        let request = BanRequest(.member(try id(2), everywhere: false), endsAt: until, reason: "spam")
-        let ban = try await store.moderation.ban(request, by: moderator)
-        #expect(ban.name == "name2" && ban.room == code() && ban.endsAt == until && !ban.isClosed && !ban.hasEnded)
-        #expect(ban.device == "aaaaaaaa…" && ban.reason == "spam")
-        #expect(try names() == ["name1"])
-        let text = "You are banned from this room until \(until.rfc3339)"
-        for join in [
-            try StoreFixture.join(2), try StoreFixture.join(2, token: 7), try StoreFixture.join(2, tokenless: true),
-            // Another udid with the same device, in any app.
-            try StoreFixture.join(7, token: 2), try StoreFixture.join(7, token: 2, app: "other"),
-        ] {
-            #expect(await refusal { try await store.rooms.join(join) } == text)
-        }
-        // A known limit: who has neither.
-        try await store.rooms.join(StoreFixture.join(7, tokenless: true))
-        let banned = try StoreFixture.token(2)
-        #expect(
-            await refusal {
-                try await store.rooms.update(StoreFixture.member(7), token: banned, client: ClientInfo(), user: nil)
-            } == text)
-        #expect(try bench.fixture.value("SELECT count(*) FROM active_users WHERE device_token = '\(banned)'") == 0)
-        try await store.rooms.join(StoreFixture.join(2, "other"))
-
-        bench.fixture.advance(.seconds(60))
-        try await store.rooms.join(StoreFixture.join(2))
-        #expect(try await store.moderation.bans(in: nil, before: nil, limit: 9).items.map(\.hasEnded) == [true])
-        // It has ended already.
-        await #expect(throws: ChatError.self) { try await store.moderation.endBan(ban.id, by: moderator) }
-    }
-
-    @Test("Who is in when the udid or the device is banned is removed, from the rooms concerned")
-    func bansOfMembers() async throws {
-        func join() async throws {
-            try await store.rooms.join(StoreFixture.join(1, "a"))
-            // A browser in two rooms, as two members.
-            try await store.rooms.join(StoreFixture.join(2, "a", token: 5, app: "webpush"))
-            try await store.rooms.join(StoreFixture.join(3, "b", token: 5, app: "webpush"))
-        }
-        try await join()
-        let browser = try StoreFixture.token(5)
-        var ban = try await store.moderation.ban(BanRequest(.device(browser, room: code("a"))), by: moderator)
-        #expect(ban.name == "name2")
-        #expect(try names("a") == ["name1"] && names("b") == ["name3"])
-        try await store.moderation.endBan(ban.id, by: moderator)
-        try await join()
-        ban = try await store.moderation.ban(BanRequest(.member(id(2), everywhere: true)), by: moderator)
-        #expect(ban.room == nil)
-        #expect(try names("a") == ["name1"] && names("b").isEmpty)
-        try await store.moderation.endBan(ban.id, by: moderator)
-        try await join()
-        ban = try await store.moderation.ban(
-            BanRequest(.udid(StoreFixture.member(1), room: code("b"))), by: moderator)
-        #expect(try names("a").count == 2, "it is in another room")
-        #expect(ban.name == nil && ban.device == nil)
-        ban = try await store.moderation.ban(BanRequest(.udid(StoreFixture.member(1), room: nil)), by: moderator)
-        #expect(try names("a") == ["name2"] && ban.name == "name1")
-        // By its udid alone: its device may come in with another.
-        try await store.rooms.join(StoreFixture.join(9, "a", token: 1))
-        await #expect(throws: ChatError.self) {
-            _ = try await store.moderation.ban(BanRequest(.member(99, everywhere: false)), by: moderator)
-        }
-    }
-
     @Test("Of several bans the one that lasts longest is named; one that is lifted counts no more, whoever lifts it")
     func several() async throws {
         let member = try StoreFixture.member(1)
@@ -210,21 +143,6 @@ struct ModerationTests {
         _ = try bench.fixture.query("INSERT INTO bans (udid) VALUES (?)", [member.text])
         #expect(await refused() == "You are banned from every room")
         #expect(try await records(store).first == "unban room - admin 192.0.2.9")
-    }
-
-    @Test("Bans and the record are listed page by page, the newest first")
-    func lists() async throws {
-        for number in 1...3 {
-            _ = try await store.moderation.ban(
-                BanRequest(.udid(StoreFixture.member(number), room: number == 2 ? nil : code())), by: moderator)
-        }
-        let first = try await store.moderation.bans(in: nil, before: nil, limit: 2)
-        #expect(first.items.map(\.id) == [3, 2])
-        #expect(try await store.moderation.bans(in: nil, before: first.next, limit: 2).items.map(\.id) == [1])
-        #expect(try await store.moderation.bans(in: code(), before: nil, limit: 9).items.map(\.id) == [3, 1])
-        let records = try await store.moderation.records(before: nil, limit: 2)
-        #expect(records.items.map(\.id) == [3, 2])
-        #expect(try await store.moderation.records(before: records.next, limit: 2).items.map(\.id) == [1])
     }
 
     // MARK: - Closed rooms

@@ -24,32 +24,6 @@ struct NotificationTests {
         try bench.deactivate(4)
     }
 
-    private static let cases: [(@Sendable () throws -> Audience, String?, [String])] = [
-        ({ .all }, nil, ["1", "2", "3"]), ({ .all }, "other", ["3"]), ({ .all }, "default", ["1", "2"]),
-        ({ .users([UserReference(stored: "bob"), UserReference(stored: "ann")]) }, nil, ["3", "1", "2"]),
-        ({ .users([UserReference(stored: "bob"), UserReference(stored: "ann")]) }, "default", ["1", "2"]),
-        ({ .users([UserReference(stored: "nobody")]) }, nil, []),
-        ({ .tags([ChatDomain.Tag(stored: "blue"), ChatDomain.Tag(stored: "red")]) }, nil, ["1", "2", "3"]),
-        ({ .tags([ChatDomain.Tag(stored: "red"), ChatDomain.Tag(stored: "blue")]) }, "other", ["3"]),
-        ({ .tokens([try StoreFixture.token(3), try StoreFixture.token(1)]) }, nil, ["3", "1"]),
-        ({ .tokens([try StoreFixture.token(1), try StoreFixture.token(1)]) }, nil, ["1"]),
-        ({ .tokens([]) }, nil, []),
-    ]
-
-    @Test("It goes to each active device of its audience once, in order", arguments: 0..<cases.count)
-    func audiences(index: Int) async throws {
-        try await populate()
-        let (audience, app, expected) = Self.cases[index]
-        let receipt = try await bench.send(audience(), app: app)
-        #expect(try bench.queued() == expected)
-        #expect(receipt.devices == expected.count)
-        #expect(!receipt.isRepeat)
-        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE device IS NULL") == 0)
-        let status = try await bench.store.notifications.notification(receipt.id)
-        #expect(status.counts[.pending] == expected.count)
-        #expect(status.state == (expected.isEmpty ? .done : .sending))
-    }
-
     @Test("To a room: its members that have a device, also one that no registration knows, each in its app")
     func room() async throws {
         for number in 1...3 { try await bench.store.rooms.join(StoreFixture.join(number)) }
@@ -80,14 +54,6 @@ struct NotificationTests {
         #expect(bench.store.figures.outcomes().map(\.reason) == ["DeviceInactive"])
         let second = try await bench.send(audience, app: "other")
         #expect(try bench.queued("notification = \(second.id) AND app = 'other' AND state = 'pending'") == ["9", "4"])
-    }
-
-    @Test("A token of several apps is several devices")
-    func severalApps() async throws {
-        try await bench.register([1])
-        try await bench.register([1], app: "other")
-        #expect(try await bench.send(.tokens([StoreFixture.token(1)])).devices == 2)
-        #expect(try await bench.send(.tokens([StoreFixture.token(1)]), app: "other").devices == 1)
     }
 
     @Test("What the queue hands out is what was asked for, with the payload from the one place where it stands")
@@ -153,33 +119,6 @@ struct NotificationTests {
         bench.fixture.advance(.seconds(1))
         #expect(try await bench.queue.lease(StoreFixture.slot()).pushes.count == 3)
         #expect(try await bench.store.notifications.notification(id).state == .sending)
-    }
-
-    @Test("A key that was seen before: the first answer again; for something else, an error that names it")
-    func idempotency() async throws {
-        try await bench.register(1...2)
-        var request = bench.request(.tokens([try StoreFixture.token(1), try StoreFixture.token(1)]))
-        request.idempotencyKey = "k"
-        request.notBefore = bench.now + .seconds(10)
-        let first = try await bench.store.notifications.send(request)
-        let second = try await bench.store.notifications.send(request)
-        #expect(second == NotificationReceipt(id: first.id, devices: 1, isRepeat: true))
-        bench.fixture.advance(.seconds(20))
-        // The time has come; a reader of requests then says that there is none.
-        request.notBefore = nil
-        #expect(try await bench.store.notifications.send(request).isRepeat)
-        #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == 1)
-        for change in [
-            { $0.payload = "{}" }, { $0.audience = .all }, { $0.priority = 1 }, { $0.app = AppName("other") },
-            { $0.collapseID = "c" }, { $0.expiration = 0 }, { $0.skipsUnchanged = true }, { $0.pushType = "voip" },
-        ] as [(inout NotificationRequest) -> Void] {
-            var other = request
-            change(&other)
-            let changed = other
-            let error = await #expect(throws: ChatError.self) { _ = try await bench.store.notifications.send(changed) }
-            #expect(error?.code == .idempotencyConflict)
-            #expect(error?.field == "Idempotency-Key")
-        }
     }
 
     @Test("Many requests at once with one key are one notification")
@@ -292,18 +231,6 @@ struct NotificationTests {
         #expect(try bench.fixture.value("SELECT min(queued) FROM notification_counts") == 1500)
     }
 
-    @Test("What is scheduled for later is not what a device got last")
-    func unchangedScheduled() async throws {
-        try await bench.register([1])
-        var later = bench.request(.all)
-        later.notBefore = bench.now + .seconds(3600)
-        _ = try await bench.store.notifications.send(later)
-        var request = bench.request(.all)
-        request.skipsUnchanged = true
-        #expect(try await bench.store.notifications.send(request).devices == 1)
-        #expect(try await bench.store.notifications.send(request).devices == 0)
-    }
-
     @Test("Devices of apps that are not configured any more are left out; those of `default` are the default app's")
     func apps() async throws {
         try await bench.register([1], tags: ["t"])
@@ -358,17 +285,6 @@ struct NotificationTests {
         #expect(delivery.token == (try StoreFixture.token(1).description))
         #expect(delivery.attempts == 1)
         #expect(delivery.sentAt == bench.now)
-    }
-
-    @Test("What is not there is not found")
-    func unknown() async throws {
-        for call in [
-            { try await $0.notifications.notification(7) }, { try await $0.notifications.cancel(7) },
-        ] as [@Sendable (SQLiteStores) async throws -> NotificationStatus] {
-            let error = await #expect(throws: ChatError.self) { try await call(bench.store) }
-            #expect(error?.code == .notFound)
-        }
-        #expect(try await bench.store.notifications.deliveries(of: 7, in: nil, after: nil, limit: 10).items.isEmpty)
     }
 
     @Test("Retention leaves what keeps a notification that is still being queued from going to a device twice")

@@ -67,26 +67,6 @@ struct ProviderTokenTests {
         #expect(try await token(store) == first)
     }
 
-    @Test("A clock that was set back does not leave a token from the future in use")
-    func clockSetBack() async throws {
-        let store = try fixture.open()
-        let first = try await token(store)
-        fixture.advance(.zero - IssuedToken.tolerance)
-        #expect(try await token(store) == first)
-        fixture.advance(.seconds(-1))
-        #expect(try await token(store) != first)
-    }
-
-    @Test("Many who ask at once get the same")
-    func atOnce() async throws {
-        let store = try fixture.open()
-        let tokens = try await withThrowingTaskGroup(of: String.self) { group in
-            for _ in 0..<20 { group.addTask { try await token(store) } }
-            return try await group.reduce(into: Set()) { $0.insert($1) }
-        }
-        #expect(tokens.count == 1)
-    }
-
     @Test("What cannot be signed leaves nothing behind")
     func failure() async throws {
         struct NoKey: Error {}

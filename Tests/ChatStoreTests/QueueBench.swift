@@ -6,10 +6,10 @@ import Synchronization
 @testable import ChatDispatch
 @testable import ChatStore
 
-/// A store with what a dispatcher does between its queue and a gateway, and the few moves that tests of the queue are made of.
-final class QueueBench: Sendable {
-    let fixture: StoreFixture
-    let store: SQLiteStores
+/// What a dispatcher does between a queue and a gateway.
+final class DispatchBench: Sendable {
+    let queue: any PushQueue
+    private let now: @Sendable () -> Timestamp
     private let inFlight: Mutex<InFlightPushes>
 
     /// What a lease came to.
@@ -23,10 +23,56 @@ final class QueueBench: Sendable {
         var reasons: [String] { refused.map { $0.transition.reason ?? "" } }
     }
 
-    init(_ fixture: StoreFixture? = nil, _ store: SQLiteStores? = nil) throws {
-        self.fixture = try fixture ?? StoreFixture()
-        self.store = try store ?? self.fixture.open()
+    init(_ queue: any PushQueue, now: @escaping @Sendable () -> Timestamp) {
+        self.queue = queue
+        self.now = now
         inFlight = Mutex(InFlightPushes(PushLifeCycle(.init(retry: RetryPolicy(attempts: 10)))))
+    }
+
+    func lease(_ slot: ConnectionSlot, _ kind: APNSFormat.Kind = .binary) async throws -> Result {
+        let format = APNSFormat(kind, payloadLimit: kind == .binary ? 2048 : 4096)
+        let now = now()
+        while true {
+            let (lanes, limit, isTurn) = inFlight.withLock { ($0.lanes, $0.limit(for: slot), $0.isTurn) }
+            let leased = try await queue.lease(app: .default, lanes: lanes, limit: limit)
+            if leased.pushes.isEmpty {
+                guard isTurn else { return Result() }
+                inFlight.withLock { $0.turnIsEmpty() }
+                continue
+            }
+            let admission = inFlight.withLock { $0.admit(leased, to: slot, format: format, at: now) }
+            for (lane, entries) in admission.givenBack {
+                queue.giveBack(entries.ranges, lane: lane, app: .default)
+            }
+            _ = try await queue.settle(admission.settlements, app: .default)
+            return Result(
+                pushes: admission.lease.pushes, isProbe: admission.lease.isProbe,
+                needsFreshConnection: inFlight.withLock { $0.needsFreshConnection }, refused: admission.settlements)
+        }
+    }
+
+    @discardableResult
+    func settle(_ reports: [DeliveryReport]) async throws -> [SettledPushes] {
+        let now = now()
+        let conclusion = inFlight.withLock { $0.conclude(reports, at: now) }
+        for (lane, entries) in conclusion.givenBack { queue.giveBack(entries.ranges, lane: lane, app: .default) }
+        return try await queue.settle(conclusion.batches.joined().map(\.settlement), app: .default)
+    }
+}
+
+/// A store with a dispatcher, and the few moves that tests of the queue are made of.
+final class QueueBench: Sendable {
+    typealias Result = DispatchBench.Result
+
+    let fixture: StoreFixture
+    let store: SQLiteStores
+    private let dispatch: DispatchBench
+
+    init(_ fixture: StoreFixture? = nil, _ store: SQLiteStores? = nil) throws {
+        let fixture = try fixture ?? StoreFixture()
+        self.fixture = fixture
+        self.store = try store ?? fixture.open()
+        dispatch = DispatchBench(self.store.queue) { fixture.time.withLock { $0 } }
     }
 
     func insert(_ count: Int, payload: String = #"{"aps":{}}"#) throws {
@@ -50,34 +96,11 @@ final class QueueBench: Sendable {
 
     func lease(_ slot: ConnectionSlot, _ kind: APNSFormat.Kind = .binary) async throws -> Result {
         try await notice()
-        let format = APNSFormat(kind, payloadLimit: kind == .binary ? 2048 : 4096)
-        let now = fixture.time.withLock { $0 }
-        while true {
-            let (lanes, limit, isTurn) = inFlight.withLock { ($0.lanes, $0.limit(for: slot), $0.isTurn) }
-            let leased = try await store.queue.lease(app: .default, lanes: lanes, limit: limit)
-            if leased.pushes.isEmpty {
-                guard isTurn else { return Result() }
-                inFlight.withLock { $0.turnIsEmpty() }
-                continue
-            }
-            let admission = inFlight.withLock { $0.admit(leased, to: slot, format: format, at: now) }
-            for (lane, entries) in admission.givenBack {
-                store.queue.giveBack(entries.ranges, lane: lane, app: .default)
-            }
-            _ = try await store.queue.settle(admission.settlements, app: .default)
-            return Result(
-                pushes: admission.lease.pushes, isProbe: admission.lease.isProbe,
-                needsFreshConnection: inFlight.withLock { $0.needsFreshConnection }, refused: admission.settlements)
-        }
+        return try await dispatch.lease(slot, kind)
     }
 
     @discardableResult
-    func settle(_ reports: [DeliveryReport]) async throws -> [SettledPushes] {
-        let now = fixture.time.withLock { $0 }
-        let conclusion = inFlight.withLock { $0.conclude(reports, at: now) }
-        for (lane, entries) in conclusion.givenBack { store.queue.giveBack(entries.ranges, lane: lane, app: .default) }
-        return try await store.queue.settle(conclusion.batches.joined().map(\.settlement), app: .default)
-    }
+    func settle(_ reports: [DeliveryReport]) async throws -> [SettledPushes] { try await dispatch.settle(reports) }
 
     @discardableResult
     func settle(

@@ -34,39 +34,123 @@ struct QueuePropertyTests {
         var refused = 0
     }
 
+    /// What is tested: one relay or several, over one database. Tells what another program finds.
+    private struct Subject: Sendable {
+        let relays: Int
+        let open: @Sendable () async throws -> Relay
+        let advance: @Sendable (Duration) -> Void
+        let now: @Sendable () -> Timestamp
+        /// Another program's statement; columns as text.
+        let query: @Sendable (String) throws -> [[String]]
+        let isIntact: @Sendable () throws -> Bool
+
+        struct Relay {
+            let queue: any PushQueue
+            /// Looks at what others have done, as the relay does by itself.
+            let notice: () async throws -> Void
+            let close: () throws -> Void
+        }
+
+        init(_ kind: StoreKind) throws {
+            switch kind {
+            case .sqlite:
+                let fixture = try StoreFixture()
+                let otherProgram = try fixture.connection()
+                relays = 1
+                open = {
+                    let bench = try QueueBench(fixture, fixture.open())
+                    _ = try await bench.store.upkeep.prepare()
+                    return Relay(
+                        queue: bench.store.queue, notice: bench.notice, close: { try bench.store.close() })
+                }
+                query = { sql in
+                    try otherProgram.write { db in
+                        try Row.fetchAll(db, sql: sql).map { row in
+                            row.databaseValues.map { "\($0.storage.value ?? "")" }
+                        }
+                    }
+                }
+                isIntact = { [query] in try query("PRAGMA integrity_check") == [["ok"]] }
+                advance = { fixture.advance($0) }
+                now = { fixture.time.withLock { $0 } }
+            #if PostgreSQL
+            case .postgres:
+                let fixture = try PostgresFixture()
+                relays = 2
+                open = {
+                    let store = try await fixture.open()
+                    return Relay(
+                        queue: store.queue, notice: { try await store.lookForPushes() }, close: { store.close() })
+                }
+                query = { sql in
+                    try fixture.query(sql).split(separator: "\n").map { $0.split(separator: "|").map(String.init) }
+                }
+                isIntact = { true }
+                advance = { fixture.advance($0) }
+                now = { fixture.time.withLock { $0 } }
+            #endif
+            }
+        }
+    }
+
     private final class Model {
-        let fixture: StoreFixture
-        let otherProgram: DatabaseQueue
-        var bench: QueueBench
+        let subject: Subject
+        var relays: [Subject.Relay] = []
+        var benches: [DispatchBench] = []
         var random: Random
         var fates: [Int64: Fate] = [:]
         /// With the gateway: identifier and entry, by connection.
         var inFlight: [Int64: [(identifier: UInt32, entry: Int64)]] = [:]
         var nextIdentifier: UInt32 = 1
+        /// The relay of a connection is its number's, in turn.
         var connection: Int64 = 1
         /// Pushes that a crash, or a connection that was lost, left in doubt: they may come twice.
         var doubtful: Set<Int64> = []
 
-        init(seed: UInt64) throws {
+        init(seed: UInt64, _ kind: StoreKind) async throws {
             random = Random(state: seed)
-            fixture = try StoreFixture()
-            bench = try QueueBench(fixture)
-            otherProgram = try fixture.connection()
+            subject = try Subject(kind)
+            for number in 0..<subject.relays { try await open(number) }
         }
 
-        func query(_ sql: String, _ arguments: StatementArguments = []) throws -> [Row] {
-            try otherProgram.write { try Row.fetchAll($0, sql: sql, arguments: arguments) }
+        deinit { for relay in relays { try? relay.close() } }
+
+        func open(_ number: Int) async throws {
+            let relay = try await subject.open()
+            let bench = DispatchBench(relay.queue, now: subject.now)
+            if number < relays.count {
+                (relays[number], benches[number]) = (relay, bench)
+            } else {
+                relays.append(relay)
+                benches.append(bench)
+            }
         }
+
+        func relay(of connection: Int64) -> Int { Int(connection) % relays.count }
+
+        func lease(_ slot: ConnectionSlot) async throws -> DispatchBench.Result {
+            let number = relay(of: slot.connection.number)
+            try await relays[number].notice()
+            return try await benches[number].lease(slot)
+        }
+
+        func settle(_ reports: [DeliveryReport], of connection: Int64) async throws {
+            try await benches[relay(of: connection)].settle(reports)
+        }
+
+        func query(_ sql: String) throws -> [[String]] { try subject.query(sql) }
 
         func chance(_ percent: Int) -> Bool { Int.random(in: 0..<100, using: &random) < percent }
     }
 
-    @Test("Nothing is lost, nothing comes to two ends, what is not in doubt is sent once", arguments: 1...6)
-    func run(number: UInt64) async throws {
+    @Test(
+        "Nothing is lost, nothing comes to two ends, what is not in doubt is sent once", arguments: StoreKind.allCases,
+        1...6)
+    func run(kind: StoreKind, number: UInt64) async throws {
         let seed =
             number &* 7919
             &+ UInt64(ProcessInfo.processInfo.environment["PUSHCHAT_TEST_SEED"].flatMap(Int.init) ?? 20_261_122)
-        let model = try Model(seed: seed)
+        let model = try await Model(seed: seed, kind)
         for step in 0..<120 {
             try await move(model, "seed \(seed), step \(step)")
         }
@@ -82,30 +166,27 @@ struct QueuePropertyTests {
         case 80..<88: try changeByOthers(model)
         case 88..<92: try await crash(model)
         case 92..<96: lose(model)
-        default: model.fixture.advance(.seconds(Int.random(in: 1...40, using: &model.random)))
+        default: model.subject.advance(.seconds(Int.random(in: 1...40, using: &model.random)))
         }
     }
 
     private func insert(_ model: Model) throws {
         let count = Int.random(in: 1...40, using: &model.random)
-        for _ in 0..<count {
-            let isBulk = model.chance(20)
-            let entry: Int64 = try model.query(
-                """
-                INSERT INTO push_queue (device_token, payload, bulk) VALUES (?, '{"aps":{}}', ?) RETURNING message_id
-                """, [StoreFixture.token(1).description, isBulk])[0][0]
-            model.fates[entry] = Fate(isRefused: model.chance(10))
-        }
+        let token = try StoreFixture.token(1)
+        let rows = (0..<count).map { _ in "('\(token)', '{\"aps\":{}}', \(model.chance(20)))" }.joined(separator: ", ")
+        let inserted = try model.query(
+            "INSERT INTO push_queue (device_token, payload, bulk) VALUES \(rows) RETURNING message_id")
+        for row in inserted { model.fates[try #require(Int64(row[0]))] = Fate(isRefused: model.chance(10)) }
     }
 
     private func lease(_ model: Model) async throws {
         let room = Int.random(in: 1...30, using: &model.random)
         var slot = StoreFixture.slot(model.connection, first: model.nextIdentifier, room: room)
-        var lease = try await model.bench.lease(slot)
+        var lease = try await model.lease(slot)
         if lease.needsFreshConnection {
             lose(model)
             slot = StoreFixture.slot(model.connection, room: room)
-            lease = try await model.bench.lease(slot)
+            lease = try await model.lease(slot)
         }
         for push in lease.pushes {
             model.inFlight[model.connection, default: []].append((push.identifier, push.entry))
@@ -167,7 +248,7 @@ struct QueuePropertyTests {
                 merged.append(report)
             }
         }
-        try await model.bench.settle(merged)
+        try await model.settle(merged, of: connection)
     }
 
     /// What another program may do.
@@ -175,37 +256,37 @@ struct QueuePropertyTests {
         guard let entry = model.fates.keys.sorted().randomElement(using: &model.random) else { return }
         switch Int.random(in: 0..<3, using: &model.random) {
         case 0:
-            _ = try model.query("DELETE FROM push_queue WHERE message_id = ? AND state = 'pending'", [entry])
-            if try model.query("SELECT 1 FROM push_queue WHERE message_id = ?", [entry]).isEmpty {
+            _ = try model.query("DELETE FROM push_queue WHERE message_id = \(entry) AND state = 'pending'")
+            if try model.query("SELECT 1 FROM push_queue WHERE message_id = \(entry)").isEmpty {
                 model.fates[entry]?.isDeleted = true
             }
         case 1:
             _ = try model.query(
-                "UPDATE push_queue SET state = 'cancelled' WHERE message_id = ? AND state = 'pending'", [entry])
-            if try !model.query(
-                "SELECT 1 FROM push_queue WHERE message_id = ? AND state = 'cancelled'", [entry]
-            ).isEmpty {
-                model.fates[entry]?.isCancelled = true
-            }
+                "UPDATE push_queue SET state = 'cancelled' WHERE message_id = \(entry) AND state = 'pending'")
+            let cancelled = try model.query(
+                "SELECT 1 FROM push_queue WHERE message_id = \(entry) AND state = 'cancelled'")
+            if !cancelled.isEmpty { model.fates[entry]?.isCancelled = true }
         default:
+            let time = (model.subject.now() + .seconds(20)).milliseconds
             _ = try model.query(
-                "UPDATE push_queue SET not_before = ? WHERE message_id = ? AND state = 'pending'",
-                [(model.fixture.time.withLock { $0 } + .seconds(20)).milliseconds, entry])
+                "UPDATE push_queue SET not_before = \(time) WHERE message_id = \(entry) AND state = 'pending'")
         }
     }
 
-    /// Everything that is in memory goes; the gateway may have taken what was in flight.
+    /// Everything that is in a relay's memory goes; the gateway may have taken what was in flight.
     private func crash(_ model: Model) async throws {
-        for push in model.inFlight.values.joined() {
-            model.doubtful.insert(push.entry)
-            if model.fates[push.entry]?.isRefused == false, model.chance(50) {
-                model.fates[push.entry]?.accepted += 1
+        let relay = Int.random(in: 0..<model.relays.count, using: &model.random)
+        for connection in model.inFlight.keys.sorted() where model.relay(of: connection) == relay {
+            for push in model.inFlight[connection] ?? [] {
+                model.doubtful.insert(push.entry)
+                if model.fates[push.entry]?.isRefused == false, model.chance(50) {
+                    model.fates[push.entry]?.accepted += 1
+                }
             }
+            model.inFlight[connection] = nil
         }
-        model.inFlight = [:]
-        try model.bench.store.close()
-        model.bench = try QueueBench(model.fixture, model.fixture.open())
-        _ = try await model.bench.store.upkeep.prepare()
+        try model.relays[relay].close()
+        try await model.open(relay)
         lose(model)
     }
 
@@ -213,7 +294,7 @@ struct QueuePropertyTests {
     private func settleAll(_ model: Model, _ place: String) async throws {
         for _ in 0..<3000 {
             for (connection, pushes) in model.inFlight {
-                try await model.bench.settle(
+                try await model.settle(
                     pushes.map { push in
                         let isRefused = model.fates[push.entry]?.isRefused == true
                         if isRefused {
@@ -224,14 +305,14 @@ struct QueuePropertyTests {
                         return DeliveryReport(
                             connection: ConnectionID(connection), identifiers: push.identifier...push.identifier,
                             outcome: isRefused ? .rejected(reason: "BadTopic") : .accepted)
-                    })
+                    }, of: connection)
             }
             model.inFlight = [:]
             lose(model)
             try await lease(model)
             if model.inFlight.isEmpty {
                 if try model.query("SELECT 1 FROM push_queue WHERE state = 'pending' LIMIT 1").isEmpty { return }
-                model.fixture.advance(.seconds(60))
+                model.subject.advance(.seconds(60))
             }
         }
         Issue.record("some pushes never come to an end; \(place)")
@@ -239,7 +320,8 @@ struct QueuePropertyTests {
 
     private func verify(_ model: Model, _ place: Comment) throws {
         let rows = try model.query("SELECT message_id, state FROM push_queue")
-        let states = Dictionary(uniqueKeysWithValues: rows.map { ($0[0] as Int64, $0[1] as String) })
+        let states = Dictionary(uniqueKeysWithValues: rows.compactMap { row in Int64(row[0]).map { ($0, row[1]) } })
+        #expect(states.count == rows.count)
         for (entry, fate) in model.fates {
             switch states[entry] {
             case nil:
@@ -257,6 +339,6 @@ struct QueuePropertyTests {
                 #expect(fate.accepted <= 1, "\(entry) was sent \(fate.accepted) times; \(place)")
             }
         }
-        #expect(try model.query("PRAGMA integrity_check")[0][0] == "ok")
+        #expect(try model.subject.isIntact())
     }
 }

@@ -15,31 +15,6 @@ struct RoomRecordsTests {
 
     private func code(_ text: String) throws -> SecretCode { try SecretCode(parsing: text) }
 
-    @Test("Rooms stand in the order of their codes, in pages, from a prefix on to its end")
-    func rooms() async throws {
-        for (number, room) in ["b", "ba", "a", "bé", "b😀", "c", "B", "ba"].enumerated() {
-            try await store.rooms.join(StoreFixture.join(number + 1, room))
-        }
-        let said = try await store.rooms.post(StoreFixture.post(2, "hi")).message
-        var found: [RoomRecord] = []
-        var cursor: SecretCode?
-        repeat {
-            let page = try await store.records.rooms(startingWith: "b", after: cursor, limit: 2)
-            #expect(page.rooms.count <= 2)
-            found += page.rooms
-            cursor = page.next
-        } while cursor != nil
-        #expect(found.map(\.code.text) == ["b", "ba", "bé", "b😀"])
-        #expect(found.map(\.members) == [1, 2, 1, 1])
-        #expect(found.map(\.lastMessage) == [nil, said, nil, nil])
-        #expect(found[1].lastMessageAt == fixture.time.withLock { $0 })
-        #expect(try await store.records.rooms(startingWith: "", after: nil, limit: 100).rooms.count == 7)
-        #expect(try await store.records.rooms(startingWith: "bb", after: nil, limit: 100).rooms.isEmpty)
-        #expect(
-            try await store.records.rooms(startingWith: "b", after: code("a"), limit: 1).rooms.map(\.code.text) == ["b"]
-        )
-    }
-
     @Test("What members did is noted of a limited number of them until it is written down")
     func bounded() async throws {
         for number in 1...5 { try await store.rooms.join(StoreFixture.join(number)) }
@@ -211,35 +186,6 @@ struct RoomRecordsTests {
         let result = try await store.upkeep.applyRetention(messages: .seconds(3600), queue: .seconds(3600))
         #expect(result.messages == 1)
         #expect(try fixture.value("SELECT count(*) FROM past_members") == 0)
-    }
-
-    @Test("A receipt is the writer's, of its own last message in the room where it is, and names readers")
-    func receipts() async throws {
-        for number in 1...3 { try await store.rooms.join(StoreFixture.join(number)) }
-        try await store.rooms.join(StoreFixture.join(4, "other"))
-        let (writer, other) = (try StoreFixture.member(1), try StoreFixture.member(4))
-        _ = try await store.rooms.post(StoreFixture.post(1, "one"))
-        let last = try await store.rooms.post(StoreFixture.post(1, "two")).message
-        _ = try await store.rooms.post(StoreFixture.post(2, "me"))
-        _ = try await store.rooms.messages(for: StoreFixture.member(2), since: nil, limit: 5)
-        await record()
-        _ = try fixture.query(
-            "UPDATE push_queue SET state = 'sent', time_sent = '2027-01-15' WHERE chat_message = \(last) AND device = 2"
-        )
-        let receipt = Receipt(message: last, reached: 1, fetched: 1, readers: ["name2"])
-        #expect(try await store.rooms.receipt(of: last, for: writer) == receipt)
-        #expect(try await store.feed.receipts(in: code("room"), for: [writer, other]) == [writer: receipt])
-        for stranger in [other, try StoreFixture.member(2)] {
-            await #expect(throws: ChatError.self) { try await store.rooms.receipt(of: last, for: stranger) }
-        }
-        await #expect(throws: ChatError.self) { try await store.rooms.receipt(of: last, for: StoreFixture.member(9)) }
-        // In another room it is no message of the writer's any more, nor after it came back.
-        try await store.rooms.join(StoreFixture.join(1, "other"))
-        await #expect(throws: ChatError.self) { try await store.rooms.receipt(of: last, for: writer) }
-        try await store.rooms.join(StoreFixture.join(1))
-        #expect(try await store.feed.receipts(in: code("room"), for: [writer]) == [:])
-        for number in 5...52 { try await store.rooms.join(StoreFixture.join(number)) }
-        #expect(try await store.feed.receipts(in: code("room"), for: [StoreFixture.member(2)]) == [:], "A large room.")
     }
 
     @Test("When somebody has read, the feed names the room")

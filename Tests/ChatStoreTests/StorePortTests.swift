@@ -8,12 +8,25 @@ import Testing
 /// A store that the tests of the ports are run with. A further one is a case here.
 enum StoreKind: CaseIterable, Sendable {
     case sqlite
+    #if PostgreSQL
+    case postgres
+    #endif
 
-    func make() throws -> TestedStore {
+    func make() async throws -> TestedStore {
         switch self {
+        #if PostgreSQL
+        case .postgres:
+            let fixture = try PostgresFixture()
+            return try await TestedStore(
+                open: {
+                    let store = try await fixture.open()
+                    return (store.ports, { store.close() })
+                },
+                advance: { fixture.advance($0) }, now: { fixture.time.withLock { $0 } })
+        #endif
         case .sqlite:
             let fixture = try StoreFixture()
-            return try TestedStore(
+            return try await TestedStore(
                 open: {
                     let store = try fixture.open()
                     return (store.ports, { try store.close() })
@@ -25,26 +38,28 @@ enum StoreKind: CaseIterable, Sendable {
 
 /// A store as its ports show it, and as a process that ends and starts again meets it.
 final class TestedStore {
-    private let open: () throws -> (stores: Stores, close: () throws -> Void)
+    private let open: () async throws -> (stores: Stores, close: () throws -> Void)
     private var close: () throws -> Void
     private(set) var stores: Stores
     let advance: (Duration) -> Void
     let now: () -> Timestamp
 
     init(
-        open: @escaping () throws -> (stores: Stores, close: () throws -> Void), advance: @escaping (Duration) -> Void,
-        now: @escaping () -> Timestamp
-    ) throws {
+        open: @escaping () async throws -> (stores: Stores, close: () throws -> Void),
+        advance: @escaping (Duration) -> Void, now: @escaping () -> Timestamp
+    ) async throws {
         self.open = open
         self.advance = advance
         self.now = now
-        (stores, close) = try open()
+        (stores, close) = try await open()
     }
+
+    deinit { try? close() }
 
     /// As if the process had ended, with nothing settled that was not.
     func restart() async throws {
         try close()
-        (stores, close) = try open()
+        (stores, close) = try await open()
         _ = try await stores.upkeep.prepare()
     }
 
@@ -72,7 +87,7 @@ struct StorePortTests {
 
     @Test("What a call has returned of is there after a restart", arguments: StoreKind.allCases)
     func durable(kind: StoreKind) async throws {
-        let store = try kind.make()
+        let store = try await kind.make()
         try await room(3, in: store)
         try await store.restart()
         let page = try await store.stores.rooms.messages(for: StoreFixture.member(2), since: nil, limit: 9)
@@ -83,7 +98,7 @@ struct StorePortTests {
 
     @Test("A push belongs to one caller until that settles or returns it", arguments: StoreKind.allCases)
     func leases(kind: StoreKind) async throws {
-        let store = try kind.make()
+        let store = try await kind.make()
         try await room(6, in: store)
         let first = try await store.lease(2)
         let rest = try await store.lease()
@@ -100,7 +115,7 @@ struct StorePortTests {
 
     @Test("What was leased and not settled is due after a restart, under the same id", arguments: StoreKind.allCases)
     func crash(kind: StoreKind) async throws {
-        let store = try kind.make()
+        let store = try await kind.make()
         try await room(5, in: store)
         let leased = try await store.lease()
         try await store.settle([leased[1]], Self.sent)
@@ -113,7 +128,7 @@ struct StorePortTests {
         "What happened is counted; what waits is due at its time, what is due again goes behind",
         arguments: StoreKind.allCases)
     func transitions(kind: StoreKind) async throws {
-        let store = try kind.make()
+        let store = try await kind.make()
         try await room(5, in: store)
         let leased = try await store.lease()
         let time = store.now() + .seconds(30)
@@ -138,7 +153,8 @@ struct StorePortTests {
 
     @Test("A join tells whether nobody was in the room before", arguments: StoreKind.allCases)
     func emptyRooms(kind: StoreKind) async throws {
-        let rooms = try kind.make().stores.rooms
+        let store = try await kind.make()
+        let rooms = store.stores.rooms
         #expect(try await rooms.join(StoreFixture.join(1)))
         #expect(try await !rooms.join(StoreFixture.join(1)))
         #expect(try await !rooms.join(StoreFixture.join(2)))
@@ -153,7 +169,7 @@ struct StorePortTests {
         "A member reads what was said since it entered, never what was said before, also after a return",
         arguments: StoreKind.allCases)
     func history(kind: StoreKind) async throws {
-        let store = try kind.make()
+        let store = try await kind.make()
         let reader = try StoreFixture.member(3)
         try await room(2, in: store)
         for round in 1...2 {
@@ -175,7 +191,7 @@ struct StorePortTests {
 
     @Test("What is written to try the disk changes nothing", arguments: StoreKind.allCases)
     func trial(kind: StoreKind) async throws {
-        let store = try kind.make()
+        let store = try await kind.make()
         try await room(3, in: store)
         for _ in 0..<3 { try await store.stores.upkeep.tryWriting() }
         #expect(try await store.lease().count == 2)
@@ -185,7 +201,7 @@ struct StorePortTests {
 
     @Test("A repeat with the same key writes nothing", arguments: StoreKind.allCases)
     func idempotent(kind: StoreKind) async throws {
-        let store = try kind.make()
+        let store = try await kind.make()
         for number in 1...2 { try await store.stores.rooms.join(StoreFixture.join(number)) }
         for isRepeat in [false, true] {
             let receipt = try await store.stores.rooms.post(StoreFixture.post(1, "once", key: "k"))
@@ -203,7 +219,7 @@ struct StorePortTests {
         "A notification goes to each device once, counts its pushes, and can be taken back",
         arguments: StoreKind.allCases)
     func notifications(kind: StoreKind) async throws {
-        let store = try kind.make()
+        let store = try await kind.make()
         for number in 1...4 {
             _ = try await store.stores.devices.register(
                 RegistrationRequest(token: StoreFixture.token(number), app: .default))
@@ -228,7 +244,7 @@ struct StorePortTests {
         "A device that the push service reports as gone gets nothing until it registers again",
         arguments: StoreKind.allCases)
     func feedback(kind: StoreKind) async throws {
-        let store = try kind.make()
+        let store = try await kind.make()
         for number in 1...2 { try await store.stores.rooms.join(StoreFixture.join(number)) }
         _ = try await store.stores.rooms.post(StoreFixture.post(1, "before"))
         try await store.stores.feedback.record(
@@ -244,7 +260,7 @@ struct StorePortTests {
 
     @Test("Retention takes what is old and settled, and nothing else", arguments: StoreKind.allCases)
     func retention(kind: StoreKind) async throws {
-        let store = try kind.make()
+        let store = try await kind.make()
         try await room(3, in: store)
         let leased = try await store.lease()
         try await store.settle([leased[0]], Self.sent)

@@ -20,36 +20,6 @@ struct SubscriptionTests {
             expiresAt: expiresAt)
     }
 
-    @Test("What was kept is found again, also after a restart; what was not is not")
-    func found() async throws {
-        let first = try subscription(1, expiresAt: Timestamp(seconds: 1_900_000_000))
-        let second = try subscription(2)
-        let store = try fixture.open()
-        try await store.subscriptions.keep(first)
-        try await store.subscriptions.keep(second)
-        try store.close()
-        let known = try await fixture.open().subscriptions.subscriptions([
-            first.address, try StoreFixture.token(3), second.address, first.address,
-        ])
-        #expect(known == [first.address: first, second.address: second])
-        #expect(try await fixture.open().subscriptions.subscriptions([]).isEmpty)
-    }
-
-    @Test("A known endpoint with other keys is refused, and stays as it was")
-    func takenOver() async throws {
-        let store = try fixture.open().subscriptions
-        let own = try subscription(1)
-        try await store.keep(own)
-        for other in [try subscription(1, key: 9), try subscription(1, secret: 9)] {
-            await #expect {
-                try await store.keep(other)
-            } throws: {
-                ($0 as? ChatError)?.code == .conflict
-            }
-        }
-        #expect(try await store.subscriptions([own.address]) == [own.address: own])
-    }
-
     @Test("A repeat writes nothing for a while; another end of its time is written")
     func repeats() async throws {
         let store = try fixture.open().subscriptions
@@ -87,17 +57,5 @@ struct SubscriptionTests {
         fixture.advance(.seconds(86_401))
         _ = try await store.upkeep.applyRetention(messages: .seconds(60), queue: .seconds(60))
         #expect(try await numbers() == [1])
-    }
-
-    @Test("The relay's key is made once, and stays until another is set")
-    func key() async throws {
-        let store = try fixture.open()
-        #expect(try await store.subscriptions.vapidKey(make: { "first" }) == "first")
-        #expect(try await store.subscriptions.vapidKey(make: { "second" }) == "first")
-        try store.close()
-        let again = try fixture.open().subscriptions
-        #expect(try await again.vapidKey(make: { "third" }) == "first")
-        try await again.setVAPIDKey("other")
-        #expect(try await again.vapidKey(make: { "fourth" }) == "other")
     }
 }

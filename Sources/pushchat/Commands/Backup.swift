@@ -27,6 +27,10 @@ struct Backup: ParsableCommand {
         if let keep, keep < 1 { throw ValidationError("--keep \(keep): must be 1 or more") }
     }
 
+    private func path() throws -> String {
+        try options.path(insteadOverPostgreSQL: "pg_dump copies it (docs/postgresql.md)")
+    }
+
     func run() throws {
         var line = ProgressLine()
         defer { line.end() }
@@ -37,9 +41,9 @@ struct Backup: ParsableCommand {
                 line.show("\(total == 0 ? 100 : done * 100 / total) %")
             }
             if let keep {
-                copy = try DatabaseCopy.make(of: options.path(), in: file, keep: keep, progress: show).file
+                copy = try DatabaseCopy.make(of: path(), in: file, keep: keep, progress: show).file
             } else {
-                try DatabaseCopy.make(of: options.path(), to: file, progress: show)
+                try DatabaseCopy.make(of: path(), to: file, progress: show)
             }
         }
         line.end()

@@ -3,7 +3,6 @@ import ArgumentParser
 import ChatDomain
 import ChatHTTP
 import ChatSession
-import ChatStore
 import Foundation
 import WebPushWire
 
@@ -73,7 +72,7 @@ struct CheckReport {
                 "\(file) holds a secret (\(secret)) and every user of this machine can read it; chmod 600 \(file)")
         }
         if let tls = configuration.http.tls { checkServer(tls.certificate, tls.key) }
-        checkDatabase(configuration)
+        await checkDatabase(configuration)
         if configuration.registration == .session {
             await check("sessions") {
                 _ = try await TokenVerifier.configured(configuration)
@@ -107,10 +106,11 @@ struct CheckReport {
         }
     }
 
-    private mutating func checkDatabase(_ configuration: Configuration) {
+    private mutating func checkDatabase(_ configuration: Configuration) async {
         do {
-            let found = try DatabaseFile(path: configuration.database.path).inspect()
+            let found = try await Storage.inspect(configuration.database)
             add(.ok, "database", found.text)
+            for problem in found.problems { add(.warning, "database", problem) }
             // The relay gives those of the app `default` to the default app.
             let known = Set(configuration.apps.map(\.name) + [.default])
             for app in Set(found.pushesToSend.keys).union(found.members.keys).subtracting(known).sorted() {

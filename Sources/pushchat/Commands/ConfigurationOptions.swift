@@ -40,13 +40,29 @@ struct DatabaseOptions: ParsableArguments {
     /// The database of `pushchat dev`.
     private static let devDatabase = ".pushchat/pushchat.db"
 
+    /// The file of a command that can do nothing with a database of PostgreSQL.
+    /// - Parameter substitute: what does the same there.
+    /// - Throws: ``Failure``.
+    func path(insteadOverPostgreSQL substitute: String) throws -> String {
+        let (path, configuration) = try resolved()
+        guard configuration.database.url == nil else {
+            throw Failure(
+                "the database is PostgreSQL's (database.url), and this command is for SQLite's file: \(substitute)")
+        }
+        return path
+    }
+
+    /// Beside which a relay keeps what is its own.
     /// - Throws: ``Failure``.
     func path() throws -> String { try resolved().path }
 
     /// - Throws: ``Failure``.
     func configuration() throws -> Configuration {
         let flags = source.flags + (database.map { [ConfigurationFlag("database.path", $0, name: "--database")] } ?? [])
-        return try .loaded(ConfigurationSources(file: source.config, flags: flags))
+        var configuration = try Configuration.loaded(ConfigurationSources(file: source.config, flags: flags))
+        // Who names a file means the file.
+        if database != nil { configuration.database.url = nil }
+        return configuration
     }
 
     private func resolved() throws -> (path: String, configuration: Configuration) {
@@ -60,20 +76,44 @@ struct DatabaseOptions: ParsableArguments {
         return (FilePath.absolute(Self.devDatabase), configuration)
     }
 
-    /// Opens the database, beside a running relay or without one, for what `body` does with it. Makes it if need be.
+    /// Opens the database, beside running relays or without one, for what `body` does with it. Makes it if need be.
     /// - Throws: ``Failure``.
-    func withStores<Result>(_ body: (SQLiteStores) async throws -> Result) async throws -> Result {
+    func withStores<Result>(_ body: (Stores) async throws -> Result) async throws -> Result {
         let (path, configuration) = try resolved()
+        var database = configuration.database
+        database.path = path
+        do {
+            if database.url == nil { try DatabaseFile(path: path).requireCurrent() }
+            let storage = try await Storage.open(
+                database, settings: { configuration.commandSettings }, logger: Logger(command: ()))
+            let result: Result
+            do {
+                result = try await body(storage.ports)
+            } catch {
+                try? await storage.close()
+                throw error
+            }
+            try? await storage.close()
+            return result
+        } catch let error as ExitCode {
+            throw error
+        } catch {
+            throw Failure("\(error)")
+        }
+    }
+
+    /// The same of a command that knows SQLite's stores only.
+    /// - Throws: ``Failure``.
+    func withFile<Result>(
+        insteadOverPostgreSQL substitute: String, _ body: (SQLiteStores) async throws -> Result
+    ) async throws -> Result {
+        let path = try path(insteadOverPostgreSQL: substitute)
+        let configuration = try configuration()
         do {
             let file = DatabaseFile(path: path)
             try file.requireCurrent()
             let stores = try SQLiteStores(
-                file: file,
-                settings: {
-                    StoreSettings(
-                        format: { _ in configuration.browserFormat }, keepsUsage: configuration.analytics == .on)
-                },
-                logger: Logger(label: "command") { _ in SwiftLogNoOpLogHandler() })
+                file: file, settings: { configuration.commandSettings }, logger: Logger(command: ()))
             defer { try? stores.close() }
             return try await body(stores)
         } catch let error as ExitCode {
@@ -81,6 +121,20 @@ struct DatabaseOptions: ParsableArguments {
         } catch {
             throw Failure("\(error)")
         }
+    }
+}
+
+extension Configuration {
+    /// For stores that a command opens.
+    fileprivate var commandSettings: StoreSettings {
+        StoreSettings(format: { _ in browserFormat }, keepsUsage: analytics == .on)
+    }
+}
+
+extension Logger {
+    /// Says nothing: a command's errors are its answer.
+    fileprivate init(command: Void) {
+        self.init(label: "command") { _ in SwiftLogNoOpLogHandler() }
     }
 }
 

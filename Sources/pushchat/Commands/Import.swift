@@ -45,7 +45,8 @@ struct ImportOptions: ParsableArguments {
         guard found.total > 0 else { throw Failure("\(path) has no rows to import") }
         if dryRun { return print("nothing was imported; the file has " + found.text(keepsQueue: keepsQueue)) }
         let rows = try begin()
-        try await options.withStores { stores in
+        let substitute = "import into a file does not go there yet; devices register by POST /v1/devices"
+        try await options.withFile(insteadOverPostgreSQL: substitute) { stores in
             try await take(rows, columns(rows), stores, target, keepsQueue: keepsQueue)
         }
     }

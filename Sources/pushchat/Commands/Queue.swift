@@ -172,7 +172,8 @@ extension PushState: ExpressibleByArgument {}
 
 extension QueueFile {
     fileprivate static func opened(_ options: DatabaseOptions) throws -> QueueFile {
-        let path = try options.path()
+        let path = try options.path(
+            insteadOverPostgreSQL: "the table push_queue shows and takes the same by SQL (docs/postgresql.md)")
         return try Failure.catching { try QueueFile(path: path) }
     }
 }

@@ -19,7 +19,7 @@ struct Restore: ParsableCommand {
         defer { line.end() }
         var (path, replaced) = ("", String?.none)
         try Failure.catching {
-            path = try options.path()
+            path = try options.path(insteadOverPostgreSQL: "pg_restore goes back to a copy (docs/postgresql.md)")
             replaced = try DatabaseCopy.restore(file, to: path) { done, total in
                 line.show("\(total == 0 ? 100 : done * 100 / total) %")
             }

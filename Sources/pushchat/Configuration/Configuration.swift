@@ -49,7 +49,13 @@ struct Configuration: Sendable {
     }
 
     struct Database: Sendable, Equatable {
+        /// SQLite's file; with ``url``, the files that a relay has for itself stand beside it.
         var path = "pushchat.db"
+        /// Of PostgreSQL; nil for SQLite.
+        var url: Secret?
+        /// Nil: where the server puts the user's tables.
+        var schema: String?
+        var connections = 8
     }
 
     struct Admin: Sendable, Equatable {
@@ -314,7 +320,18 @@ enum SettingsTable {
                 + "notifications by itself, and `pushchat check` looks at it"),
         Relay(
             "database.path", \.database.path, .path, needsRestart: true,
-            "the SQLite file; created if it does not exist"),
+            "the SQLite file; created if it does not exist. With `database.url`, what this relay keeps for itself "
+                + "stands beside it"),
+        Relay(
+            "database.url", \.database.url, SettingKind.postgres.optional(), isSecret: true, needsRestart: true,
+            "the PostgreSQL database that is used instead, which several relays may share"),
+        Relay(
+            "database.schema", \.database.schema, SettingKind.schema.optional(), needsRestart: true,
+            "in which schema its tables are, created if it does not exist; unless set, the user's first, mostly "
+                + "`public`"),
+        Relay(
+            "database.connections", \.database.connections, .number(3...100), needsRestart: true,
+            "how many connections the relay opens to it at the most, and one more"),
         Relay(
             "admin.token", \.admin.tokens, .tokens, isSecret: true,
             "the bearer token of `/v1`, or several that are equally good; without it only this machine may call, in "

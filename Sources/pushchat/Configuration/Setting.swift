@@ -279,6 +279,22 @@ extension SettingKind where Value == Secret {
             shortest: shortest, isAllowed: { (0x21...0x7E).contains($0.value) })
     }
 
+    /// With what libpq takes in it: several hosts, parameters.
+    static var postgres: Self {
+        let kind = Self(
+            rule: "a URL of PostgreSQL, for example `postgres://relay@db.example.org/pushchat`", shortest: 12,
+            isAllowed: { (0x21...0x7E).contains($0.value) })
+        return Self(
+            rule: kind.rule,
+            parse: { value, context throws(InvalidValue) in
+                let url = try kind.parse(value, context)
+                guard url.text.hasPrefix("postgres://") || url.text.hasPrefix("postgresql://") else {
+                    throw InvalidValue(message: "has a value that is not shown here, but must be \(kind.rule)")
+                }
+                return url
+            }, text: kind.text)
+    }
+
     static var passphrase: Self {
         Self(rule: "a text without control characters", shortest: 0, isAllowed: \.isPrintable)
     }
@@ -363,6 +379,13 @@ extension SettingKind where Value == String {
                 guard isValid(text) else { throw InvalidValue(message: "is \(value.quoted), but must be \(rule)") }
                 return text
             }, text: { $0 })
+    }
+
+    /// A name that needs no quotation marks in SQL.
+    static var schema: Self {
+        text("lower-case letters, digits and `_`, beginning with a letter, for example `pushchat`", limit: 50) {
+            ("a"..."z").contains($0) || ("0"..."9").contains($0) || $0 == "_"
+        }.checked { $0.first?.isLetter ?? false }
     }
 
     static var bundleID: Self {

@@ -45,13 +45,13 @@ struct RelayProcess: Sendable {
         let lock = try DatabaseLock(path: configuration.database.path)
         // From now on `pushchat reload` may come: it is answered once the relay listens.
         if reloads { try? ReloadReport(process: getpid()).write(for: configuration.database.path) }
-        let (store, backlog) = try await openStore(live, logger)
-        let stores = store.ports
+        let (storage, backlog) = try await openStorage(live, logger)
+        let stores = storage.ports
         logger.info(
             "started",
             metadata: [
                 "version": "\(Pushchat.build)", "environment": "\(configuration.environment.rawValue)",
-                "database": "\(configuration.database.path)", "configuration": "\(configuration.file ?? "defaults")",
+                "database": "\(configuration.database.place)", "configuration": "\(configuration.file ?? "defaults")",
             ])
 
         let connectionIDs = ConnectionIDs()
@@ -107,7 +107,7 @@ struct RelayProcess: Sendable {
         group.maximumGracefulShutdownDuration = Self.shutdownLimit
         group.maximumCancellationDuration = Self.cancellationLimit
         try await ServiceGroup(configuration: group).run()
-        try store.close()
+        try await storage.close()
         logger.info("stopped")
         if reloads { unlink(ReloadReport.file(of: configuration.database.path)) }
         _ = consume lock
@@ -130,16 +130,18 @@ struct RelayProcess: Sendable {
         ]
     }
 
-    /// Waits while the database is locked or the disk is full: neither lasts.
-    private func openStore(
-        _ live: LiveConfiguration, _ logger: Logger
-    ) async throws -> (SQLiteStores, StoreBacklog) {
+    /// Waits while the database is locked, the disk is full or the server is away: none lasts.
+    private func openStorage(_ live: LiveConfiguration, _ logger: Logger) async throws -> (Storage, StoreBacklog) {
         while true {
             do {
-                let store = try SQLiteStores(
-                    file: DatabaseFile(path: configuration.database.path), settings: { live.storeSettings },
-                    logger: logger)
-                return (store, try await store.upkeep.prepare())
+                let storage = try await Storage.open(
+                    configuration.database, settings: { live.storeSettings }, logger: logger)
+                do {
+                    return (storage, try await storage.ports.upkeep.prepare())
+                } catch {
+                    try? await storage.close()
+                    throw error
+                }
             } catch let error as ChatError where error.code == .unavailable {
                 logger.error("the database cannot be opened now, trying again", metadata: ["error": "\(error)"])
                 try await Task.sleep(for: Self.reopenInterval)

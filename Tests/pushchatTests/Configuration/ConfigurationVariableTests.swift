@@ -16,6 +16,8 @@ import Testing
             "http.rate_per_address": "1/s", "http.rate_per_member": "off", "http.joins_per_address": "10/min",
             "http.public_url": "http://localhost:1", "push.contact": "https://example.org",
             "webpush.hosts": "a.b, c.d:1", "database.path": "a.db",
+            "database.url": "postgres://a@h1,h2/b?sslmode=require", "database.schema": "a_1",
+            "database.connections": "3",
             "admin.token": "abcdefghijklmnop", "push.sound": "none", "push.expiration": "none", "log.format": "json",
             "log.level": "error", "gateway": "binary", "topic": "a.b", "host": "h", "feedback_host": "f",
             "feedback_interval": "off", "passphrase": "abc", "key_id": "A1", "team_id": "B2", "settle": "2s",

@@ -1,30 +1,21 @@
-import ChatDomain
-import Foundation
-import GRDB
-
 /// Makes a push's UUID of its number: the same each time, without writing it down.
 ///
 /// No two numbers of one database have the same, because the number is only mixed and can be had back; databases differ by
 /// their random key. It hides nothing and proves nothing.
-struct PushIDs: Sendable {
+package struct PushIDs: Sendable {
     private let high: UInt64
     private let key: UInt64
 
     /// - Parameter bytes: sixteen.
-    init(key bytes: [UInt8]) {
+    package init(key bytes: [UInt8]) {
         func number(_ bytes: ArraySlice<UInt8>) -> UInt64 { bytes.reduce(0) { $0 << 8 | UInt64($1) } }
         // Version 4 (RFC 9562 §5.4).
         high = number(bytes.prefix(8)) & ~0xF000 | 0x4000
         key = number(bytes.dropFirst(8).prefix(8))
     }
 
-    static func load(_ db: Database) throws -> PushIDs {
-        let key = try Data.fetchOne(db, sql: "SELECT id_key FROM queue_state")
-        return PushIDs(key: key.map { Array($0) } ?? [UInt8](repeating: 0, count: 16))
-    }
-
     /// Lower case.
-    func id(of entry: Int64) -> String {
+    package func id(of entry: Int64) -> String {
         // 62 bits beside the variant; each step can be undone within them.
         let mask: UInt64 = 1 << 62 - 1
         var bits = (UInt64(bitPattern: entry) ^ key) & mask

@@ -1,15 +1,11 @@
-import ChatDomain
-import GRDB
 import Synchronization
 
-/// Finds out whether what is written reaches the disk, by writing something that changes nothing.
+/// Finds out whether what is written reaches the disk, by writing something that changes nothing, as a store does it.
 ///
 /// One attempt at a time, and one a second at the most, however many ask: they share its result.
-final class WriteProbe: Sendable {
+package final class WriteProbe: Sendable {
     /// How long a result counts.
     private static let freshness = Duration.seconds(1)
-    /// How long the writer may take: longer than a statement waits for another process's lock.
-    private static let limit = Duration.seconds(DatabaseFile.busyTimeout) + .seconds(1)
     private static let interval = Duration.milliseconds(5)
 
     private struct State {
@@ -18,30 +14,26 @@ final class WriteProbe: Sendable {
         var failure: ChatError?
     }
 
-    private let writer: BatchingWriter
+    /// How long an attempt may take.
+    private let limit: Duration
+    private let attempt: @Sendable (_ end: @escaping @Sendable (ChatError?) -> Void) -> Void
     private let state = Mutex(State())
 
-    init(writer: BatchingWriter) {
-        self.writer = writer
+    /// - Parameter attempt: begins to write and returns at once; ends once, with the error if there was one.
+    package init(
+        limit: Duration, attempt: @escaping @Sendable (_ end: @escaping @Sendable (ChatError?) -> Void) -> Void
+    ) {
+        self.limit = limit
+        self.attempt = attempt
     }
 
     /// Throws ``ChatError/Code/unavailable`` when the disk refuses, or when the writer has not come to it for some seconds. A
     /// writer that is stuck keeps nobody longer than that.
-    func run() async throws(ChatError) {
-        if begin() {
-            let isAccepted = writer.enqueue { db in
-                // Writes a page though it is the same; an UPDATE that changes nothing would not.
-                let version = try Int.fetchOne(db, sql: "PRAGMA user_version") ?? 0
-                try db.execute(sql: "PRAGMA user_version = \(version)")
-                return { self.end(nil) }
-            } onFailure: {
-                self.end($0)
-            }
-            if !isAccepted { end(.unavailable(cause: "too many writes are waiting")) }
-        }
+    package func run() async throws(ChatError) {
+        if begin() { attempt { self.end($0) } }
         while let began = state.withLock({ $0.began }) {
             let age = ContinuousClock.now - began
-            guard age < Self.limit, !Task.isCancelled else {
+            guard age < limit, !Task.isCancelled else {
                 throw .unavailable(cause: "the writer has not moved for \(age.components.seconds) s")
             }
             try? await Task.sleep(for: Self.interval)

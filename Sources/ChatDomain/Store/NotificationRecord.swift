@@ -1,0 +1,131 @@
+/// A notification as it is stored, but for the work that is left.
+package struct NotificationRecord: Sendable {
+    package let id: NotificationID
+    package let request: NotificationRequest
+    package let devices: Int
+    package let createdAt: Timestamp
+    package let cancelledAt: Timestamp?
+
+    package init(
+        id: NotificationID, request: NotificationRequest, devices: Int, createdAt: Timestamp, cancelledAt: Timestamp?
+    ) {
+        self.id = id
+        self.request = request
+        self.devices = devices
+        self.createdAt = createdAt
+        self.cancelledAt = cancelledAt
+    }
+
+    /// The answer to a request with the same key.
+    /// - Throws: ``ChatError/Code/idempotencyConflict`` where the key was used for something else.
+    package func receipt(repeating request: NotificationRequest, now: Timestamp) throws(ChatError)
+        -> NotificationReceipt
+    {
+        var stored = self.request
+        // A time that has come since then is none any more, in the repeat.
+        if request.notBefore == nil, let time = stored.notBefore, time <= now { stored.notBefore = nil }
+        guard stored == request else {
+            throw ChatError(
+                .idempotencyConflict, "Idempotency-Key was used before, for another notification",
+                field: "Idempotency-Key")
+        }
+        return NotificationReceipt(id: id, devices: devices, isRepeat: true)
+    }
+
+    /// - Parameters:
+    ///   - isQueueing: whether pushes are still to be queued.
+    ///   - counts: its devices by what became of their push.
+    package func status(
+        isQueueing: Bool, counts: [PushState: Int], skipped: Int, now: Timestamp
+    ) -> NotificationStatus {
+        NotificationStatus(
+            id: id, request: request, createdAt: createdAt, cancelledAt: cancelledAt,
+            state: state(isQueueing: isQueueing, counts, now: now), counts: counts, skipped: skipped, devices: devices)
+    }
+
+    private func state(
+        isQueueing: Bool, _ counts: [PushState: Int], now: Timestamp
+    ) -> NotificationStatus.State {
+        if cancelledAt != nil { return .cancelled }
+        if isQueueing { return .queueing }
+        if counts[.pending, default: 0] == 0 { return .done }
+        if let time = request.notBefore, time > now, counts[.sent, default: 0] == 0 { return .scheduled }
+        return .sending
+    }
+}
+
+/// A part of an audience, worked through in the order of ids: the devices of a user, of a tag, of a room, all of them, or those
+/// with a token.
+package enum AudienceItem: Sendable, Hashable {
+    case token(String)
+    case user(String)
+    case tag(String)
+    case room(String)
+    case all
+
+    package static func items(of audience: Audience) -> [AudienceItem] {
+        switch audience {
+        case .tokens(let tokens): tokens.map { .token($0.description) }
+        case .users(let users): users.map { .user($0.text) }
+        case .tags(let tags): tags.map { .tag($0.text) }
+        case .room(let code): [.room(code.text)]
+        case .all: [.all]
+        }
+    }
+
+    /// The name; nil for all devices.
+    package var value: String? {
+        switch self {
+        case .token(let text), .user(let text), .tag(let text), .room(let text): text
+        case .all: nil
+        }
+    }
+}
+
+extension Audience {
+    /// As ``json`` wrote it.
+    package init(stored text: String) {
+        let object = (try? JSONValue(parsing: text))?.object
+        func texts(_ name: String) -> [String]? { object?[name]?.array?.compactMap(\.text) }
+        if let tokens = texts("tokens") {
+            self = .tokens(tokens.compactMap { try? DeviceToken(parsing: $0) })
+        } else if let users = texts("users") {
+            self = .users(users.map(UserReference.init(stored:)))
+        } else if let tags = texts("tags") {
+            self = .tags(tags.map(Tag.init(stored:)))
+        } else if let code = object?["room"]?.text {
+            self = .room(SecretCode(stored: code))
+        } else if object?["all"] == .bool(true) {
+            self = .all
+        } else {
+            // Another program changed the row: nobody, rather than everybody.
+            self = .tokens([])
+        }
+    }
+}
+
+extension NotificationRequest {
+    /// Without names that stand in the audience twice.
+    package var distinct: NotificationRequest {
+        func distinct<Name: Hashable>(_ names: [Name]) -> [Name] {
+            var seen: Set<Name> = []
+            return names.filter { seen.insert($0).inserted }
+        }
+        var request = self
+        switch audience {
+        case .tokens(let tokens): request.audience = .tokens(distinct(tokens))
+        case .users(let users): request.audience = .users(distinct(users))
+        case .tags(let tags): request.audience = .tags(distinct(tags))
+        case .room, .all: break
+        }
+        return request
+    }
+
+    /// The badge of a payload that has nothing else.
+    package var badgeAlone: Int64? {
+        guard let document = try? JSONValue(parsing: payload).object, document.members.count == 1,
+            let aps = document["aps"]?.object, aps.members.count == 1
+        else { return nil }
+        return aps["badge"]?.integer
+    }
+}

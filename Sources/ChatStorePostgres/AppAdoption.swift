@@ -1,0 +1,114 @@
+#if PostgreSQL
+import ChatDomain
+import Logging
+
+/// Gives what belongs to the app named `default` to the default app of a configuration that has none of that name: the app has
+/// got a name, or another program's row says nothing of apps.
+///
+/// Members, devices and what is left to do of feedback and notifications, at the start; pushes when they are met
+/// (``QueueUpkeep``). What has come to its end keeps the name.
+struct AppAdoption: Sendable {
+    /// Rows that one transaction changes.
+    private static let step = 1000
+
+    let database: PostgresDatabase
+    let settings: @Sendable () -> StoreSettings
+
+    init(database: PostgresDatabase, settings: @escaping @Sendable () -> StoreSettings) {
+        self.database = database
+        self.settings = settings
+    }
+
+    func run() async throws(ChatError) {
+        let app = settings().defaultApp
+        guard app != .default else { return }
+        let (members, devices) = (try await adoptMembers(app.text), try await adoptDevices(app.text))
+        try await database.write(.upkeep, isRepeatable: true) { transaction in
+            for (table, isOpen) in [("feedback", "result IS NULL"), ("notifications", "work IS NOT NULL")] {
+                transaction.later(
+                    "UPDATE \(table) SET app = $1::text WHERE app = 'default' AND \(isOpen)", [.text(app.text)])
+            }
+        }
+        guard members + devices > 0 else { return }
+        database.logger.notice(
+            "members and devices of the app default are the default app's now",
+            metadata: ["app": "\(app)", "members": "\(members)", "devices": "\(devices)"])
+    }
+
+    /// No index leads from an app to its members: this goes through all of them, once a start.
+    private func adoptMembers(_ app: String) async throws(ChatError) -> Int {
+        var (count, after) = (0, Int64.min)
+        while true {
+            let found = try await database.write(.upkeep, isRepeatable: true) { [after] transaction in
+                let found = try transaction.rows(
+                    """
+                    SELECT member_id FROM active_users WHERE app = 'default' AND member_id > $1::bigint
+                    ORDER BY member_id LIMIT $2::bigint FOR UPDATE
+                    """, [.int(after), .int(Self.step)]
+                ).map { try $0.int(0) }
+                // A token is one installed app, and that has one user: whoever registered it under the new name.
+                transaction.later(
+                    """
+                    UPDATE active_users u SET app = $2::text, device_token = CASE
+                        WHEN u.device_token <> '0' AND EXISTS (SELECT FROM active_users n
+                            WHERE n.device_token = u.device_token AND n.device_token <> '0' AND n.app = $2::text)
+                        THEN '0' ELSE u.device_token END
+                    WHERE u.member_id = ANY ($1::bigint[])
+                    """, [.ints(found), .text(app)])
+                return found
+            }
+            count += found.count
+            guard found.count == Self.step, let last = found.last else { return count }
+            after = last
+        }
+    }
+
+    private func adoptDevices(_ app: String) async throws(ChatError) -> Int {
+        var count = 0
+        while true {
+            let changed = try await database.write(.upkeep, isRepeatable: true) { transaction in
+                let found = try transaction.rows(
+                    """
+                    SELECT d.device_id, n.device_id FROM (
+                        SELECT device_id, device_token FROM devices WHERE app = 'default'
+                        ORDER BY device_id LIMIT $2::bigint FOR UPDATE) d
+                    LEFT JOIN devices n ON n.device_token = d.device_token AND n.app = $1::text
+                    """, [.text(app), .int(Self.step)]
+                ).map { (old: try $0.int(0), new: try $0.optionalInt(1)) }
+                for (old, new) in found { if let new { Self.merge(old, into: new, transaction) } }
+                transaction.later(
+                    "UPDATE devices SET app = $2::text WHERE device_id = ANY ($1::bigint[])",
+                    [.ints(found.map(\.old)), .text(app)])
+                return found.count
+            }
+            count += changed
+            if changed < Self.step { return count }
+        }
+    }
+
+    /// A device that has registered again under the new name: its state counts, and it gets what was only known of the old.
+    private static func merge(_ old: Int64, into new: Int64, _ transaction: PostgresTransaction) {
+        let devices: [PostgresValue] = [.int(old), .int(new)]
+        transaction.later(
+            """
+            UPDATE devices d SET time_created = least(d.time_created, o.time_created),
+                user_reference = coalesce(d.user_reference, o.user_reference),
+                client_info = coalesce(d.client_info, o.client_info),
+                server_info = coalesce(d.server_info, o.server_info)
+            FROM devices o WHERE o.device_id = $1::bigint AND d.device_id = $2::bigint
+            """, devices)
+        transaction.later(
+            """
+            INSERT INTO device_tags (tag, device_id) SELECT tag, $2::bigint FROM device_tags WHERE device_id = $1::bigint
+            ON CONFLICT DO NOTHING
+            """, devices)
+        transaction.later(
+            """
+            UPDATE push_queue q SET device = $2::bigint WHERE q.device = $1::bigint AND q.chat_message IS NULL
+                AND NOT EXISTS (SELECT FROM push_queue o
+                    WHERE o.notification = q.notification AND o.device = $2::bigint)
+            """, devices)
+        transaction.later("DELETE FROM devices WHERE device_id = $1::bigint", [.int(old)])
+    }
+}
+#endif

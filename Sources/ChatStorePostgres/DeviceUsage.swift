@@ -1,0 +1,198 @@
+#if PostgreSQL
+import ChatDomain
+
+/// A device that is there: it registers, or its member writes or reads.
+struct SeenDevice: Sendable {
+    /// As rows have it.
+    let token: String
+    let app: String
+    /// What its app says of itself, without an address.
+    let client: ClientInfo
+    let time: Timestamp
+
+    /// By which a row is found.
+    struct Name: Hashable, Comparable {
+        let token: String
+        let app: String
+
+        static func < (left: Name, right: Name) -> Bool { (left.token, left.app) < (right.token, right.app) }
+    }
+
+    var name: Name { Name(token: token, app: app) }
+
+    /// Each device once, the latest of each, in the order in which all transactions lock their rows.
+    static func distinct(_ devices: [SeenDevice]) -> [SeenDevice] {
+        Dictionary(devices.map { ($0.name, $0) }) { $0.time > $1.time ? $0 : $1 }.sorted { $0.key < $1.key }.map(
+            \.value)
+    }
+}
+
+/// Who uses the app: what devices say of themselves, when they were seen last, and how many there were on each day. All of it
+/// is written with what is written anyhow; with `analytics: off` it is taken away by ``forget(_:)``.
+enum DeviceUsage {
+    /// Devices and members of which one transaction takes away what was kept.
+    private static let window: Int64 = 2000
+
+    // MARK: - Keeping
+
+    /// Devices were there: at once for what they say newly, else some minutes coarse. Who has no row is left out. Near the end
+    /// of a transaction, because others wait for the day's counts.
+    static func saw(_ devices: [SeenDevice], _ transaction: PostgresTransaction) throws {
+        let devices = SeenDevice.distinct(devices)
+        guard !devices.isEmpty else { return }
+        let rows = try transaction.rows(
+            """
+            SELECT \(columns) FROM unnest($1::text[], $2::text[]) AS w (token, app)
+            JOIN devices d ON d.device_token = w.token AND d.app = w.app
+            ORDER BY d.device_token, d.app FOR NO KEY UPDATE OF d
+            """, [.texts(devices.map(\.token)), .texts(devices.map(\.app))])
+        try saw(devices, rows, transaction)
+    }
+
+    static func saw(
+        _ token: String, app: String, _ client: ClientInfo, now: Timestamp, _ transaction: PostgresTransaction
+    ) throws {
+        try saw([SeenDevice(token: token, app: app, client: client, time: now)], transaction)
+    }
+
+    /// Of the table `devices` as `d`.
+    static let columns = """
+        d.device_token, d.app, d.device_id, ms(d.time_seen), d.app_version, d.os_version, d.device_model
+        """
+
+    /// - Parameters:
+    ///   - devices: each once.
+    ///   - rows: with ``columns``, locked.
+    static func saw(_ devices: [SeenDevice], _ rows: [PostgresRow], _ transaction: PostgresTransaction) throws {
+        let devices = Dictionary(devices.map { ($0.name, $0) }) { first, _ in first }
+        var days = DayCounts()
+        var (ids, times): ([Int64], [Int64]) = ([], [])
+        var clients: [ClientInfo] = []
+        for row in rows {
+            guard let device = devices[SeenDevice.Name(token: try row.text(0), app: try row.text(1))] else { continue }
+            let old = ClientInfo(
+                appVersion: row.optionalText(4), osVersion: row.optionalText(5), deviceModel: row.optionalText(6))
+            let last = try row.optionalTime(3)
+            guard let sighting = DeviceSighting(device.client, at: device.time, last: last, old) else { continue }
+            ids.append(try row.int(2))
+            times.append(device.time.milliseconds)
+            clients.append(sighting.client)
+            for (kind, value, change) in sighting.counts {
+                days.changes[.init(day: device.time.day, app: device.app, kind: kind, value: value), default: 0] +=
+                    change
+            }
+        }
+        guard !ids.isEmpty else { return }
+        transaction.later(
+            """
+            UPDATE devices d SET app_version = w.app_version, os_version = w.os_version, device_model = w.device_model,
+                time_seen = at(w.time)
+            FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::bigint[])
+                AS w (id, app_version, os_version, device_model, time)
+            WHERE d.device_id = w.id
+            """,
+            [
+                .ints(ids), .optionalTexts(clients.map(\.appVersion)), .optionalTexts(clients.map(\.osVersion)),
+                .optionalTexts(clients.map(\.deviceModel)), .ints(times),
+            ])
+        try days.write(transaction)
+    }
+
+    /// What changes in `device_days`.
+    private struct DayCounts {
+        struct Key: Hashable, Comparable {
+            let day: String
+            let app: String
+            let kind: String
+            var value: String
+
+            static func < (left: Key, right: Key) -> Bool {
+                (left.day, left.app, left.kind, left.value) < (right.day, right.app, right.kind, right.value)
+            }
+
+            /// All values of it are counted together.
+            var group: [String] { [day, app, kind] }
+        }
+
+        var changes: [Key: Int64] = [:]
+
+        /// Locks the rows in order. Two transactions that count new values at the same time may exceed
+        /// ``DeviceDay/mostValues`` by some.
+        func write(_ transaction: PostgresTransaction) throws {
+            let wanted = changes.filter { $0.value != 0 }.sorted { $0.key < $1.key }
+            guard !wanted.isEmpty else { return }
+            let known = try transaction.rows(
+                """
+                SELECT EXISTS (SELECT FROM device_days k WHERE k.day = w.day AND k.app = w.app AND k.kind = w.kind
+                        AND k.value = w.value),
+                    (SELECT count(*) FROM device_days k WHERE k.day = w.day AND k.app = w.app AND k.kind = w.kind)
+                FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY
+                    AS w (day, app, kind, value, number)
+                ORDER BY w.number
+                """, Self.values(wanted.map(\.key)))
+            var new: [[String]: Int64] = [:]
+            var result: [Key: Int64] = [:]
+            for ((key, change), row) in zip(wanted, known) {
+                var key = key
+                if try !row.bool(0) {
+                    let count = try row.int(1) + new[key.group, default: 0]
+                    if change < 0 || (count >= Int64(DeviceDay.mostValues) && !key.value.isEmpty) {
+                        key.value = DeviceDay.others
+                    } else {
+                        new[key.group, default: 0] += 1
+                    }
+                }
+                result[key, default: 0] += change
+            }
+            let rows = result.sorted { $0.key < $1.key }
+            transaction.later(
+                """
+                INSERT INTO device_days AS k (day, app, kind, value, devices)
+                SELECT w.day, w.app, w.kind, w.value, w.change
+                FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[]) WITH ORDINALITY
+                    AS w (day, app, kind, value, change, number)
+                WHERE w.change > 0 OR EXISTS (SELECT FROM device_days o
+                    WHERE o.day = w.day AND o.app = w.app AND o.kind = w.kind AND o.value = w.value)
+                ORDER BY w.number
+                ON CONFLICT (day, app, kind, value) DO UPDATE SET devices = greatest(k.devices + excluded.devices, 0)
+                """, Self.values(rows.map(\.key)) + [.ints(rows.map(\.value))])
+        }
+
+        private static func values(_ keys: [Key]) -> [PostgresValue] {
+            [.texts(keys.map(\.day)), .texts(keys.map(\.app)), .texts(keys.map(\.kind)), .texts(keys.map(\.value))]
+        }
+    }
+
+    // MARK: - Forgetting
+
+    /// Takes away all that was kept, in steps. To be called after the setting has changed: what is written from then on keeps
+    /// nothing.
+    static func forget(_ database: PostgresDatabase) async throws(ChatError) {
+        for (table, id, columns) in [
+            ("devices", "device_id", ["app_version", "os_version", "device_model", "time_seen"]),
+            ("active_users", "member_id", ["app_version", "os_version", "device_model"]),
+        ] {
+            let changes = columns.map { "\($0) = NULL" }.joined(separator: ", ")
+            let isKept = columns.map { "\($0) IS NOT NULL" }.joined(separator: " OR ")
+            var after: Int64? = 0
+            while let start = after {
+                after = try await database.write(.upkeep, isRepeatable: true) { transaction in
+                    let end = try transaction.row(
+                        """
+                        SELECT max(\(id)) FROM (
+                            SELECT \(id) FROM \(table) WHERE \(id) > $1::bigint ORDER BY \(id) LIMIT $2::bigint) w
+                        """, [.int(start), .int(window)])?.optionalInt(0)
+                    guard let end else { return nil }
+                    transaction.later(
+                        """
+                        UPDATE \(table) SET \(changes)
+                        WHERE \(id) > $1::bigint AND \(id) <= $2::bigint AND (\(isKept))
+                        """, [.int(start), .int(end)])
+                    return end
+                }
+            }
+        }
+        try await database.write(.upkeep, isRepeatable: true) { $0.later("DELETE FROM device_days") }
+    }
+}
+#endif

@@ -1,0 +1,50 @@
+#if PostgreSQL
+import ChatDomain
+
+/// The parameters of a statement that is put together of parts.
+struct PostgresParameters {
+    private(set) var values: [PostgresValue] = []
+
+    /// - Returns: what the statement says for the value.
+    mutating func add(_ value: PostgresValue, _ type: String = "bigint") -> String {
+        values.append(value)
+        return "$\(values.count)::\(type)"
+    }
+
+    mutating func text(_ text: String?) -> String { add(.optional(text), "text") }
+}
+
+extension PostgresTransaction {
+    /// What a condition leaves of a list, without sending what it takes away: the wanted rows of a page, and the cursor of the
+    /// next page; nil at the end. Looks at ``pageWindow`` candidates.
+    /// - Parameters:
+    ///   - columns: the first is `key`.
+    ///   - key: what the list is in order of, and the cursor counts by.
+    ///   - candidates: `FROM … WHERE …` without the words at its ends, of an index in the order of `key`.
+    ///   - condition: which of them are wanted; nil for all. Its parameters follow those of the candidates.
+    func page(
+        _ columns: String, key: String, of candidates: String, _ values: [PostgresValue], where condition: String?,
+        _ more: [PostgresValue], limit: Int
+    ) throws -> (rows: [PostgresRow], next: Int64?) {
+        let limit = max(1, min(limit, Self.pageWindow))
+        let end = "SELECT \(key) FROM \(candidates) ORDER BY \(key) OFFSET \(Self.pageWindow - 1) LIMIT 1"
+        let wanted = condition.map { "AND \($0) AND \(key) <= coalesce((\(end)), \(Int64.max))" } ?? ""
+        let rows = try rows(
+            "SELECT \(columns) FROM \(candidates) \(wanted) ORDER BY \(key) LIMIT \(limit + 1)", values + more)
+        if rows.count > limit { return (Array(rows.prefix(limit)), try rows[limit - 1].int(0)) }
+        return (rows, condition == nil ? nil : try row(end, values)?.int(0))
+    }
+}
+
+extension PostgresRow {
+    /// A column with a JSON array of texts.
+    func texts(_ column: Int) throws -> [String] {
+        let text = try text(column)
+        if text == "[]" { return [] }
+        guard let texts = (try? JSONValue(parsing: text))?.array?.compactMap(\.text) else {
+            throw PostgresError.column(column, "array of texts")
+        }
+        return texts
+    }
+}
+#endif

@@ -1,0 +1,85 @@
+#if PostgreSQL
+import ChatDomain
+import Synchronization
+
+/// Requests of many callers in one transaction: what arrives while one runs shares the next.
+final class GroupCommit<Request: Sendable, Answer: Sendable>: Sendable {
+    typealias Work = @Sendable ([Request], PostgresTransaction) throws -> [Result<Answer, ChatError>]
+
+    private struct Waiting: Sendable {
+        let request: Request
+        let answer: @Sendable (Result<Answer, ChatError>) -> Void
+    }
+
+    private struct State {
+        var waiting: [Waiting] = []
+        var isRunning = false
+    }
+
+    private let database: PostgresDatabase
+    private let limit: Int
+    private let work: Work
+    private let state = Mutex(State())
+
+    /// - Parameters:
+    ///   - limit: requests that share a transaction.
+    ///   - work: answers each request, in order; may run again, as ``PostgresDatabase/write(_:isRepeatable:_:)`` says. If a
+    ///     statement is refused, each request is done in a transaction of its own, so that only the faulty one fails.
+    init(database: PostgresDatabase, limit: Int = 512, work: @escaping Work) {
+        self.database = database
+        self.limit = limit
+        self.work = work
+    }
+
+    func callAsFunction(_ request: Request) async throws(ChatError) -> Answer {
+        let result: Result<Answer, ChatError> = await withCheckedContinuation { caller in
+            let waiting = Waiting(request: request) { caller.resume(returning: $0) }
+            let (isAccepted, mustStart) = state.withLock { state in
+                guard state.waiting.count < ConnectionPool.waitingLimit else { return (false, false) }
+                state.waiting.append(waiting)
+                defer { state.isRunning = true }
+                return (true, !state.isRunning)
+            }
+            if !isAccepted {
+                caller.resume(returning: .failure(.unavailable(cause: "too many calls wait for the database")))
+            }
+            if mustStart { Task { await self.run() } }
+        }
+        return try result.get()
+    }
+
+    private func run() async {
+        while true {
+            let batch = state.withLock { state in
+                let batch = Array(state.waiting.prefix(limit))
+                state.waiting.removeFirst(batch.count)
+                state.isRunning = !batch.isEmpty
+                return batch
+            }
+            guard !batch.isEmpty else { return }
+            await perform(batch)
+        }
+    }
+
+    private func perform(_ batch: [Waiting]) async {
+        let requests = batch.map(\.request)
+        do throws(ChatError) {
+            let answers = try await database.write { [work] transaction in
+                let answers = try work(requests, transaction)
+                guard answers.count == requests.count else {
+                    throw PostgresError(
+                        kind: .unexpected, message: "\(answers.count) answers for \(requests.count) requests")
+                }
+                return answers
+            }
+            for (waiting, answer) in zip(batch, answers) { waiting.answer(answer) }
+        } catch {
+            if error.code == .unavailable || batch.count == 1 {
+                for waiting in batch { waiting.answer(.failure(error)) }
+            } else {
+                for waiting in batch { await perform([waiting]) }
+            }
+        }
+    }
+}
+#endif

@@ -1,0 +1,92 @@
+#if PostgreSQL
+import ChatDomain
+
+/// Writes down what members have fetched, and when they last wrote.
+final class MemberActivity: Sendable {
+    /// Members that one transaction writes down.
+    private static let step = 500
+
+    private let database: PostgresDatabase
+    private let keepsUsage: @Sendable () -> Bool
+    private let notes = MemberNotes()
+
+    /// - Parameter keepsUsage: whether devices are noted as seen.
+    init(database: PostgresDatabase, keepsUsage: @escaping @Sendable () -> Bool) {
+        self.database = database
+        self.keepsUsage = keepsUsage
+    }
+
+    /// A message, and what came before it, was handed out to a member.
+    func fetched(_ message: MessageID, by member: MemberID) {
+        notes.fetched(message, by: member, at: database.clock())
+    }
+
+    /// - Parameter address: where the request came from, if that is known.
+    func wrote(_ member: MemberID, at time: Timestamp, from address: String?) {
+        notes.wrote(member, at: time, from: address)
+    }
+
+    /// What a member has fetched last, as far as it is not written down; for a transaction that takes the member's row away.
+    /// What it has fetched of another relay is lost where it leaves within the seconds before that relay writes it down.
+    func pendingFetch(of member: MemberID) -> (message: MessageID, time: Timestamp)? {
+        notes.pendingFetch(of: member)
+    }
+
+    /// Writes down what waits, and announces it. What cannot be written stays for the next time.
+    /// - Returns: the rooms in which somebody has fetched something.
+    @discardableResult
+    func flush() async throws(ChatError) -> Set<SecretCode> {
+        try await notes.flush(step: Self.step) { [database, keepsUsage] notes throws(ChatError) in
+            let keepsUsage = keepsUsage()
+            return try await database.write(.upkeep, isRepeatable: true) { transaction in
+                let rows = try transaction.rows(Self.sql, Self.values(notes))
+                let times = Dictionary(notes.map { ($0.member.text, $0.note.seenAt) }) { first, _ in first }
+                var (rooms, seen) = (Set<SecretCode>(), [SeenDevice]())
+                for row in rows {
+                    if try row.bool(4) { rooms.insert(SecretCode(stored: try row.text(1))) }
+                    if let token = row.optionalText(3), let time = times[try row.text(0)] ?? nil {
+                        seen.append(
+                            SeenDevice(token: token, app: try row.text(2), client: ClientInfo(), time: time))
+                    }
+                }
+                if keepsUsage, !seen.isEmpty { try DeviceUsage.saw(seen, transaction) }
+                transaction.announcement.read.formUnion(rooms.map(\.text))
+                return rooms
+            }
+        }
+    }
+
+    private static func values(_ notes: [(member: MemberID, note: MemberNotes.Note)]) -> [PostgresValue] {
+        [
+            .texts(notes.map(\.member.text)), .optionalInts(notes.map { $0.note.fetch?.message }),
+            .optionalInts(notes.map { $0.note.fetch?.time.milliseconds }),
+            .optionalInts(notes.map { $0.note.writing?.time.milliseconds }),
+            .optionalTexts(notes.map { $0.note.writing?.address }),
+        ]
+    }
+
+    /// Changes the members' rows where there are any, and nothing that is newer: a member may have left meanwhile, or may have
+    /// come back, which is another row and another room. Answers also the rows that it leaves.
+    static let sql = """
+        WITH known AS (
+            SELECT u.member_id, u.udid, u.secret_code, u.app, nullif(u.device_token, '0') AS token,
+                n.message > greatest(u.fetched_to, u.history_from) AS has_fetched, n.message, at(n.fetched) AS fetched,
+                u.time_joined <= at(n.wrote)
+                    AND (u.time_last_message IS NULL OR u.time_last_message < at(n.wrote)) AS has_written,
+                at(n.wrote) AS wrote, n.address
+            FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[])
+                AS n (udid, message, fetched, wrote, address)
+            JOIN active_users u ON u.udid = n.udid
+            ORDER BY u.member_id FOR NO KEY UPDATE OF u),
+        changed AS (
+            UPDATE active_users u SET
+                fetched_to = CASE WHEN k.has_fetched THEN k.message ELSE u.fetched_to END,
+                time_fetched = CASE WHEN k.has_fetched THEN k.fetched ELSE u.time_fetched END,
+                time_last_message = CASE WHEN k.has_written THEN k.wrote ELSE u.time_last_message END,
+                ip_address = CASE WHEN k.has_written AND u.time_updated <= k.wrote
+                    THEN coalesce(k.address, u.ip_address) ELSE u.ip_address END
+            FROM known k WHERE u.member_id = k.member_id AND (k.has_fetched OR k.has_written))
+        SELECT udid, secret_code, app, token, coalesce(has_fetched, false) FROM known
+        """
+}
+#endif

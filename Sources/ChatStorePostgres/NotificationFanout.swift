@@ -1,0 +1,355 @@
+#if PostgreSQL
+import ChatDomain
+
+/// A notification on its way into the queue: one row for each device of its audience.
+///
+/// The audience is a list of items, worked through in order; a step covers a bounded number of devices of one item or of
+/// several, in one statement where it can. Who does a step has the notification's row locked. A device that several ways lead
+/// to gets one row: a unique index sees to it among what is not settled, and the statement looks at the rest.
+struct NotificationFanout {
+    /// Devices that one step looks at: some milliseconds of writing. An item without any counts as one.
+    static let step = 500
+    /// Users or tags that one statement looks at.
+    private static let mostNames = 100
+
+    let id: NotificationID
+    let request: NotificationRequest
+    /// As the answer said, or will say.
+    let devices: Int
+    let items: [AudienceItem]
+    /// Items before this one are done, and of this one the devices up to `after`.
+    private(set) var item: Int
+    private(set) var after: Int64
+    /// The last device, or member, when the notification was accepted: who comes later gets none.
+    let until: Int64
+
+    init(
+        id: NotificationID, request: NotificationRequest, devices: Int, item: Int = 0, after: Int64 = 0, until: Int64
+    ) {
+        self.id = id
+        self.request = request
+        self.devices = devices
+        self.items = AudienceItem.items(of: request.audience)
+        self.item = item
+        self.after = after
+        self.until = until
+    }
+
+    /// Nil when there is none left.
+    static func unfinished(_ id: NotificationID, _ transaction: PostgresTransaction) throws -> NotificationFanout? {
+        let row = try transaction.row(
+            """
+            SELECT work_item, work_after, work_until, \(NotificationRecord.columns)
+            FROM notifications WHERE notification_id = $1::bigint AND work = 'queue'
+            """, [.int(id)])
+        guard let row else { return nil }
+        let record = try NotificationRecord(row, from: 3)
+        return NotificationFanout(
+            id: id, request: record.request, devices: record.devices, item: Int(try row.int(0)), after: try row.int(1),
+            until: try row.int(2))
+    }
+
+    /// Where a fan-out that begins now will end.
+    static func end(of audience: Audience, _ transaction: PostgresTransaction) throws -> Int64 {
+        let isRoom = if case .room = audience { true } else { false }
+        let (id, table) = isRoom ? ("member_id", "active_users") : ("device_id", "devices")
+        return try transaction.row("SELECT max(\(id)) FROM \(table)")?.optionalInt(0) ?? 0
+    }
+
+    /// What a step did.
+    struct Step: Sendable {
+        var looked = 0
+        var queued = 0
+        var skipped = 0
+        var ended: [FinalStateCount] = []
+        var hasMore = false
+        fileprivate var range: ClosedRange<Int64>?
+    }
+
+    /// Queues the next pushes, and writes down how far it has come.
+    mutating func step(
+        now: Timestamp, _ settings: StoreSettings, _ transaction: PostgresTransaction
+    ) throws -> Step {
+        var step = Step()
+        while item < items.count, step.looked < Self.step {
+            try queue(Self.step - step.looked, into: &step, now: now, settings, transaction)
+        }
+        step.hasMore = item < items.count
+        transaction.later(
+            """
+            UPDATE notifications SET work = $1::text, work_item = $2::bigint, work_after = $3::bigint,
+                first_push = coalesce(first_push, $4::bigint), last_push = coalesce($5::bigint, last_push)
+            WHERE notification_id = $6::bigint
+            """,
+            [
+                step.hasMore ? "queue" : .null, .int(Int64(item)), .int(after), .optional(step.range?.lowerBound),
+                .optional(step.range?.upperBound), .int(id),
+            ])
+        transaction.later(
+            """
+            UPDATE notification_counts SET queued = queued + $1::bigint, skipped = skipped + $2::bigint,
+                failed = failed + $3::bigint
+            WHERE notification_id = $4::bigint
+            """, [.int(step.queued), .int(step.skipped), .int(step.ended.count), .int(id)])
+        return step
+    }
+
+    /// Queues pushes of one item, or of the next items.
+    private mutating func queue(
+        _ budget: Int, into step: inout Step, now: Timestamp, _ settings: StoreSettings,
+        _ transaction: PostgresTransaction
+    ) throws {
+        let names = items[item..<min(items.count, item + min(budget, items[item].mostTogether(Self.mostNames)))]
+        var parameters = PostgresParameters()
+        let sql = insertSQL(names, budget, now: now, settings, &parameters)
+        guard let row = try transaction.row(sql, parameters.values) else { return }
+        let looked = Int(try row.int(0))
+        step.looked += max(looked, names.count)
+        step.skipped += Int(try row.int(3))
+        step.queued += Int(try row.int(4))
+        if let first = try row.optionalInt(5), let last = try row.optionalInt(6) {
+            step.range = min(first, step.range?.lowerBound ?? first)...max(last, step.range?.upperBound ?? last)
+        }
+        transaction.announcement.apps.formUnion(try row.texts(7))
+        step.ended += try row.texts(8).map {
+            FinalStateCount(app: AppName($0), state: .failed, reason: PushLifeCycle.deviceInactive)
+        }
+        if let place = try row.optionalInt(1), let last = try row.optionalInt(2), looked > budget, items[item].isPaged {
+            item += Int(place) - 1
+            after = last
+        } else {
+            item = names.endIndex
+            after = 0
+        }
+    }
+
+    // MARK: - The statement
+
+    /// Looks for the candidates, one more than the budget, and writes the pushes. Answers one row: how many candidates there
+    /// were; the place among the names and the id of the last that was looked at; how many were left out; how many rows were
+    /// written, the first and the last; their apps; the apps of those that failed at once.
+    ///
+    /// The columns of the notification stand in its pushes, too, but for the payload. A device that was named and is inactive
+    /// has its record, and nothing is sent to it.
+    func insertSQL(
+        _ names: ArraySlice<AudienceItem>, _ budget: Int, now: Timestamp, _ settings: StoreSettings,
+        _ parameters: inout PostgresParameters
+    ) -> String {
+        let candidates = candidatesSQL(names, budget, settings, &parameters)
+        let (id, time) = (parameters.add(.int(self.id)), "at(\(parameters.add(.time(now))))")
+        // Nobody would ever send what is queued for another app.
+        let isConfigured =
+            settings.apps.map { "c.app = ANY (\(parameters.add(.texts($0.map(\.text).sorted()), "text[]")))" } ?? "true"
+        let skips = request.skipsUnchanged ? unchangedSQL(id, now: now, &parameters) : "false"
+        return """
+            WITH c AS MATERIALIZED (\(candidates)),
+            looked AS MATERIALIZED (SELECT * FROM c ORDER BY place, key LIMIT \(items[item].isPaged ? "\(budget)" : "ALL")),
+            wanted AS MATERIALIZED (
+                SELECT *, coalesce(\(skips), false) AS is_unchanged FROM looked c WHERE c.is_wanted AND \(isConfigured)),
+            written AS (
+                INSERT INTO push_queue_due (device_token, payload, time_queued, app, expires_at, priority, not_before,
+                    push_type, collapse_id, notification, device, bulk, state, reason, time_settled)
+                SELECT w.token, '', \(time), w.app, \(parameters.add(.optional(request.expiration))),
+                    \(parameters.add(.int(request.priority.map { Int($0) }))),
+                    \(parameters.add(.optional(request.notBefore?.milliseconds))), \(parameters.text(request.pushType)),
+                    \(parameters.text(request.collapseID)), \(id), w.device,
+                    \(parameters.add(.bool(devices > PushLifeCycle.bulkFrom), "boolean")),
+                    CASE WHEN w.is_inactive THEN 'failed' ELSE 'pending' END,
+                    CASE WHEN w.is_inactive THEN \(parameters.text(PushLifeCycle.deviceInactive)) END,
+                    CASE WHEN w.is_inactive THEN \(time) END
+                FROM wanted w WHERE NOT w.is_unchanged \(mayRepeat ? "AND \(Self.isNew(id))" : "")
+                ORDER BY w.place, w.key
+                ON CONFLICT DO NOTHING RETURNING message_id, app, state)
+            SELECT (SELECT count(*) FROM c), l.place, l.key,
+                (SELECT count(*) FROM wanted w WHERE w.is_unchanged \(isFirst(names, &parameters))),
+                r.count, r.first, r.last, array_to_json(coalesce(r.apps, '{}'))::text,
+                array_to_json(coalesce(r.failed, '{}'))::text
+            FROM (SELECT count(*), min(message_id) AS first, max(message_id) AS last,
+                    array_agg(DISTINCT app) FILTER (WHERE state = 'pending') AS apps,
+                    array_agg(app) FILTER (WHERE state = 'failed') AS failed FROM written) r
+            LEFT JOIN (SELECT place, key FROM looked ORDER BY place DESC, key DESC LIMIT 1) l ON true
+            """
+    }
+
+    /// Whether a device may be met in two steps: by two names, or by two members of a room.
+    private var mayRepeat: Bool {
+        switch items[item] {
+        case .room: true
+        case .user, .tag: items.count > 1
+        case .token, .all: false
+        }
+    }
+
+    /// Each device is looked for by itself, whatever the planner thinks of how many pushes there are.
+    private static func isNew(_ id: String) -> String {
+        """
+        CASE WHEN w.device IS NULL THEN (
+            SELECT 1 FROM push_queue p WHERE p.notification = \(id) AND p.device IS NULL AND p.app = w.app
+                AND p.device_token = w.token LIMIT 1)
+        ELSE (SELECT 1 FROM push_queue p WHERE p.notification = \(id) AND p.device = w.device LIMIT 1) END IS NULL
+        """
+    }
+
+    /// Whether the device's last push of the same kind beside the chat's, sent or on its way, said the same. What is scheduled
+    /// for later is not on its way. A notification of nothing but a badge is compared with the last badge; any other, as a
+    /// whole, with the last one that was not of nothing but a badge.
+    private func unchangedSQL(_ id: String, now: Timestamp, _ parameters: inout PostgresParameters) -> String {
+        let payload = "coalesce(n.payload, p.payload)"
+        let badge = "json_part(\(payload), '{aps,badge}')"
+        let (says, isOfKind): (String, String)
+        if let alone = request.badgeAlone {
+            (says, isOfKind) = ("\(badge) = \(parameters.text(String(alone)))", "\(badge) IS NOT NULL")
+        } else {
+            says = "n.payload = \(parameters.text(request.payload))"
+            isOfKind = "(\(badge) IS NULL OR json_part(\(payload), '{aps,alert}') IS NOT NULL)"
+        }
+        return """
+            (SELECT \(says) FROM push_queue p LEFT JOIN notifications n ON n.notification_id = p.notification
+            WHERE p.device = c.device AND p.chat_message IS NULL AND p.state IN ('pending', 'sent')
+                AND p.notification IS DISTINCT FROM \(id)
+                AND NOT (p.state = 'pending' AND p.attempts = 0
+                    AND coalesce(p.not_before, 0) > \(parameters.add(.time(now)))) AND \(isOfKind)
+            ORDER BY p.message_id DESC LIMIT 1)
+            """
+    }
+
+    /// Devices that are left out are counted with the first tag that leads to them.
+    private func isFirst(_ names: ArraySlice<AudienceItem>, _ parameters: inout PostgresParameters) -> String {
+        guard request.skipsUnchanged, case .tag = items[item] else { return "" }
+        let tags = parameters.add(.texts(items.compactMap(\.value)), "text[]")
+        return """
+            AND NOT EXISTS (SELECT FROM device_tags o WHERE o.device_id = w.device
+                AND o.tag = ANY ((\(tags))[1 : (\(names.startIndex) + w.place - 1)::integer]))
+            """
+    }
+
+    /// The next devices or members in order, with the columns `place` (among the names, from 1), `key`, `device`, `token`,
+    /// `app`, `is_inactive` and `is_wanted`. The inactive are left out, but not where they were named by their token.
+    private func candidatesSQL(
+        _ names: ArraySlice<AudienceItem>, _ budget: Int, _ settings: StoreSettings,
+        _ parameters: inout PostgresParameters
+    ) -> String {
+        let values = names.compactMap(\.value)
+        let unnest =
+            values.isEmpty
+            ? "" : "unnest(\(parameters.add(.texts(values), "text[]"))) WITH ORDINALITY AS i (name, place)"
+        let defaultApp = parameters.text(settings.defaultApp.text)
+        let app = request.app.map { parameters.text($0.text) }
+        /// The name that the configuration has for the app that is called `default` where nothing else was said.
+        func current(_ name: String) -> String { "CASE WHEN \(name) = 'default' THEN \(defaultApp) ELSE \(name) END" }
+        func ofApp(_ name: String) -> String { app.map { "AND \(name) = \($0)" } ?? "" }
+        if case .token = items[item] {
+            return """
+                SELECT i.place, coalesce(d.device_id, 0) AS key, d.device_id AS device, i.name AS token,
+                    \(current("coalesce(d.app, \(app ?? defaultApp))")) AS app,
+                    d.time_deactivated IS NOT NULL AS is_inactive, true AS is_wanted
+                FROM \(unnest) LEFT JOIN devices d ON d.device_token = i.name \(ofApp("d.app"))
+                """
+        }
+        let (after, until) = (parameters.add(.int(self.after)), parameters.add(.int(self.until)))
+        let devices = """
+            d.device_id AS key, d.device_id AS device, d.device_token AS token, \(current("d.app")) AS app,
+                false AS is_inactive, d.time_deactivated IS NULL \(ofApp("d.app")) AS is_wanted
+            """
+        // Of the first name those that are left, of the others all.
+        let range = "> CASE WHEN i.place = 1 THEN \(after) ELSE 0 END"
+        switch items[item] {
+        case .user, .token:
+            return """
+                SELECT i.place, \(devices) FROM \(unnest) CROSS JOIN LATERAL (
+                    SELECT x.* FROM devices x
+                    WHERE x.user_reference = i.name AND x.device_id \(range) AND x.device_id <= \(until)
+                    ORDER BY x.device_id LIMIT \(budget + 1)) d
+                ORDER BY i.place, d.device_id LIMIT \(budget + 1)
+                """
+        case .tag:
+            return """
+                SELECT t.place, \(devices) FROM (
+                    SELECT i.place, x.device_id FROM \(unnest) CROSS JOIN LATERAL (
+                        SELECT t.device_id FROM device_tags t
+                        WHERE t.tag = i.name AND t.device_id \(range) AND t.device_id <= \(until)
+                        ORDER BY t.device_id LIMIT \(budget + 1)) x
+                    ORDER BY i.place, x.device_id LIMIT \(budget + 1)) t
+                JOIN devices d ON d.device_id = t.device_id
+                """
+        case .room:
+            return """
+                SELECT u.place, u.member_id AS key, d.device_id AS device, u.device_token AS token,
+                    \(current("u.app")) AS app, false AS is_inactive,
+                    u.device_token <> '0' AND d.time_deactivated IS NULL \(ofApp("u.app")) AS is_wanted
+                FROM (SELECT i.place, x.* FROM \(unnest) CROSS JOIN LATERAL (
+                    SELECT u.member_id, u.device_token, u.app FROM active_users u
+                    WHERE u.secret_code = i.name AND u.member_id > \(after) AND u.member_id <= \(until)
+                    ORDER BY u.member_id LIMIT \(budget + 1)) x) u
+                LEFT JOIN devices d ON d.device_token = u.device_token AND d.app = u.app
+                """
+        case .all:
+            return """
+                SELECT 1 AS place, \(devices) FROM devices d
+                WHERE d.device_id > \(after) AND d.device_id <= \(until) \(ofApp("d.app"))
+                ORDER BY d.device_id LIMIT \(budget + 1)
+                """
+        }
+    }
+}
+
+extension AudienceItem {
+    /// How many of its kind one statement looks at, where it takes so many names.
+    func mostTogether(_ names: Int) -> Int {
+        switch self {
+        case .token: NotificationFanout.step
+        case .user, .tag: names
+        case .room, .all: 1
+        }
+    }
+
+    /// Whether its devices may be more than a step has; those with a token never are.
+    fileprivate var isPaged: Bool {
+        if case .token = self { false } else { true }
+    }
+
+    /// How many devices the items have now, where there can be many from indexes: for the answer to a request that is too
+    /// large to be finished with it.
+    static func count(of request: NotificationRequest, _ transaction: PostgresTransaction) throws -> Int {
+        var parameters = PostgresParameters()
+        let app = request.app.map { parameters.text($0.text) }
+        func ofApp(_ name: String) -> String { app.map { "AND \(name) = \($0)" } ?? "" }
+        let sql: String
+        switch request.audience {
+        case .tokens(let tokens): return tokens.count
+        case .users(let users):
+            sql = """
+                SELECT count(*) FROM devices d
+                WHERE d.user_reference = ANY (\(parameters.add(.texts(users.map(\.text)), "text[]")))
+                    AND d.time_deactivated IS NULL \(ofApp("d.app"))
+                """
+        case .tags(let tags):
+            let tags = parameters.add(.texts(tags.map(\.text)), "text[]")
+            sql =
+                request.app == nil
+                ? """
+                SELECT (SELECT count(*) FROM device_tags WHERE tag = ANY (\(tags))) - (
+                    SELECT count(*) FROM devices d JOIN device_tags t ON t.device_id = d.device_id
+                    WHERE t.tag = ANY (\(tags)) AND d.time_deactivated IS NOT NULL)
+                """
+                : """
+                SELECT count(*) FROM device_tags t JOIN devices d ON d.device_id = t.device_id
+                WHERE t.tag = ANY (\(tags)) AND d.time_deactivated IS NULL \(ofApp("d.app"))
+                """
+        case .room(let code):
+            sql = """
+                SELECT count(*) FROM active_users u LEFT JOIN devices d
+                    ON d.device_token = u.device_token AND d.app = u.app
+                WHERE u.secret_code = \(parameters.text(code.text)) AND u.device_token <> '0'
+                    AND d.time_deactivated IS NULL \(ofApp("u.app"))
+                """
+        case .all:
+            sql = """
+                SELECT (SELECT count(*) FROM devices d WHERE true \(ofApp("d.app")))
+                    - (SELECT count(*) FROM devices d WHERE d.time_deactivated IS NOT NULL \(ofApp("d.app")))
+                """
+        }
+        return Int(try transaction.row(sql, parameters.values)?.int(0) ?? 0)
+    }
+}
+#endif

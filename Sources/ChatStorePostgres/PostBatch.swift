@@ -1,0 +1,223 @@
+#if PostgreSQL
+import ChatDomain
+
+/// Posts of many callers in one transaction, with as many statements as for one: the rooms' locks, what the requests find
+/// there, and what is written.
+struct PostBatch {
+    struct Posted: Sendable {
+        let receipt: PostReceipt
+        let time: Timestamp
+    }
+
+    /// A message that is to be written.
+    private struct Draft {
+        let id: MessageID
+        let request: PostRequest
+        let found: Found
+        var extras: MessageExtras { request.program?.extras ?? .none }
+    }
+
+    private let now: Timestamp
+    private let settings: StoreSettings
+    private let transaction: PostgresTransaction
+    private var drafts: [Draft] = []
+    private var pushes: ChatPushes
+    private var earlier: [[String]: EarlierPost] = [:]
+
+    /// - Returns: an answer for each request.
+    static func answers(
+        to requests: [PostRequest], now: Timestamp, _ settings: StoreSettings, _ transaction: PostgresTransaction
+    ) throws -> [Result<Posted, ChatError>] {
+        var batch = PostBatch(now: now, settings, transaction)
+        return try batch.answers(to: requests)
+    }
+
+    private init(now: Timestamp, _ settings: StoreSettings, _ transaction: PostgresTransaction) {
+        self.now = now
+        self.settings = settings
+        self.transaction = transaction
+        pushes = ChatPushes(now: now, settings)
+    }
+
+    private mutating func answers(to requests: [PostRequest]) throws -> [Result<Posted, ChatError>] {
+        let (writers, rooms) = (requests.map(\.member.text), requests.map { $0.program?.room.text })
+        let locked = Set(
+            try transaction.rows(
+                Self.lockSQL,
+                [.texts(zip(writers, rooms).filter { $0.1 == nil }.map(\.0)), .texts(rooms.compactMap(\.self))]
+            ).map { try $0.text(0) })
+        var all = try transaction.rows(
+            Self.findSQL,
+            [
+                .texts(writers), .optionalTexts(rooms), .optionalTexts(requests.map(\.idempotencyKey)), .time(now),
+                .int(RoomSize.small + 2),
+            ]
+        ).map { try Found($0) }
+        // Ids in the order of the requests.
+        for (id, index) in zip(all.compactMap(\.id).sorted(), all.indices.filter { all[$0].id != nil }) {
+            all[index].id = id
+        }
+        var answers: [Result<Posted, ChatError>] = []
+        for (request, found) in zip(requests, all) {
+            // The writer has changed rooms between the two statements.
+            if let room = found.room, !locked.contains(room) { throw PostgresError.collision("the room of a writer") }
+            do throws(ChatError) {
+                answers.append(.success(try answer(request, found)))
+            } catch {
+                answers.append(.failure(error))
+            }
+        }
+        guard !drafts.isEmpty else { return answers }
+        return try write(answers)
+    }
+
+    /// What a request is answered where its message can be written, by the order in which SQLite's store looks.
+    private mutating func answer(_ request: PostRequest, _ found: Found) throws(ChatError) -> Posted {
+        guard let room = found.room else { throw .notJoined() }
+        let key = request.idempotencyKey.map { [request.member.text, $0] }
+        if let known = found.earlier ?? key.flatMap({ earlier[$0] }) {
+            return Posted(receipt: try known.receipt(for: request, to: room), time: now)
+        }
+        if found.isClosed { throw .banned(isClosed: true, until: found.closedUntil) }
+        guard let id = found.id else { throw .notJoined() }
+        let draft = Draft(id: id, request: request, found: found)
+        let nickname = Nickname(stored: found.nickname ?? request.program?.nickname.text ?? "")
+        func alert(_ message: MessageID) -> ChatAlert {
+            ChatAlert(
+                nickname: nickname, text: request.text, code: SecretCode(stored: room), message: message,
+                extras: draft.extras)
+        }
+        if let app = found.app, found.lastMember != nil {
+            // A payload that cannot be made is an error of this request, not one of each later step.
+            let app = settings.current(app)
+            _ = try settings.format(app).payload(of: alert(.max))
+        } else if found.lastMember == nil {
+            // Where one cannot be made, the others are those of no message, and are not queued.
+            for app in found.apps { try pushes.add(alert(id), app: app) }
+        }
+        drafts.append(draft)
+        if let key {
+            earlier[key] = EarlierPost(
+                message: id, text: request.text.text, code: room, title: draft.extras.title, link: draft.extras.link)
+        }
+        return Posted(receipt: PostReceipt(message: id, isRepeat: false, queued: 0), time: now)
+    }
+
+    private func write(_ answers: [Result<Posted, ChatError>]) throws -> [Result<Posted, ChatError>] {
+        transaction.later(
+            Self.insertSQL,
+            [
+                .ints(drafts.map(\.id)), .texts(drafts.map { $0.found.room ?? "" }),
+                .texts(drafts.map(\.request.member.text)),
+                .texts(drafts.map { $0.found.nickname ?? $0.request.program?.nickname.text ?? "" }),
+                .texts(drafts.map(\.request.text.text)), .optionalTexts(drafts.map(\.request.client.address)),
+                .optionalTexts(drafts.map(\.request.idempotencyKey)), .optionalInts(drafts.map(\.found.lastMember)),
+                .optionalTexts(drafts.map(\.extras.title)), .optionalTexts(drafts.map(\.extras.link)),
+                .optionalInts(drafts.map { $0.extras.priority.map(Int64.init) }),
+                .optionalTexts(drafts.map(\.extras.sound)), .time(now),
+            ])
+        let queued = try pushes.queue(for: drafts.map(\.id), transaction)
+        // Another relay has committed a message with one of the keys since the look: the next look finds it.
+        guard queued.count == drafts.count else { throw PostgresError.collision("an idempotency key") }
+        transaction.announcement.messages.formUnion(drafts.compactMap(\.found.room))
+        if queued.values.contains(where: { $0 > 0 }) { transaction.announcement.apps.formUnion(pushes.apps) }
+        if drafts.contains(where: { $0.found.lastMember != nil }) { transaction.announcement.jobs = true }
+        return answers.map { answer in
+            answer.map { posted in
+                guard !posted.receipt.isRepeat, let count = queued[posted.receipt.message] else { return posted }
+                let receipt = PostReceipt(message: posted.receipt.message, isRepeat: false, queued: count)
+                return Posted(receipt: receipt, time: posted.time)
+            }
+        }
+    }
+
+    // MARK: - Statements
+
+    /// What a request finds.
+    private struct Found {
+        /// Nil for a member who has not joined.
+        let room: String?
+        /// The writer's; nil for a program, as the next.
+        let nickname: String?
+        let app: String?
+        let earlier: EarlierPost?
+        let isClosed: Bool
+        let closedUntil: Timestamp?
+        /// Of the other members that have a device, in a small room.
+        let apps: [String]
+        /// In a larger room.
+        let lastMember: Int64?
+        /// For its message; nil where there is none to be written.
+        var id: MessageID?
+
+        init(_ row: PostgresRow) throws {
+            room = row.optionalText(0)
+            (nickname, app) = (row.optionalText(1), row.optionalText(2))
+            earlier = try row.optionalInt(3).map { id in
+                EarlierPost(
+                    message: id, text: try row.text(4), code: try row.text(5), title: row.optionalText(6),
+                    link: row.optionalText(7))
+            }
+            isClosed = !row.isNull(8)
+            closedUntil = try row.optionalTime(9)
+            apps = row.optionalText(10).map(ChatPushes.apps) ?? []
+            lastMember = try row.optionalInt(11)
+            id = try row.optionalInt(12)
+        }
+    }
+
+    /// Locks the rooms of members `$1` and the rooms `$2`, and names them.
+    static let lockSQL = """
+        SELECT code, pg_advisory_xact_lock(key) FROM (
+            SELECT code, hashtextextended(code, \(RoomLock.room.rawValue)) AS key FROM (
+                SELECT secret_code AS code FROM active_users WHERE udid = ANY ($1::text[])
+                UNION
+                SELECT unnest($2::text[])) c
+            ORDER BY key) k
+        """
+
+    /// For each writer `$1`, a program's with its room `$2`, and key `$3`, at the time `$4`. Of the room up to `$5` members are
+    /// looked at: with so many it is not small, whether or not the writer is one of them.
+    static let findSQL = """
+        SELECT coalesce(a.room, w.secret_code), w.nickname, w.app, e.message_id, e.text, e.secret_code, e.title, e.link,
+            c.is_closed, ms(c.time_ends), CASE WHEN NOT r.is_large THEN r.apps END,
+            CASE WHEN r.is_large THEN (
+                SELECT max(u.member_id) FROM active_users u WHERE u.secret_code = coalesce(a.room, w.secret_code)) END,
+            CASE WHEN e.message_id IS NULL AND coalesce(a.room, w.secret_code) IS NOT NULL
+                THEN nextval('messages_message_id_seq') END
+        FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS a (udid, room, key, place)
+        LEFT JOIN active_users w ON w.udid = a.udid AND a.room IS NULL
+        LEFT JOIN messages e ON e.udid = a.udid AND e.idempotency_key = a.key
+        LEFT JOIN LATERAL (
+            SELECT true AS is_closed, b.time_ends FROM bans b
+            WHERE b.udid IS NULL AND b.device_token IS NULL AND b.secret_code = a.room
+                AND (b.time_ends IS NULL OR b.time_ends > at($4::bigint))
+            ORDER BY b.time_ends DESC NULLS FIRST LIMIT 1) c ON true
+        CROSS JOIN LATERAL (
+            SELECT count(*) + (a.room IS NOT NULL)::int >= $5::bigint AS is_large,
+                string_agg(DISTINCT u.app, E'\\n') FILTER (WHERE u.device_token <> '0' AND u.udid <> a.udid) AS apps
+            FROM (
+                SELECT * FROM active_users WHERE secret_code = coalesce(a.room, w.secret_code)
+                ORDER BY member_id LIMIT $5::bigint) u) r
+        ORDER BY a.place
+        """
+
+    static let insertSQL = """
+        INSERT INTO messages (message_id, secret_code, udid, nickname, text, ip_address, time_sent, idempotency_key,
+            fanout_after, fanout_until, title, link, priority, sound)
+        SELECT id, code, udid, nickname, text, address, at($13::bigint), key, CASE WHEN until IS NOT NULL THEN 0 END, until,
+            title, link, priority, sound
+        FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[],
+            $9::text[], $10::text[], $11::bigint[], $12::text[])
+            AS m (id, code, udid, nickname, text, address, key, until, title, link, priority, sound)
+        ON CONFLICT (udid, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
+        """
+}
+
+extension PostgresError {
+    /// Somebody has changed what was looked at: the transaction is run again.
+    static func collision(_ what: String) -> PostgresError {
+        PostgresError(kind: .refused, state: "40001", message: "\(what) has changed meanwhile")
+    }
+}
+#endif

@@ -1,0 +1,166 @@
+#if PostgreSQL
+package import ChatDomain
+import Foundation
+package import Logging
+import Synchronization
+
+/// The server as the stores use it: connections, a clock, this relay's start. Knows no table but those of the relay itself.
+package final class PostgresDatabase: Sendable {
+    /// Who waits for a call that writes. Each has connections of its own.
+    enum Kind: Sendable {
+        case answer
+        case upkeep
+        case background
+
+        fileprivate var lane: ConnectionPool.Lane {
+            switch self {
+            case .answer: .answer
+            case .upkeep: .upkeep
+            case .background: .background
+            }
+        }
+
+        fileprivate var limit: Duration { self == .answer ? PostgresDatabase.answerLimit : .seconds(30) }
+    }
+
+    /// How long a transaction may take that somebody waits for.
+    static let answerLimit = Duration.seconds(10)
+    /// How often a transaction is begun at the most when another stood in its way, or the connection was lost.
+    private static let attempts = 5
+
+    let place: PostgresPlace
+    /// For all times that are written, but those of ``RelayStarts``.
+    let clock: TimeSource
+    let logger: Logger
+    /// Of which the pushes' UUIDs are made.
+    let idKey: [UInt8]
+    private let channel: AnnouncementChannel
+    private let streams = AnnouncementStreams()
+    private let pool: ConnectionPool
+    private let starts: RelayStarts
+
+    /// Connects, and makes the tables or brings them up to date; takes seconds, longer for an upgrade.
+    /// - Throws: ``PostgresPlace/Unusable``, or ``ChatError`` when the server is away just now.
+    package init(place: PostgresPlace, clock: @escaping TimeSource, logger: Logger) throws {
+        self.place = place
+        self.clock = clock
+        self.logger = logger
+        let opened = try PostgresSchema.current.bringUpToDate(place)
+        idKey = opened.idKey
+        channel = AnnouncementChannel(schema: opened.schema)
+        pool = ConnectionPool(url: place.url, connections: place.connections)
+        starts = RelayStarts(place: place, channel: channel, streams: streams, logger: logger)
+    }
+
+    // MARK: - Calls
+
+    /// Reads in one transaction, on a connection that no writer waits for. `body` may run again.
+    func read<Value: Sendable>(
+        _ body: @escaping @Sendable (PostgresTransaction) throws -> Value
+    ) async throws(ChatError) -> Value {
+        try await perform(.read, limit: Self.answerLimit, isRepeatable: true, body)
+    }
+
+    /// Writes in one transaction. `body` may run again, when another transaction stood in its way or the connection was lost
+    /// before COMMIT: it must have no effects but the database's. A ``ChatError`` that it throws takes everything back.
+    /// - Parameter isRepeatable: run it again also when nobody knows whether it was committed; else that is
+    ///   ``ChatError/Code/unavailable``.
+    func write<Value: Sendable>(
+        _ kind: Kind = .answer, isRepeatable: Bool = false,
+        _ body: @escaping @Sendable (PostgresTransaction) throws -> Value
+    ) async throws(ChatError) -> Value {
+        try await perform(kind.lane, limit: kind.limit, isRepeatable: isRepeatable, body)
+    }
+
+    private func perform<Value: Sendable>(
+        _ lane: ConnectionPool.Lane, limit: Duration, isRepeatable: Bool,
+        _ body: @escaping @Sendable (PostgresTransaction) throws -> Value
+    ) async throws(ChatError) -> Value {
+        let terms = PostgresTransaction.Terms(isReading: lane == .read, limit: limit, schema: place.schema)
+        let result: Result<Value, ChatError> = await withCheckedContinuation { caller in
+            pool.submit(lane) { worker in
+                self.run(worker, terms, isRepeatable, body) { caller.resume(returning: $0) }
+            } refuse: {
+                caller.resume(returning: .failure($0))
+            }
+        }
+        return try result.get()
+    }
+
+    /// On a connection's thread. Answers once.
+    private func run<Value>(
+        _ worker: ConnectionPool.Worker, _ terms: PostgresTransaction.Terms, _ isRepeatable: Bool,
+        _ body: (PostgresTransaction) throws -> Value, answer: (Result<Value, ChatError>) -> Void
+    ) {
+        let end = ContinuousClock.now + terms.limit
+        var attempt = 1
+        while true {
+            do {
+                let connection = try worker.connected()
+                let transaction = PostgresTransaction(connection, terms, channel)
+                do {
+                    let value = try body(transaction)
+                    if terms.isReading {
+                        try transaction.commitLater()
+                        answer(.success(value))
+                        // A connection on which this fails is not used again.
+                        try? transaction.drain()
+                    } else {
+                        try transaction.commit()
+                        streams.send(transaction.announcement)
+                        answer(.success(value))
+                    }
+                    return
+                } catch {
+                    transaction.rollback()
+                    throw error
+                }
+            } catch let error as PostgresError
+                where attempt < Self.attempts && ContinuousClock.now < end && Self.isWorthAnother(error, isRepeatable)
+            {
+                // Two that stood in each other's way do not meet again at the same moment.
+                usleep(UInt32.random(in: 1...5) * 1000 * UInt32(attempt * attempt))
+                attempt += 1
+            } catch {
+                return answer(.failure(ChatError(storing: error)))
+            }
+        }
+    }
+
+    private static func isWorthAnother(_ error: PostgresError, _ isRepeatable: Bool) -> Bool {
+        switch error.kind {
+        case .lost: true
+        case .inDoubt: isRepeatable
+        case .refused: error.isCollision
+        case .unexpected: false
+        }
+    }
+
+    // MARK: - Other relays
+
+    /// What was committed by any relay, in a stream for each caller. Where the server's notifications do not come, it is
+    /// ``Announcement/everything`` each second.
+    func announcements() -> AsyncStream<Announcement> { streams.stream() }
+
+    /// This relay's start: a row of `relay_starts`. 0 before ``beginStart()``.
+    var start: Int64 { starts.start }
+
+    /// Whether this relay's leases are its own for certain: its last sign of life is recent.
+    var holdsLeases: Bool { starts.isAlive }
+
+    /// Writes down that this relay runs, and begins its signs of life. Once: further calls do nothing.
+    func beginStart() async throws(ChatError) {
+        let result: Result<Void, ChatError> = await withCheckedContinuation { caller in
+            starts.begin { caller.resume(returning: $0) }
+        }
+        try result.get()
+    }
+
+    /// Ends the start, whose leases are free at once, and closes the connections. Calls after it fail.
+    package func close() {
+        starts.end()
+        pool.close()
+        streams.end()
+    }
+}
+#endif

@@ -1,0 +1,83 @@
+#if PostgreSQL
+package import ChatDomain
+
+/// What the feedback service reported, in PostgreSQL.
+package struct PostgresFeedbackStore: FeedbackStore {
+    /// Reports that one transaction acts on.
+    private static let step = 500
+
+    let database: PostgresDatabase
+
+    init(database: PostgresDatabase) {
+        self.database = database
+    }
+
+    package func record(_ reports: [FeedbackReport], app: AppName) async throws(ChatError) {
+        guard !reports.isEmpty else { return }
+        let now = database.clock()
+        try await database.write(.upkeep) { transaction in
+            transaction.later(
+                """
+                INSERT INTO feedback (app, device_token, time_reported, time_received)
+                SELECT $1::text, r.token, at(r.since), at($4::bigint)
+                FROM unnest($2::text[], $3::bigint[]) AS r (token, since)
+                """,
+                [
+                    .text(app.text), .texts(reports.map(\.token.description)),
+                    .ints(reports.map(\.since.milliseconds)), .time(now),
+                ])
+        }
+    }
+
+    package func actOnFeedback() async throws(ChatError) -> FeedbackResult {
+        var total = FeedbackResult()
+        while true {
+            let results = try await database.write(.upkeep) { transaction in
+                try transaction.rows(Self.actSQL, [.int(Self.step)]).map { try $0.text(0) }
+            }
+            total.deactivated += results.count { $0 == "deactivated" }
+            total.kept += results.count { $0 == "kept" }
+            total.unknown += results.count { $0 == "unknown" }
+            if results.count < Self.step { return total }
+        }
+    }
+
+    /// Of relays that act at the same time each takes other reports. The service counts in whole seconds: the same second is not
+    /// before.
+    private static let actSQL = """
+        WITH reports AS MATERIALIZED (
+            SELECT feedback_id, app, device_token, time_reported FROM feedback
+            WHERE result IS NULL ORDER BY feedback_id LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
+        judged AS MATERIALIZED (
+            SELECT f.feedback_id, f.time_reported, d.device_id, CASE WHEN d.device_id IS NULL THEN 'unknown'
+                WHEN date_trunc('second', d.time_registered) <= f.time_reported THEN 'deactivated' ELSE 'kept' END AS result
+            FROM reports f LEFT JOIN devices d ON d.device_token = f.device_token AND d.app = f.app),
+        gone AS (
+            UPDATE devices d SET time_deactivated = j.since, deactivated_reason = 'Feedback'
+            FROM (SELECT device_id, min(time_reported) AS since FROM judged WHERE result = 'deactivated'
+                GROUP BY device_id ORDER BY device_id) j
+            WHERE d.device_id = j.device_id AND d.time_deactivated IS NULL
+                AND date_trunc('second', d.time_registered) <= j.since)
+        UPDATE feedback f SET result = j.result FROM judged j WHERE f.feedback_id = j.feedback_id RETURNING f.result
+        """
+
+    /// Deletes what was received before a time and acted on.
+    /// - Returns: how many.
+    func applyRetention(before time: Timestamp) async throws(ChatError) -> Int {
+        var deleted = 0
+        while true {
+            let count = try await database.write(.background, isRepeatable: true) { transaction in
+                try transaction.run(
+                    """
+                    DELETE FROM feedback WHERE feedback_id IN (
+                        SELECT feedback_id FROM (
+                            SELECT * FROM feedback ORDER BY feedback_id LIMIT \(4 * Self.step)) f
+                        WHERE result IS NOT NULL AND time_received < at($1::bigint) LIMIT \(Self.step))
+                    """, [.time(time)])
+            }
+            deleted += count
+            if count < Self.step { return deleted }
+        }
+    }
+}
+#endif

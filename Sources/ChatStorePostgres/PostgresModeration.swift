@@ -1,0 +1,276 @@
+#if PostgreSQL
+package import ChatDomain
+
+/// Order in rooms: the tables `bans` and `moderation`.
+package struct PostgresModeration: Moderation {
+    private let database: PostgresDatabase
+    private let outcomes: OutcomeCounter
+
+    init(database: PostgresDatabase, outcomes: OutcomeCounter) {
+        self.database = database
+        self.outcomes = outcomes
+    }
+
+    // MARK: - Removing
+
+    private typealias Removed = ReadState.Removed
+
+    package func remove(_ member: Int64, by moderator: Moderator) async throws(ChatError) {
+        try await database.write { transaction in
+            let now = database.clock()
+            let room = try transaction.row(
+                "SELECT secret_code FROM active_users WHERE member_id = $1::bigint", [.int(member)])
+            guard let room else { throw ChatError.notFound("member") }
+            Self.lockAlone([try room.text(0)], transaction)
+            // A member's number is that of its stay: it is in this room or gone.
+            let removed = try ReadState.remove(where: "member_id = $4::bigint", [.int(member)], now: now, transaction)
+            guard let removed = removed.first else { throw ChatError.notFound("member") }
+            record(
+                .remove, room: removed.room.text, subject: removed.nickname, by: moderator,
+                takingBack: removed.token.map(Pushes.device), at: now, transaction)
+            Self.note([removed], transaction)
+        }
+    }
+
+    /// Nobody posts to the rooms, and no push of them is being queued: those that are queued have lower numbers than any
+    /// that comes. No message of who is taken away comes after it.
+    private static func lockAlone(_ rooms: Set<String>, _ transaction: PostgresTransaction) {
+        transaction.lock(rooms.flatMap { [(.room, $0), (.fanout, $0)] })
+    }
+
+    private static func note(_ removed: [Removed], _ transaction: PostgresTransaction) {
+        for removed in removed {
+            transaction.announcement.members.insert(removed.member.text)
+            transaction.announcement.removed.insert(removed.member.text)
+            transaction.announcement.memberships.insert(removed.room.text)
+        }
+    }
+
+    // MARK: - Bans
+
+    package func ban(_ request: BanRequest, by moderator: Moderator) async throws(ChatError) -> Ban {
+        try await database.write { transaction in try insert(request, by: moderator, transaction) }
+    }
+
+    /// Removing the members of the largest room takes about a second, in one transaction: nobody is in a closed room.
+    private func insert(
+        _ request: BanRequest, by moderator: Moderator, _ transaction: PostgresTransaction
+    ) throws -> Ban {
+        var (room, udid, token, name): (String?, String?, String?, String?)
+        switch request.subject {
+        case .member(let id, let everywhere):
+            let row = try transaction.row(
+                "SELECT \(Removed.columns) FROM active_users WHERE member_id = $1::bigint", [.int(id)])
+            guard let member = try row.map(Removed.init) else { throw ChatError.notFound("member") }
+            (udid, token, name) = (member.member.text, member.token, member.nickname)
+            room = everywhere ? nil : member.room.text
+        case .udid(let member, let code): (room, udid) = (code?.text, member.text)
+        case .device(let device, let code): (room, token) = (code?.text, device.description)
+        case .room(let code): room = code.text
+        }
+        let now = database.clock()
+        let isClosed = udid == nil && token == nil
+        let removed = try remove(udid, token, from: room, now: now, transaction)
+        name = name ?? (isClosed ? nil : removed.first?.nickname)
+        let row = try transaction.row(
+            """
+            INSERT INTO bans (secret_code, udid, device_token, nickname, reason, time_created, time_ends)
+            VALUES ($1::text, $2::text, $3::text, $4::text, $5::text, at($6::bigint), at($7::bigint))
+            RETURNING \(Self.columns)
+            """,
+            [
+                .optional(room), .optional(udid), .optional(token), .optional(name), .optional(request.reason),
+                .time(now), .optional(request.endsAt),
+            ])
+        guard let row else { throw PostgresError(kind: .unexpected, message: "INSERT answered no row") }
+        record(
+            isClosed ? .close : .ban, room: room, subject: name, by: moderator,
+            takingBack: isClosed ? .all : (token ?? removed.first?.token).map(Pushes.device), at: now, transaction)
+        if isClosed, let room {
+            transaction.announcement.closed.insert(room)
+        } else {
+            Self.note(removed, transaction)
+        }
+        return try Self.ban(row, now: nil)
+    }
+
+    /// Removes whom a ban concerns, and sees to it that none of them comes in before the ban is committed.
+    private func remove(
+        _ udid: String?, _ token: String?, from room: String?, now: Timestamp, _ transaction: PostgresTransaction
+    ) throws -> [Removed] {
+        if udid == nil, token == nil, let room {
+            Self.lockAlone([room], transaction)
+            return try ReadState.remove(where: "secret_code = $4::text", [.text(room)], now: now, transaction)
+        }
+        transaction.lock((udid.map { [(.member, $0)] } ?? []) + (token.map { [(.device, $0)] } ?? []))
+        func condition(from first: Int) -> String {
+            """
+            (udid = $\(first)::text OR device_token = $\(first + 1)::text AND device_token <> '0')
+            AND ($\(first + 2)::text IS NULL OR secret_code = $\(first + 2)::text)
+            """
+        }
+        let values: [PostgresValue] = [.optional(udid), .optional(token), .optional(room)]
+        let rooms = try transaction.rows(
+            "SELECT secret_code FROM active_users WHERE \(condition(from: 1))", values)
+        Self.lockAlone(Set(try rooms.map { try $0.text(0) }), transaction)
+        return try ReadState.remove(where: condition(from: 4), values, now: now, transaction)
+    }
+
+    package func endBan(_ id: Int64, by moderator: Moderator) async throws(ChatError) {
+        try await database.write { transaction in
+            let now = database.clock()
+            let row = try transaction.row(
+                """
+                UPDATE bans SET time_ends = at($1::bigint)
+                WHERE ban_id = $2::bigint AND (time_ends IS NULL OR time_ends > at($1::bigint))
+                RETURNING \(Self.columns)
+                """, [.time(now), .int(id)])
+            guard let ban = try row.map({ try Self.ban($0, now: now) }) else {
+                throw ChatError(.notFound, "There is no such ban in force")
+            }
+            record(
+                ban.isClosed ? .open : .unban, room: ban.room?.text, subject: ban.name, by: moderator, at: now,
+                transaction)
+        }
+    }
+
+    package func bans(
+        in room: SecretCode?, before cursor: Int64?, limit: Int
+    ) async throws(ChatError) -> Page<Ban> {
+        try await database.read { transaction in
+            let now = database.clock()
+            let page = try transaction.page(
+                "SELECT \(Self.columns) FROM bans WHERE ban_id < $1::bigint ORDER BY ban_id DESC LIMIT $2::bigint",
+                [.int(cursor ?? Int64.max), .int(PostgresTransaction.pageWindow + 1)], limit: limit
+            ) { row in room.map { row.optionalText(1) == $0.text } ?? true }
+            return Page(items: try page.rows.map { try Self.ban($0, now: now) }, next: page.next)
+        }
+    }
+
+    private static let columns = """
+        ban_id, secret_code, udid IS NULL AND device_token IS NULL, nickname, device_token, reason, ms(time_created),
+        ms(time_ends)
+        """
+
+    /// - Parameters:
+    ///   - row: begins with ``columns``.
+    ///   - now: nil for a ban that begins.
+    private static func ban(_ row: PostgresRow, now: Timestamp?) throws -> Ban {
+        let end = try row.optionalTime(7)
+        return Ban(
+            id: try row.int(0), room: row.optionalText(1).map(SecretCode.init(stored:)), isClosed: try row.bool(2),
+            name: row.optionalText(3), device: row.optionalText(4).map { $0.prefix(8) + "…" },
+            reason: row.optionalText(5), createdAt: try row.time(6), endsAt: end,
+            hasEnded: end.flatMap { end in now.map { end <= $0 } } ?? false)
+    }
+
+    // MARK: - Who may come in
+
+    /// Refuses who is banned from a room, by udid or by device, and everybody where it is closed. To be asked under the locks
+    /// of the member, of the device, and of a room that is entered.
+    /// - Throws: ``ChatError/Code/forbidden``, with the end of the ban that lasts longest.
+    static func requireAdmitted(
+        _ member: MemberID, _ token: DeviceToken?, to room: SecretCode, now: Timestamp,
+        _ transaction: PostgresTransaction
+    ) throws {
+        let ban = try transaction.row(
+            admissionSQL, [.text(member.text), .optional(token?.description), .text(room.text), .time(now)])
+        if let ban {
+            throw ChatError.banned(
+                isClosed: try ban.bool(0), isEverywhere: try ban.bool(1), until: try ban.optionalTime(2))
+        }
+    }
+
+    static let admissionSQL = """
+        SELECT is_closed, is_everywhere, ms(time_ends) FROM (
+            SELECT false AS is_closed, secret_code IS NULL AS is_everywhere, time_ends FROM bans
+            WHERE udid = $1::text AND (secret_code IS NULL OR secret_code = $3::text)
+                AND (time_ends IS NULL OR time_ends > at($4::bigint))
+            UNION ALL
+            SELECT false, secret_code IS NULL, time_ends FROM bans
+            WHERE device_token = $2::text AND (secret_code IS NULL OR secret_code = $3::text)
+                AND (time_ends IS NULL OR time_ends > at($4::bigint))
+            UNION ALL
+            SELECT true, false, time_ends FROM bans
+            WHERE udid IS NULL AND device_token IS NULL AND secret_code = $3::text
+                AND (time_ends IS NULL OR time_ends > at($4::bigint))) b
+        ORDER BY is_closed, time_ends DESC NULLS FIRST LIMIT 1
+        """
+
+    // MARK: - Messages
+
+    /// Taking back a message to the largest room takes about a second, in one transaction: who asks for it next does not get
+    /// it.
+    package func delete(_ message: MessageID, by moderator: Moderator) async throws(ChatError) {
+        let ended = try await database.write { transaction in
+            let now = database.clock()
+            // Waits for the end of a fan-out's step; the next finds no message any more, and ends.
+            let row = try transaction.row(
+                "DELETE FROM messages WHERE message_id = $1::bigint RETURNING secret_code", [.int(message)])
+            guard let row else { throw ChatError.notFound("message") }
+            let room = try row.text(0)
+            let counts = try transaction.rows(
+                """
+                WITH cancelled AS (
+                    UPDATE push_queue_due SET state = 'cancelled', reason = $1::text, time_settled = at($2::bigint)
+                    WHERE chat_message = $3::bigint AND state = 'pending' RETURNING app)
+                SELECT app, count(*) FROM cancelled GROUP BY app
+                """, [.text(PushLifeCycle.messageDeleted), .time(now), .int(message)])
+            record(.delete, room: room, subject: "\(message)", by: moderator, at: now, transaction)
+            transaction.announcement.deleted[room, default: []].append(message)
+            return try counts.map { row in
+                FinalStateCount(
+                    app: AppName(try row.text(0)), state: .cancelled, reason: PushLifeCycle.messageDeleted,
+                    count: Int(try row.int(1)))
+            }
+        }
+        outcomes.add(ended)
+    }
+
+    // MARK: - Records
+
+    /// Which pushes that wait are not to be sent, of the record's room.
+    private enum Pushes {
+        case device(String)
+        case all
+    }
+
+    /// - Parameter pushes: those that have their numbers now; the rooms are locked. A lease takes them back when their turn
+    ///   comes: no index leads to them, because it would make every message more expensive.
+    private func record(
+        _ action: ModerationRecord.Action, room: String?, subject: String?, by moderator: Moderator,
+        takingBack pushes: Pushes? = nil, at now: Timestamp, _ transaction: PostgresTransaction
+    ) {
+        var token: String?
+        if case .device(let device) = pushes { token = device }
+        transaction.later(
+            """
+            INSERT INTO moderation (action, secret_code, subject, actor, ip_address, time_done, device_token, last_push)
+            SELECT $1::text, $2::text, $3::text, $4::text, $5::text, at($6::bigint), $7::text,
+                CASE WHEN $8::boolean THEN CASE WHEN s.is_called THEN s.last_value ELSE 0 END END
+            FROM push_queue_message_id_seq s
+            """,
+            [
+                .text(action.rawValue), .optional(room), .optional(subject), .text(moderator.name),
+                .optional(moderator.address), .time(now), .optional(token), .bool(pushes != nil),
+            ])
+    }
+
+    package func records(before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<ModerationRecord> {
+        try await database.read { transaction in
+            let page = try transaction.page(
+                """
+                SELECT moderation_id, action, secret_code, subject, actor, ip_address, ms(time_done) FROM moderation
+                WHERE moderation_id < $1::bigint ORDER BY moderation_id DESC LIMIT $2::bigint
+                """, [.int(cursor ?? Int64.max), .int(limit + 1)], limit: limit)
+            let records = try page.rows.map { row in
+                ModerationRecord(
+                    id: try row.int(0), action: try row.text(1),
+                    room: row.optionalText(2).map(SecretCode.init(stored:)), subject: row.optionalText(3),
+                    actor: try row.text(4), address: row.optionalText(5), at: try row.time(6))
+            }
+            return Page(items: records, next: page.next)
+        }
+    }
+}
+#endif

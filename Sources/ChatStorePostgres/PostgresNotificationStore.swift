@@ -1,0 +1,348 @@
+#if PostgreSQL
+package import ChatDomain
+
+/// Notifications to devices on request: the tables `notifications` and `notification_counts`.
+package struct PostgresNotificationStore: NotificationStore {
+    private let database: PostgresDatabase
+    private let jobs: BackgroundJobs
+    private let settings: @Sendable () -> StoreSettings
+    private let ids: PushIDs
+
+    /// Devices whose pushes are queued before the answer, of all notifications of a request.
+    private static let firstDevices = 2000
+
+    init(database: PostgresDatabase, jobs: BackgroundJobs, settings: @escaping @Sendable () -> StoreSettings) {
+        self.database = database
+        self.jobs = jobs
+        self.settings = settings
+        ids = PushIDs(key: database.idKey)
+    }
+
+    package func send(
+        _ requests: [NotificationRequest]
+    ) async throws(ChatError) -> [Result<NotificationReceipt, ChatError>] {
+        let requests = requests.map(\.distinct)
+        let found = try await database.read { [database] transaction in
+            try requests.map { request in
+                try Self.attempt { () -> (earlier: NotificationReceipt?, estimate: Int) in
+                    if let earlier = try NotificationRecord.earlier(request, now: database.clock(), transaction) {
+                        return (earlier, 0)
+                    }
+                    return (nil, try AudienceItem.count(of: request, transaction))
+                }
+            }
+        }
+        // A repeat writes nothing.
+        let known = found.compactMap { try? $0.get().earlier }
+        if known.count == requests.count { return known.map { .success($0) } }
+        // What has a key is the same notification when it is written again.
+        let isRepeatable = requests.allSatisfy { $0.idempotencyKey != nil }
+        let results = try await database.write(isRepeatable: isRepeatable) { transaction in
+            var left = Self.firstDevices
+            return try zip(requests, found).map {
+                request, found -> Result<(NotificationReceipt, [FinalStateCount]), ChatError> in
+                switch found {
+                case .failure(let error): return .failure(error)
+                case .success((let earlier?, _)): return .success((earlier, []))
+                case .success((nil, let estimate)):
+                    return try Self.attempt { try insert(request, estimate: estimate, left: &left, transaction) }
+                }
+            }
+        }
+        for result in results { if let ended = try? result.get().1 { jobs.committed(ended) } }
+        return results.map { $0.map(\.0) }
+    }
+
+    /// A refusal is one notification's; what the server cannot take is everybody's.
+    private static func attempt<Value>(_ body: () throws -> Value) throws -> Result<Value, ChatError> {
+        do {
+            return .success(try body())
+        } catch let error as ChatError {
+            return .failure(error)
+        }
+    }
+
+    package func earlier(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt? {
+        try await database.read { [database] transaction in
+            try NotificationRecord.earlier(request.distinct, now: database.clock(), transaction)
+        }
+    }
+
+    /// The notification and its first pushes, unless others' were so many that they all follow.
+    /// - Parameter left: how many more devices are served before the answer.
+    private func insert(
+        _ request: NotificationRequest, estimate: Int, left: inout Int, _ transaction: PostgresTransaction
+    ) throws -> (NotificationReceipt, [FinalStateCount]) {
+        let now = database.clock()
+        let until = try NotificationFanout.end(of: request.audience, transaction)
+        let new = try NotificationRecord.insert(request, devices: estimate, until: until, now: now, transaction)
+        guard let id = new else {
+            // Somebody else had the same key at the same time.
+            guard let earlier = try NotificationRecord.earlier(request, now: now, transaction) else {
+                throw ChatError.unavailable(cause: "a notification with the same key was deleted meanwhile")
+            }
+            return (earlier, [])
+        }
+        guard left > 0 else {
+            transaction.announcement.jobs = true
+            return (NotificationReceipt(id: id, devices: estimate, isRepeat: false), [])
+        }
+        left -= max(1, min(estimate, NotificationFanout.step))
+        var fanout = NotificationFanout(id: id, request: request, devices: estimate, until: until)
+        let step = try fanout.step(now: now, settings(), transaction)
+        if step.hasMore { transaction.announcement.jobs = true }
+        let devices = step.hasMore ? max(estimate, step.queued) : step.queued
+        transaction.later(
+            "UPDATE notifications SET devices = $1::bigint WHERE notification_id = $2::bigint",
+            [.int(devices), .int(id)])
+        return (NotificationReceipt(id: id, devices: devices, isRepeat: false), step.ended)
+    }
+
+    package func notification(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
+        try await database.read { [database] transaction in
+            try Self.status(of: id, now: database.clock(), transaction)
+        }
+    }
+
+    /// Looks at the rows between a notification's first and its last: others' are among them.
+    package func deliveries(
+        of notification: NotificationID, in state: PushState?, after cursor: Int64?, limit: Int
+    ) async throws(ChatError) -> Page<Delivery> {
+        try await database.read { [ids] transaction in
+            let ends = try transaction.row(
+                "SELECT first_push, last_push FROM notifications WHERE notification_id = $1::bigint",
+                [.int(notification)])
+            guard let first = try ends?.optionalInt(0), let last = try ends?.optionalInt(1) else {
+                return Page(items: [], next: nil)
+            }
+            let condition = Self.isOfNotification + (state == nil ? "" : " AND q.state = $4::text")
+            let page = try transaction.page(
+                Delivery.columns, key: "q.message_id", of: Self.between,
+                [.int(max(first - 1, cursor ?? .min)), .int(last)],
+                where: condition, [.int(notification)] + (state.map { [.text($0.rawValue)] } ?? []), limit: limit)
+            return Page(items: try page.rows.map { try Delivery($0, ids) }, next: page.next)
+        }
+    }
+
+    static let between = "push_queue q WHERE q.message_id > $1::bigint AND q.message_id <= $2::bigint"
+    /// In the order of the numbers, and not by another index.
+    static let isOfNotification = "q.notification + 0 = $3::bigint"
+
+    package func cancel(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
+        let (status, ended) = try await database.write(isRepeatable: true) { [database] transaction in
+            let now = database.clock()
+            var step: NotificationCancellation.Step?
+            if try NotificationCancellation.begin(id, now: now, transaction) {
+                step = try NotificationCancellation.step(of: id, now: now, transaction)
+            }
+            if step?.hasMore == true { transaction.announcement.jobs = true }
+            return (try Self.status(of: id, now: now, transaction), step?.ended ?? [])
+        }
+        jobs.committed(ended)
+        return status
+    }
+
+    // MARK: - Status
+
+    /// Rows that a status looks at to count what is still pending; with more, what has not been counted as ended is.
+    private static let countedRows: Int64 = 5000
+
+    /// Counts are kept with the notification. What is still pending is counted in the rows where these are few, because
+    /// scripts may have taken some away.
+    private static func status(
+        of id: NotificationID, now: Timestamp, _ transaction: PostgresTransaction
+    ) throws -> NotificationStatus {
+        let row = try transaction.row(
+            """
+            SELECT n.work IS NOT DISTINCT FROM 'queue', c.queued, c.skipped, c.sent, c.failed, c.expired, c.cancelled,
+                n.first_push, n.last_push, \(NotificationRecord.columns)
+            FROM notifications n JOIN notification_counts c USING (notification_id)
+            WHERE notification_id = $1::bigint
+            """, [.int(id)])
+        guard let row else { throw ChatError.notFound("notification") }
+        var counts: [PushState: Int] = [:]
+        for (index, state) in [PushState.sent, .failed, .expired, .cancelled].enumerated() {
+            counts[state] = Int(try row.int(3 + index))
+        }
+        counts[.pending] = max(0, Int(try row.int(1)) - counts.values.reduce(0, +))
+        if counts[.pending] != 0, let first = try row.optionalInt(7), let last = try row.optionalInt(8),
+            last - first < countedRows
+        {
+            let pending = try transaction.row(pendingSQL, [.int(first), .int(last), .int(id)])
+            counts[.pending] = Int(try pending?.int(0) ?? 0)
+        }
+        return try NotificationRecord(row, from: 9).status(
+            isQueueing: row.bool(0), counts: counts, skipped: Int(row.int(2)), now: now)
+    }
+
+    static let pendingSQL = """
+        SELECT count(*) FROM push_queue_due
+        WHERE message_id BETWEEN $1::bigint AND $2::bigint AND notification + 0 = $3::bigint AND state = 'pending'
+        """
+}
+
+/// Takes back the pushes of a notification that was cancelled, as far as no gateway has them.
+///
+/// What a gateway has now and sends back later is taken back when its turn comes again.
+enum NotificationCancellation {
+    /// Pushes that one step looks at.
+    private static let step: Int64 = 500
+
+    /// What a step did.
+    struct Step: Sendable {
+        var looked = 0
+        var ended: [FinalStateCount] = []
+        var hasMore = false
+    }
+
+    /// - Returns: whether there is anything to take back. If not, the notification stays what it is.
+    static func begin(_ id: NotificationID, now: Timestamp, _ transaction: PostgresTransaction) throws -> Bool {
+        // Behind a step that may be under way: the counts are read after it.
+        let isThere = try transaction.row(
+            "SELECT 1 FROM notifications WHERE notification_id = $1::bigint FOR NO KEY UPDATE", [.int(id)])
+        guard isThere != nil else { return false }
+        return try transaction.run(
+            """
+            UPDATE notifications SET time_cancelled = at($1::bigint), work = 'cancel', work_item = 0, work_after = 0
+            WHERE notification_id = $2::bigint AND time_cancelled IS NULL AND (work = 'queue' OR EXISTS (
+                SELECT FROM notification_counts c WHERE c.notification_id = $2::bigint
+                    AND c.queued > c.sent + c.failed + c.expired + c.cancelled))
+            """, [.time(now), .int(id)]) > 0
+    }
+
+    /// Takes back the next pushes, and writes down how far it has come; nil when none are left. Who calls it has the
+    /// notification's row locked.
+    static func step(
+        of id: NotificationID, now: Timestamp, _ transaction: PostgresTransaction
+    ) throws -> Step? {
+        let work = try transaction.row(
+            "SELECT work_after FROM notifications WHERE notification_id = $1::bigint AND work = 'cancel'", [.int(id)])
+        guard let work else { return nil }
+        let row = try transaction.row(
+            cancelSQL, [.int(work.int(0)), .int(id), .int(step), .text(PushLifeCycle.cancelled), .time(now)])
+        var result = Step()
+        let upTo = try row?.optionalInt(1)
+        if let row {
+            result.looked = Int(try row.int(0))
+            result.hasMore = result.looked == Int(step)
+            result.ended = try row.texts(2).map {
+                FinalStateCount(app: AppName($0), state: .cancelled, reason: PushLifeCycle.cancelled)
+            }
+            transaction.later(
+                "UPDATE notification_counts SET cancelled = cancelled + $1::bigint WHERE notification_id = $2::bigint",
+                [.int(result.ended.count), .int(id)])
+        }
+        transaction.later(
+            """
+            UPDATE notifications SET work = $1::text, work_after = coalesce($2::bigint, work_after)
+            WHERE notification_id = $3::bigint
+            """, [result.hasMore ? "cancel" : .null, .optional(upTo), .int(id)])
+        return result
+    }
+
+    /// Those that wait, and no gateway has: of the next devices, and first of what is no device's, which are few.
+    static let cancelSQL = """
+        WITH c AS MATERIALIZED (
+            SELECT message_id, device FROM push_queue_due
+            WHERE notification = $2::bigint AND device > $1::bigint ORDER BY device LIMIT $3::bigint),
+        changed AS (
+            UPDATE push_queue_due q SET state = 'cancelled', reason = $4::text, time_settled = at($5::bigint)
+            WHERE q.message_id IN (
+                    SELECT message_id FROM c UNION ALL
+                    SELECT message_id FROM push_queue_due
+                    WHERE notification = $2::bigint AND device IS NULL AND $1::bigint = 0)
+                AND q.state = 'pending' AND q.lease_start IS NULL
+            RETURNING q.app)
+        SELECT count(*), max(device), array_to_json(ARRAY(SELECT app FROM changed))::text FROM c
+        """
+}
+
+/// What is left of notifications: pushes to queue, or to take back.
+enum NotificationWork: BackgroundStep {
+    static let claimSQL = """
+        SELECT notification_id FROM notifications WHERE work IS NOT NULL AND notification_id > $1::bigint
+        ORDER BY notification_id LIMIT $2::bigint FOR NO KEY UPDATE SKIP LOCKED
+        """
+
+    static func step(
+        of ids: [Int64], now: Timestamp, _ settings: StoreSettings, _ transaction: PostgresTransaction
+    ) throws -> BackgroundProgress {
+        var (progress, looked) = (BackgroundProgress(last: .min), 0)
+        for id in ids where looked < NotificationFanout.step {
+            progress.last = id
+            if var fanout = try NotificationFanout.unfinished(id, transaction) {
+                let step = try fanout.step(now: now, settings, transaction)
+                looked += max(1, step.looked)
+                progress.ended += step.ended
+            } else if let step = try NotificationCancellation.step(of: id, now: now, transaction) {
+                looked += max(1, step.looked)
+                progress.ended += step.ended
+            }
+        }
+        return progress
+    }
+}
+
+/// Rows of `notifications`.
+extension NotificationRecord {
+    static let columns = """
+        notification_id, app, push_type, expires_at, priority, collapse_id, not_before, skip_unchanged, idempotency_key,
+        devices, ms(time_created), ms(time_cancelled), payload, audience, token
+        """
+
+    /// - Parameter start: the first of ``columns``.
+    init(_ row: PostgresRow, from start: Int = 0) throws {
+        self.init(
+            id: try row.int(start),
+            request: NotificationRequest(
+                audience: Audience(stored: try row.text(start + 13)),
+                app: row.optionalText(start + 1).map(AppName.init), payload: try row.text(start + 12),
+                pushType: try row.text(start + 2), expiration: try row.optionalInt(start + 3),
+                priority: try row.optionalInt(start + 4).map(UInt8.init(clamping:)),
+                collapseID: row.optionalText(start + 5),
+                notBefore: try row.optionalInt(start + 6).map(Timestamp.init(milliseconds:)),
+                skipsUnchanged: try row.bool(start + 7), idempotencyKey: row.optionalText(start + 8),
+                token: try row.optionalInt(start + 14)),
+            devices: Int(try row.int(start + 9)), createdAt: try row.time(start + 10),
+            cancelledAt: try row.optionalTime(start + 11))
+    }
+
+    /// The answer to an earlier request with the same key; nil if there was none, or no key.
+    /// - Throws: ``ChatError/Code/idempotencyConflict`` where that was for something else.
+    static func earlier(
+        _ request: NotificationRequest, now: Timestamp, _ transaction: PostgresTransaction
+    ) throws -> NotificationReceipt? {
+        guard let key = request.idempotencyKey else { return nil }
+        let row = try transaction.row(
+            "SELECT \(columns) FROM notifications WHERE idempotency_key = $1::text", [.text(key)])
+        return try row.map { try NotificationRecord($0) }?.receipt(repeating: request, now: now)
+    }
+
+    /// Writes a notification whose pushes are still to be queued, to devices or members up to `until`.
+    /// - Parameter devices: how many there are now.
+    /// - Returns: nil where there is one with the same key.
+    static func insert(
+        _ request: NotificationRequest, devices: Int, until: Int64, now: Timestamp, _ transaction: PostgresTransaction
+    ) throws -> NotificationID? {
+        let row = try transaction.row(
+            """
+            INSERT INTO notifications (app, push_type, expires_at, priority, collapse_id, not_before, skip_unchanged,
+                idempotency_key, devices, time_created, work, work_until, payload, audience, token)
+            VALUES ($1::text, $2::text, $3::bigint, $4::bigint, $5::text, $6::bigint, $7::boolean, $8::text, $9::bigint,
+                at($10::bigint), 'queue', $11::bigint, $12::text, $13::text, $14::bigint)
+            ON CONFLICT (idempotency_key) DO NOTHING RETURNING notification_id
+            """,
+            [
+                .optional(request.app?.text), .text(request.pushType), .optional(request.expiration),
+                .int(request.priority.map { Int($0) }), .optional(request.collapseID),
+                .optional(request.notBefore?.milliseconds), .bool(request.skipsUnchanged),
+                .optional(request.idempotencyKey), .int(devices), .time(now), .int(until), .text(request.payload),
+                .text(request.audience.json.description), .optional(request.token),
+            ])
+        guard let id = try row?.int(0) else { return nil }
+        transaction.later(
+            "INSERT INTO notification_counts (notification_id) VALUES ($1::bigint)", [.int(id)])
+        return id
+    }
+}
+#endif

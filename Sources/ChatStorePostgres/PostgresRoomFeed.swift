@@ -1,0 +1,145 @@
+#if PostgreSQL
+package import ChatDomain
+
+/// What happens in rooms: messages from the database, and for one listener what any relay has changed.
+package final class PostgresRoomFeed: RoomFeed {
+    private let database: PostgresDatabase
+    private let activity: MemberActivity
+    private let changes = RoomChangeNotes()
+
+    init(database: PostgresDatabase, activity: MemberActivity) {
+        self.database = database
+        self.activity = activity
+    }
+
+    // MARK: - Reading
+
+    /// The last id that was taken, while nobody posts to the room: what is said there from now on has a higher one.
+    package func position(of member: MemberID) async throws(ChatError) -> RoomPosition {
+        try await database.read { transaction in
+            let locked = try transaction.row(
+                """
+                SELECT secret_code, pg_advisory_xact_lock_shared(hashtextextended(secret_code, \(RoomLock.room.rawValue)))
+                FROM active_users WHERE udid = $1::text
+                """, [.text(member.text)])
+            guard let locked else { throw ChatError.notJoined() }
+            let row = try transaction.row(
+                """
+                SELECT u.secret_code, u.history_from, CASE WHEN s.is_called THEN s.last_value ELSE 0 END
+                FROM active_users u CROSS JOIN messages_message_id_seq s WHERE u.udid = $1::text
+                """, [.text(member.text)])
+            guard let row else { throw ChatError.notJoined() }
+            guard try row.text(0) == locked.text(0) else { throw PostgresError.collision("the room of a member") }
+            return RoomPosition(
+                code: SecretCode(stored: try row.text(0)), historyFrom: try row.int(1), last: try row.int(2))
+        }
+    }
+
+    package func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message] {
+        try await database.read { try Self.messages(in: room, after: after, limit: limit, $0) }
+    }
+
+    static func messages(
+        in room: SecretCode, after: MessageID, limit: Int, _ transaction: PostgresTransaction
+    ) throws -> [Message] {
+        try transaction.rows(
+            """
+            SELECT \(Message.columns) FROM messages WHERE secret_code = $1::text AND message_id > $2::bigint
+            ORDER BY message_id LIMIT $3::bigint
+            """, [.text(room.text), .int(after), .int(limit)]
+        ).map { try Message($0) }
+    }
+
+    package func receipts(
+        in room: SecretCode, for members: Set<MemberID>
+    ) async throws(ChatError) -> [MemberID: Receipt] {
+        try await database.read { transaction in
+            let present = try transaction.rows(
+                "SELECT udid, history_from FROM active_users WHERE secret_code = $1::text LIMIT $2::bigint",
+                [.text(room.text), .int(Receipt.largestRoom + 1)])
+            guard present.count <= Receipt.largestRoom else { return [:] }
+            // What was written before the member entered is not its to see.
+            var entries: [MemberID: MessageID] = [:]
+            for row in present { entries[MemberID(stored: try row.text(0))] = try row.int(1) }
+            let recent = try transaction.rows(
+                """
+                SELECT message_id, udid FROM messages WHERE secret_code = $1::text
+                ORDER BY message_id DESC LIMIT $2::bigint
+                """, [.text(room.text), .int(Receipt.recent)])
+            var last: [MemberID: ReadState.Subject] = [:]
+            for row in recent {
+                let (message, writer) = (try row.int(0), MemberID(stored: try row.text(1)))
+                guard members.contains(writer), last[writer] == nil, let entry = entries[writer], entry < message
+                else { continue }
+                last[writer] = ReadState.Subject(message: message, writer: writer, room: room)
+            }
+            let subjects = Array(last.values)
+            let receipts = try ReadState.receipts(of: subjects, transaction)
+            return Dictionary(uniqueKeysWithValues: zip(subjects.map(\.writer), receipts))
+        }
+    }
+
+    package func memberCount(of room: SecretCode) async throws(ChatError) -> Int {
+        try await database.read { transaction in
+            let row = try transaction.row(
+                "SELECT count(*) FROM active_users WHERE secret_code = $1::text", [.text(room.text)])
+            return Int(try row?.int(0) ?? 0)
+        }
+    }
+
+    package func handedOut(_ message: MessageID, to member: MemberID) {
+        activity.fetched(message, by: member)
+    }
+
+    // MARK: - Changes
+
+    package func roomChanges() -> AsyncStream<Void> {
+        let (signals, listener) = changes.listen()
+        let announcements = database.announcements()
+        let task = Task { [changes] in
+            for await announcement in announcements where announcement.concernsRooms {
+                changes.note { $0.add(announcement) }
+            }
+        }
+        listener.onTermination = { _ in task.cancel() }
+        return signals
+    }
+
+    package func takeRoomChanges() -> RoomChanges { changes.take() }
+}
+
+extension Announcement {
+    fileprivate var concernsRooms: Bool {
+        everything || !messages.isEmpty || !memberships.isEmpty || !members.isEmpty || !closed.isEmpty
+            || !deleted.isEmpty || !read.isEmpty
+    }
+}
+
+extension RoomChanges {
+    fileprivate mutating func add(_ announcement: Announcement) {
+        func codes(_ texts: Set<String>) -> some Sequence<SecretCode> { texts.lazy.map(SecretCode.init(stored:)) }
+        func ids(_ texts: Set<String>) -> some Sequence<MemberID> { texts.lazy.map(MemberID.init(stored:)) }
+        if announcement.everything { isUnknown = true }
+        messages.formUnion(codes(announcement.messages))
+        memberships.formUnion(codes(announcement.memberships))
+        members.formUnion(ids(announcement.members))
+        removed.formUnion(ids(announcement.removed))
+        closed.formUnion(codes(announcement.closed))
+        reads.formUnion(codes(announcement.read))
+        for (room, ids) in announcement.deleted { deleted[SecretCode(stored: room), default: []] += ids }
+    }
+}
+
+extension Message {
+    /// Of the table `messages`.
+    static let columns = "message_id, udid, nickname, text, title, link, ms(time_sent)"
+
+    /// - Parameter row: begins with ``columns``.
+    init(_ row: PostgresRow, from first: Int = 0) throws {
+        self.init(
+            id: try row.int(first), sender: MemberID(stored: try row.text(first + 1)),
+            nickname: try row.text(first + 2), text: try row.text(first + 3), title: row.optionalText(first + 4),
+            link: row.optionalText(first + 5), sentAt: try row.time(first + 6))
+    }
+}
+#endif

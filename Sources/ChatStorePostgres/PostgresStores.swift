@@ -1,0 +1,63 @@
+#if PostgreSQL
+package import ChatDomain
+package import Logging
+
+/// Every store over one database of PostgreSQL: made and connected here, and nowhere else.
+package struct PostgresStores: Sendable {
+    package let database: PostgresDatabase
+    package let rooms: PostgresRoomStore
+    package let feed: PostgresRoomFeed
+    package let records: PostgresRoomRecords
+    package let devices: PostgresDeviceStore
+    package let notifications: PostgresNotificationStore
+    package let queue: PostgresPushQueue
+    package let feedback: PostgresFeedbackStore
+    package let providerTokens: PostgresProviderTokenStore
+    package let subscriptions: PostgresSubscriptionStore
+    package let tokens: PostgresTokenStore
+    package let moderation: PostgresModeration
+    package let figures: PostgresFigures
+    package let upkeep: PostgresUpkeep
+    let activity: MemberActivity
+    let jobs: BackgroundJobs
+
+    /// Connects, and makes or upgrades the tables: blocks for as long as that takes.
+    /// - Throws: ``PostgresPlace/Unusable``, or ``ChatError`` when the server is away just now.
+    package init(
+        place: PostgresPlace, settings: @escaping @Sendable () -> StoreSettings,
+        clock: @escaping TimeSource = Timestamp.now, logger: Logger
+    ) throws {
+        database = try PostgresDatabase(place: place, clock: clock, logger: logger)
+        let outcomes = OutcomeCounter(clock: clock)
+        queue = PostgresPushQueue(database: database, outcomes: outcomes)
+        activity = MemberActivity(database: database, keepsUsage: { settings().keepsUsage })
+        jobs = BackgroundJobs(database: database, outcomes: outcomes, settings: settings)
+        feed = PostgresRoomFeed(database: database, activity: activity)
+        rooms = PostgresRoomStore(database: database, activity: activity, settings: settings)
+        records = PostgresRoomRecords(database: database)
+        devices = PostgresDeviceStore(database: database, outcomes: outcomes, settings: settings)
+        notifications = PostgresNotificationStore(database: database, jobs: jobs, settings: settings)
+        feedback = PostgresFeedbackStore(database: database)
+        providerTokens = PostgresProviderTokenStore(database: database)
+        subscriptions = PostgresSubscriptionStore(database: database)
+        tokens = PostgresTokenStore(database: database)
+        moderation = PostgresModeration(database: database, outcomes: outcomes)
+        figures = PostgresFigures(database: database, outcomeCounter: outcomes, settings: settings)
+        upkeep = PostgresUpkeep(
+            database: database, queue: QueueUpkeep(database: database, queue: queue, settings: settings),
+            adoption: AppAdoption(database: database, settings: settings), feedback: feedback, activity: activity,
+            tokens: tokens, jobs: jobs, settings: settings)
+    }
+
+    /// Ends this relay's start, so that what it had leased is free at once, and closes the connections. Calls after it fail.
+    package func close() { database.close() }
+
+    /// As what lies above them knows them.
+    package var ports: Stores {
+        Stores(
+            rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,
+            feedback: feedback, providerTokens: providerTokens, subscriptions: subscriptions, tokens: tokens,
+            moderation: moderation, figures: figures, upkeep: upkeep)
+    }
+}
+#endif

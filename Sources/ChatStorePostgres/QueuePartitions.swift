@@ -1,0 +1,69 @@
+#if PostgreSQL
+import ChatDomain
+import Synchronization
+
+/// The partitions of `push_queue`, one a day of settling: made when they are needed, dropped by retention.
+final class QueuePartitions: Sendable {
+    /// How long dropping waits for others' transactions; whoever comes after it waits for it meanwhile.
+    private static let lockLimit = "200ms"
+
+    private let database: PostgresDatabase
+    /// Days whose partitions are there.
+    private let days = Mutex<Set<String>>([])
+
+    init(database: PostgresDatabase) {
+        self.database = database
+    }
+
+    /// Makes a day's partition, unless this relay knows that it is there.
+    func add(_ time: Timestamp) async throws(ChatError) {
+        let day = time.day
+        if days.withLock({ $0.contains(day) }) { return }
+        try await database.write(.upkeep, isRepeatable: true) { transaction in
+            transaction.later("SELECT push_queue_add_day($1::date)", [.text(day)])
+        }
+        days.withLock { _ = $0.insert(day) }
+    }
+
+    /// Takes away days, and with them what was settled. Not one with a push of a notification that is still being queued: it
+    /// keeps that from going to a device twice. One that somebody reads just now stays until the next time.
+    /// - Returns: how many pushes were in them.
+    func drop(before day: String) async throws(ChatError) -> Int {
+        let old = try await database.read { transaction in
+            try transaction.rows(
+                """
+                SELECT c.relname, to_date(substr(c.relname, 12), 'YYYYMMDD')::text FROM pg_inherits i
+                JOIN pg_class c ON c.oid = i.inhrelid
+                WHERE i.inhparent = to_regclass('push_queue') AND c.relname ~ '^push_queue_[0-9]{8}$'
+                    AND to_date(substr(c.relname, 12), 'YYYYMMDD') < $1::date ORDER BY c.relname
+                """, [.text(day)]
+            ).map { (try $0.text(0), try $0.text(1)) }
+        }
+        var dropped = 0
+        for (name, day) in old {
+            // The name is made of digits, as it was looked for.
+            let rows = try await database.read { transaction -> Int? in
+                let row = try transaction.row(
+                    """
+                    SELECT count(*), EXISTS (SELECT FROM notifications n WHERE n.work = 'queue' AND EXISTS (
+                        SELECT FROM \(name) q WHERE q.notification = n.notification_id)) FROM \(name)
+                    """)
+                guard let row, try !row.bool(1) else { return nil }
+                return Int(try row.int(0))
+            }
+            guard let rows else { continue }
+            days.withLock { _ = $0.remove(day) }
+            do throws(ChatError) {
+                try await database.write(.background) { transaction in
+                    transaction.later("SELECT set_config('lock_timeout', $1::text, true)", [.text(Self.lockLimit)])
+                    transaction.later("DROP TABLE IF EXISTS \(name)")
+                }
+                dropped += rows
+            } catch  where error.code == .unavailable {
+                database.logger.debug("old pushes are deleted later", metadata: ["error": "\(error)"])
+            }
+        }
+        return dropped
+    }
+}
+#endif

@@ -1,0 +1,195 @@
+#if PostgreSQL
+import ChatDomain
+
+/// A row of the queue that was leased, and where it was found.
+struct LeasedRow: Sendable {
+    let push: QueuedPush
+    let floor: QueueLeases.Floor
+}
+
+/// Leases due rows of an app in one statement, and reads what is to be sent. For one transaction.
+struct QueueReader {
+    private let app: AppName
+    private let start: Int64
+    private let now: Timestamp
+    private let ids: PushIDs
+    private let plan: QueueLeases.Plan
+    private let transaction: PostgresTransaction
+    /// Payloads of notifications that were read before. One never changes.
+    private(set) var payloads: [NotificationID: [UInt8]]
+
+    init(
+        app: AppName, start: Int64, now: Timestamp, ids: PushIDs, plan: QueueLeases.Plan,
+        payloads: [NotificationID: [UInt8]], _ transaction: PostgresTransaction
+    ) {
+        self.app = app
+        self.start = start
+        self.now = now
+        self.ids = ids
+        self.plan = plan
+        self.payloads = payloads
+        self.transaction = transaction
+    }
+
+    // MARK: - SQL
+
+    /// A row's lane, as ``PushLane`` counts them. The indexes of `push_queue_due` have it word for word.
+    static let lane = "(CASE WHEN unanswered > 0 OR refused > 0 THEN 2 WHEN bulk THEN 1 ELSE 0 END)"
+
+    /// What of a lane nobody has, in its order: what waited for its time before what did not, because it was queued before. Of
+    /// `$1` the app, `$4` the time, `$5` and the next two where to begin.
+    private static func source(_ lane: PushLane, isWaiting: Bool) -> (from: String, order: String) {
+        let number = lane.rawValue + 1
+        let rows = """
+            FROM push_queue_due WHERE app = $1::text AND \(Self.lane) = \(lane.rawValue) AND state = 'pending'
+                AND lease_start IS NULL
+            """
+        guard isWaiting else {
+            return ("\(rows) AND not_before IS NULL AND message_id >= ($5::bigint[])[\(number)]", "message_id")
+        }
+        return (
+            """
+            \(rows) AND not_before IS NOT NULL AND not_before <= $4::bigint
+                AND (not_before, message_id) >= (($6::bigint[])[\(number)], ($7::bigint[])[\(number)])
+            """, "not_before, message_id"
+        )
+    }
+
+    /// `$2` is the start, `$3` the limit. Rows that another lease holds are passed over; rows are locked one by one, as many as
+    /// are taken. A start that others have ended leases nothing: nobody would release it.
+    static func leaseSQL(_ lanes: [PushLane]) -> String {
+        var sources: [(name: String, sql: String)] = []
+        for lane in lanes {
+            for isWaiting in [true, false] {
+                let (from, order) = source(lane, isWaiting: isWaiting)
+                sources.append(
+                    (
+                        "source\(sources.count)",
+                        "SELECT ctid AS place \(from) ORDER BY \(order) LIMIT $3::bigint FOR UPDATE SKIP LOCKED"
+                    ))
+            }
+        }
+        return """
+            WITH \(sources.map { "\($0.name) AS (\($0.sql))" }.joined(separator: ",\n")),
+            taken AS MATERIALIZED (
+                SELECT place FROM (\(sources.map { "SELECT place FROM \($0.name)" }.joined(separator: " UNION ALL "))) s
+                WHERE EXISTS (SELECT FROM relay_starts WHERE start_id = $2::bigint AND time_ended IS NULL)
+                LIMIT $3::bigint),
+            leased AS (
+                UPDATE push_queue_due q SET lease_start = $2::bigint, device = coalesce(device, CASE
+                    WHEN chat_message IS NULL AND notification IS NULL THEN (
+                        SELECT d.device_id FROM devices d
+                        WHERE d.device_token = lower(translate(q.device_token, ' <>', '')) AND d.app = q.app) END)
+                WHERE ctid = ANY (ARRAY(SELECT place FROM taken)) RETURNING q.*)
+            SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.attempts, q.unanswered, q.refused,
+                q.bulk, q.chat_message, q.push_type, q.collapse_id, q.apns_id, q.notification, q.device,
+                coalesce(d.device_id, e.device_id), coalesce(d.time_deactivated, e.time_deactivated) IS NOT NULL,
+                ms(q.time_queued), q.not_before, n.time_cancelled IS NOT NULL, n.notification_id IS NOT NULL,
+                q.chat_message IS NOT NULL AND EXISTS (
+                    SELECT FROM moderation m
+                    WHERE m.last_push >= q.message_id AND (m.device_token IS NULL OR m.device_token = q.device_token)
+                        AND (m.secret_code IS NULL OR m.secret_code = (
+                            SELECT s.secret_code FROM messages s WHERE s.message_id = q.chat_message)))
+            FROM leased q LEFT JOIN devices d ON d.device_id = q.device
+            LEFT JOIN devices e ON d.device_id IS NULL
+                AND e.device_token = lower(translate(q.device_token, ' <>', '')) AND e.app = q.app
+            LEFT JOIN notifications n ON n.notification_id = q.notification
+            """
+    }
+
+    /// In which of all lanes there is something that nobody has. With the places of ``leaseSQL(_:)``.
+    static let lanesSQL = PushLane.allCases.map { lane in
+        let found = [true, false].map { isWaiting in
+            "EXISTS (SELECT \(source(lane, isWaiting: isWaiting).from))"
+        }
+        return "SELECT \(lane.rawValue) WHERE \(found.joined(separator: " OR "))"
+    }.joined(separator: " UNION ALL ")
+
+    static let releaseSQL = """
+        UPDATE push_queue_due SET lease_start = NULL
+        WHERE message_id = ANY ($1::bigint[]) AND lease_start = $2::bigint AND state = 'pending'
+        """
+
+    // MARK: - Leasing
+
+    private func places(limit: Int, due: [QueueLeases.Floor], waiting: [QueueLeases.Floor]) -> [PostgresValue] {
+        [
+            .text(app.text), .int(start), .int(limit), .time(now), .ints(due.map(\.entry)), .ints(waiting.map(\.time)),
+            .ints(waiting.map(\.entry)),
+        ]
+    }
+
+    /// In the order of the lanes, and in each by number.
+    mutating func lease(_ lanes: [PushLane], limit: Int) throws -> [LeasedRow] {
+        let rows = try transaction.rows(
+            Self.leaseSQL(lanes), places(limit: limit, due: plan.due, waiting: plan.waiting))
+        let unread = Set(try rows.compactMap { try $0.optionalInt(13) }).filter { payloads[$0] == nil }
+        if !unread.isEmpty {
+            let found = try transaction.rows(
+                "SELECT notification_id, payload FROM notifications WHERE notification_id = ANY ($1::bigint[])",
+                [.ints(Array(unread))])
+            for row in found { payloads[try row.int(0)] = Array(try row.text(1).utf8) }
+        }
+        let ranks = Dictionary(uniqueKeysWithValues: zip(lanes, 0...))
+        return try rows.map(row).sorted { left, right in
+            (ranks[left.push.lane] ?? 0, left.push.entry) < (ranks[right.push.lane] ?? 0, right.push.entry)
+        }
+    }
+
+    /// Lanes in which there may be more.
+    func lanesWithMore(after leased: [LeasedRow]) throws -> Set<PushLane> {
+        func floors(_ floors: [QueueLeases.Floor], isWaiting: Bool) -> [QueueLeases.Floor] {
+            PushLane.allCases.map { lane in
+                let last = leased.lazy.filter { $0.push.lane == lane && ($0.floor.time != .min) == isWaiting }
+                    .map(\.floor).max()
+                return last ?? floors[lane.rawValue]
+            }
+        }
+        let (due, waiting) = (floors(plan.due, isWaiting: false), floors(plan.waiting, isWaiting: true))
+        // All of the places must be named: the statement does not name the start.
+        let rows = try transaction.rows(
+            "SELECT * FROM (\(Self.lanesSQL)) l WHERE $2::bigint IS NOT NULL AND $3::bigint > 0",
+            places(limit: 1, due: due, waiting: waiting))
+        return Set(try rows.compactMap { PushLane(rawValue: Int(try $0.int(0))) })
+    }
+
+    private func row(_ row: PostgresRow) throws -> LeasedRow {
+        // Another program may have written anything; what is beyond any limit is as good as a large number.
+        func count(_ column: Int) throws -> Int { Int(min(max(try row.int(column), 0), SettlementWriter.mostCounted)) }
+        let entry = try row.int(0)
+        let history = PushHistory(attempts: try count(5), unanswered: try count(6), refused: try count(7))
+        let address = try row.text(1).withUTF8Bytes(Address.init(stored:))
+        let (message, notification) = (try row.optionalInt(9), try row.optionalInt(13))
+        let isOfNotification = try row.bool(20)
+        var obstacle: QueuedPush.Obstacle?
+        if try row.bool(19) {
+            obstacle = .notificationCancelled
+        } else if try row.bool(21) {
+            obstacle = .memberRemoved
+        } else if !row.isNull(15) {
+            obstacle = try row.bool(16) ? .deviceInactive : nil
+        } else if !row.isNull(14) {
+            obstacle = .deviceForgotten
+        }
+        let lane = PushLane(history, isBulk: try row.bool(8))
+        let dueAt = try row.optionalInt(18)
+        // A repeat has waited since it was queued.
+        let start = history.attempts == 0 ? dueAt.map { Timestamp(milliseconds: max(0, $0)) } : nil
+        let push = QueuedPush(
+            entry: entry, lane: lane, history: history, address: address,
+            payload: try notification.flatMap { payloads[$0] } ?? Array(try row.text(2).utf8),
+            isOurs: message != nil || isOfNotification, expiration: try row.optionalInt(3),
+            priority: try row.optionalInt(4), type: row.optionalText(10), collapseID: row.optionalText(11),
+            id: row.optionalText(12) ?? ids.id(of: entry), notification: notification, message: message,
+            dueSince: try start ?? row.optionalTime(17), obstacle: obstacle)
+        return LeasedRow(push: push, floor: QueueLeases.Floor(time: dueAt ?? .min, entry: entry))
+    }
+}
+
+extension String {
+    fileprivate func withUTF8Bytes<Value>(_ body: (UnsafeRawBufferPointer) -> Value) -> Value {
+        var text = self
+        return text.withUTF8 { body(UnsafeRawBufferPointer($0)) }
+    }
+}
+#endif

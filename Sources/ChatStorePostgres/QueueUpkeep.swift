@@ -1,0 +1,356 @@
+#if PostgreSQL
+import ChatDomain
+import Synchronization
+
+/// What the queue needs beside leases and outcomes: that what other programs and other relays did is noticed, that leases of
+/// relays that have ended are free, and that old pushes go.
+final class QueueUpkeep: Sendable {
+    /// How often what others may have written is looked for.
+    private static let interval = Duration.milliseconds(400)
+    /// A look takes no more of the time than one part in so many.
+    private static let share = 10
+    /// Rounds after which what is due is told again, though it is what was due before.
+    private static let quietRounds = 25
+    /// How often all leases are looked through, whether or not a relay has ended.
+    private static let searchInterval = Duration.seconds(30)
+    /// Rows that one transaction changes.
+    private static let step = 1000
+
+    private let database: PostgresDatabase
+    private let queue: PostgresPushQueue
+    private let settings: @Sendable () -> StoreSettings
+    private let watch = Mutex(Watch())
+
+    /// What was found so far.
+    private struct Watch {
+        var start: Int64 = 0
+        /// How many starts have ended, at the last look for their leases.
+        var ended: Int64 = -1
+        var nextSearch = ContinuousClock.now
+        /// The first pushes that nobody has, and rounds since they were told.
+        var due: Set<Found> = []
+        var quietRounds = 0
+        /// The day whose partition and whose next day's are there.
+        var day = ""
+    }
+
+    /// The first of an app's lane that nobody has.
+    private struct Found: Hashable {
+        let app: AppName
+        let lane: Int
+        let isWaiting: Bool
+        let floor: QueueLeases.Floor?
+    }
+
+    init(
+        database: PostgresDatabase, queue: PostgresPushQueue, settings: @escaping @Sendable () -> StoreSettings
+    ) {
+        self.database = database
+        self.queue = queue
+        self.settings = settings
+    }
+
+    /// Runs for as long as the relay does.
+    func run() async {
+        await withTaskGroup(of: Void.self) { group in
+            group.addTask { await self.listen() }
+            group.addTask {
+                while !Task.isCancelled {
+                    let began = ContinuousClock.now
+                    do throws(ChatError) {
+                        try await self.look()
+                    } catch  where !Task.isCancelled {
+                        self.database.logger.debug(
+                            "the queue could not be looked through", metadata: ["error": "\(error)"])
+                    } catch {}
+                    try? await Task.sleep(for: max(Self.interval, (ContinuousClock.now - began) * Self.share))
+                }
+                // What was given back is not to wait until others find that this relay has ended.
+                try? await self.releaseReturned()
+            }
+        }
+    }
+
+    private func listen() async {
+        for await announcement in database.announcements() {
+            if announcement.everything { queue.leases.withLock { $0.forgetFloors() } }
+            if announcement.everything || !announcement.apps.isEmpty { queue.signal() }
+        }
+    }
+
+    // MARK: - A look
+
+    /// One round.
+    /// - Returns: apps that have pushes that are not settled.
+    @discardableResult
+    func look() async throws(ChatError) -> Set<AppName> {
+        let now = database.clock()
+        try await beginDay(now)
+        try await takeOver()
+        try await releaseReturned()
+        try await moveStrays(now)
+        try await mendTimes(now)
+        try await adopt()
+        try await releaseOrphans()
+        return try await findDue()
+    }
+
+    /// Today's partition and the next one's.
+    private func beginDay(_ now: Timestamp) async throws(ChatError) {
+        guard watch.withLock({ $0.day }) != now.day else { return }
+        try await queue.partitions.add(now)
+        try await queue.partitions.add(now + .seconds(86_400))
+        watch.withLock { $0.day = now.day }
+    }
+
+    /// Leases whose start has ended, or is not known.
+    static let abandonedSQL = """
+        UPDATE push_queue_due SET lease_start = NULL WHERE ctid = ANY (ARRAY(
+            SELECT q.ctid FROM push_queue_due q
+            WHERE q.lease_start IS NOT NULL AND q.state = 'pending' AND NOT EXISTS (
+                SELECT FROM relay_starts s WHERE s.start_id = q.lease_start AND s.time_ended IS NULL)
+            FOR UPDATE OF q SKIP LOCKED))
+        """
+
+    /// Releases what relays had that have ended: when one has, and from time to time.
+    func takeOver() async throws(ChatError) {
+        let start = database.start
+        let ended = try await database.read { transaction in
+            try transaction.row("SELECT count(*) FROM relay_starts WHERE time_ended IS NOT NULL")?.int(0) ?? 0
+        }
+        let (isWanted, isNew) = watch.withLock { watch in
+            defer { watch.start = start }
+            return (watch.ended != ended || .now >= watch.nextSearch, watch.start != start)
+        }
+        if isNew { queue.leases.withLock { $0.forgetLeases() } }
+        guard isWanted else { return }
+        let began = ContinuousClock.now
+        let count = try await database.write(.background, isRepeatable: true) { transaction in
+            let count = try transaction.run(Self.abandonedSQL)
+            transaction.announcement.everything = count > 0
+            return count
+        }
+        watch.withLock { watch in
+            watch.ended = ended
+            watch.nextSearch = .now + max(Self.searchInterval, (.now - began) * (20 * Self.share))
+        }
+        guard count > 0 else { return }
+        database.logger.notice("pushes of relays that have ended are due again", metadata: ["count": "\(count)"])
+        queue.leases.withLock { $0.forgetFloors() }
+        queue.signal()
+    }
+
+    func releaseReturned() async throws(ChatError) {
+        let returned = queue.leases.withLock { $0.takeReturned() }
+        guard !returned.isEmpty else { return }
+        do throws(ChatError) {
+            try await database.write(.upkeep, isRepeatable: true) { [database] transaction in
+                for (app, ranges) in returned {
+                    PostgresPushQueue.release(ranges, database.start, transaction)
+                    transaction.announcement.apps.insert(app.text)
+                }
+            }
+        } catch {
+            queue.leases.withLock { leases in
+                for (app, ranges) in returned { leases.giveBack(ranges, app: app) }
+            }
+            throw error
+        }
+    }
+
+    /// Releases leases of this start that the relay does not know: their COMMIT's answer was lost.
+    private func releaseOrphans() async throws(ChatError) {
+        guard let earlier = queue.leases.withLock({ $0.beginSearch(at: .now) }) else { return }
+        let found = try await database.read { [database] transaction in
+            try transaction.rows(
+                "SELECT message_id FROM push_queue_due WHERE lease_start = $1::bigint AND state = 'pending'",
+                [.int(database.start)]
+            ).map { try $0.int(0) }
+        }
+        guard let orphans = queue.leases.withLock({ $0.orphans(among: found, after: earlier) }), !orphans.isEmpty else {
+            return
+        }
+        try await database.write(.upkeep, isRepeatable: true) { [database] transaction in
+            PostgresPushQueue.release(orphans.map { $0...$0 }, database.start, transaction)
+            transaction.announcement.everything = true
+        }
+        queue.leases.withLock { $0.forgetFloors() }
+        queue.signal()
+    }
+
+    // MARK: - What others wrote
+
+    static let dueStraysSQL = """
+        UPDATE push_queue SET settled_on = NULL, time_settled = NULL, lease_start = NULL
+        WHERE settled_on IS NOT NULL AND state = 'pending'
+        """
+
+    /// Moves rows that others settled into the day, and those that they made due again out of theirs.
+    func moveStrays(_ now: Timestamp) async throws(ChatError) {
+        var after = Int64.min
+        while true {
+            let moved = try await database.write(.background, isRepeatable: true) { [after] transaction in
+                let found = try transaction.rows(
+                    """
+                    SELECT message_id FROM push_queue_due WHERE state <> 'pending' AND message_id > $1::bigint
+                    ORDER BY message_id LIMIT $2::bigint FOR UPDATE SKIP LOCKED
+                    """, [.int(after), .int(Self.step)]
+                ).map { try $0.int(0) }
+                guard !found.isEmpty else { return found }
+                transaction.later(
+                    """
+                    UPDATE push_queue SET settled_on = $2::date, time_settled = coalesce(time_settled, at($3::bigint))
+                    WHERE message_id = ANY ($1::bigint[]) AND settled_on IS NULL AND state <> 'pending'
+                    """, [.ints(found), .text(now.day), .time(now)])
+                return found
+            }
+            guard moved.count == Self.step, let last = moved.last else { break }
+            after = last
+        }
+        _ = try await database.write(.background, isRepeatable: true) { transaction in
+            // Through the small index of each day, whatever the server believes of it.
+            transaction.later("SET LOCAL enable_seqscan = off")
+            return try transaction.run(Self.dueStraysSQL)
+        }
+    }
+
+    /// Repeats that wait for longer than any does were queued by a clock that has been set back since: they are due.
+    private func mendTimes(_ now: Timestamp) async throws(ChatError) {
+        _ = try await database.write(.background, isRepeatable: true) { transaction in
+            try transaction.run(
+                """
+                UPDATE push_queue_due SET not_before = $1::bigint
+                WHERE state = 'pending' AND not_before IS NOT NULL AND attempts > 0 AND not_before > $2::bigint
+                """, [.time(now), .time(now + PushLifeCycle.longestWait)])
+        }
+    }
+
+    /// Gives rows of the app named `default`, which is what an insert that names no app gets, to the default app of a
+    /// configuration that calls it otherwise.
+    private func adopt() async throws(ChatError) {
+        let app = settings().defaultApp
+        guard app != .default else { return }
+        var after = Int64.min
+        while true {
+            let changed = try await database.write(.background, isRepeatable: true) { [after] transaction in
+                let found = try transaction.rows(
+                    """
+                    SELECT message_id FROM push_queue_due
+                    WHERE app = 'default' AND state = 'pending' AND message_id > $1::bigint
+                    ORDER BY message_id LIMIT $2::bigint FOR UPDATE SKIP LOCKED
+                    """, [.int(after), .int(Self.step)]
+                ).map { try $0.int(0) }
+                guard !found.isEmpty else { return found }
+                transaction.later(
+                    """
+                    UPDATE push_queue_due q SET app = $2::text
+                    WHERE q.message_id = ANY ($1::bigint[]) AND NOT EXISTS (
+                        SELECT FROM push_queue_due o WHERE o.notification = q.notification AND o.device IS NULL
+                            AND q.device IS NULL AND o.app = $2::text AND o.device_token = q.device_token)
+                    """, [.ints(found), .text(app.text)])
+                transaction.announcement.apps.insert(app.text)
+                return found
+            }
+            guard changed.count == Self.step, let last = changed.last else { return }
+            after = last
+        }
+    }
+
+    // MARK: - What is due
+
+    /// Each app and lane with pushes that are not settled, from one to the next through an index, and the first that nobody has.
+    static func firstSQL(isWaiting: Bool) -> String {
+        let rows = "push_queue_due WHERE state = 'pending' AND not_before IS \(isWaiting ? "NOT NULL" : "NULL")"
+        let first = isWaiting ? "not_before, message_id" : "NULL::bigint, message_id"
+        return """
+            (WITH RECURSIVE lanes (app, lane) AS (
+                (SELECT app, \(QueueReader.lane) FROM \(rows) ORDER BY 1, 2 LIMIT 1)
+                UNION ALL
+                SELECT n.* FROM lanes l, LATERAL (
+                    SELECT app, \(QueueReader.lane) FROM \(rows) AND (app, \(QueueReader.lane)) > (l.app, l.lane)
+                    ORDER BY 1, 2 LIMIT 1) n)
+            SELECT l.app, l.lane, \(isWaiting), f.* FROM lanes l LEFT JOIN LATERAL (
+                SELECT \(first) FROM \(rows) AND app = l.app AND \(QueueReader.lane) = l.lane AND lease_start IS NULL
+                ORDER BY \(isWaiting ? "not_before, " : "")message_id LIMIT 1) f ON true)
+            """
+    }
+
+    /// Looks from the beginning of every lane, and signals where something is due. Costs the more the longer another session
+    /// has held a transaction open, and is then done less often.
+    private func findDue() async throws(ChatError) -> Set<AppName> {
+        let (rows, end) = try await database.read { transaction in
+            transaction.later("SET LOCAL enable_seqscan = off")
+            // Before the look: what comes after it may have a higher number.
+            let end = try transaction.row("SELECT last_value FROM push_queue_message_id_seq")?.int(0) ?? 0
+            let rows = try transaction.rows(
+                "\(Self.firstSQL(isWaiting: false)) UNION ALL \(Self.firstSQL(isWaiting: true))"
+            ).map { row in
+                let time = try row.optionalInt(3)
+                return Found(
+                    app: AppName(try row.text(0)), lane: Int(try row.int(1)), isWaiting: try row.bool(2),
+                    floor: try row.optionalInt(4).map { QueueLeases.Floor(time: time ?? .min, entry: $0) })
+            }
+            return (rows, end)
+        }
+        queue.leases.withLock { leases in
+            for row in rows {
+                if row.isWaiting {
+                    leases.found(row.app, lane: row.lane, waiting: row.floor)
+                } else {
+                    leases.found(row.app, lane: row.lane, due: row.floor ?? QueueLeases.Floor(entry: end), at: .now)
+                }
+            }
+        }
+        let due = Set(rows.filter { $0.floor != nil })
+        let isNew = watch.withLock { watch in
+            watch.quietRounds += 1
+            guard !due.isSubset(of: watch.due) || watch.quietRounds >= Self.quietRounds else { return false }
+            (watch.due, watch.quietRounds) = (due, 0)
+            return !due.isEmpty
+        }
+        if isNew { queue.signal() }
+        return Set(rows.map(\.app))
+    }
+
+    /// Apps with pushes that nobody sends, because they are not in the configuration.
+    func unconfiguredApps(_ configured: Set<AppName>) async throws(ChatError) -> Set<AppName> {
+        try await findDue().subtracting(configured)
+    }
+
+    // MARK: - Retention
+
+    /// From so long on days go as a whole, up to a day later.
+    private static let wholeDays = Duration.seconds(2 * 86_400)
+
+    /// Deletes what was settled before a time. Pushes of a notification that is still being queued stay: they keep it from
+    /// going to a device twice.
+    /// - Returns: how many.
+    func applyRetention(keeping age: Duration) async throws(ChatError) -> Int {
+        let now = database.clock()
+        try await moveStrays(now)
+        var deleted = try await queue.partitions.drop(before: (now - age).day)
+        guard age < Self.wholeDays else { return deleted }
+        var after = Int64.min
+        while true {
+            let rows = try await database.write(.background, isRepeatable: true) { [after] transaction in
+                try transaction.rows(
+                    """
+                    WITH old AS (
+                        SELECT q.message_id, q.settled_on FROM push_queue q
+                        WHERE q.settled_on IS NOT NULL AND q.message_id > $1::bigint AND q.state <> 'pending'
+                            AND q.time_settled < at($2::bigint) AND NOT EXISTS (
+                                SELECT FROM notifications n
+                                WHERE n.notification_id = q.notification AND n.work = 'queue')
+                        ORDER BY q.message_id LIMIT $3::bigint)
+                    DELETE FROM push_queue q USING old
+                    WHERE q.message_id = old.message_id AND q.settled_on = old.settled_on RETURNING q.message_id
+                    """, [.int(after), .time(now - age), .int(Self.step)]
+                ).map { try $0.int(0) }
+            }
+            deleted += rows.count
+            guard rows.count == Self.step, let last = rows.max() else { return deleted }
+            after = last
+        }
+    }
+}
+#endif

@@ -1,0 +1,235 @@
+#if PostgreSQL
+import ChatDomain
+import Foundation
+import Logging
+import Synchronization
+
+/// This relay's start and its signs of life, and what the server's notifications say: on one connection and one thread.
+///
+/// All by the server's clock. A start that has been silent for longer than ``limit`` is ended by any relay that has been heard
+/// itself for as long; so an outage of the server, which silences all, ends none.
+final class RelayStarts: Sendable {
+    /// After so long without a sign of life a start's leases may be taken over.
+    static let limit = Duration.seconds(15)
+    private static let interval = Duration.seconds(3)
+    /// A relay that has not been heard for so long must take its leases for lost.
+    private static let margin = Duration.seconds(4)
+    /// How long a statement of this connection may take.
+    private static let statementLimit = Duration.seconds(5)
+    /// Without one's own notification for so long, notifications do not come.
+    private static let deafAfter = Duration.seconds(8)
+    private static let pollInterval = Duration.seconds(1)
+    /// For people and for a look at what happened.
+    private static let keptDays = 30
+
+    private struct State {
+        var start: Int64 = 0
+        /// When the last sign of life that the server took was sent.
+        var seen: ContinuousClock.Instant?
+        /// Since when all of them were taken.
+        var seenSince: ContinuousClock.Instant?
+        var isEnding = false
+        var isRunning = false
+        /// Who waits for the start.
+        var begun: [@Sendable (Result<Void, ChatError>) -> Void] = []
+    }
+
+    private let place: PostgresPlace
+    private let channel: AnnouncementChannel
+    private let streams: AnnouncementStreams
+    private let logger: Logger
+    private let state = Mutex(State())
+    private let thread = DispatchGroup()
+
+    init(place: PostgresPlace, channel: AnnouncementChannel, streams: AnnouncementStreams, logger: Logger) {
+        self.place = place
+        self.channel = channel
+        self.streams = streams
+        self.logger = logger
+    }
+
+    var start: Int64 { state.withLock { $0.start } }
+
+    var isAlive: Bool {
+        state.withLock { $0.seen.map { .now - $0 < Self.limit - Self.margin } ?? false }
+    }
+
+    /// Starts the thread, if it does not run; answers when the start is written down, or cannot be.
+    func begin(_ answer: @escaping @Sendable (Result<Void, ChatError>) -> Void) {
+        let (isRegistered, isRunning) = state.withLock { state in
+            defer { state.isRunning = true }
+            if state.start == 0 { state.begun.append(answer) }
+            return (state.start != 0, state.isRunning)
+        }
+        if isRegistered { answer(.success(())) }
+        guard !isRunning else { return }
+        thread.enter()
+        let thread = Thread { [self] in
+            run()
+            self.thread.leave()
+        }
+        thread.name = "postgres-start"
+        thread.start()
+    }
+
+    /// Writes down that this relay has ended, where the server can be reached, and ends the thread.
+    func end() {
+        state.withLock { $0.isEnding = true }
+        thread.wait()
+    }
+
+    private var isEnding: Bool { state.withLock { $0.isEnding } }
+
+    // MARK: - The thread
+
+    private func run() {
+        var failures = 0
+        while !isEnding {
+            do throws(PostgresError) {
+                let connection = try connect()
+                try serve(connection) { failures = 0 }
+            } catch {
+                state.withLock { $0.seenSince = nil }
+                answerBegin(.failure(ChatError(storing: error)))
+                if failures == 0 {
+                    logger.warning("the database's server is away", metadata: ["error": "\(error)"])
+                }
+                failures += 1
+                streams.send(.everything)
+                if !isEnding { Thread.sleep(forTimeInterval: Self.pollInterval / .seconds(1)) }
+            }
+        }
+    }
+
+    private func connect() throws(PostgresError) -> PostgresConnection {
+        let connection = try PostgresConnection(url: place.url)
+        connection.deadline = .now + Self.statementLimit
+        try connection.run("LISTEN \"\(channel.name.replacing("\"", with: "\"\""))\"")
+        return connection
+    }
+
+    /// Signs of life and notifications, until the relay ends or the connection does.
+    private func serve(_ connection: PostgresConnection, isServed: () -> Void) throws(PostgresError) {
+        var (next, heard, told) = (ContinuousClock.now, ContinuousClock.Instant?.none, ContinuousClock.now)
+        // What was said before nobody heard.
+        streams.send(.everything)
+        while !isEnding {
+            if ContinuousClock.now >= next {
+                try beat(connection)
+                isServed()
+                next = .now + Self.interval
+            }
+            connection.deadline = min(next, .now + .milliseconds(200))
+            for payload in try connection.notifications() {
+                if let announcement = channel.announcement(payload) {
+                    streams.send(announcement)
+                } else {
+                    if heard == nil { streams.send(.everything) }
+                    heard = .now
+                }
+            }
+            let isDeaf = heard.map { .now - $0 > Self.deafAfter } ?? true
+            if isDeaf, .now - told > Self.pollInterval {
+                told = .now
+                streams.send(.everything)
+            }
+        }
+        connection.deadline = .now + Self.statementLimit
+        try inTransaction(
+            connection, "UPDATE relay_starts SET time_ended = now() WHERE start_id = $1::bigint", [.int(start)])
+    }
+
+    /// One transaction, with the statement's rows.
+    @discardableResult
+    private func inTransaction(
+        _ connection: PostgresConnection, _ sql: String, _ values: [PostgresValue]
+    ) throws(PostgresError) -> [PostgresRow] {
+        let milliseconds = Self.statementLimit.milliseconds
+        try connection.send("BEGIN READ WRITE", [])
+        try connection.send("SET LOCAL statement_timeout = \(milliseconds)", [])
+        if let schema = place.schema {
+            try connection.send("SELECT set_config('search_path', quote_ident($1::text), true)", [.text(schema)])
+        }
+        try connection.send(sql, values)
+        // One's own notification shows that they come.
+        for values in channel.values(Announcement()) { try connection.send(AnnouncementChannel.sql, values) }
+        try connection.send("COMMIT", [])
+        try connection.sync()
+        do throws(PostgresError) {
+            let answers = try connection.answers()
+            return answers.dropLast(2).last?.rows ?? []
+        } catch {
+            // A new connection begins anew.
+            var error = error
+            error.kind = .lost
+            throw error
+        }
+    }
+
+    private func beat(_ connection: PostgresConnection) throws(PostgresError) {
+        let began = ContinuousClock.now
+        connection.deadline = began + Self.statementLimit
+        let own = start
+        if own == 0 { return try register(connection, began) }
+        let rows = try inTransaction(
+            connection,
+            "UPDATE relay_starts SET time_seen = now() WHERE start_id = $1::bigint AND time_ended IS NULL RETURNING start_id",
+            [.int(own)])
+        guard !rows.isEmpty else {
+            logger.warning(
+                "this relay was silent for so long that others have taken over its pushes: it begins anew",
+                metadata: ["start": "\(own)"])
+            return try register(connection, began)
+        }
+        let isHeard = state.withLock { state in
+            state.seen = began
+            let since = state.seenSince ?? began
+            state.seenSince = since
+            return began - since > Self.limit
+        }
+        if isHeard { try endSilent(connection) }
+    }
+
+    private func register(_ connection: PostgresConnection, _ began: ContinuousClock.Instant) throws(PostgresError) {
+        let rows = try inTransaction(
+            connection, "INSERT INTO relay_starts (host) VALUES ($1::text) RETURNING start_id",
+            [.text("\(ProcessInfo.processInfo.hostName) \(getpid())")])
+        guard let row = rows.first else { throw .lost("the start was not written down") }
+        do {
+            let number = try row.int(0)
+            state.withLock { state in
+                state.start = number
+                state.seen = began
+            }
+        } catch {
+            throw .lost("the start was not written down")
+        }
+        answerBegin(.success(()))
+        streams.send(.everything)
+    }
+
+    private func endSilent(_ connection: PostgresConnection) throws(PostgresError) {
+        let silent = try inTransaction(
+            connection,
+            """
+            UPDATE relay_starts SET time_ended = now() WHERE start_id IN (
+                SELECT start_id FROM relay_starts
+                WHERE time_ended IS NULL AND time_seen < now() - $1::bigint * interval '1 ms' FOR UPDATE SKIP LOCKED)
+            RETURNING host
+            """, [.int(Self.limit.milliseconds)])
+        guard !silent.isEmpty else { return }
+        logger.warning(
+            "relays have been silent for too long: their pushes are taken over",
+            metadata: ["relays": "\(silent.compactMap { $0.optionalText(0) }.joined(separator: ", "))"])
+        streams.send(.everything)
+    }
+
+    private func answerBegin(_ result: Result<Void, ChatError>) {
+        let waiting = state.withLock { state in
+            defer { state.begun = [] }
+            return state.begun
+        }
+        for answer in waiting { answer(result) }
+    }
+}
+#endif

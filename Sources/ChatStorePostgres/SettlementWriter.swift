@@ -1,0 +1,226 @@
+#if PostgreSQL
+import ChatDomain
+
+/// Writes settlements down, in one transaction. What happens was decided before; here it is applied, to all rows of one kind in
+/// one statement. Only rows change that this start has leased, or had last.
+struct SettlementWriter {
+    /// As often as anything is counted.
+    static let mostCounted: Int64 = 1_000_000
+
+    private let app: AppName
+    private let start: Int64
+    private let now: Timestamp
+    private let transaction: PostgresTransaction
+    /// What reached a final state; to be counted after the commit.
+    private(set) var ended: [FinalStateCount] = []
+    /// What is added to a notification's counts, by final state.
+    private var counts: [NotificationID: [PushState: Int]] = [:]
+
+    init(app: AppName, start: Int64, now: Timestamp, _ transaction: PostgresTransaction) {
+        self.app = app
+        self.start = start
+        self.now = now
+        self.transaction = transaction
+    }
+
+    mutating func write(_ settlements: [Settlement]) throws -> [SettledPushes] {
+        var settled: [SettledPushes] = []
+        var rest = settlements[...]
+        while !rest.isEmpty {
+            // Where one says something about a row that another has said something about, they are written one after the other.
+            var seen = IDRanges()
+            let group = rest.prefix { settlement in
+                defer { seen.insert(settlement.entries) }
+                return seen.intersection(settlement.entries).isEmpty
+            }
+            settled += try writeGroup(Array(group))
+            rest = rest.dropFirst(group.count)
+        }
+        try writeCounts()
+        return settled
+    }
+
+    /// Settlements that have no row in common.
+    private mutating func writeGroup(_ group: [Settlement]) throws -> [SettledPushes] {
+        var changed = [[ChangedRow]](repeating: [], count: group.count)
+        for state in [PushState.pending, .sent, .cancelled] {
+            let concerned = group.indices.filter { index in
+                guard changed[index].count < group[index].count else { return false }
+                switch state {
+                case .pending: return true
+                case .sent: return group[index].overrulesSilence
+                // Taken back meanwhile: what was sent, was sent.
+                default: return group[index].transition.result == .sent
+                }
+            }
+            for (transition, indices) in Dictionary(grouping: concerned, by: { group[$0].transition }) {
+                let rows = try change(indices.map { group[$0].entries }, to: transition, from: state)
+                for index in indices {
+                    let entries = group[index].entries
+                    let start = (0..<rows.count).partitioningIndex { rows[$0].entry >= entries.lowerBound }
+                    let found = rows[start...].prefix { $0.entry <= entries.upperBound }
+                    changed[index] += found
+                    if state != .pending { count(-found.count, state, group[index].notification) }
+                }
+            }
+        }
+        for (settlement, rows) in zip(group, changed) where !rows.isEmpty && settlement.transition.state != .pending {
+            let transition = settlement.transition
+            ended.append(
+                FinalStateCount(app: app, state: transition.state, reason: transition.reason, count: rows.count))
+            count(rows.count, transition.state, settlement.notification)
+        }
+        applyToDevices(
+            zip(group, changed).compactMap { settlement, rows in
+                settlement.transition.device.flatMap { effect in rows.first.map { (effect, $0) } }
+            })
+        return zip(group, changed).map { settlement, rows in
+            // For the log, where a single push has more to tell than that it was sent.
+            let isTold = settlement.count == 1 && settlement.transition.result != .sent
+            return SettledPushes(count: rows.count, address: isTold ? rows.first?.token : nil)
+        }
+    }
+
+    private mutating func count(_ added: Int, _ state: PushState, _ notification: NotificationID?) {
+        if let notification { counts[notification, default: [:]][state, default: 0] += added }
+    }
+
+    // MARK: - Rows
+
+    private struct ChangedRow {
+        let entry: Int64
+        let token: String
+        let app: String
+        let device: Int64?
+    }
+
+    /// How a settlement adds to the counts of a row, which another program may have set to anything.
+    private static let addedCounts = [("attempts", 3), ("unanswered", 4), ("refused", 5)].map { column, place in
+        "\(column) = greatest(0, least(greatest(\(column), 0), \(mostCounted)) + $\(place)::bigint)"
+    }.joined(separator: ", ")
+
+    /// Rows by their numbers, and nothing that is joined: whatever the server believes of the table, it has no way to do that
+    /// badly. A row that is settled moves to its day, one that is due again to where it is due.
+    static func changeSQL(to state: PushState, from earlier: PushState) -> String {
+        let changes =
+            switch state {
+            case .pending:
+                """
+                reason = coalesce($6::text, reason), not_before = coalesce($7::bigint, not_before), time_sent = NULL,
+                time_settled = NULL, lease_start = NULL, settled_on = NULL
+                """
+            case .sent:
+                "reason = $6::text, time_sent = at($7::bigint), time_settled = at($7::bigint), settled_on = $8::date"
+            case .failed, .expired, .cancelled:
+                """
+                reason = $6::text, time_settled = at($7::bigint), settled_on = $8::date, hint = $9::text,
+                not_before = NULL, time_sent = NULL
+                """
+            }
+        return """
+            UPDATE push_queue SET state = '\(state.rawValue)', \(addedCounts), \(changes)
+            WHERE message_id = ANY ($1::bigint[]) AND lease_start = $2::bigint AND state = '\(earlier.rawValue)'
+                \(earlier == .pending ? "AND settled_on IS NULL" : "")
+            RETURNING message_id, \(state == .sent ? "'', '', NULL" : "device_token, app, device")
+            """
+    }
+
+    /// - Returns: the rows that were in that state and are changed, by number.
+    private func change(
+        _ entries: [ClosedRange<Int64>], to transition: Transition, from state: PushState
+    ) throws -> [ChangedRow] {
+        let added = transition.added
+        // The attempt of a push that became sent was counted then.
+        var attempts = state == .sent ? 0 : added.attempts
+        let reason = PostgresValue.optional(transition.result == .sent ? nil : transition.reason)
+        let rest: [PostgresValue]
+        switch transition.result {
+        case .sent: rest = [.time(now), .text(now.day)]
+        case .failed(_, let hint): rest = [.time(now), .text(now.day), .optional(hint)]
+        case .expired, .cancelled: rest = [.time(now), .text(now.day), .null]
+        case .waiting(let until, _): rest = [.time(until)]
+        case .due:
+            // It gets back the attempt that was counted.
+            if state == .sent { attempts = added.attempts - 1 }
+            rest = [.null]
+        }
+        return try transaction.rows(
+            Self.changeSQL(to: transition.state, from: state),
+            [
+                .ints(Array(entries.joined())), .int(start), .int(attempts), .int(added.unanswered),
+                .int(added.refused),
+                reason,
+            ] + rest
+        ).map { row in
+            ChangedRow(
+                entry: try row.int(0), token: try row.text(1), app: try row.text(2), device: try row.optionalInt(3))
+        }
+        .sorted { $0.entry < $1.entry }
+    }
+
+    // MARK: - What it means beyond the rows
+
+    private func applyToDevices(_ effects: [(effect: Transition.Device, row: ChangedRow)]) {
+        var gone: [(row: ChangedRow, since: Timestamp, reason: String)] = []
+        var refused: [(row: ChangedRow, limit: Int?, reason: String)] = []
+        for (effect, row) in effects {
+            switch effect {
+            case .deactivate(let since, let reason): gone.append((row, since, reason))
+            case .countRefusal(let reason, let limit): refused.append((row, limit, reason))
+            }
+        }
+        func of(_ rows: [ChangedRow]) -> [PostgresValue] {
+            [.texts(rows.map(\.token)), .texts(rows.map(\.app)), .optionalInts(rows.map(\.device))]
+        }
+        if !gone.isEmpty {
+            transaction.later(
+                """
+                UPDATE devices d SET time_deactivated = at(e.since), deactivated_reason = e.reason
+                FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::text[])
+                    AS e (token, app, device, since, reason)
+                WHERE \(Self.isItsDevice) AND d.time_deactivated IS NULL AND d.time_registered <= at(e.since)
+                """, of(gone.map(\.row)) + [.ints(gone.map(\.since.milliseconds)), .texts(gone.map(\.reason))])
+        }
+        if !refused.isEmpty {
+            transaction.later(
+                """
+                WITH refused AS (
+                    SELECT d.device_id, count(*) AS times, min(e.most) AS most, min(e.reason) AS reason
+                    FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::text[])
+                        AS e (token, app, device, most, reason), devices d
+                    WHERE \(Self.isItsDevice) GROUP BY d.device_id)
+                UPDATE devices d SET refusals = d.refusals + r.times,
+                    time_deactivated = CASE WHEN d.time_deactivated IS NULL AND d.refusals + r.times >= r.most
+                        THEN at($6::bigint) ELSE d.time_deactivated END,
+                    deactivated_reason = CASE WHEN d.time_deactivated IS NULL AND d.refusals + r.times >= r.most
+                        THEN r.reason ELSE d.deactivated_reason END
+                FROM refused r WHERE d.device_id = r.device_id
+                """,
+                of(refused.map(\.row)) + [
+                    .optionalInts(refused.map { $0.limit.map(Int64.init) }), .texts(refused.map(\.reason)), .time(now),
+                ])
+        }
+    }
+
+    /// Also by its number: the app may have had another name when the device registered.
+    private static let isItsDevice = "d.device_token = e.token AND (d.app = e.app OR d.device_id = e.device)"
+
+    /// Last, because others may wait for these rows until the commit.
+    private func writeCounts() throws {
+        let counts = counts.sorted { $0.key < $1.key }
+        guard !counts.isEmpty else { return }
+        func added(_ state: PushState) -> PostgresValue { .ints(counts.map { Int64($0.value[state] ?? 0) }) }
+        transaction.later(
+            """
+            WITH locked AS (
+                SELECT notification_id FROM notification_counts WHERE notification_id = ANY ($1::bigint[])
+                ORDER BY notification_id FOR UPDATE)
+            UPDATE notification_counts c SET sent = greatest(0, c.sent + a.sent), failed = c.failed + a.failed,
+                expired = c.expired + a.expired, cancelled = greatest(0, c.cancelled + a.cancelled)
+            FROM locked l JOIN unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
+                AS a (id, sent, failed, expired, cancelled) ON a.id = l.notification_id
+            WHERE c.notification_id = l.notification_id
+            """, [.ints(counts.map(\.key)), added(.sent), added(.failed), added(.expired), added(.cancelled)])
+    }
+}
+#endif

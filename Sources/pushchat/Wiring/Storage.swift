@@ -1,0 +1,86 @@
+import ChatDomain
+import ChatStore
+import Dispatch
+import Logging
+
+#if PostgreSQL
+import ChatStorePostgres
+#endif
+
+/// The configured store, opened: a SQLite file, or a database of PostgreSQL.
+struct Storage: Sendable {
+    let ports: Stores
+    private let end: @Sendable () throws -> Void
+
+    /// Opens or creates it; may take seconds, longer for an upgrade.
+    /// - Throws: ``ChatError`` when it cannot be opened just now, and else what an operator has to mend.
+    static func open(
+        _ database: Configuration.Database, settings: @escaping @Sendable () -> StoreSettings, logger: Logger
+    ) async throws -> Storage {
+        guard let url = database.url else {
+            let stores = try SQLiteStores(file: DatabaseFile(path: database.path), settings: settings, logger: logger)
+            return Storage(ports: stores.ports, end: { try stores.close() })
+        }
+        #if PostgreSQL
+        let place = PostgresPlace(url: url.text, schema: database.schema, connections: database.connections)
+        // It waits for the server.
+        return try await withoutCooperation {
+            let stores = try PostgresStores(place: place, settings: settings, logger: logger)
+            return Storage(ports: stores.ports, end: { stores.close() })
+        }
+        #else
+        throw Failure("database.url needs a pushchat that was built with PostgreSQL: \(url)")
+        #endif
+    }
+
+    /// What `pushchat check` says of it.
+    struct Inspection: Sendable {
+        let text: String
+        var problems: [String] = []
+        var pushesToSend: [AppName: Int] = [:]
+        var members: [AppName: Int] = [:]
+    }
+
+    /// Looks at it, and changes nothing.
+    /// - Throws: what an operator has to mend.
+    static func inspect(_ database: Configuration.Database) async throws -> Inspection {
+        guard let url = database.url else {
+            let found = try DatabaseFile(path: database.path).inspect()
+            return Inspection(text: found.text, pushesToSend: found.pushesToSend, members: found.members)
+        }
+        #if PostgreSQL
+        let place = PostgresPlace(url: url.text, schema: database.schema)
+        let found = try await withoutCooperation { try place.inspect() }
+        return Inspection(
+            text: "\(database.place), \(found.text)", problems: found.problems, pushesToSend: found.pushesToSend,
+            members: found.members)
+        #else
+        throw Failure("database.url needs a pushchat that was built with PostgreSQL: \(url)")
+        #endif
+    }
+
+    /// Calls after it fail.
+    func close() async throws {
+        try await Self.withoutCooperation { [end] in try end() }
+    }
+
+    /// Runs what blocks on a thread that nobody else needs.
+    private static func withoutCooperation<Value: Sendable>(
+        _ work: @escaping @Sendable () throws -> Value
+    ) async throws -> Value {
+        try await withCheckedThrowingContinuation { caller in
+            DispatchQueue.global().async { caller.resume(with: Result(catching: work)) }
+        }
+    }
+}
+
+extension Configuration.Database {
+    /// For the log: the file, or the URL without what is secret in it.
+    var place: String {
+        guard let url = url?.text else { return path }
+        let parts = url.prefix { $0 != "?" }.split(separator: "://", maxSplits: 1)
+        guard parts.count == 2 else { return "PostgreSQL" }
+        let address = parts[1].split(separator: "@").last ?? ""
+        return "\(parts[0])://\(address)" + (schema.map { " (schema \($0))" } ?? "")
+    }
+}

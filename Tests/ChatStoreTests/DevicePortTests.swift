@@ -1,0 +1,446 @@
+import ChatDomain
+import Synchronization
+import Testing
+
+/// What docs/stores.md asks of every store's devices and notifications, through the ports alone.
+@Suite("Devices and notifications in every store", .timeLimit(.minutes(2)))
+struct DevicePortTests {
+    private static let payload = #"{"aps":{"alert":"hello"}}"#
+    private static let sent = Transition(.sent, adding: PushHistory(attempts: 1))
+
+    private func tags(_ words: String...) -> Set<ChatDomain.Tag> { Set(words.map(ChatDomain.Tag.init(stored:))) }
+    private func user(_ text: String) -> UserReference { UserReference(stored: text) }
+
+    @discardableResult
+    private func register(
+        _ number: Int, app: String = "default", _ edit: DeviceEdit = DeviceEdit(), in store: TestedStore
+    ) async throws -> DeviceRegistration {
+        try await store.stores.devices.register(
+            RegistrationRequest(token: StoreFixture.token(number), app: AppName(app), edit: edit))
+    }
+
+    private func register(
+        _ numbers: ClosedRange<Int>, app: String = "default", user: String? = nil, tags: Set<ChatDomain.Tag>? = nil,
+        in store: TestedStore
+    ) async throws {
+        for number in numbers {
+            var edit = DeviceEdit(tags: tags)
+            if let user { edit.user = .set(self.user(user)) }
+            try await register(number, app: app, edit, in: store)
+        }
+    }
+
+    /// The push service says that devices are gone.
+    private func deactivate(_ numbers: [Int], app: AppName = .default, in store: TestedStore) async throws {
+        store.advance(.seconds(1))
+        try await store.stores.feedback.record(
+            numbers.map { FeedbackReport(token: try StoreFixture.token($0), since: store.now()) }, app: app)
+        _ = try await store.stores.feedback.actOnFeedback()
+    }
+
+    private func device(_ number: Int, in store: TestedStore) async throws -> Device {
+        try await store.stores.devices.device(StoreFixture.token(number), app: nil)
+    }
+
+    private func request(
+        _ audience: Audience, app: String? = nil, payload: String = payload, key: String? = nil
+    ) -> NotificationRequest {
+        NotificationRequest(
+            audience: audience, app: app.map { AppName($0) }, payload: payload, idempotencyKey: key)
+    }
+
+    /// All pages of a list.
+    private func all<Item>(_ page: (Int64?) async throws -> Page<Item>) async throws -> [Item] {
+        var (items, cursor): ([Item], Int64?) = ([], nil)
+        repeat {
+            let page = try await page(cursor)
+            items += page.items
+            cursor = page.next
+        } while cursor != nil
+        return items
+    }
+
+    private func deliveries(
+        of id: NotificationID, in state: PushState? = nil, _ store: TestedStore
+    ) async throws -> [Delivery] {
+        try await all { try await store.stores.notifications.deliveries(of: id, in: state, after: $0, limit: 2) }
+    }
+
+    /// What the tokens end with.
+    private func numbers(_ deliveries: [Delivery]) -> [String] {
+        deliveries.map { String($0.token.trimmingPrefix { $0 == "a" }) }
+    }
+
+    private func refusal(_ call: () async throws -> Void) async -> ChatError.Code? {
+        do {
+            try await call()
+            return nil
+        } catch {
+            return (error as? ChatError)?.code
+        }
+    }
+
+    // MARK: - Devices
+
+    @Test(
+        "A registration that says something new writes it; one that says the same, or less, writes nothing",
+        arguments: StoreKind.allCases)
+    func changes(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let full = DeviceEdit(
+            user: .set(user("ann")), clientInfo: .set("app 1"), serverInfo: .set("vip"), tags: tags("b", "a"))
+        #expect(try await register(1, full, in: store) == .created)
+        let created = try await device(1, in: store)
+        #expect(created.user?.text == "ann" && created.clientInfo == "app 1" && created.serverInfo == "vip")
+        #expect(created.tags.map(\.text) == ["a", "b"] && created.createdAt == store.now())
+        store.advance(.seconds(60))
+        for edit in [full, DeviceEdit(), DeviceEdit(user: full.user), DeviceEdit(tags: tags("a", "b"))] {
+            #expect(try await register(1, edit, in: store) == .unchanged)
+        }
+        #expect(try await device(1, in: store) == created)
+        for edit in [
+            DeviceEdit(user: .set(user("bob"))), DeviceEdit(clientInfo: .remove), DeviceEdit(serverInfo: .set("x")),
+            DeviceEdit(tags: tags("b", "c")), DeviceEdit(tags: []), DeviceEdit(client: ClientInfo(appVersion: "1")),
+        ] {
+            #expect(try await register(1, edit, in: store) == .refreshed)
+            #expect(try await register(1, edit, in: store) == .unchanged)
+        }
+        let changed = try await device(1, in: store)
+        #expect(changed.id == created.id && changed.user?.text == "bob" && changed.clientInfo == nil)
+        #expect(changed.tags.isEmpty && changed.registeredAt == store.now() && changed.client.appVersion == "1")
+        store.advance(DeviceRegistration.freshness)
+        #expect(try await register(1, in: store) == .refreshed)
+    }
+
+    @Test("An edit changes what is known, and not when it was registered", arguments: StoreKind.allCases)
+    func edits(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await register(1, in: store)
+        try await deactivate([1], in: store)
+        let before = try await device(1, in: store)
+        #expect(before.deactivatedAt != nil)
+        store.advance(.seconds(60))
+        let edited = try await store.stores.devices.edit(
+            StoreFixture.token(1), app: nil, DeviceEdit(serverInfo: .set("x"), tags: tags("t")))
+        #expect(edited.serverInfo == "x" && edited.tags.map(\.text) == ["t"])
+        #expect(edited.registeredAt == before.registeredAt && edited.deactivatedAt == before.deactivatedAt)
+        #expect(try await device(1, in: store) == edited)
+    }
+
+    @Test("A token of several apps needs one named; an unknown one is not found", arguments: StoreKind.allCases)
+    func ambiguous(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await register(1, in: store)
+        try await register(1, app: "other", in: store)
+        let (devices, token, unknown) = (store.stores.devices, try StoreFixture.token(1), try StoreFixture.token(2))
+        #expect(await refusal { _ = try await devices.device(token, app: nil) } == .ambiguous)
+        #expect(await refusal { _ = try await devices.edit(token, app: nil, DeviceEdit()) } == .ambiguous)
+        #expect(await refusal { _ = try await devices.unregister(token, app: nil) } == .ambiguous)
+        #expect(await refusal { _ = try await devices.device(unknown, app: nil) } == .notFound)
+        #expect(await refusal { _ = try await devices.edit(token, app: AppName("third"), DeviceEdit()) } == .notFound)
+        #expect(try await devices.device(token, app: AppName("other")).app == AppName("other"))
+        #expect(try await !devices.unregister(token, app: AppName("third")))
+        #expect(try await devices.unregister(token, app: AppName("other")))
+        #expect(try await devices.device(token, app: nil).app == .default)
+    }
+
+    @Test("A list shows what its filter says, each once, over any number of pages", arguments: StoreKind.allCases)
+    func lists(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await register(1...3, user: "ann", in: store)
+        try await register(4...5, user: "ann", tags: tags("red", "blue"), in: store)
+        try await register(6...8, user: "bob", tags: tags("red"), in: store)
+        try await register(9...10, in: store)
+        try await register(11...11, app: "other", user: "ann", in: store)
+        try await register(12...12, app: "other", in: store)
+        try await deactivate([5, 8], in: store)
+        try await deactivate([11], app: AppName("other"), in: store)
+        let red = ChatDomain.Tag(stored: "red")
+        for (filter, expected) in [
+            (DeviceFilter(), Array(1...12)), (DeviceFilter(app: AppName("other")), [11, 12]),
+            (DeviceFilter(user: user("ann")), [1, 2, 3, 4, 5, 11]), (DeviceFilter(tag: red), [4, 5, 6, 7, 8]),
+            (DeviceFilter(isActive: false), [5, 8, 11]),
+            (DeviceFilter(isActive: true), [1, 2, 3, 4, 6, 7, 9, 10, 12]),
+            (DeviceFilter(user: user("ann"), tag: red), [4, 5]), (DeviceFilter(tag: red, isActive: true), [4, 6, 7]),
+            (DeviceFilter(app: AppName("other"), isActive: false), [11]),
+            (DeviceFilter(app: .default, user: user("ann"), isActive: true), [1, 2, 3, 4]),
+            (DeviceFilter(user: user("nobody")), []),
+        ] {
+            for limit in [1, 2, 5, 500] {
+                let found = try await all { try await store.stores.devices.devices(filter, after: $0, limit: limit) }
+                #expect(found.map(\.id) == found.map(\.id).sorted())
+                #expect(try found.map(\.token) == expected.map(StoreFixture.token), "\(filter)")
+            }
+        }
+    }
+
+    @Test("Devices are counted once a day, by what they said last", arguments: StoreKind.allCases)
+    func usage(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        func says(_ number: Int, _ version: String?) async throws {
+            try await register(number, DeviceEdit(client: ClientInfo(appVersion: version)), in: store)
+        }
+        func today() async throws -> [String: Int] {
+            let days = try #require(await store.stores.figures.usage(since: store.now().day))
+            return days.filter { $0.kind == nil || $0.kind == .appVersion }.reduce(into: [:]) { result, count in
+                if case .text(let text) = count.value { return result[text] = count.devices }
+                result[count.kind == nil ? "all" : count.value == .others ? "others" : "unknown"] = count.devices
+            }
+        }
+        for number in 1...3 { try await says(number, "1.0") }
+        try await says(4, nil)
+        try await says(1, "1.0")
+        #expect(try await today() == ["all": 4, "1.0": 3, "unknown": 1])
+        try await says(1, "2.0")
+        try await says(4, "2.0")
+        #expect(try await today() == ["all": 4, "1.0": 2, "2.0": 2])
+        store.advance(.seconds(86_400))
+        #expect(try await today() == [:])
+        // It says nothing, and is known from yesterday.
+        try await says(1, nil)
+        #expect(try await today() == ["all": 1, "2.0": 1])
+        for number in 2...70 { try await says(number, "v\(number)") }
+        #expect(try await today()["others"] == 6)
+        try await says(70, "v2")
+        let counts = try await today()
+        #expect(counts["others"] == 5 && counts["v2"] == 2 && counts["all"] == 70 && counts.count == 66)
+    }
+
+    // MARK: - Notifications
+
+    @Test("A notification goes to each active device of its audience once, in order", arguments: StoreKind.allCases)
+    func audiences(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await register(1...2, user: "ann", tags: tags("red", "blue"), in: store)
+        try await register(3...3, app: "other", user: "bob", tags: tags("blue"), in: store)
+        try await register(4...4, user: "ann", tags: tags("red"), in: store)
+        try await deactivate([4], in: store)
+        let (both, colours) = ([user("bob"), user("ann")], ["blue", "red"].map(ChatDomain.Tag.init(stored:)))
+        let tokens = try [3, 9, 4, 1, 1].map(StoreFixture.token)
+        for (audience, app, expected) in [
+            (.all, nil, ["1", "2", "3"]), (.all, "other", ["3"]), (.all, "default", ["1", "2"]),
+            (.users(both), nil, ["3", "1", "2"]), (.users(both), "default", ["1", "2"]),
+            (.users([user("nobody")]), nil, []), (.tags(colours), nil, ["1", "2", "3"]),
+            (.tags(colours), "other", ["3"]), (.tokens(Array(tokens[3...])), nil, ["1"]), (.tokens([]), nil, []),
+        ] as [(Audience, String?, [String])] {
+            let receipt = try await store.stores.notifications.send(request(audience, app: app))
+            #expect(receipt.devices == expected.count && !receipt.isRepeat)
+            #expect(try await numbers(deliveries(of: receipt.id, store)) == expected)
+            let status = try await store.stores.notifications.notification(receipt.id)
+            #expect(status.counts[.pending] == expected.count && status.state == (expected.isEmpty ? .done : .sending))
+        }
+        // One that no registration knows goes to the app that is named, else to the default one; an inactive one fails.
+        for (app, failed) in [(nil, ["4"]), ("other", [])] {
+            let id = try await store.stores.notifications.send(request(.tokens(tokens), app: app)).id
+            let (found, lost) = try await (deliveries(of: id, store), deliveries(of: id, in: .failed, store))
+            #expect(numbers(found) == ["3", "9", "4", "1"] && numbers(lost) == failed)
+            #expect(found[1].app.text == app ?? "default" && lost.allSatisfy { $0.reason == "DeviceInactive" })
+        }
+        try await register(1, app: "other", in: store)
+        #expect(try await store.stores.notifications.send(request(.tokens([tokens[3]]))).devices == 2)
+    }
+
+    @Test(
+        "Of very many devices the rest follows behind the answer, also after a restart", arguments: StoreKind.allCases)
+    func large(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let devices = store.stores.devices
+        try await withThrowingTaskGroup { group in
+            for number in 1...1203 {
+                let tags = number.isMultiple(of: 3) ? tags("x", "y") : tags("y")
+                group.addTask {
+                    _ = try await devices.register(
+                        RegistrationRequest(
+                            token: StoreFixture.token(number), app: .default, edit: DeviceEdit(tags: tags)))
+                }
+            }
+            try await group.waitForAll()
+        }
+        let ids = try await store.stores.notifications.send([
+            request(.all), request(.tags(["x", "y"].map(ChatDomain.Tag.init(stored:)))),
+        ]).map { try $0.get().id }
+        #expect(try await store.stores.notifications.notification(ids[0]).devices == 1203)
+        try await store.restart()
+        let upkeep = store.stores.upkeep
+        let watch = Task { await upkeep.watch() }
+        for id in ids {
+            while try await store.stores.notifications.notification(id).state == .queueing {
+                try await Task.sleep(for: .milliseconds(20))
+            }
+            let status = try await store.stores.notifications.notification(id)
+            #expect(status.counts[.pending] == 1203)
+            let tokens = try await all {
+                try await store.stores.notifications.deliveries(of: id, in: nil, after: $0, limit: 500)
+            }.map(\.token)
+            #expect(tokens.count == 1203 && Set(tokens).count == 1203)
+        }
+        watch.cancel()
+        await watch.value
+    }
+
+    @Test(
+        "A key that was seen before: the first answer again; for something else, an error",
+        arguments: StoreKind.allCases)
+    func keys(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await register(1...3, in: store)
+        let notifications = store.stores.notifications
+        var first = request(.tokens([try StoreFixture.token(1), try StoreFixture.token(1)]), key: "k")
+        first.notBefore = store.now() + .seconds(10)
+        let receipt = try await notifications.send(first)
+        #expect(try await notifications.send(first) == NotificationReceipt(id: receipt.id, devices: 1, isRepeat: true))
+        store.advance(.seconds(20))
+        // The time has come; a reader of requests then says that there is none.
+        first.notBefore = nil
+        #expect(try await notifications.send(first).isRepeat)
+        #expect(try await notifications.earlier(first)?.id == receipt.id)
+        for change in [
+            { $0.payload = "{}" }, { $0.audience = .all }, { $0.priority = 1 }, { $0.app = AppName("other") },
+            { $0.collapseID = "c" }, { $0.expiration = 0 }, { $0.skipsUnchanged = true }, { $0.pushType = "voip" },
+        ] as [(inout NotificationRequest) -> Void] {
+            var other = first
+            change(&other)
+            let changed = other
+            #expect(await refusal { _ = try await notifications.send(changed) } == .idempotencyConflict)
+        }
+        // Of many at once, what is wrong with one concerns none of the others.
+        let many = [
+            first, request(.all, key: "k"), request(.all, key: "new"), request(.all, key: "new"), request(.all),
+        ]
+        let results = try await notifications.send(many)
+        #expect(try results[0].get().id == receipt.id)
+        #expect(throws: ChatError.self) { try results[1].get() }
+        #expect(try results[2].get().id == results[3].get().id && results[3].get().isRepeat)
+        #expect(try results[2...].map { try $0.get().devices } == [3, 3, 3])
+        #expect(try await store.lease().count == 7)
+        #expect(await refusal { _ = try await notifications.notification(99) } == .notFound)
+        #expect(await refusal { _ = try await notifications.cancel(99) } == .notFound)
+        #expect(try await deliveries(of: 99, store).isEmpty)
+    }
+
+    @Test(
+        "skip_unchanged compares a badge with the last badge, and anything else with the last that was more",
+        arguments: StoreKind.allCases)
+    func unchanged(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await register(1...1, tags: tags("a", "b"), in: store)
+        func send(_ payload: String, at time: Timestamp? = nil) async throws -> Int {
+            var request = request(.all, payload: payload)
+            (request.skipsUnchanged, request.notBefore) = (time == nil, time)
+            return try await store.stores.notifications.send(request).devices
+        }
+        let (three, four) = (#"{"aps":{"badge":3}}"#, #"{"aps":{"badge":4}}"#)
+        let (news, others) = (#"{"aps":{"alert":"news","badge":3}}"#, #"{"aps":{"alert":"others"}}"#)
+        // What is scheduled for later is not what a device got last.
+        #expect(try await send(three, at: store.now() + .seconds(3600)) == 1)
+        for (payload, devices) in [
+            (three, 1), (three, 0), (others, 1), (three, 0), (others, 0), (four, 1), (news, 1), (three, 0), (four, 1),
+            (news, 0), (others, 1), (news, 1),
+        ] {
+            #expect(try await send(payload) == devices, "\(payload)")
+        }
+        // Counted once, however many ways lead to it.
+        var twice = request(.tags(["a", "b"].map(ChatDomain.Tag.init(stored:))), payload: news)
+        twice.skipsUnchanged = true
+        let id = try await store.stores.notifications.send(twice).id
+        #expect(try await store.stores.notifications.notification(id).skipped == 1)
+        // What failed was not got.
+        let leased = try await store.lease()
+        try await store.settle(leased, Transition(.failed(reason: "BadTopic")))
+        #expect(try await send(news) == 1)
+    }
+
+    // MARK: - Keys and tokens
+
+    @Test("Of many who ask at once all get the same provider token, for fifty minutes", arguments: StoreKind.allCases)
+    func providerTokens(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let signed = Mutex(0)
+        func token(_ key: String = "K", refused: String? = nil) async throws -> String {
+            let name = ProviderKeyName(teamID: "T", keyID: key, fingerprint: "f")
+            let number = signed.withLock { number in
+                number += 1
+                return number
+            }
+            return try await store.stores.providerTokens.providerToken(for: name, refused: refused) { time in
+                "token \(number) of \(time.seconds)"
+            }.text
+        }
+        let first = try await token()
+        let (tokens, name) = (store.stores.providerTokens, ProviderKeyName(teamID: "T", keyID: "new", fingerprint: "f"))
+        let together = try await withThrowingTaskGroup(of: String.self) { group in
+            for number in 0..<20 {
+                group.addTask { try await tokens.providerToken(for: name, refused: nil) { _ in "\(number)" }.text }
+            }
+            return try await group.reduce(into: Set()) { $0.insert($1) }
+        }
+        #expect(together.count == 1)
+        #expect(try await token(refused: first) == first)
+        try await store.restart()
+        store.advance(IssuedToken.shortestLife)
+        let second = try await token(refused: first)
+        #expect(second != first)
+        #expect(try await token(refused: first) == second)
+        store.advance(IssuedToken.lifetime)
+        #expect(try await token() != second)
+        // A clock that was set back does not leave a token from the future in use.
+        let future = try await token()
+        store.advance(.zero - IssuedToken.tolerance)
+        #expect(try await token() == future)
+        store.advance(.seconds(-1))
+        #expect(try await token() != future)
+    }
+
+    @Test(
+        "A browser's subscription stays as it was brought; the relay's key stays until another is set",
+        arguments: StoreKind.allCases)
+    func subscriptions(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        func subscription(_ number: Int, key: UInt8 = 1, secret: UInt8 = 2) throws -> Subscription {
+            Subscription(
+                address: try StoreFixture.token(number), endpoint: "https://push.example.org/\(number)",
+                publicKey: [UInt8](repeating: key, count: 65), secret: [UInt8](repeating: secret, count: 16),
+                expiresAt: number == 1 ? nil : Timestamp(seconds: 1_900_000_000))
+        }
+        for number in 1...2 { try await store.stores.subscriptions.keep(subscription(number)) }
+        let kept = store.stores.subscriptions
+        for other in [try subscription(1, key: 9), try subscription(1, secret: 9)] {
+            #expect(await refusal { try await kept.keep(other) } == .conflict)
+        }
+        #expect(try await kept.vapidKey { "first" } == "first")
+        try await store.restart()
+        let again = store.stores.subscriptions
+        let found = try await again.subscriptions([1, 3, 2, 1].map(StoreFixture.token))
+        #expect(
+            try found == [StoreFixture.token(1): subscription(1), StoreFixture.token(2): subscription(2)])
+        #expect(try await again.subscriptions([]).isEmpty)
+        #expect(try await again.vapidKey { "second" } == "first")
+        try await again.setVAPIDKey("other")
+        #expect(try await again.vapidKey { "third" } == "other")
+    }
+
+    @Test(
+        "A program's token is known by its secret, until it is revoked or its time is over",
+        arguments: StoreKind.allCases)
+    func tokens(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let tokens = store.stores.tokens
+        let grant = try AccessGrant(
+            scopes: [.post, .send], room: SecretCode(stored: "kitchen"), audience: .users([user("ann")]))
+        let (first, secret) = try await tokens.create(AccessToken.name("backup"), grant, expiresAt: nil)
+        let short = try await tokens.create(AccessToken.name("short"), grant, expiresAt: store.now() + .seconds(60))
+        #expect(try await tokens.token(of: secret) == first)
+        #expect(try await tokens.token(of: short.secret) == short.token)
+        #expect(first.grant == grant && short.secret != secret)
+        #expect(try await tokens.token(of: secret.dropLast() + "!") == nil)
+        #expect(await refusal { _ = try await tokens.create(first.name, grant, expiresAt: nil) } == .conflict)
+        #expect(try await all { try await tokens.tokens(after: $0, limit: 1) } == [first, short.token])
+        store.advance(.seconds(60))
+        #expect(try await tokens.token(of: short.secret) == nil)
+        #expect(try await tokens.revoke(first.id) == first.name)
+        #expect(try await tokens.revoke(first.id) == nil)
+        #expect(try await tokens.token(of: secret) == nil)
+        // No token is made with an earlier one's number: messages name their writer by it.
+        #expect(try await tokens.create(first.name, grant, expiresAt: nil).token.id > short.token.id)
+    }
+}

@@ -1,0 +1,228 @@
+#if PostgreSQL
+import ChatDomain
+import Foundation
+import Logging
+import Synchronization
+import Testing
+
+@testable import ChatStorePostgres
+
+/// What the stores over PostgreSQL stand on: connections, transactions, announcements, starts.
+@Suite("PostgreSQL: connections, group commit, announcements, starts", .timeLimit(.minutes(2)))
+struct PostgresCoreTests {
+    private static let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+
+    private func database(_ fixture: PostgresFixture, schema: String? = nil) throws -> PostgresDatabase {
+        try PostgresDatabase(
+            place: PostgresPlace(url: fixture.url, schema: schema, connections: 3), clock: Timestamp.now,
+            logger: Self.logger)
+    }
+
+    @Test("Values come back as they went")
+    func values() async throws {
+        let fixture = try PostgresFixture()
+        let database = try database(fixture)
+        defer { database.close() }
+        let texts = ["", "a,b", "{\"c\\d\"}", "NULL", "ü\u{1F600}\n'"]
+        let moment = Timestamp(milliseconds: 1_800_000_000_123)
+        let matches = try await database.read { transaction in
+            let row = try transaction.row(
+                """
+                SELECT $1::bigint, $2::text, $3::bytea, $4::boolean, $5::bigint[], $6::text[], ms(at($7::bigint)),
+                    $8::bigint, ($6::text[])[3], ($9::text[])[2] IS NULL, ms('1969-12-31 23:59:59.999+00'::timestamptz)
+                """,
+                [
+                    .int(.min), .text(texts[4]), .bytes([0, 255, 92]), true, .ints([1, -2]), .texts(texts),
+                    .time(moment), .null, .optionalTexts(["x", nil]),
+                ])
+            guard let row else { return [Bool]() }
+            return [
+                try row.int(0) == .min, try row.text(1) == texts[4], try row.bytes(2) == [0, 255, 92],
+                try row.bool(3), try row.text(4) == "{1,-2}", try row.time(6) == moment, row.isNull(7),
+                try row.text(8) == texts[2], try row.bool(9), try row.int(10) == -1,
+            ]
+        }
+        #expect(matches == [Bool](repeating: true, count: 10))
+    }
+
+    @Test("A refused statement takes back its transaction, and says which constraint it broke")
+    func refused() async throws {
+        let fixture = try PostgresFixture()
+        let database = try database(fixture)
+        defer { database.close() }
+        try fixture.query("CREATE TABLE numbers (number bigint CONSTRAINT only_once UNIQUE)")
+        let caught = Mutex(false)
+        let error = await #expect(throws: ChatError.self) {
+            try await database.write { transaction in
+                transaction.later("INSERT INTO numbers VALUES (1)")
+                do {
+                    try transaction.run("INSERT INTO numbers VALUES (1)")
+                } catch let error as PostgresError {
+                    caught.withLock { $0 = error.isUniqueViolation("only_once") }
+                }
+            }
+        }
+        // What was swallowed did not become a success.
+        #expect(error?.code == .internalError)
+        #expect(caught.withLock { $0 })
+        await #expect(throws: ChatError.self) {
+            try await database.write { transaction in
+                try transaction.run("INSERT INTO numbers VALUES (2)")
+                throw ChatError.notJoined()
+            }
+        }
+        #expect(try fixture.value("SELECT count(*) FROM numbers") == 0)
+        await #expect(throws: ChatError.self) {
+            try await database.read { transaction in try transaction.run("INSERT INTO numbers VALUES (3)") }
+        }
+    }
+
+    @Test("A transaction whose connection is ended, or that deadlocks, is begun again")
+    func repeats() async throws {
+        let fixture = try PostgresFixture()
+        let database = try database(fixture)
+        defer { database.close() }
+        try fixture.query("CREATE TABLE numbers (number bigint PRIMARY KEY, count bigint)")
+        try fixture.query("INSERT INTO numbers VALUES (1, 0), (2, 0)")
+        let attempts = Mutex(0)
+        try await database.write { transaction in
+            try transaction.run("UPDATE numbers SET count = count + 1 WHERE number = 1")
+            let isFirst = attempts.withLock { attempts in
+                attempts += 1
+                return attempts == 1
+            }
+            if isFirst {
+                try fixture.query(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pushchat'")
+            }
+        }
+        #expect(try fixture.query("SELECT count FROM numbers WHERE number = 1") == "1")
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for order in [[1, 2], [2, 1], [1, 2], [2, 1]] {
+                group.addTask {
+                    try await database.write(order[0] == 1 ? .answer : .upkeep) { transaction in
+                        for number in order {
+                            try transaction.run(
+                                "UPDATE numbers SET count = count + 1 WHERE number = $1::bigint", [.int(number)])
+                            usleep(20_000)
+                        }
+                    }
+                }
+            }
+            try await group.waitForAll()
+        }
+        #expect(try fixture.query("SELECT sum(count) FROM numbers") == "9")
+    }
+
+    @Test("Requests share transactions; one that is refused harms nobody else")
+    func groupCommit() async throws {
+        let fixture = try PostgresFixture()
+        let database = try database(fixture)
+        defer { database.close() }
+        try fixture.query("CREATE TABLE numbers (number bigint CHECK (number <> 50))")
+        let transactions = Mutex(0)
+        let commit = GroupCommit<Int, Int>(database: database) { requests, transaction in
+            transactions.withLock { $0 += 1 }
+            try transaction.run("INSERT INTO numbers SELECT unnest($1::bigint[])", [.ints(requests.map(Int64.init))])
+            return requests.map { $0 == 7 ? .failure(.notJoined()) : .success($0 * 2) }
+        }
+        let results = await withTaskGroup(of: (Int, ChatError.Code?).self) { group in
+            for number in 0..<100 {
+                group.addTask {
+                    do throws(ChatError) {
+                        let answer = try await commit(number)
+                        return (number, answer == number * 2 ? nil : .internalError)
+                    } catch {
+                        return (number, error.code)
+                    }
+                }
+            }
+            return await group.reduce(into: [:]) { $0[$1.0] = $1.1 }
+        }
+        #expect(results == [7: .notJoined, 50: .internalError])
+        #expect(try fixture.value("SELECT count(*) FROM numbers") == 99)
+    }
+
+    @Test("What one relay commits the other hears; very much is everything")
+    func announcements() async throws {
+        let fixture = try PostgresFixture()
+        let (one, other) = (try database(fixture), try database(fixture))
+        defer {
+            one.close()
+            other.close()
+        }
+        try await one.beginStart()
+        try await other.beginStart()
+        #expect(one.start != other.start && one.holdsLeases)
+        var heard = other.announcements().makeAsyncIterator()
+        for rooms in [1, 600, 100_000] {
+            let names = Set((0..<rooms).map { "room \($0) 123456" })
+            try await one.write { transaction in
+                transaction.announcement.messages = names
+                try transaction.run("SELECT 1")
+            }
+            var (found, isEverything) = (Set<String>(), false)
+            while found != names, !isEverything {
+                let next = try #require(await heard.next())
+                // Until notifications are known to come, all is told each second.
+                if next.everything { isEverything = rooms > 1000 }
+                found.formUnion(next.messages)
+            }
+        }
+    }
+
+    @Test("Two relays that start at the same time make the tables once; each schema has its own")
+    func schemas() async throws {
+        let fixture = try PostgresFixture()
+        let versions = try await withThrowingTaskGroup(of: [UInt8].self) { group in
+            for number in 0..<4 {
+                group.addTask {
+                    let database = try self.database(fixture, schema: number < 3 ? "relay_a" : "relay_b")
+                    defer { database.close() }
+                    return database.idKey
+                }
+            }
+            return try await group.reduce(into: Set<[UInt8]>()) { $0.insert($1) }
+        }
+        #expect(versions.count == 2)
+        #expect(try fixture.value("SELECT count(*) FROM pg_tables WHERE tablename = 'push_queue'") == 2)
+        try fixture.query("UPDATE relay_a.relay_schema SET version = 99")
+        #expect(throws: PostgresPlace.Unusable.self) { try database(fixture, schema: "relay_a") }
+        try fixture.query("CREATE TABLE active_users (id bigint)")
+        #expect(throws: PostgresPlace.Unusable.self) { try database(fixture) }
+    }
+
+    @Test("A start that was ended by others is followed by a new one")
+    func takenOver() async throws {
+        let fixture = try PostgresFixture()
+        let database = try database(fixture)
+        try await database.beginStart()
+        let first = database.start
+        try fixture.query("UPDATE relay_starts SET time_ended = now()")
+        while database.start == first { try await Task.sleep(for: .milliseconds(50)) }
+        #expect(database.start > first)
+        database.close()
+        #expect(try fixture.value("SELECT count(*) FROM relay_starts WHERE time_ended IS NULL") == 0)
+    }
+
+    @Test("Where no server is, a call says so, and soon")
+    func away() async throws {
+        let place = PostgresPlace(url: "postgres://relay@127.0.0.1:1/nothing")
+        let error = #expect(throws: ChatError.self) {
+            try PostgresDatabase(place: place, clock: Timestamp.now, logger: Self.logger)
+        }
+        #expect(error?.code == .unavailable)
+        #expect(throws: PostgresPlace.Unusable.self) { try place.inspect() }
+    }
+
+    @Test("What the server lacks is found before anything is made")
+    func inspected() async throws {
+        let fixture = try PostgresFixture()
+        let place = PostgresPlace(url: fixture.url)
+        #expect(try place.inspect().text.contains("no tables yet"))
+        try database(fixture).close()
+        let found = try place.inspect()
+        #expect(found.text.contains("schema version 1, 0 relays, 0 members") && found.problems.isEmpty)
+    }
+}
+#endif

@@ -1,0 +1,56 @@
+#if PostgreSQL
+import APNSGateway
+import ChatDomain
+import ChatStorePostgres
+import Foundation
+import Logging
+import Synchronization
+
+/// Stores over a database of PostgreSQL of its own, which ends with the test; each is a relay's.
+final class PostgresFixture: Sendable {
+    let server: PostgresServer
+    let database: String
+    let time = Mutex(Timestamp(milliseconds: 1_800_000_000_000))
+
+    init() throws {
+        server = try PostgresServer.shared()
+        database = try server.makeDatabase()
+    }
+
+    deinit { try? server.drop(database) }
+
+    var url: String { server.url(database) }
+
+    /// Opens the stores as one more relay, whose signs of life have begun. To be closed.
+    func open(
+        schema: String? = nil, defaultApp: AppName = .default, namesMessage: Bool = false, apps: Set<AppName>? = nil,
+        keepsUsage: @escaping @Sendable () -> Bool = { true }
+    ) async throws -> PostgresStores {
+        let stores = try PostgresStores(
+            place: PostgresPlace(url: url, schema: schema, connections: 4),
+            settings: {
+                StoreSettings(
+                    format: { _ in APNSFormat(namesMessage ? .http2 : .binary, payloadLimit: 2048) },
+                    defaultApp: defaultApp, keepsUsage: keepsUsage(), apps: apps)
+            },
+            clock: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        do {
+            _ = try await stores.upkeep.prepare()
+        } catch {
+            stores.close()
+            throw error
+        }
+        return stores
+    }
+
+    func advance(_ duration: Duration) {
+        time.withLock { $0 = $0 + duration }
+    }
+
+    /// Another program's statement. Columns of the answer stand between `|`, rows between line breaks.
+    @discardableResult
+    func query(_ sql: String) throws -> String { try server.psql(database, sql) }
+
+    func value(_ sql: String) throws -> Int { Int(try query(sql)) ?? -1 }
+}
+#endif

@@ -1,0 +1,596 @@
+#if PostgreSQL
+import ChatDomain
+@testable import ChatStorePostgres
+import Foundation
+import Synchronization
+import Testing
+
+/// The queue of PostgreSQL, as several relays and other programs use it. What every store's does, ``StorePortTests`` says.
+@Suite("The queue that relays share", .timeLimit(.minutes(2)))
+struct PostgresQueueTests {
+    private static let sent = Transition(.sent, adding: PushHistory(attempts: 1))
+
+    /// Relays over one database.
+    private final class Relays: Sendable {
+        let fixture: PostgresFixture
+        let all: [PostgresStores]
+        var first: PostgresStores { all[0] }
+
+        init(_ count: Int = 1, defaultApp: AppName = .default) async throws {
+            fixture = try PostgresFixture()
+            var all: [PostgresStores] = []
+            for _ in 0..<count { all.append(try await fixture.open(defaultApp: defaultApp)) }
+            self.all = all
+        }
+
+        deinit { for stores in all { stores.close() } }
+
+        /// As a script does it.
+        func insert(_ count: Int, _ columns: String = "", _ values: String = "") throws {
+            try fixture.query(
+                """
+                INSERT INTO push_queue (device_token, payload\(columns))
+                SELECT lpad(i::text, 64, 'a'), '{"aps":{}}'\(values) FROM generate_series(1, \(count)) i
+                """)
+        }
+
+        func lease(
+            _ limit: Int = 1000, relay: Int = 0, lanes: [PushLane] = PushLane.allCases, app: AppName = .default
+        ) async throws -> [QueuedPush] {
+            try await all[relay].queue.lease(app: app, lanes: lanes, limit: limit).pushes
+        }
+
+        @discardableResult
+        func settle(
+            _ entries: ClosedRange<Int64>, _ transition: Transition, relay: Int = 0, late: Bool = false,
+            notification: NotificationID? = nil
+        ) async throws -> Int {
+            try await all[relay].queue.settle(
+                [Settlement(entries, transition, notification: notification, overrulesSilence: late)], app: .default)[0]
+                .count
+        }
+
+        /// What the watch does in each round.
+        func look(relay: Int = 0) async throws { try await all[relay].upkeep.queue.look() }
+
+        func states() throws -> String {
+            try fixture.query("SELECT string_agg(state, ' ' ORDER BY message_id) FROM push_queue")
+        }
+    }
+
+    // MARK: - Leases
+
+    /// What tasks of a test count together.
+    private final class Tally: Sendable {
+        let held = Mutex<Set<Int64>>([])
+        let settled = Atomic(0)
+        let ends = Mutex<[Int64: Int]>([:])
+    }
+
+    @Test("No push is two relays' at the same time, and none is lost, whatever is given back")
+    func exclusive() async throws {
+        let relays = try await Relays(2)
+        let queues = relays.all.map(\.queue)
+        let count = 3000
+        try relays.insert(count, ", bulk, unanswered", ", i % 3 = 0, CASE WHEN i % 5 = 0 THEN 1 ELSE 0 END")
+        let tally = Tally()
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for task in 0..<12 {
+                group.addTask {
+                    let queue = queues[task % 2]
+                    var round = task
+                    while tally.settled.load(ordering: .relaxed) < count {
+                        round += 1
+                        let pushes = try await queue.lease(
+                            app: .default, lanes: PushLane.allCases, limit: 1 + round * 7 % 60
+                        ).pushes
+                        let isNew = tally.held.withLock { held in pushes.filter { held.insert($0.entry).inserted }.count
+                        }
+                        #expect(isNew == pushes.count)
+                        if pushes.isEmpty { try await Task.sleep(for: .milliseconds(1)) }
+                        for push in pushes {
+                            tally.held.withLock { _ = $0.remove(push.entry) }
+                            let range = push.entry...push.entry
+                            if (push.entry + Int64(round)).isMultiple(of: 4) {
+                                queue.giveBack([range], lane: push.lane, app: .default)
+                            } else {
+                                let changed = try await queue.settle([Settlement(range, Self.sent)], app: .default)
+                                #expect(changed.map(\.count) == [1])
+                                tally.ends.withLock { $0[push.entry, default: 0] += 1 }
+                                tally.settled.add(1, ordering: .relaxed)
+                            }
+                        }
+                    }
+                }
+            }
+            try await group.waitForAll()
+        }
+        #expect(tally.ends.withLock { $0.count } == count && tally.ends.withLock { $0.values.allSatisfy { $0 == 1 } })
+        #expect(try relays.fixture.query("SELECT state, count(*) FROM push_queue GROUP BY state") == "sent|\(count)")
+        #expect(try relays.fixture.value("SELECT count(*) FROM push_queue_due") == 0)
+    }
+
+    @Test("What a relay had that has ended goes to another; what the first says then changes nothing")
+    func takenOver() async throws {
+        let relays = try await Relays(2)
+        try relays.insert(4)
+        #expect(try await relays.lease(3).count == 3)
+        try await relays.look(relay: 1)
+        #expect(try await relays.lease(relay: 1).map(\.entry) == [4])
+        let start = relays.first.database.start
+        try relays.fixture.query("UPDATE relay_starts SET time_ended = now() WHERE start_id = \(start)")
+        try await relays.look(relay: 1)
+        #expect(try await relays.lease(2, relay: 1).map(\.entry) == [1, 2])
+        // The first may have begun anew meanwhile; else it gets nothing.
+        if relays.first.database.start == start { #expect(try await relays.lease().isEmpty) }
+        let gone = Transition(.failed(reason: "Gone"), device: .countRefusal(reason: "Gone", limit: 1))
+        #expect(try await relays.settle(1...2, gone) == 0)
+        #expect(relays.first.figures.outcomes().isEmpty)
+        relays.first.queue.giveBack([1...2], lane: .first, app: .default)
+        try await relays.look()
+        #expect(try relays.fixture.value("SELECT count(*) FROM push_queue_due WHERE lease_start IS NULL") <= 1)
+        #expect(try await relays.settle(1...2, Self.sent, relay: 1) == 2)
+        #expect(try relays.states() == "sent sent pending pending")
+    }
+
+    @Test("What is given back is due again: for the same relay at once, for others with its next look")
+    func givenBack() async throws {
+        let relays = try await Relays(2)
+        try relays.insert(3)
+        #expect(try await relays.lease().count == 3)
+        relays.first.queue.giveBack([2...3], lane: .first, app: .default)
+        #expect(try await relays.lease(1).map(\.entry) == [2])
+        relays.first.queue.giveBack([2...2], lane: .first, app: .default)
+        try await relays.look()
+        #expect(try await relays.lease(relay: 1).map(\.entry) == [2, 3])
+        #expect(try await relays.lease().isEmpty)
+    }
+
+    @Test("A lease whose COMMIT was not answered does not keep its pushes")
+    func inDoubt() async throws {
+        let relays = try await Relays()
+        try relays.insert(3)
+        #expect(try await relays.lease(1).map(\.entry) == [1])
+        try relays.fixture.query(
+            "UPDATE push_queue SET lease_start = \(relays.first.database.start) WHERE message_id = 2")
+        try await relays.look()
+        #expect(try await relays.lease().map(\.entry) == [3])
+        relays.first.queue.leases.withLock { leases in
+            let plan = leases.begin(.default)
+            leases.fail(plan, app: .default, at: .now)
+        }
+        try await relays.look()
+        #expect(try await relays.lease().map(\.entry) == [2])
+    }
+
+    @Test("Lanes in the order that is asked for, in each the lowest numbers; and which have more")
+    func lanes() async throws {
+        let relays = try await Relays()
+        try relays.insert(2, ", unanswered", ", 1")
+        try relays.insert(2, ", bulk", ", true")
+        try relays.insert(2)
+        try relays.insert(2, ", not_before", ", 5")
+        let queue = relays.first.queue
+        let one = try await queue.lease(app: .default, lanes: PushLane.allCases, limit: 3)
+        #expect(one.pushes.map(\.entry) == [5, 7, 8] && one.lanes == [.first, .bulk, .retry])
+        let retry = try await queue.lease(app: .default, lanes: [.retry], limit: 1)
+        #expect(retry.pushes.map(\.entry) == [1] && retry.lanes == [.first, .bulk, .retry])
+        let some = try await queue.lease(app: .default, lanes: [.bulk, .first], limit: 2)
+        #expect(some.pushes.map(\.entry) == [3, 4] && some.lanes == [.first, .retry])
+        let rest = try await queue.lease(app: .default, lanes: PushLane.allCases, limit: 9)
+        #expect(rest.pushes.map(\.entry) == [6, 2] && rest.lanes.isEmpty)
+    }
+
+    @Test("A push waits for its time, and nobody is told a later one; a clock that is set back makes repeats due")
+    func times() async throws {
+        let relays = try await Relays()
+        let now = relays.fixture.time.withLock { $0 }
+        #expect(try await relays.first.queue.nextDue(app: .default) == nil)
+        try relays.insert(1, ", not_before", ", \((now + .seconds(60)).milliseconds)")
+        try relays.insert(1, ", not_before, unanswered", ", \((now + .seconds(30)).milliseconds), 1")
+        #expect(try await relays.lease().isEmpty)
+        #expect(try await relays.first.queue.nextDue(app: .default) == now + .seconds(30))
+        relays.fixture.advance(.seconds(30))
+        #expect(try await relays.first.queue.nextDue(app: .default) == now + .seconds(30))
+        #expect(try await relays.lease().map(\.entry) == [2])
+        #expect(try await relays.first.queue.nextDue(app: .default) == now + .seconds(60))
+        let wait = Transition(.waiting(until: now + .seconds(90), reason: "Busy"), adding: PushHistory(attempts: 1))
+        #expect(try await relays.settle(2...2, wait) == 1)
+        relays.fixture.advance(.seconds(-2 * 86_400))
+        try await relays.look()
+        #expect(try await relays.lease().map(\.entry) == [2])
+        #expect(try await relays.lease().isEmpty)
+    }
+
+    // MARK: - Outcomes
+
+    @Test("What is settled twice changes once; what was sent was sent; an answer after a silence counts")
+    func outcomes() async throws {
+        let relays = try await Relays()
+        try relays.insert(6)
+        #expect(try await relays.lease(5).count == 5)
+        #expect(try await relays.settle(1...6, Self.sent) == 5)
+        #expect(try await relays.settle(1...6, Self.sent) == 0)
+        #expect(try await relays.settle(1...1, Transition(.failed(reason: "Late"))) == 0)
+        #expect(try await relays.settle(1...1, Transition(.failed(reason: "Bad", hint: "why")), late: true) == 1)
+        #expect(try await relays.settle(2...2, Transition(.due(.first, reason: nil)), late: true) == 1)
+        #expect(try await relays.settle(3...4, Transition(.cancelled(reason: "Cancelled")), late: true) == 2)
+        #expect(try await relays.settle(3...3, Self.sent) == 1)
+        #expect(try relays.states() == "failed pending sent cancelled sent pending")
+        #expect(
+            try relays.fixture.query(
+                "SELECT attempts, reason, hint, time_sent IS NULL FROM push_queue WHERE message_id = 1")
+                == "1|Bad|why|t")
+        #expect(try relays.fixture.query("SELECT attempts, time_sent FROM push_queue WHERE message_id = 2") == "0|")
+        #expect(try await relays.lease().map(\.entry) == [2, 6])
+        // Another program took it back while it was with the gateway.
+        try relays.fixture.query(
+            "UPDATE push_queue SET state = 'cancelled', reason = 'x' WHERE message_id IN (2, 6)")
+        try await relays.look()
+        #expect(try await relays.settle(2...2, Self.sent) == 1)
+        #expect(try await relays.settle(6...6, Transition(.failed(reason: "Bad"))) == 0)
+        #expect(try relays.states() == "failed sent sent cancelled sent cancelled")
+    }
+
+    @Test("Two words about one push in a call are written one after the other")
+    func order() async throws {
+        let relays = try await Relays()
+        try relays.insert(3)
+        _ = try await relays.lease()
+        let settled = try await relays.first.queue.settle(
+            [
+                Settlement(1...3, Self.sent),
+                Settlement(2...2, Transition(.failed(reason: "Bad")), overrulesSilence: true),
+                Settlement(3...3, Transition(.failed(reason: "Bad"))),
+            ], app: .default)
+        #expect(settled.map(\.count) == [3, 1, 0])
+        #expect(try settled[1].address == StoreFixture.token(2).description)
+        #expect(try relays.states() == "sent failed sent")
+        // Alike, and only one of them still there.
+        try relays.insert(3)
+        _ = try await relays.lease(2)
+        try relays.fixture.query("DELETE FROM push_queue WHERE message_id = 4")
+        let alike = try await relays.first.queue.settle((4...5).map { Settlement($0...$0, Self.sent) }, app: .default)
+        #expect(alike.map(\.count) == [0, 1])
+        let counts = relays.first.figures.outcomes()
+        #expect(counts.map(\.state) == [.failed, .sent] && counts.map(\.total) == [1, 4])
+    }
+
+    @Test("What an outcome means for the device and for the notification's counts")
+    func effects() async throws {
+        let relays = try await Relays()
+        let now = relays.fixture.time.withLock { $0 }
+        for number in 1...4 {
+            _ = try await relays.first.devices.register(
+                RegistrationRequest(token: StoreFixture.token(number), app: .default))
+        }
+        let id = try await relays.first.notifications.send(
+            NotificationRequest(audience: .all, payload: #"{"aps":{"alert":"x"}}"#)
+        ).id
+        let pushes = try await relays.lease()
+        #expect(pushes.count == 4 && pushes.allSatisfy { $0.isOurs && $0.obstacle == nil })
+        #expect(pushes[0].payload == Array(#"{"aps":{"alert":"x"}}"#.utf8))
+        let entries = pushes.map(\.entry)
+        func failed(_ effect: Transition.Device) -> Transition {
+            Transition(.failed(reason: "Bad"), adding: PushHistory(attempts: 1), device: effect)
+        }
+        let settled = try await relays.first.queue.settle(
+            [
+                Settlement(entries[0]...entries[0], Self.sent, notification: id),
+                Settlement(
+                    entries[1]...entries[1], failed(.deactivate(since: now, reason: "Gone")), notification: id),
+                Settlement(
+                    entries[2]...entries[2], failed(.deactivate(since: now - .seconds(1), reason: "Gone")),
+                    notification: id),
+                Settlement(
+                    entries[3]...entries[3], failed(.countRefusal(reason: "Bad", limit: 1)), notification: id),
+            ], app: .default)
+        #expect(settled.map(\.count) == [1, 1, 1, 1])
+        #expect(
+            try relays.fixture.query(
+                "SELECT deactivated_reason, refusals FROM devices ORDER BY device_id") == "|0\nGone|0\n|0\nBad|1")
+        let counts = try await relays.first.notifications.notification(id).counts
+        #expect(counts == [.pending: 0, .sent: 1, .failed: 3, .expired: 0, .cancelled: 0])
+        #expect(
+            try await relays.settle(
+                entries[0]...entries[0], failed(.countRefusal(reason: "Bad", limit: nil)),
+                late: true, notification: id) == 1)
+        #expect(try await relays.first.notifications.notification(id).counts[.failed] == 4)
+        #expect(try relays.fixture.query("SELECT refusals FROM devices WHERE device_id = 1") == "1")
+    }
+
+    @Test("Why a push does not go is known when it is leased")
+    func obstacles() async throws {
+        let relays = try await Relays()
+        for number in 1...3 { try await relays.first.rooms.join(StoreFixture.join(number)) }
+        _ = try await relays.first.rooms.post(StoreFixture.post(1, "hello"))
+        try relays.insert(4)
+        try relays.insert(1, ", device", ", 999")
+        try relays.fixture.query(
+            """
+            UPDATE push_queue SET device_token = '<' || upper(device_token) || ' >', payload = '' WHERE chat_message IS NULL;
+            UPDATE devices SET time_deactivated = now(), deactivated_reason = 'x'
+                WHERE device_token = '\(try StoreFixture.token(3))';
+            UPDATE push_queue SET device_token = lpad('7', 64, 'a') WHERE device = 999;
+            INSERT INTO moderation (action, secret_code, actor, last_push, device_token)
+                SELECT 'remove', 'room', 'x', 1, '\(try StoreFixture.token(2))';
+            """)
+        let pushes = try await relays.lease()
+        #expect(
+            pushes.map(\.obstacle) == [
+                .memberRemoved, .deviceInactive, nil, nil, .deviceInactive, nil, .deviceForgotten,
+            ])
+        #expect(try pushes[3].address == .token(StoreFixture.token(2)))
+        #expect(pushes.prefix(2).allSatisfy { $0.message != nil && $0.isOurs } && pushes[2].isOurs == false)
+        // A script's row gets the device's number, for the device's history.
+        #expect(try relays.fixture.query("SELECT count(DISTINCT device) FROM push_queue WHERE payload = ''") == "4")
+    }
+
+    // MARK: - Other programs
+
+    @Test("A script's row with two columns is leased within moments, for the default app")
+    func scripts() async throws {
+        let app = AppName("chat")
+        let relays = try await Relays(defaultApp: app)
+        let watch = Task { await relays.first.upkeep.watch() }
+        defer { watch.cancel() }
+        var arrivals = relays.first.queue.arrivals().makeAsyncIterator()
+        #expect(try await relays.lease(app: app).isEmpty)
+        try relays.insert(2)
+        var found: [QueuedPush] = []
+        while found.count < 2, await arrivals.next() != nil { found += try await relays.lease(app: app) }
+        #expect(found.map(\.entry) == [1, 2] && found[0].payload == Array(#"{"aps":{}}"#.utf8))
+        // Committed late, with a number below others that were leased long ago.
+        try relays.fixture.query(
+            "INSERT INTO push_queue (message_id, device_token, payload) VALUES (-7, lpad('1', 64, 'a'), '{}')")
+        while found.count < 3, await arrivals.next() != nil { found += try await relays.lease(app: app) }
+        #expect(found.last?.entry == -7)
+    }
+
+    @Test("Rows that a script settles or makes due again are moved to where they belong")
+    func strays() async throws {
+        let relays = try await Relays()
+        try relays.insert(3)
+        _ = try await relays.lease(1)
+        #expect(try await relays.settle(1...1, Transition(.failed(reason: "Bad"))) == 1)
+        try relays.fixture.query(
+            """
+            UPDATE push_queue SET state = 'cancelled' WHERE message_id = 2;
+            UPDATE push_queue SET state = 'pending' WHERE message_id = 1;
+            """)
+        #expect(try await relays.lease().map(\.entry) == [3])
+        try await relays.look()
+        #expect(try await relays.lease().map(\.entry) == [1])
+        #expect(
+            try relays.fixture.query("SELECT message_id, time_settled IS NOT NULL FROM push_queue_20270115") == "2|t")
+        #expect(throws: PostgresServer.Failed.self) {
+            try relays.fixture.query(
+                "INSERT INTO push_queue (message_id, device_token, payload) VALUES (9223372036854775807, 'aa', '{}')")
+        }
+    }
+
+    // MARK: - Days
+
+    @Test("Each day has its partition, and retention drops it; what still keeps a notification from a device stays")
+    func days() async throws {
+        let relays = try await Relays()
+        try relays.insert(4)
+        func names() throws -> String {
+            try relays.fixture.query(
+                "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relname ~ '^push_queue_[0-9]{8}$'"
+            )
+        }
+        #expect(try names() == "push_queue_20270115 push_queue_20270116")
+        _ = try await relays.lease(3)
+        try await relays.settle(1...1, Self.sent)
+        relays.fixture.advance(.seconds(3 * 86_400))
+        try await relays.settle(2...2, Self.sent)
+        try await relays.look()
+        try relays.fixture.query("UPDATE push_queue SET time_settled = NULL, state = 'cancelled' WHERE message_id = 4")
+        #expect(
+            try names() == "push_queue_20270115 push_queue_20270116 push_queue_20270118 push_queue_20270119")
+        #expect(try await relays.first.upkeep.applyRetention(messages: .zero, queue: .seconds(2 * 86_400)).pushes == 1)
+        #expect(try names() == "push_queue_20270116 push_queue_20270118 push_queue_20270119")
+        #expect(try relays.states() == "sent pending cancelled")
+        relays.fixture.advance(.seconds(60))
+        #expect(try await relays.first.upkeep.applyRetention(messages: .zero, queue: .seconds(30)).pushes == 2)
+        #expect(try relays.states() == "pending")
+        // It still settles after that.
+        #expect(try await relays.settle(3...3, Self.sent) == 1)
+        try relays.fixture.query(
+            """
+            INSERT INTO notifications (push_type, devices, payload, audience, work)
+                VALUES ('alert', 1, '{}', '{"all":true}', 'queue');
+            UPDATE push_queue SET notification = 1;
+            """)
+        relays.fixture.advance(.seconds(9 * 86_400))
+        #expect(try await relays.first.upkeep.applyRetention(messages: .zero, queue: .seconds(3 * 86_400)).pushes == 0)
+        try relays.fixture.query("UPDATE notifications SET work = NULL")
+        #expect(try await relays.first.upkeep.applyRetention(messages: .zero, queue: .seconds(3 * 86_400)).pushes == 1)
+    }
+
+    // MARK: - The rest
+
+    @Test("Reports of the feedback service are acted on once, by whichever relay")
+    func feedback() async throws {
+        let relays = try await Relays(2)
+        let now = relays.fixture.time.withLock { $0 }
+        for number in 1...2 {
+            _ = try await relays.first.devices.register(
+                RegistrationRequest(token: StoreFixture.token(number), app: .default))
+        }
+        try await relays.first.feedback.record(
+            [
+                FeedbackReport(token: try StoreFixture.token(1), since: now),
+                FeedbackReport(token: try StoreFixture.token(2), since: now - .seconds(5)),
+                FeedbackReport(token: try StoreFixture.token(3), since: now),
+            ], app: .default)
+        async let one = relays.all[0].feedback.actOnFeedback()
+        async let other = relays.all[1].feedback.actOnFeedback()
+        let results = try await [one, other]
+        #expect(results.map(\.deactivated).reduce(0, +) == 1)
+        #expect(results.map(\.kept).reduce(0, +) == 1 && results.map(\.unknown).reduce(0, +) == 1)
+        #expect(try relays.fixture.query("SELECT count(*) FROM devices WHERE deactivated_reason = 'Feedback'") == "1")
+    }
+
+    @Test("Figures are the database's, whichever relay is asked")
+    func figures() async throws {
+        let relays = try await Relays(2)
+        let now = relays.fixture.time.withLock { $0 }
+        try relays.insert(5)
+        try relays.insert(1, ", app, not_before", ", 'late', \((now + .seconds(9)).milliseconds)")
+        try relays.fixture.query("UPDATE push_queue SET time_queued = '2020-01-01 00:00:00+00' WHERE message_id = 5")
+        #expect(try await relays.lease(2).count == 2)
+        let depths = try await relays.all[1].figures.queueDepths()
+        #expect(
+            depths == [
+                QueueDepth(app: .default, due: 3, written: 2, oldest: Timestamp(sqlText: "2020-01-01 00:00:00")),
+                QueueDepth(app: AppName("late"), delayed: 1),
+            ])
+        for number in 1...3 {
+            try await relays.first.rooms.join(StoreFixture.join(number, number == 3 ? "other" : "room"))
+        }
+        let totals = try await relays.all[1].figures.totals()
+        #expect((totals.devices, totals.activeDevices, totals.members, totals.rooms) == (3, 3, 3, 2))
+        #expect(try await relays.first.upkeep.queue.unconfiguredApps([.default]) == [AppName("late")])
+    }
+
+    @Test("What belongs to the app named default goes to the default app when that has got a name")
+    func adoption() async throws {
+        let fixture = try PostgresFixture()
+        let before = try await fixture.open()
+        for number in 1...3 { try await before.rooms.join(StoreFixture.join(number)) }
+        for app in ["default", "chat"] {
+            _ = try await before.devices.register(
+                RegistrationRequest(
+                    token: StoreFixture.token(9), app: AppName(app),
+                    edit: DeviceEdit(tags: [Tag(stored: app)])))
+        }
+        _ = try await before.rooms.post(StoreFixture.post(1, "hello"))
+        before.close()
+        let after = try await fixture.open(defaultApp: AppName("chat"))
+        defer { after.close() }
+        #expect(try fixture.query("SELECT DISTINCT app FROM active_users") == "chat")
+        #expect(try fixture.query("SELECT app, count(*) FROM devices GROUP BY app") == "chat|4")
+        #expect(
+            try fixture.query(
+                "SELECT string_agg(t.tag, ' ' ORDER BY t.tag) FROM device_tags t JOIN devices d USING (device_id)")
+                == "chat default")
+        let pushes = try await after.queue.lease(app: AppName("chat"), lanes: PushLane.allCases, limit: 9).pushes
+        #expect(pushes.count == 2)
+    }
+
+    @Test("Leases and outcomes are found through indexes, also where the server believes the table to be empty")
+    func plans() async throws {
+        let relays = try await Relays()
+        try relays.fixture.query("ALTER TABLE push_queue_due SET (autovacuum_enabled = off)")
+        try relays.fixture.query("VACUUM ANALYZE push_queue_due")
+        try relays.insert(20_000)
+        let floors = PostgresValue.ints([.min, .min, .min])
+        func plan(_ sql: String, _ values: [PostgresValue]) async throws -> String {
+            try await relays.first.database.write { transaction in
+                transaction.later("SET LOCAL enable_seqscan = off")
+                return try transaction.rows("EXPLAIN \(sql)", values).map { try $0.text(0) }.joined(separator: "\n")
+            }
+        }
+        let lease = try await plan(
+            QueueReader.leaseSQL(PushLane.allCases), [.text("default"), 1, 1000, 1, floors, floors, floors])
+        #expect(!lease.contains("Seq Scan on push_queue") && !lease.contains("Sort"), "\(lease)")
+        #expect(lease.contains("Tid Scan on push_queue_due"), "\(lease)")
+        let settle = try await plan(
+            SettlementWriter.changeSQL(to: .sent, from: .pending),
+            [.ints(Array(1...1000)), 1, 1, 0, 0, .null, 1, "2027-01-15"])
+        #expect(!settle.contains("Seq Scan on push_queue") && !settle.contains("Nested Loop"), "\(settle)")
+    }
+}
+
+/// Without a server: what a relay remembers of its leases.
+@Suite("What a relay remembers of its leases")
+struct QueueLeasesTests {
+    private var leases = QueueLeases()
+    private let start = ContinuousClock.now
+
+    private func row(_ entry: Int64, until time: Int64 = .min) -> LeasedRow {
+        LeasedRow(
+            push: QueuedPush(entry: entry, address: nil, payload: nil, id: ""),
+            floor: QueueLeases.Floor(time: time, entry: entry))
+    }
+
+    private mutating func lease(_ rows: [LeasedRow], at seconds: Int) {
+        let plan = leases.begin(.default)
+        leases.finish(plan, rows, app: .default, at: start + .seconds(seconds))
+    }
+
+    /// Of the first lane.
+    private mutating func floors() -> [QueueLeases.Floor] {
+        let plan = leases.begin(.default)
+        leases.finish(plan, [], app: .default, at: start)
+        return [plan.due[0], plan.waiting[0]]
+    }
+
+    @Test("A lane is read from where there may be something: that rises late and falls at once")
+    mutating func floorsMove() {
+        lease([row(10), row(11), row(3, until: 7)], at: 0)
+        lease([row(20)], at: 1)
+        var moved = floors()
+        #expect(moved == [QueueLeases.Floor(), QueueLeases.Floor()])
+        lease([row(30), row(4, until: 8)], at: 3)
+        moved = floors()
+        #expect(moved == [QueueLeases.Floor(entry: 10), QueueLeases.Floor(time: 7, entry: 3)])
+        leases.found(.default, lane: 0, due: QueueLeases.Floor(entry: 99), at: start + .seconds(6))
+        moved = floors()
+        #expect(moved[0] == QueueLeases.Floor(entry: 30))
+        leases.giveBack([25...26], app: .default)
+        moved = floors()
+        #expect(moved == [QueueLeases.Floor(entry: 25), QueueLeases.Floor()])
+        leases.found(.default, lane: 0, due: QueueLeases.Floor(entry: -2), at: start + .seconds(9))
+        moved = floors()
+        #expect(moved[0] == QueueLeases.Floor(entry: -2))
+    }
+
+    @Test("What was given back is released once, and again after a call that failed")
+    mutating func returned() {
+        lease([row(1), row(2)], at: 0)
+        leases.giveBack([1...2], app: .default)
+        let failed = leases.begin(.default)
+        let left = leases.takeReturned()
+        #expect(failed.returned == [1...2] && left.isEmpty)
+        leases.fail(failed, app: .default, at: start)
+        let (again, after) = (leases.begin(.default), leases.begin(.default))
+        #expect(again.returned == [1...2] && after.returned.isEmpty)
+    }
+
+    @Test("After a doubtful commit only that is released of which nothing is known and nothing will be")
+    mutating func orphans() throws {
+        lease([row(1), row(4), row(5), row(6)], at: 0)
+        let none = leases.beginSearch(at: start)
+        #expect(none == nil)
+        let failed = leases.begin(.default)
+        leases.fail(failed, app: .default, at: start)
+        let running = leases.begin(.default)
+        let settlement = Settlement(4...4, Transition(.due(.first, reason: nil)))
+        let settling = leases.beginSettling([settlement])
+        leases.giveBack([5...5], app: .default)
+        let search = leases.beginSearch(at: start + .seconds(1))
+        let earlier = try #require(search)
+        let early = leases.orphans(among: [1, 2, 3, 4, 5], after: earlier)
+        #expect(early == nil)
+        leases.settled(settling, [settlement], app: .default)
+        leases.finish(running, [row(2)], app: .default, at: start)
+        // Leased again, by a call that is under way.
+        let later = leases.begin(.default)
+        let orphans = leases.orphans(among: [1, 2, 3, 4, 5], after: earlier)
+        #expect(orphans == [3])
+        leases.finish(later, [row(5)], app: .default, at: start)
+        let (last, over) = (
+            leases.beginSearch(at: start + .seconds(121)), leases.beginSearch(at: start + .seconds(122))
+        )
+        #expect(last != nil && over == nil)
+    }
+}
+
+extension PostgresStores {
+    /// What the watch does in each round.
+    func lookForPushes() async throws { try await upkeep.queue.look() }
+}
+#endif

@@ -1,0 +1,464 @@
+#if PostgreSQL
+import ChatDomain
+import Synchronization
+import Testing
+
+@testable import ChatStorePostgres
+
+/// What is special where several relays share the rooms of one database.
+@Suite("Rooms of several relays on one PostgreSQL database", .timeLimit(.minutes(3)))
+struct PostgresRoomTests {
+    private let fixture: PostgresFixture
+
+    init() throws { fixture = try PostgresFixture() }
+
+    /// With two relays, which end with the test.
+    private func withRelays(_ body: (PostgresStores, PostgresStores) async throws -> Void) async throws {
+        let first = try await fixture.open()
+        defer { first.close() }
+        let second = try await fixture.open()
+        defer { second.close() }
+        try await body(first, second)
+    }
+
+    private func code(_ text: String = "room") throws -> SecretCode { try SecretCode(parsing: text) }
+
+    private func wait(_ what: Comment, until isDone: () async throws -> Bool) async throws {
+        let end = ContinuousClock.now + .seconds(60)
+        while try await !isDone() {
+            try #require(ContinuousClock.now < end, what)
+            try await Task.sleep(for: .milliseconds(20))
+        }
+    }
+
+    /// Members by SQL: many cost little.
+    private func fill(_ room: String, _ numbers: ClosedRange<Int>) throws {
+        try fixture.query(
+            """
+            INSERT INTO devices (app, device_token) SELECT 'default', lpad(i::text, 64, 'a')
+            FROM generate_series(\(numbers.lowerBound), \(numbers.upperBound)) i ON CONFLICT DO NOTHING;
+            INSERT INTO active_users (udid, device_token, nickname, secret_code)
+            SELECT lpad(i::text, 40, '0'), lpad(i::text, 64, 'a'), 'name' || i, '\(room)'
+            FROM generate_series(\(numbers.lowerBound), \(numbers.upperBound)) i ORDER BY i
+            """)
+    }
+
+    // MARK: - Messages
+
+    @Test("A message through one relay is announced to the other, and read there in order, once")
+    func streams() async throws {
+        try await withRelays { first, second in
+            for number in 1...3 { try await first.rooms.join(StoreFixture.join(number)) }
+            let changes = second.feed.roomChanges()
+            let read = Task {
+                var (ids, last) = ([MessageID](), MessageID(0))
+                for await _ in changes {
+                    let changes = second.feed.takeRoomChanges()
+                    guard try changes.isUnknown || changes.messages.contains(code()) else { continue }
+                    let new = try await second.feed.messages(in: code(), after: last, limit: 1000)
+                    ids += new.map(\.id)
+                    last = ids.last ?? 0
+                    if new.last?.text == "last" { break }
+                }
+                return ids
+            }
+            var posted: [MessageID] = []
+            for number in 0..<40 {
+                let store = number.isMultiple(of: 2) ? first : second
+                posted.append(try await store.rooms.post(StoreFixture.post(1 + number % 3, "hello")).message)
+            }
+            posted.append(try await first.rooms.post(StoreFixture.post(1, "last")).message)
+            let ids = try await read.value
+            #expect(ids == posted && posted == posted.sorted())
+        }
+    }
+
+    @Test("Whoever comes, goes, is removed or deletes: the other relay's streams hear of it")
+    func changes() async throws {
+        try await withRelays { first, second in
+            _ = second.feed.roomChanges()
+            let signals = second.feed.roomChanges()
+            let seen = Mutex(RoomChanges())
+            let listener = Task {
+                for await _ in signals {
+                    let new = second.feed.takeRoomChanges()
+                    seen.withLock { seen in
+                        seen.members.formUnion(new.members)
+                        seen.removed.formUnion(new.removed)
+                        seen.memberships.formUnion(new.memberships)
+                        seen.closed.formUnion(new.closed)
+                        seen.deleted.merge(new.deleted) { $0 + $1 }
+                        seen.reads.formUnion(new.reads)
+                    }
+                }
+            }
+            defer { listener.cancel() }
+            let moderator = Moderator(name: "admin", address: nil)
+            for number in 1...2 { try await first.rooms.join(StoreFixture.join(number)) }
+            try await first.rooms.join(StoreFixture.join(3, "other"))
+            let message = try await first.rooms.post(StoreFixture.post(1, "hello")).message
+            _ = try await first.rooms.messages(for: StoreFixture.member(2), since: nil, limit: 9)
+            try await first.activity.flush()
+            try await first.moderation.delete(message, by: moderator)
+            let members = try await first.records.members(of: code(), after: nil, limit: 9).items
+            try await first.moderation.remove(try #require(members.last).id, by: moderator)
+            _ = try await first.moderation.ban(BanRequest(.room(try code("other"))), by: moderator)
+            let (room, member) = (try code(), try StoreFixture.member(2))
+            try await wait("the changes") {
+                let seen = seen.withLock { $0 }
+                return seen.deleted == [room: [message]] && seen.removed == [member] && seen.members.count == 3
+                    && seen.memberships.contains(room) && seen.closed.count == 1 && seen.reads == [room]
+            }
+        }
+    }
+
+    @Test("A key that comes to two relays at once is one message, with one push for each device")
+    func keys() async throws {
+        try await withRelays { first, second in
+            for number in 1...4 { try await first.rooms.join(StoreFixture.join(number)) }
+            let receipts = try await withThrowingTaskGroup(of: (String, PostReceipt).self) { group in
+                for number in 0..<120 {
+                    let store = number.isMultiple(of: 2) ? first : second
+                    group.addTask {
+                        let key = "key\(number % 20)"
+                        // Members of one room, and a program in rooms of its own.
+                        var request = try StoreFixture.post(1 + number % 4, "hello", key: key)
+                        if number % 20 >= 10 {
+                            request.member = MemberID(stored: "token:1")
+                            request.program = PostRequest.Program(
+                                nickname: try Nickname(parsing: "backup"), room: try code("program\(number % 20)"))
+                        } else {
+                            request.member = try StoreFixture.member(1 + number % 20 % 4)
+                        }
+                        return ("\(request.member.text) \(key)", try await store.rooms.post(request))
+                    }
+                }
+                return try await group.reduce(into: [:]) { $0[$1.0, default: [PostReceipt]()].append($1.1) }
+            }
+            #expect(receipts.count == 20)
+            for all in receipts.values {
+                #expect(Set(all.map(\.message)).count == 1 && all.filter { !$0.isRepeat }.count == 1)
+            }
+            #expect(try fixture.value("SELECT count(*) FROM messages") == 20)
+            #expect(try fixture.value("SELECT count(*) FROM push_queue") == 10 * 3)
+            #expect(
+                try fixture.value(
+                    "SELECT count(*) FROM (SELECT DISTINCT chat_message, member FROM push_queue) p") == 10 * 3)
+        }
+    }
+
+    @Test("A key for another text is refused, at another relay and in the same transaction")
+    func otherText() async throws {
+        try await withRelays { first, second in
+            try await first.rooms.join(StoreFixture.join(1))
+            let requests = try ["one", "two", "three", "four"].map { try StoreFixture.post(1, $0, key: "key") }
+            let results = await withTaskGroup(of: Result<PostReceipt, ChatError>.self) { group in
+                for (number, request) in (requests + requests).enumerated() {
+                    group.addTask {
+                        do throws(ChatError) {
+                            return .success(try await (number < 4 ? first : second).rooms.post(request))
+                        } catch {
+                            return .failure(error)
+                        }
+                    }
+                }
+                return await group.reduce(into: []) { $0.append($1) }
+            }
+            let codes = results.compactMap { result -> ChatError.Code? in
+                if case .failure(let error) = result { error.code } else { nil }
+            }
+            #expect(codes == Array(repeating: .idempotencyConflict, count: 6))
+            #expect(try fixture.value("SELECT count(*) FROM messages") == 1)
+        }
+    }
+
+    @Test("Who polls a room sees each message once and in order, whoever posts to it at whatever relay")
+    func order() async throws {
+        try await withRelays { first, second in
+            for number in 1...6 { try await first.rooms.join(StoreFixture.join(number)) }
+            for number in 7...9 { try await first.rooms.join(StoreFixture.join(number, "other")) }
+            let end = End()
+            let polls = (0..<3).map { number in
+                Task {
+                    let store = number.isMultiple(of: 2) ? second : first
+                    var (ids, last) = ([MessageID](), MessageID(0))
+                    while true {
+                        let isLast = end.isReached
+                        let new = try await store.feed.messages(in: code(), after: last, limit: 7)
+                        ids += new.map(\.id)
+                        last = ids.last ?? 0
+                        if isLast, new.isEmpty { return ids }
+                    }
+                }
+            }
+            let posted = try await withThrowingTaskGroup(of: [MessageID].self) { group in
+                for number in 1...9 {
+                    let store = number.isMultiple(of: 2) ? second : first
+                    group.addTask {
+                        var own: [MessageID] = []
+                        for _ in 0..<40 {
+                            own.append(try await store.rooms.post(StoreFixture.post(number, "hi")).message)
+                        }
+                        #expect(own == own.sorted())
+                        return number < 7 ? own : []
+                    }
+                }
+                return try await group.reduce(into: []) { $0 += $1 }
+            }
+            end.reach()
+            for poll in polls { #expect(try await poll.value == posted.sorted()) }
+        }
+    }
+
+    @Test("Nothing is said in a room below the position that a stream of it begins with")
+    func positions() async throws {
+        try await withRelays { first, second in
+            for number in 1...4 { try await first.rooms.join(StoreFixture.join(number)) }
+            try await withThrowingTaskGroup { group in
+                for number in 1...4 {
+                    group.addTask {
+                        for _ in 0..<40 { _ = try await first.rooms.post(StoreFixture.post(number, "hi")) }
+                    }
+                }
+                group.addTask {
+                    for _ in 0..<60 {
+                        let last = try await second.feed.position(of: StoreFixture.member(1)).last
+                        let before = try await second.feed.messages(in: code(), after: 0, limit: 1000)
+                        try await Task.sleep(for: .milliseconds(5))
+                        let after = try await second.feed.messages(in: code(), after: 0, limit: 1000)
+                        #expect(before.filter { $0.id <= last } == after.filter { $0.id <= last })
+                    }
+                }
+                try await group.waitForAll()
+            }
+        }
+    }
+
+    // MARK: - Members
+
+    @Test("Of many who enter an empty room at once one was the first; a udid is in one room, a token one member's")
+    func joins() async throws {
+        try await withRelays { first, second in
+            let firsts = try await withThrowingTaskGroup(of: Bool.self) { group in
+                for number in 1...24 {
+                    let store = number.isMultiple(of: 2) ? first : second
+                    group.addTask { try await store.rooms.join(StoreFixture.join(number)) }
+                }
+                return try await group.reduce(into: 0) { $0 += $1 ? 1 : 0 }
+            }
+            #expect(firsts == 1)
+            try await withThrowingTaskGroup { group in
+                for number in 0..<24 {
+                    let store = number.isMultiple(of: 2) ? first : second
+                    // The same udid in several rooms, with the token that others have, too.
+                    group.addTask {
+                        try await store.rooms.join(StoreFixture.join(100 + number % 3, "room\(number % 5)", token: 500))
+                    }
+                }
+                try await group.waitForAll()
+            }
+            #expect(try fixture.value("SELECT count(*) FROM active_users WHERE udid LIKE '%10_'") == 3)
+            let token = try StoreFixture.token(500).description
+            #expect(try fixture.value("SELECT count(*) FROM active_users WHERE device_token = '\(token)'") == 1)
+        }
+    }
+
+    @Test("After a ban nothing more is said by the banned, and nobody comes in, at any relay")
+    func bans() async throws {
+        try await withRelays { first, second in
+            for number in 1...3 { try await first.rooms.join(StoreFixture.join(number)) }
+            let end = End()
+            let busy = (0..<4).map { number in
+                Task {
+                    let store = number.isMultiple(of: 2) ? first : second
+                    while !end.isReached {
+                        _ = try? await store.rooms.post(StoreFixture.post(1, "hi"))
+                        _ = try? await store.rooms.join(StoreFixture.join(1, "room\(number)"))
+                    }
+                }
+            }
+            try await Task.sleep(for: .milliseconds(200))
+            let request = BanRequest(.udid(try StoreFixture.member(1), room: nil))
+            _ = try await second.moderation.ban(request, by: Moderator(name: "admin", address: nil))
+            let udid = try StoreFixture.member(1).text
+            let sql = "SELECT count(*) FROM messages WHERE udid = '\(udid)'"
+            let said = try fixture.value(sql)
+            #expect(try fixture.value("SELECT count(*) FROM active_users WHERE udid = '\(udid)'") == 0)
+            try await Task.sleep(for: .milliseconds(200))
+            end.reach()
+            for task in busy { await task.value }
+            #expect(try fixture.value(sql) == said && said > 0)
+            #expect(try fixture.value("SELECT count(*) FROM active_users WHERE udid = '\(udid)'") == 0)
+        }
+    }
+
+    @Test("What members have fetched at two relays: the newest stands")
+    func activity() async throws {
+        try await withRelays { first, second in
+            for number in 1...2 { try await first.rooms.join(StoreFixture.join(number)) }
+            for _ in 0..<4 { _ = try await first.rooms.post(StoreFixture.post(1, "hi")) }
+            let member = try StoreFixture.member(2)
+            _ = try await second.rooms.messages(for: member, since: nil, limit: 1)
+            let newest = try await first.rooms.messages(for: member, since: nil, limit: 9).next
+            try await first.activity.flush()
+            #expect(try await second.activity.flush() == [])
+            let stored = try await second.records.members(of: code(), after: nil, limit: 9).items.map(\.fetchedTo)
+            #expect(stored == [nil, newest])
+        }
+    }
+
+    // MARK: - Plans
+
+    @Test("What is asked often goes through an index")
+    func plans() async throws {
+        try await fixture.open().close()
+        let statements = [
+            (PostBatch.lockSQL, 2, ["active_users_udid_key"]),
+            (PostBatch.findSQL, 5, ["active_users_udid_key", "active_users_room", "messages_idempotency", "bans_"]),
+            (ChatPushes.countingSQL, 10, ["active_users_room", "devices_device_token_app_key", "messages_pkey"]),
+            (MessageFanout.claimSQL, 2, ["messages_fanout"]),
+            (MessageFanout.partsSQL, 5, ["messages_", "active_users_room"]),
+            (MemberActivity.sql, 5, ["active_users_udid_key", "active_users_pkey"]),
+            (ReadState.earlierSQL, 2, ["past_members_udid"]),
+            (ReadState.reachSQL, 4, ["push_queue_due_chat_message", "active_users_room", "past_members_room"]),
+            (ReadState.namesSQL, 5, ["active_users_room", "past_members_room"]),
+            (PostgresRoomStore.messagesSQL, 3, ["active_users_udid_key", "messages_room"]),
+            (PostgresRoomRecords.roomsSQL, 3, ["active_users_room", "messages_room"]),
+            (PostgresRoomRecords.messageDeliveriesSQL, 3, ["push_queue_due_chat_message", "active_users_pkey"]),
+            (PostgresRoomRecords.failuresSQL, 3, ["push_queue_due_time_settled"]),
+            (PostgresModeration.admissionSQL, 4, ["bans_udid", "bans_device", "bans_room"]),
+            (RoomRetention.messagesSQL, 4, ["messages_pkey"]),
+        ]
+        for (sql, count, indexes) in statements {
+            let plan = try fixture.query(
+                """
+                SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan; PREPARE asked AS \(sql);
+                EXPLAIN EXECUTE asked (\(Array(repeating: "NULL", count: count).joined(separator: ", ")))
+                """)
+            #expect(!plan.contains("Seq Scan"), "\(sql)\n\(plan)")
+            for index in indexes { #expect(plan.contains(index), "\(sql)\n\(plan)") }
+        }
+    }
+
+    // MARK: - Large rooms
+
+    /// One step, as ``BackgroundJobs`` does it.
+    /// - Parameter isKilled: before its commit.
+    private func step(_ store: PostgresStores, isKilled: Bool = false) async throws {
+        struct Killed: Error {}
+        let database = store.database
+        let settings = StoreSettings(format: { _ in TextFormat() })
+        _ = try? await database.write(.background) { transaction in
+            let ids = try transaction.rows(MessageFanout.claimSQL, [.int(Int64.min), .int(Int64(20))])
+            guard !ids.isEmpty else { return }
+            _ = try MessageFanout.step(of: ids.map { try $0.int(0) }, now: database.clock(), settings, transaction)
+            if isKilled {
+                _ = try transaction.row("SELECT 1")
+                throw Killed()
+            }
+        }
+    }
+
+    @Test("What a killed relay leaves of a large room's pushes the other does, and nobody gets two")
+    func fanout() async throws {
+        try await withRelays { first, second in
+            try fill("large", 1...2300)
+            let receipt = try await first.rooms.post(StoreFixture.post(1, "hello"))
+            #expect(receipt.queued == 0)
+            try await step(first)
+            #expect(try fixture.value("SELECT count(*) FROM push_queue") == 499)
+            try await step(first, isKilled: true)
+            #expect(try fixture.value("SELECT count(*) FROM push_queue") == 499)
+            // Who comes after the message gets none, who leaves before its turn neither.
+            try await first.rooms.join(StoreFixture.join(5000, "large"))
+            _ = try await second.rooms.leave(StoreFixture.member(2000))
+            let jobs = [first, second].map { store in Task { await store.jobs.run() } }
+            defer { for job in jobs { job.cancel() } }
+            try await wait("the end of the work") {
+                try await !second.records.progress(of: receipt.message).isQueueing
+            }
+            #expect(try fixture.value("SELECT count(*) FROM push_queue") == 2298)
+            #expect(try fixture.value("SELECT count(DISTINCT member) FROM push_queue WHERE bulk") == 2298)
+        }
+    }
+
+    @Test("Many messages to rooms of all sizes, at two relays: each other member gets each once")
+    func fanouts() async throws {
+        try await withRelays { first, second in
+            let sizes = [9, 10, 11, 60, 101, 102, 103, 600, 1100]
+            for (index, size) in sizes.enumerated() {
+                try fill("room\(index)", index * 10_000 + 1...index * 10_000 + size)
+            }
+            let jobs = [first, second].map { store in Task { await store.jobs.run() } }
+            defer { for job in jobs { job.cancel() } }
+            try await withThrowingTaskGroup { group in
+                for number in 0..<6 * sizes.count {
+                    let store = number.isMultiple(of: 2) ? first : second
+                    let writer = number % sizes.count * 10_000 + 1
+                    group.addTask { _ = try await store.rooms.post(StoreFixture.post(writer, "hi \(number)")) }
+                }
+                try await group.waitForAll()
+            }
+            try await wait("the end of the work") {
+                try fixture.value("SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL") == 0
+            }
+            let expected = 6 * sizes.reduce(0) { $0 + $1 - 1 }
+            #expect(try fixture.value("SELECT count(*) FROM push_queue") == expected)
+            #expect(
+                try fixture.value("SELECT count(*) FROM (SELECT DISTINCT chat_message, member FROM push_queue) p")
+                    == expected)
+            #expect(
+                try fixture.query(
+                    """
+                    SELECT DISTINCT bulk, count(*) > 1 FROM push_queue q JOIN active_users u ON u.member_id = q.member
+                    WHERE u.secret_code IN ('room4', 'room5') GROUP BY u.secret_code, bulk ORDER BY 1
+                    """) == "f|t\nt|t")
+        }
+    }
+
+    @Test("Of a member who is removed while a room is served, no push is queued beyond the record of it")
+    func removals() async throws {
+        try await withRelays { first, second in
+            try fill("large", 1...3000)
+            let jobs = Task { await second.jobs.run() }
+            defer { jobs.cancel() }
+            for round in 0..<5 {
+                let message = try await first.rooms.post(StoreFixture.post(1, "hello \(round)")).message
+                let member = Int64(try fixture.value("SELECT max(member_id) - \(200 + round) FROM active_users"))
+                try await Task.sleep(for: .milliseconds(5 * round))
+                try await first.moderation.remove(member, by: Moderator(name: "admin", address: nil))
+                try await wait("the end of the work") {
+                    try await !second.records.progress(of: message).isQueueing
+                }
+            }
+            #expect(try fixture.value("SELECT count(*) FROM moderation WHERE last_push IS NOT NULL") == 5)
+            #expect(
+                try fixture.value(
+                    """
+                    SELECT count(*) FROM push_queue q
+                    JOIN moderation m ON m.device_token = q.device_token AND q.message_id > m.last_push
+                    """) == 0)
+        }
+    }
+}
+
+/// For tasks that go on until something else is over.
+private final class End: Sendable {
+    private let isSet = Atomic(false)
+
+    var isReached: Bool { isSet.load(ordering: .acquiring) }
+
+    func reach() { isSet.store(true, ordering: .releasing) }
+}
+
+/// A payload is the text.
+private struct TextFormat: PushFormat {
+    func payload(of alert: ChatAlert) throws(ChatError) -> String { alert.text.text }
+
+    func compose(_ content: NotificationContent, for app: AppName) throws(ChatError) -> ComposedNotification {
+        throw ChatError(.internalError, "no notification is composed here")
+    }
+
+    func push(_ row: QueuedPush, identifier: UInt32) throws(PushRefusal) -> Push { throw PushRefusal("NotSent") }
+}
+#endif

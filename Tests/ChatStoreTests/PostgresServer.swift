@@ -1,0 +1,104 @@
+#if PostgreSQL
+import Foundation
+import Synchronization
+
+/// PostgreSQL for the tests of this process: Debian's, unpacked by `make test` and not installed, with data of its own. Ends with
+/// the process, however that ends.
+final class PostgresServer: Sendable {
+    struct Failed: Error, CustomStringConvertible {
+        let description: String
+    }
+
+    private static let started = Result { try PostgresServer() }
+
+    /// Started with the first call.
+    static func shared() throws -> PostgresServer { try started.get() }
+
+    private static let limit = Duration.seconds(120)
+
+    private let folder: String
+    private let programs: String
+    private let libraries: String
+    private let nextDatabase = Atomic(1)
+    /// As long as it is open, the server runs.
+    private let input: FileHandle
+
+    private init() throws {
+        let unpacked = URL(filePath: #filePath).deletingLastPathComponent()
+            .appending(path: "../../.build/test-postgres/usr/lib").standardizedFileURL
+        let versions = unpacked.appending(path: "postgresql")
+        guard let version = try? FileManager.default.contentsOfDirectory(atPath: versions.path).sorted().last else {
+            throw Failed(description: "no PostgreSQL in \(versions.path): `make test-packages` unpacks it")
+        }
+        programs = versions.appending(path: "\(version)/bin").path
+        libraries = [unpacked, unpacked.appending(path: "../../lib").standardizedFileURL].flatMap { folder in
+            let names = (try? FileManager.default.contentsOfDirectory(atPath: folder.path)) ?? []
+            return names.filter { $0.hasSuffix("-linux-gnu") }.map { folder.appending(path: $0).path }
+        }.joined(separator: ":")
+        // Short, since the path of a socket may have 107 bytes.
+        let name = "pg-" + String(UInt32.random(in: .min ... .max), radix: 36)
+        folder = FileManager.default.temporaryDirectory.appending(path: name).path
+        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        let (process, pipe) = (Process(), Pipe())
+        process.executableURL = URL(filePath: "/bin/sh")
+        process.arguments = ["-c", Self.script, "sh", folder, programs, libraries]
+        process.standardInput = pipe
+        input = pipe.fileHandleForWriting
+        // Else a process that another test starts keeps it open.
+        _ = fcntl(input.fileDescriptor, F_SETFD, FD_CLOEXEC)
+        try process.run()
+        let end = ContinuousClock.now + Self.limit
+        while (try? psql("postgres", "SELECT 1")) != "1" {
+            guard process.isRunning, ContinuousClock.now < end else {
+                let log = (try? String(contentsOfFile: folder + "/log", encoding: .utf8)) ?? ""
+                throw Failed(description: "PostgreSQL does not start: \(log)")
+            }
+            usleep(50_000)
+        }
+    }
+
+    /// Waits for the end of its input, which comes with the end of the tests. PostgreSQL refuses to run as root.
+    private static let script = """
+        folder=$1; export LD_LIBRARY_PATH=$3; as=
+        if [ "$(id -u)" = 0 ]; then as="setpriv --reuid=65534 --regid=65534 --clear-groups"; chown 65534:65534 "$folder"; fi
+        cd "$folder"
+        $as "$2/initdb" -D data -U postgres --auth=trust --no-sync --locale=C --encoding=UTF8 >log 2>&1 || exit 1
+        $as "$2/postgres" -D data -k "$folder" -c listen_addresses= -c fsync=off -c full_page_writes=off \\
+            -c max_connections=300 -c jit=off -c autovacuum_naptime=5 >>log 2>&1 </dev/null &
+        while read -r line; do :; done
+        kill -QUIT $!
+        wait
+        rm -rf "$folder"
+        """
+
+    func url(_ database: String) -> String { "postgresql:///\(database)?host=\(folder)&user=postgres" }
+
+    /// Makes an empty database.
+    /// - Returns: its name.
+    func makeDatabase() throws -> String {
+        let name = "test\(nextDatabase.add(1, ordering: .relaxed).oldValue)"
+        try psql("postgres", "CREATE DATABASE \(name)")
+        return name
+    }
+
+    func drop(_ database: String) throws { try psql("postgres", "DROP DATABASE IF EXISTS \(database) WITH (FORCE)") }
+
+    /// What another program would do. Columns of the answer stand between `|`, rows between line breaks.
+    @discardableResult
+    func psql(_ database: String, _ sql: String) throws -> String {
+        let (process, output, errors) = (Process(), Pipe(), Pipe())
+        process.executableURL = URL(filePath: programs + "/psql")
+        process.arguments = ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url(database), "-c", sql]
+        process.environment = ["LD_LIBRARY_PATH": libraries, "LC_ALL": "C"]
+        process.standardInput = FileHandle.nullDevice
+        process.standardOutput = output
+        process.standardError = errors
+        try process.run()
+        let text = String(decoding: try output.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
+        let problem = String(decoding: try errors.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
+        process.waitUntilExit()
+        guard process.terminationStatus == 0 else { throw Failed(description: problem) }
+        return text.hasSuffix("\n") ? String(text.dropLast()) : text
+    }
+}
+#endif

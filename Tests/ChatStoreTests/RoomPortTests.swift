@@ -1,0 +1,574 @@
+import ChatDomain
+import Testing
+
+/// What docs/stores.md asks of every store's rooms, and of order in them, through the ports alone.
+@Suite("Rooms in every store", .timeLimit(.minutes(2)))
+struct RoomPortTests {
+    private static let moderator = Moderator(name: "admin", address: "192.0.2.9")
+
+    private func code(_ text: String = "room") -> SecretCode { SecretCode(stored: text) }
+
+    private func join(_ numbers: ClosedRange<Int>, _ room: String = "room", in store: TestedStore) async throws {
+        for number in numbers { try await store.stores.rooms.join(StoreFixture.join(number, room)) }
+    }
+
+    @discardableResult
+    private func post(_ number: Int, _ text: String = "hi", in store: TestedStore) async throws -> MessageID {
+        try await store.stores.rooms.post(StoreFixture.post(number, text)).message
+    }
+
+    private func program(
+        _ text: String, room: String = "room", key: String? = nil, writer: String = "token:1",
+        extras: MessageExtras = .none
+    ) throws -> PostRequest {
+        PostRequest(
+            member: MemberID(stored: writer),
+            program: PostRequest.Program(nickname: Nickname(stored: "cron"), room: code(room), extras: extras),
+            text: try MessageText(parsing: text), idempotencyKey: key)
+    }
+
+    private func members(_ room: String = "room", in store: TestedStore) async throws -> [MemberRecord] {
+        try await store.stores.records.members(of: code(room), after: nil, limit: 100).items
+    }
+
+    private func names(_ room: String = "room", in store: TestedStore) async throws -> [String] {
+        try await members(room, in: store).map(\.nickname)
+    }
+
+    private func id(_ number: Int, in store: TestedStore, _ room: String = "room") async throws -> Int64 {
+        try #require(try await members(room, in: store).first { $0.nickname == "name\(number)" }).id
+    }
+
+    private func texts(for number: Int, in store: TestedStore) async throws -> [String] {
+        try await store.stores.rooms.messages(for: StoreFixture.member(number), since: nil, limit: 100).messages
+            .map(\.text)
+    }
+
+    /// What a call is refused with.
+    private func refusal(_ call: () async throws -> Void) async -> String? {
+        do {
+            try await call()
+            return nil
+        } catch let error as ChatError {
+            return error.code == .notJoined ? "not joined" : error.message
+        } catch {
+            return "\(error)"
+        }
+    }
+
+    /// Runs the store's upkeep meanwhile; with its end everything is written down.
+    private func withUpkeep(_ store: TestedStore, _ body: () async throws -> Void) async throws {
+        let upkeep = store.stores.upkeep
+        let watch = Task { await upkeep.watch() }
+        let result: Result<Void, any Error>
+        do { result = .success(try await body()) } catch { result = .failure(error) }
+        watch.cancel()
+        await watch.value
+        try result.get()
+    }
+
+    // MARK: - Members and messages
+
+    @Test("A message goes to everyone else of the room, once each", arguments: StoreKind.allCases)
+    func recipients(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...3, in: store)
+        try await join(4...4, "elsewhere", in: store)
+        try await store.stores.rooms.join(StoreFixture.join(5, tokenless: true))
+        try await join(6...6, "Room", in: store)
+        #expect(try await store.stores.rooms.post(StoreFixture.post(1, "hi")).queued == 2)
+        let pushes = try await store.lease()
+        #expect(pushes.map(\.address) == [.token(try StoreFixture.token(2)), .token(try StoreFixture.token(3))])
+        #expect(
+            pushes.map { $0.payload.map { String(decoding: $0, as: UTF8.self) } }
+                == Array(repeating: #"{"aps":{"alert":"name1: hi","sound":"default"}}"#, count: 2))
+        #expect(pushes.allSatisfy { $0.isOurs && $0.lane == .first && $0.obstacle == nil })
+    }
+
+    @Test("Who has not joined cannot speak, update or read", arguments: StoreKind.allCases)
+    func strangers(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (rooms, stranger, token) = (store.stores.rooms, try StoreFixture.member(9), try StoreFixture.token(9))
+        #expect(await refusal { _ = try await rooms.post(StoreFixture.post(9, "hi")) } == "not joined")
+        #expect(await refusal { _ = try await rooms.post(StoreFixture.post(9, "hi", key: "k")) } == "not joined")
+        #expect(
+            await refusal { try await rooms.update(stranger, token: token, client: ClientInfo(), user: nil) }
+                == "not joined")
+        #expect(await refusal { _ = try await rooms.messages(for: stranger, since: 7, limit: 9) } == "not joined")
+        #expect(await refusal { _ = try await rooms.receipt(of: 1, for: stranger) } == "not joined")
+        #expect(await refusal { _ = try await store.stores.feed.position(of: stranger) } == "not joined")
+        #expect(try await !rooms.leave(stranger))
+    }
+
+    @Test("A token belongs to the member who brought it last, in its app", arguments: StoreKind.allCases)
+    func tokens(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let rooms = store.stores.rooms
+        try await rooms.join(StoreFixture.join(1, token: 7))
+        try await rooms.join(StoreFixture.join(2, token: 7))
+        try await join(3...3, in: store)
+        #expect(try await rooms.post(StoreFixture.post(3, "one push")).queued == 1)
+        #expect(try await rooms.post(StoreFixture.post(1, "still in the room")).queued == 2)
+        try await rooms.update(
+            StoreFixture.member(1), token: StoreFixture.token(7), client: ClientInfo(), user: nil)
+        #expect(try await members(in: store).map { $0.token == nil } == [false, true, false])
+        try await rooms.update(
+            StoreFixture.member(2), token: StoreFixture.token(7), app: AppName("other"), client: ClientInfo(), user: nil
+        )
+        #expect(try await members(in: store).map { $0.token == nil } == [false, false, false])
+        // A browser may be in several rooms.
+        try await rooms.join(StoreFixture.join(4, token: 8, app: "webpush"))
+        try await rooms.join(StoreFixture.join(5, "other", token: 8, app: "webpush"))
+        #expect(try await members(in: store).map { $0.token == nil } == [false, false, false, false])
+    }
+
+    @Test("Joining again keeps the place in the room, joining another leaves the first", arguments: StoreKind.allCases)
+    func rejoin(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...2, in: store)
+        try await post(2, "first", in: store)
+        try await store.stores.rooms.join(StoreFixture.join(1, name: "renamed"))
+        #expect(try await texts(for: 1, in: store) == ["first"])
+        #expect(try await names(in: store) == ["renamed", "name2"])
+        try await join(1...1, "other", in: store)
+        #expect(try await texts(for: 1, in: store).isEmpty)
+        #expect(try await store.stores.rooms.post(StoreFixture.post(2, "alone")).queued == 0)
+    }
+
+    @Test("History comes in order and in pages, and says what is one's own", arguments: StoreKind.allCases)
+    func history(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (rooms, reader) = (store.stores.rooms, try StoreFixture.member(2))
+        try await join(1...2, in: store)
+        for number in 0..<5 { try await post(number % 2 + 1, "m\(number)", in: store) }
+        let first = try await rooms.messages(for: reader, since: nil, limit: 3)
+        #expect(first.messages.map(\.text) == ["m0", "m1", "m2"])
+        #expect(first.messages.map { $0.sender == reader } == [false, true, false])
+        #expect(first.messages[0].nickname == "name1" && first.messages[0].sentAt == store.now())
+        let second = try await rooms.messages(for: reader, since: first.next, limit: 3)
+        #expect(second.messages.map(\.text) == ["m3", "m4"])
+        #expect(
+            try await rooms.messages(for: reader, since: second.next, limit: 3)
+                == MessagePage(messages: [], next: second.next))
+    }
+
+    @Test(
+        "A place is the room, where the member's history begins and where the room's ends",
+        arguments: StoreKind.allCases)
+    func places(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let feed = store.stores.feed
+        try await join(1...1, in: store)
+        let before = try await post(1, in: store)
+        try await join(2...2, in: store)
+        let after = try await post(1, "c", in: store)
+        let place = try await feed.position(of: StoreFixture.member(2))
+        #expect(place == RoomPosition(code: code(), historyFrom: before, last: after))
+        #expect(try await feed.position(of: StoreFixture.member(1)).historyFrom == 0)
+        #expect(try await feed.memberCount(of: code()) == 2)
+        #expect(try await feed.memberCount(of: code("nowhere")) == 0)
+        #expect(try await feed.messages(in: code(), after: before, limit: 1).map(\.text) == ["c"])
+    }
+
+    @Test(
+        "Another text, room or title with a known key is refused; a member's key is its own",
+        arguments: StoreKind.allCases)
+    func keys(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let rooms = store.stores.rooms
+        try await join(1...2, in: store)
+        let first = try await rooms.post(StoreFixture.post(1, "hi", key: "k"))
+        #expect(
+            try await rooms.post(StoreFixture.post(1, "hi", key: "k"))
+                == PostReceipt(message: first.message, isRepeat: true, queued: 0))
+        #expect(try await !rooms.post(StoreFixture.post(2, "hi", key: "k")).isRepeat)
+        let done = try await rooms.post(program("done", key: "k"))
+        #expect(try await rooms.post(program("done", key: "k")).isRepeat)
+        #expect(try await rooms.post(program("done", key: "k", writer: "token:2")).message != done.message)
+        for other in [
+            try StoreFixture.post(1, "other", key: "k"), try program("other", key: "k"),
+            try program("done", room: "other", key: "k"),
+            try program("done", key: "k", extras: MessageExtras(title: "T")),
+        ] {
+            let error = await #expect(throws: ChatError.self) { try await rooms.post(other) }
+            #expect(error?.code == .idempotencyConflict)
+        }
+        #expect(try await store.lease().count == 1 + 1 + 2 + 2)
+    }
+
+    @Test(
+        "A room is served completely, before the answer or behind it, and nobody who comes later",
+        arguments: StoreKind.allCases, [1, 8, 9, 10, 40, 130])
+    func sizes(kind: StoreKind, others: Int) async throws {
+        let store = try await kind.make()
+        try await join(1...others + 1, in: store)
+        let extras = try MessageExtras(title: "T", link: "https://example.org/", priority: 5, sound: "")
+        let receipts = [
+            try await store.stores.rooms.post(StoreFixture.post(2, "hi")),
+            try await store.stores.rooms.post(program("done", extras: extras)),
+        ]
+        #expect(receipts.map(\.queued) == [others > 8 ? 0 : others, others + 1 > 8 ? 0 : others + 1])
+        try await store.stores.rooms.join(StoreFixture.join(others + 2))
+        try await withUpkeep(store) {
+            for receipt in receipts {
+                while try await store.stores.records.progress(of: receipt.message).isQueueing {
+                    try await Task.sleep(for: .milliseconds(10))
+                }
+            }
+        }
+        let pushes = try await store.lease(1000)
+        let (chat, programs) = (pushes.filter { $0.priority == nil }, pushes.filter { $0.priority == 5 })
+        #expect(Set(chat.map(\.address)).count == others && chat.count == others)
+        #expect(Set(programs.map(\.address)).count == others + 1 && programs.count == others + 1)
+        #expect(pushes.allSatisfy { $0.lane == (others > PushLifeCycle.bulkFrom ? .bulk : .first) })
+        let payload = #"{"aps":{"alert":{"title":"T","body":"cron: done"}},"link":"https://example.org/"}"#
+        #expect(programs.allSatisfy { $0.payload == Array(payload.utf8) })
+    }
+
+    @Test(
+        "Messages of programs are a room's history, with title and link, also where nobody is in",
+        arguments: StoreKind.allCases)
+    func programs(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (rooms, records) = (store.stores.rooms, store.stores.records)
+        let before = try await rooms.post(program("before")).message
+        try await join(1...1, in: store)
+        let extras = try MessageExtras(title: "Title", link: "https://example.org/")
+        let after = try await rooms.post(program("after", extras: extras)).message
+        let page = try await rooms.messages(for: StoreFixture.member(1), since: nil, limit: 10)
+        #expect(page.messages.map(\.id) == [after] && page.messages.map(\.title) == ["Title"])
+        #expect(page.messages[0].link == "https://example.org/" && page.messages[0].nickname == "cron")
+        // The operator's programs read all of it, from both ends.
+        var all = try await records.messages(of: code(), .oldestFirst(after: 0), limit: 1)
+        #expect(all.items.map(\.message.text) == ["before"] && all.next == before)
+        all = try await records.messages(of: code(), .oldestFirst(after: before), limit: 1)
+        #expect(all.items.map(\.message.id) == [after])
+        let other = try await rooms.post(program("x", room: "a")).message
+        let list = try await records.rooms(startingWith: "", after: nil, limit: 9).rooms
+        #expect(list.map(\.code) == [code("a"), code()] && list.map(\.members) == [0, 1])
+        #expect(list.map(\.lastMessage) == [other, after])
+    }
+
+    @Test("Many at once share transactions and each is told of its own result", arguments: StoreKind.allCases)
+    func together(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let rooms = store.stores.rooms
+        try await join(1...5, in: store)
+        let results = try await withThrowingTaskGroup(of: (Int, MessageID?).self) { group in
+            for number in 0..<100 {
+                group.addTask {
+                    // Every tenth is from nobody.
+                    let post = try StoreFixture.post(number % 10 == 9 ? 900 : number % 5 + 1, "m\(number)")
+                    do {
+                        return (number, try await rooms.post(post).message)
+                    } catch {
+                        return (number, nil)
+                    }
+                }
+            }
+            return try await group.reduce(into: [:]) { $0[$1.0] = $1.1 }
+        }
+        let page = try await rooms.messages(for: StoreFixture.member(1), since: nil, limit: 200)
+        #expect(page.messages.count == 90 && page.messages.map(\.id) == page.messages.map(\.id).sorted())
+        for message in page.messages { #expect(results[Int(message.text.dropFirst()) ?? -1] == message.id) }
+        #expect(try await store.lease(1000).count == 90 * 4)
+    }
+
+    // MARK: - Records
+
+    @Test(
+        "Rooms stand in the order of their codes, in pages, from a prefix on to its end", arguments: StoreKind.allCases)
+    func rooms(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let records = store.stores.records
+        for (number, room) in ["b", "ba", "a", "bé", "b😀", "c", "B", "ba"].enumerated() {
+            try await store.stores.rooms.join(StoreFixture.join(number + 1, room))
+        }
+        let said = try await post(2, in: store)
+        let empty = try await store.stores.rooms.post(program("x", room: "bb")).message
+        var (found, cursor) = ([RoomRecord](), SecretCode?.none)
+        repeat {
+            let page = try await records.rooms(startingWith: "b", after: cursor, limit: 2)
+            #expect(page.rooms.count <= 2)
+            found += page.rooms
+            cursor = page.next
+        } while cursor != nil
+        #expect(found.map(\.code.text) == ["b", "ba", "bb", "bé", "b😀"])
+        #expect(found.map(\.members) == [1, 2, 0, 1, 1])
+        #expect(found.map(\.lastMessage) == [nil, said, empty, nil, nil] && found[1].lastMessageAt == store.now())
+        #expect(try await records.rooms(startingWith: "", after: nil, limit: 100).rooms.count == 8)
+        #expect(try await records.rooms(startingWith: "bc", after: nil, limit: 100).rooms.isEmpty)
+        #expect(try await records.rooms(startingWith: "b", after: code("a"), limit: 1).rooms.map(\.code.text) == ["b"])
+    }
+
+    @Test(
+        "A message's progress: who may read it, who has read it, also who has left since", arguments: StoreKind.allCases
+    )
+    func progress(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (records, feed) = (store.stores.records, store.stores.feed)
+        try await join(1...3, in: store)
+        try await store.stores.rooms.join(StoreFixture.join(4, tokenless: true))
+        let first = try await post(1, "häh", in: store)
+        try await join(5...5, in: store)
+        let second = try await post(1, "and?", in: store)
+        var progress = try await records.progress(of: first)
+        #expect(progress.message.message.text == "häh" && progress.message.message.nickname == "name1")
+        #expect(progress.counts == [.pending: 2] && !progress.isQueueing)
+        // Not the writer, and not who came later.
+        #expect(progress.readers == 3 && progress.fetched == 0)
+        #expect(try await records.progress(of: second).readers == 4)
+        try await withUpkeep(store) {
+            _ = try await store.stores.rooms.messages(for: StoreFixture.member(2), since: nil, limit: 1)
+            // What was handed out before does not lower it.
+            for message in [second, first] { feed.handedOut(message, to: try StoreFixture.member(4)) }
+        }
+        progress = try await records.progress(of: first)
+        #expect(progress.fetched == 2 && progress.fetchedBy == ["name2", "name4"])
+        #expect(try await records.progress(of: second).fetchedBy == ["name4"])
+        var page = try await records.deliveries(ofMessage: first, after: nil, limit: 1)
+        #expect(page.items.map(\.isFetched) == [true] && page.items.map(\.delivery.message) == [first])
+        page = try await records.deliveries(ofMessage: first, after: page.next, limit: 9)
+        #expect(page.items.map(\.isFetched) == [false] && page.next == nil)
+        let members = try await records.members(of: code(), after: nil, limit: 4)
+        #expect(members.items.map(\.fetchedTo) == [nil, first, nil, second])
+        #expect(members.items.map { $0.token == nil } == [false, false, false, true])
+        #expect(try await records.members(of: code(), after: members.next, limit: 4).items.map(\.nickname) == ["name5"])
+        // What is not written down when it leaves is kept, too; what comes meanwhile it has not read.
+        feed.handedOut(second, to: try StoreFixture.member(2))
+        _ = try await store.stores.rooms.leave(StoreFixture.member(2))
+        let third = try await post(1, in: store)
+        try await store.stores.rooms.join(StoreFixture.join(2, name: "Bo"))
+        #expect(try await records.progress(of: second).fetchedBy == ["name2", "name4"])
+        #expect(try await records.progress(of: third).readers == 3)
+        #expect(try await self.members(in: store).last?.fetchedTo == second)
+        let newest = try await records.messages(of: code(), .newestFirst(before: nil), limit: 2)
+        #expect(newest.items.map(\.message.id) == [third, second])
+        let reach = try await records.reach(of: newest.items)
+        #expect(reach.map(\.readers) == [3, 4] && reach.map(\.fetched) == [0, 2] && reach.map(\.sent) == [0, 0])
+        let oldest = try await records.messages(of: code(), .newestFirst(before: newest.next), limit: 9)
+        #expect(oldest.items.map(\.message.id) == [first] && oldest.next == nil)
+        await #expect(throws: ChatError.self) { try await records.progress(of: 9_999) }
+    }
+
+    @Test(
+        "A receipt is the writer's, of its last message in the room where it is, and names readers",
+        arguments: StoreKind.allCases)
+    func receipts(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (rooms, feed, writer) = (store.stores.rooms, store.stores.feed, try StoreFixture.member(1))
+        try await join(1...3, in: store)
+        try await join(4...4, "other", in: store)
+        try await post(1, "one", in: store)
+        let last = try await post(1, "two", in: store)
+        try await post(2, "me", in: store)
+        try await withUpkeep(store) {
+            _ = try await rooms.messages(for: StoreFixture.member(2), since: nil, limit: 5)
+        }
+        let pushes = try await store.lease()
+        try await store.settle(
+            Array(pushes.filter { $0.message == last }.suffix(1)), Transition(.sent, adding: PushHistory(attempts: 1)))
+        let receipt = Receipt(message: last, reached: 1, fetched: 1, readers: ["name2"])
+        #expect(try await rooms.receipt(of: last, for: writer) == receipt)
+        #expect(try await feed.receipts(in: code(), for: [writer, StoreFixture.member(4)]) == [writer: receipt])
+        for stranger in [4, 2, 9] {
+            await #expect(throws: ChatError.self) {
+                try await rooms.receipt(of: last, for: StoreFixture.member(stranger))
+            }
+        }
+        // In another room it is no message of the writer's any more, nor after it came back.
+        try await join(1...1, "other", in: store)
+        await #expect(throws: ChatError.self) { try await rooms.receipt(of: last, for: writer) }
+        try await join(1...1, in: store)
+        #expect(try await feed.receipts(in: code(), for: [writer]) == [:])
+        try await join(5...52, in: store)
+        #expect(try await feed.receipts(in: code(), for: [StoreFixture.member(2)]) == [:], "A large room.")
+    }
+
+    // MARK: - Order
+
+    @Test(
+        "A removed member is out at once, its waiting pushes of the room are not sent, and it may come back",
+        arguments: StoreKind.allCases)
+    func remove(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (rooms, moderation) = (store.stores.rooms, store.stores.moderation)
+        try await join(1...3, in: store)
+        try await join(4...4, "other", in: store)
+        try await post(1, "before", in: store)
+        try await moderation.remove(id(2, in: store), by: Self.moderator)
+        #expect(try await names(in: store) == ["name1", "name3"])
+        #expect(await refusal { _ = try await rooms.post(StoreFixture.post(2, "no")) } == "not joined")
+        try await join(2...2, "other", in: store)
+        try await post(4, "in another room", in: store)
+        try await store.restart()
+        #expect(try await store.lease().map(\.obstacle) == [.memberRemoved, nil, nil])
+        try await join(2...2, in: store)
+        try await post(1, "after", in: store)
+        #expect(try await store.lease().map(\.obstacle) == [nil, nil])
+        await #expect(throws: ChatError.self) { try await store.stores.moderation.remove(9_999, by: Self.moderator) }
+        let records = try await store.stores.moderation.records(before: nil, limit: 9).items
+        #expect(records.map(\.action) == ["remove"] && records[0].room == code() && records[0].subject == "name2")
+        #expect(records[0].actor == "admin" && records[0].address == "192.0.2.9" && records[0].at == store.now())
+    }
+
+    @Test(
+        "A banned member is out of its room, by udid and by device, until the ban ends", arguments: StoreKind.allCases)
+    func ban(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (rooms, moderation) = (store.stores.rooms, store.stores.moderation)
+        try await join(1...2, in: store)
+        let until = store.now() + .seconds(60)
+        let request = BanRequest(.member(try await id(2, in: store), everywhere: false), endsAt: until, reason: "spam")
+        let ban = try await moderation.ban(request, by: Self.moderator)
+        #expect(ban.name == "name2" && ban.room == code() && ban.endsAt == until && !ban.isClosed && !ban.hasEnded)
+        #expect(ban.device == "aaaaaaaa…" && ban.reason == "spam" && ban.createdAt == store.now())
+        #expect(try await names(in: store) == ["name1"])
+        let text = "You are banned from this room until \(until.rfc3339)"
+        for join in [
+            try StoreFixture.join(2), try StoreFixture.join(2, token: 7), try StoreFixture.join(2, tokenless: true),
+            // Another udid with the same device, in any app.
+            try StoreFixture.join(7, token: 2), try StoreFixture.join(7, token: 2, app: "other"),
+        ] {
+            #expect(await refusal { try await rooms.join(join) } == text)
+        }
+        // A known limit: who has neither.
+        try await rooms.join(StoreFixture.join(7, tokenless: true))
+        let (member, banned) = (try StoreFixture.member(7), try StoreFixture.token(2))
+        #expect(
+            await refusal { try await rooms.update(member, token: banned, client: ClientInfo(), user: nil) } == text)
+        #expect(try await members(in: store).map { $0.token == nil } == [false, true])
+        try await join(2...2, "other", in: store)
+        store.advance(.seconds(60))
+        try await join(2...2, in: store)
+        #expect(try await moderation.bans(in: nil, before: nil, limit: 9).items.map(\.hasEnded) == [true])
+        // It has ended already.
+        await #expect(throws: ChatError.self) { try await moderation.endBan(ban.id, by: Self.moderator) }
+    }
+
+    @Test(
+        "Who is in when the udid or the device is banned is removed, from the rooms concerned",
+        arguments: StoreKind.allCases)
+    func bansOfMembers(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let moderation = store.stores.moderation
+        func enter() async throws {
+            try await join(1...1, "a", in: store)
+            // A browser in two rooms, as two members.
+            try await store.stores.rooms.join(StoreFixture.join(2, "a", token: 5, app: "webpush"))
+            try await store.stores.rooms.join(StoreFixture.join(3, "b", token: 5, app: "webpush"))
+        }
+        func ban(_ subject: BanRequest.Subject) async throws -> Ban {
+            try await moderation.ban(BanRequest(subject), by: Self.moderator)
+        }
+        try await enter()
+        var made = try await ban(.device(StoreFixture.token(5), room: code("a")))
+        #expect(made.name == "name2")
+        #expect(try await names("a", in: store) == ["name1"])
+        #expect(try await names("b", in: store) == ["name3"])
+        try await moderation.endBan(made.id, by: Self.moderator)
+        try await enter()
+        made = try await ban(.member(id(2, in: store, "a"), everywhere: true))
+        #expect(made.room == nil)
+        #expect(try await names("a", in: store) == ["name1"])
+        #expect(try await names("b", in: store).isEmpty)
+        try await moderation.endBan(made.id, by: Self.moderator)
+        try await enter()
+        made = try await ban(.udid(StoreFixture.member(1), room: code("b")))
+        #expect(try await names("a", in: store).count == 2, "it is in another room")
+        #expect(made.name == nil && made.device == nil)
+        made = try await ban(.udid(StoreFixture.member(1), room: nil))
+        #expect(try await names("a", in: store) == ["name2"] && made.name == "name1")
+        // By its udid alone: its device may come in with another.
+        try await store.stores.rooms.join(StoreFixture.join(9, "a", token: 1))
+        await #expect(throws: ChatError.self) { try await ban(.member(9_999, everywhere: false)) }
+    }
+
+    @Test(
+        "Of several bans the longest is named, and one that is lifted counts no more; they are listed",
+        arguments: StoreKind.allCases)
+    func several(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (moderation, member) = (store.stores.moderation, try StoreFixture.member(1))
+        func ban(_ seconds: Int?, everywhere: Bool = false) async throws -> Int64 {
+            let end = seconds.map { store.now() + .seconds($0) }
+            let subject = BanRequest.Subject.udid(member, room: everywhere ? nil : code())
+            return try await moderation.ban(BanRequest(subject, endsAt: end), by: Self.moderator).id
+        }
+        let bans = [try await ban(10), try await ban(100), try await ban(nil), try await ban(5, everywhere: true)]
+        func refused() async -> String? { await refusal { try await join(1...1, in: store) } }
+        #expect(await refused() == "You are banned from this room")
+        try await moderation.endBan(bans[2], by: Self.moderator)
+        #expect(await refused() == "You are banned from this room until \((store.now() + .seconds(100)).rfc3339)")
+        try await moderation.endBan(bans[1], by: Self.moderator)
+        try await moderation.endBan(bans[0], by: Self.moderator)
+        #expect(await refused() == "You are banned from every room until \((store.now() + .seconds(5)).rfc3339)")
+        let first = try await moderation.bans(in: nil, before: nil, limit: 3)
+        #expect(
+            first.items.map(\.id) == [bans[3], bans[2], bans[1]] && first.items.map(\.hasEnded) == [false, true, true])
+        #expect(try await moderation.bans(in: nil, before: first.next, limit: 3).items.map(\.id) == [bans[0]])
+        #expect(
+            try await moderation.bans(in: code(), before: nil, limit: 9).items.map(\.id) == [bans[2], bans[1], bans[0]])
+        let records = try await moderation.records(before: nil, limit: 2)
+        let rest = try await moderation.records(before: records.next, limit: 9)
+        #expect(
+            (records.items + rest.items).map(\.action) == ["unban", "unban", "unban", "ban", "ban", "ban", "ban"])
+        #expect(rest.next == nil)
+    }
+
+    @Test(
+        "A closed room has no members, and takes none, nor posts, until it is opened or the time is over",
+        arguments: StoreKind.allCases)
+    func close(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (rooms, moderation) = (store.stores.rooms, store.stores.moderation)
+        try await join(1...2, in: store)
+        try await join(3...3, "other", in: store)
+        try await post(1, "before", in: store)
+        let known = try await rooms.post(program("known", key: "k"))
+        let until = store.now() + .seconds(60)
+        let closed = try await moderation.ban(BanRequest(.room(code()), endsAt: until), by: Self.moderator)
+        #expect(closed.isClosed)
+        #expect(try await names(in: store).isEmpty)
+        #expect(try await names("other", in: store) == ["name3"])
+        #expect(try await store.lease().map(\.obstacle) == [.memberRemoved, .memberRemoved, .memberRemoved])
+        let text = "This room is closed until \(until.rfc3339)"
+        #expect(await refusal { try await join(9...9, in: store) } == text)
+        #expect(await refusal { _ = try await rooms.post(program("no")) } == text)
+        #expect(try await rooms.post(program("known", key: "k")).message == known.message)
+        #expect(await refusal { try await post(1, "no", in: store) } == "not joined")
+        _ = try await rooms.post(program("yes", room: "other"))
+        try await moderation.endBan(closed.id, by: Self.moderator)
+        try await join(9...9, in: store)
+        _ = try await rooms.post(program("again"))
+        #expect(try await store.lease().map(\.obstacle) == [nil, nil])
+        #expect(try await moderation.records(before: nil, limit: 9).items.map(\.action) == ["open", "close"])
+        _ = try await moderation.ban(
+            BanRequest(.room(code()), endsAt: store.now() + .seconds(60)), by: Self.moderator)
+        store.advance(.seconds(60))
+        _ = try await rooms.post(program("over"))
+    }
+
+    @Test("A deleted message is in no history, and its waiting pushes are cancelled", arguments: StoreKind.allCases)
+    func delete(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let moderation = store.stores.moderation
+        try await join(1...3, in: store)
+        try await join(11...30, "large", in: store)
+        let messages = [try await post(1, "one", in: store), try await post(1, "two", in: store)]
+        let large = try await post(11, "three", in: store)
+        for message in messages + [large] { try await moderation.delete(message, by: Self.moderator) }
+        #expect(try await texts(for: 2, in: store).isEmpty)
+        let page = try await store.stores.records.messages(of: code(), .newestFirst(before: nil), limit: 9)
+        #expect(page.items.isEmpty)
+        await #expect(throws: ChatError.self) { try await store.stores.records.progress(of: messages[0]) }
+        try await withUpkeep(store) { try await Task.sleep(for: .milliseconds(100)) }
+        #expect(try await store.lease().isEmpty)
+        #expect(store.stores.figures.outcomes().first { $0.state == .cancelled }?.total ?? 0 >= 4)
+        await #expect(throws: ChatError.self) { try await moderation.delete(large, by: Self.moderator) }
+        let records = try await moderation.records(before: nil, limit: 9).items
+        #expect(records.map(\.subject) == [large, messages[1], messages[0]].map { "\($0)" })
+        // Who was at the newest one goes on there, and is not taken for a reader of another database.
+        #expect(try await store.stores.feed.position(of: StoreFixture.member(2)).last >= messages[1])
+    }
+}
