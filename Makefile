@@ -71,7 +71,7 @@ RELEASED := PUSHCHAT_ICU=$$(packaging/icu-data .build-release/icu.o) \
 	PUSHCHAT_COMMIT=$$(git describe --always --dirty --exclude "*" 2>/dev/null)
 ORDER := .build-release/order.txt
 
-release: libpq $(ORDER) ## optimised, self-contained but for libsqlite3, libpq and the C library
+release: libpq $(ORDER) ## optimised, self-contained but for libsqlite3 and the C library
 	$(RELEASED) PUSHCHAT_ORDER=$(CURDIR)/$(ORDER) $(RELEASE)
 	@# Foundation refuses every URL if what it needs of ICU is missing.
 	PUSHCHAT_HTTP_PUBLIC_URL=https://bücher.example .build-release/release/pushchat config >/dev/null

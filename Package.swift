@@ -99,7 +99,7 @@ let package = Package(
             ],
             exclude: ["schema.sql"],
             swiftSettings: strict),
-        .systemLibrary(name: "CPostgreSQL"),
+        .target(name: "CPostgreSQL"),
         // Queue -> gateway -> outcome, and the feedback reader.
         .target(
             name: "ChatDispatch",

@@ -28,6 +28,9 @@ final class PostgresConnection {
 
     /// Connects; takes some seconds for each host at the most.
     init(url: String) throws(PostgresError) {
+        if let missing = libpq_load() {
+            throw PostgresError(kind: .unexpected, message: String(cString: missing))
+        }
         let parameters = Self.defaults + [("dbname", url), ("client_encoding", "UTF8")]
         let names = parameters.map { strdup($0.0) } + [nil]
         let values = parameters.map { strdup($0.1) } + [nil]
