@@ -74,20 +74,22 @@ final class BackgroundJobs: Sendable {
                     try? await Task.sleep(for: Self.pause)
                 }
             }
-            var failed: Set<Int64> = []
-            for await _ in wakes { await self.work(kind, &failed) }
+            var trouble = Trouble()
+            for await _ in wakes { await self.work(kind, &trouble) }
             group.cancelAll()
         }
     }
 
     /// Does all that is there, a step of each in turn. What fails (by a row that another program has made, say) is left for the
     /// next look, and the others go on.
-    private func work(_ kind: any BackgroundStep.Type, _ failed: inout Set<Int64>) async {
+    private func work(_ kind: any BackgroundStep.Type, _ trouble: inout Trouble) async {
         let claimed = Claim()
         var (position, limit, isMoving) = (Int64.min, Self.most, false)
         while !Task.isCancelled {
             do throws(ChatError) {
-                if let progress = try await step(kind, after: position, limit, claimed) {
+                let progress = try await step(kind, after: position, limit, claimed)
+                trouble.isInterrupted = false
+                if let progress {
                     outcomes.add(progress.ended)
                     (position, isMoving) = (progress.last, true)
                 } else if isMoving {
@@ -97,8 +99,11 @@ final class BackgroundJobs: Sendable {
                 }
             } catch {
                 guard error.code != .unavailable, let first = claimed.first.withLock({ $0 }) else {
-                    return database.logger.warning(
+                    database.logger.log(
+                        level: trouble.isInterrupted ? .debug : .warning,
                         "background work was interrupted and goes on later", metadata: ["error": "\(error)"])
+                    trouble.isInterrupted = true
+                    return
                 }
                 guard limit == 1 else {
                     // Which of them it is.
@@ -106,12 +111,19 @@ final class BackgroundJobs: Sendable {
                     continue
                 }
                 position = first
-                guard failed.count < Self.mostFailed, failed.insert(first).inserted else { continue }
+                guard trouble.failed.count < Self.mostFailed, trouble.failed.insert(first).inserted else { continue }
                 database.logger.error(
                     "background work failed and is tried again later",
                     metadata: ["work": "\(kind) \(first)", "error": "\(error)"])
             }
         }
+    }
+
+    /// What the log has said of a kind of work.
+    private struct Trouble {
+        /// Since the last step that was possible.
+        var isInterrupted = false
+        var failed: Set<Int64> = []
     }
 
     /// The first row of the step that is tried; for the log, and to pass it.

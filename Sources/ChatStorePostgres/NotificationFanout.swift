@@ -45,7 +45,8 @@ struct NotificationFanout {
         guard let row else { return nil }
         let record = try NotificationRecord(row, from: 3)
         return NotificationFanout(
-            id: id, request: record.request, devices: record.devices, item: Int(try row.int(0)), after: try row.int(1),
+            id: id, request: record.request, devices: record.devices, item: Int(clamping: max(0, try row.int(0))),
+            after: try row.int(1),
             until: try row.int(2))
     }
 
