@@ -84,10 +84,10 @@ import Testing
               joins_per_address: 10/h
               public_url: https://chat.example.org/
             database:
-                path: data/chat.db
-                url: postgres://relay@a,b/pushchat?sslmode=require
-                schema: pushchat
-                connections: 16
+              path: data/chat.db
+              url: postgres://relay@a,b/pushchat?sslmode=require
+              schema: pushchat
+              connections: 16
             admin:
               token: 1234567812345678
             push:
