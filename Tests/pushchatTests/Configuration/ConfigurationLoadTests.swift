@@ -83,7 +83,11 @@ import Testing
               rate_per_member: off
               joins_per_address: 10/h
               public_url: https://chat.example.org/
-            database: {path: data/chat.db}
+            database:
+              path: data/chat.db
+              url: postgres://relay@a,b/pushchat?sslmode=require
+              schema: pushchat
+              connections: 16
             admin:
               token: 1234567812345678
             push:
@@ -136,7 +140,12 @@ import Testing
         http.joinsPerAddress = RequestRate(count: 10, unit: .hour, burst: 10)
         http.publicURL = "https://chat.example.org"
         #expect(configuration.http == http && http.secureURL == http.publicURL)
-        #expect(configuration.database.path == folder.path + "/data/chat.db")
+        #expect(
+            configuration.database
+                == .init(
+                    path: folder.path + "/data/chat.db",
+                    url: Secret("postgres://relay@a,b/pushchat?sslmode=require"), schema: "pushchat", connections: 16))
+        #expect(configuration.database.place == "postgres://a,b/pushchat (schema pushchat)")
         #expect(configuration.admin.tokens == [Secret("1234567812345678")])
         #expect(
             configuration.push
