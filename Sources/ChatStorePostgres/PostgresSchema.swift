@@ -55,11 +55,13 @@ struct PostgresSchema: Sendable {
     }
 
     private func bringUpToDate(_ connection: PostgresConnection, _ place: PostgresPlace) throws -> Opened {
-        try connection.run("BEGIN READ WRITE")
+        try connection.run("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
         if let schema = place.schema {
+            // Two that make it at the same time would not both succeed.
+            try lock(connection, schema)
             // Only who may make schemas may say this, even of one that is there.
             if try connection.run("SELECT 1 FROM pg_namespace WHERE nspname = $1::text", [.text(schema)]).isEmpty {
-                try connection.run("CREATE SCHEMA IF NOT EXISTS \"\(schema.replacing("\"", with: "\"\""))\"")
+                try connection.run("CREATE SCHEMA \"\(schema.replacing("\"", with: "\"\""))\"")
             }
             try connection.run("SELECT set_config('search_path', quote_ident($1::text), true)", [.text(schema)])
         }
@@ -67,12 +69,17 @@ struct PostgresSchema: Sendable {
             throw PostgresPlace.Unusable(
                 description: "the database has no schema for this user's tables: set database.schema")
         }
-        try connection.run(
-            "SELECT pg_advisory_xact_lock(hashtextextended('pushchat schema ' || $1::text, 0))", [.text(schema)])
+        try lock(connection, schema)
         try makeTables(connection, schema)
         let key = try connection.run("SELECT id_key FROM queue_state").first?.bytes(0)
         try connection.run("COMMIT")
         return Opened(idKey: key ?? [UInt8](repeating: 0, count: 16), schema: schema)
+    }
+
+    /// Until the end of the transaction; taken again it does nothing.
+    private func lock(_ connection: PostgresConnection, _ schema: String) throws {
+        try connection.run(
+            "SELECT pg_advisory_xact_lock(hashtextextended('pushchat schema ' || $1::text, 0))", [.text(schema)])
     }
 
     private func makeTables(_ connection: PostgresConnection, _ schema: String) throws {
