@@ -1,0 +1,24 @@
+#if PostgreSQL
+import Foundation
+import Testing
+
+extension Surroundings {
+    @Suite("Relays on one PostgreSQL")
+    struct SharedDatabaseTests {
+        @Test("Three relays and the server are killed while clients post: nothing is lost, and no message stands twice")
+        func killed() async throws {
+            let folder = try Folder()
+            let seed = UInt32(truncatingIfNeeded: Stress.seed)
+            print("PostgreSQL test: seed \(seed)")
+            let played = try await Python.run(
+                "postgres_relays.py",
+                [Running.executable.path, folder.url.path, "\(Stress.scaled(200))", "\(seed)"], input: Data(),
+                within: 560)
+            let lines = played.text.split(separator: "\n")
+            #expect(played.status == 0, "\(lines.suffix(3)) \(played.errors.suffix(3000))")
+            #expect(lines.count >= 25)
+            print(lines.last ?? "")
+        }
+    }
+}
+#endif
