@@ -267,24 +267,29 @@ struct PostgresRoomTests {
     func bans() async throws {
         try await withRelays { first, second in
             for number in 1...3 { try await first.rooms.join(StoreFixture.join(number)) }
-            let end = End()
+            let (end, rounds) = (End(), Counter())
             let busy = (0..<4).map { number in
                 Task {
                     let store = number.isMultiple(of: 2) ? first : second
                     while !end.isReached {
                         _ = try? await store.rooms.post(StoreFixture.post(1, "hi"))
                         _ = try? await store.rooms.join(StoreFixture.join(1, "room\(number)"))
+                        rounds.add()
                     }
                 }
             }
-            try await Task.sleep(for: .milliseconds(200))
+            func others(_ count: Int) async throws {
+                let target = rounds.value + count
+                while rounds.value < target { try await Task.sleep(for: .milliseconds(5)) }
+            }
+            try await others(12)
             let request = BanRequest(.udid(try StoreFixture.member(1), room: nil))
             _ = try await second.moderation.ban(request, by: Moderator(name: "admin", address: nil))
             let udid = try StoreFixture.member(1).text
             let sql = "SELECT count(*) FROM messages WHERE udid = '\(udid)'"
             let said = try fixture.value(sql)
             #expect(try fixture.value("SELECT count(*) FROM active_users WHERE udid = '\(udid)'") == 0)
-            try await Task.sleep(for: .milliseconds(200))
+            try await others(12)
             end.reach()
             for task in busy { await task.value }
             #expect(try fixture.value(sql) == said && said > 0)

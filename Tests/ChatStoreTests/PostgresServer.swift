@@ -68,7 +68,7 @@ final class PostgresServer: Sendable {
         cd "$folder"
         $as "$2/initdb" -D data -U postgres --auth=trust --no-sync --locale=C --encoding=UTF8 >log 2>&1 || exit 1
         $as "$2/postgres" -D data -k "$folder" -c listen_addresses= -c fsync=off -c full_page_writes=off \\
-            -c max_connections=300 -c jit=off -c autovacuum_naptime=5 >>log 2>&1 </dev/null &
+            -c max_connections=2000 -c jit=off -c autovacuum_naptime=5 >>log 2>&1 </dev/null &
         while read -r line; do :; done
         kill -QUIT $!
         wait
