@@ -1,5 +1,5 @@
-"""What the scripts with browsers look at, printed line by line; the first thing that does not hold ends them with status 1."""
-import time
+"""What the scripts look at, printed line by line; the first thing that does not hold ends them with status 1."""
+import random, socket, time
 
 
 def check(what, holds, detail=""):
@@ -25,3 +25,15 @@ def until(what, look, within=120, told=None):
         if time.time() > end:
             raise SystemExit(f"FAILED {what}: not within {within} s; {last or (told() if told else '')}")
         time.sleep(0.05)
+
+
+def free_port():
+    """Below the range from which the system takes ports for connections: one of those might take it meanwhile."""
+    while True:
+        with socket.socket(socket.AF_INET6) as held:
+            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            try:
+                held.bind(("::", random.randrange(10_000, 32_000)))
+            except OSError:
+                continue
+            return held.getsockname()[1]

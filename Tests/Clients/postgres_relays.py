@@ -6,9 +6,9 @@ PostgreSQL and PgBouncer are those of `make test-packages`. Each message is repe
 one stands in its room once, and every push has reached the sandbox. With 60 seconds or more, relays are stopped and woken again, too.
 Prints a line for each thing that holds; ends with status 1 at the first that does not.
 """
-import collections, glob, http.client, json, os, random, signal, socket, subprocess, sys, threading, time, urllib.error, urllib.parse, urllib.request
+import collections, glob, http.client, json, os, random, signal, subprocess, sys, threading, time, urllib.error, urllib.parse, urllib.request
 
-from checks import check, until
+from checks import check, free_port, until
 
 PUSHCHAT, FOLDER, SECONDS, SEED = sys.argv[1], os.path.abspath(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
 UNPACKED = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".build", "test-postgres"))
@@ -39,17 +39,6 @@ def start(name, *command, **more):
     with open(path(name + ".log"), "a") as output:
         processes.append(subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, cwd=FOLDER, **more))
     return processes[-1]
-
-
-def free_port():
-    """Below the range from which the system takes ports for connections."""
-    while True:
-        with socket.socket() as held:
-            try:
-                held.bind(("127.0.0.1", chance.randrange(10_000, 32_000)))
-            except OSError:
-                continue
-            return held.getsockname()[1]
 
 
 def ask(method, url, body=None, headers={}):

@@ -6,9 +6,9 @@ Usage: proxies.py caddy|nginx|haproxy|own|findings PUSHCHAT FOLDER
 are in .build/proxies (make test-packages). Only ports, paths, names and certificates are put in the place of those that are printed.
 Prints a line for each thing that holds; ends with status 1 at the first that does not.
 """
-import http.server, json, os, random, re, signal, socket, ssl, stat, subprocess, sys, threading, time, urllib.request
+import http.server, json, os, re, signal, socket, ssl, stat, subprocess, sys, threading, time, urllib.request
 
-from checks import check, until
+from checks import check, free_port, until
 
 KIND, PUSHCHAT, FOLDER = sys.argv[1], sys.argv[2], os.path.abspath(sys.argv[3])
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
@@ -49,18 +49,6 @@ def start(name, *command, **more):
 
 def log(name):
     return lambda: read(path(name + ".log"))[-3000:]
-
-
-def free_port():
-    """Below the range from which the system takes ports for connections: one of those might take it meanwhile."""
-    while True:
-        with socket.socket(socket.AF_INET6) as held:
-            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            try:
-                held.bind(("::", random.randrange(10_000, 32_000)))
-            except OSError:
-                continue
-            return held.getsockname()[1]
 
 
 # MARK: Certificates
