@@ -2,15 +2,11 @@ package import ChatDomain
 import Crypto
 import Foundation
 import GRDB
-import Synchronization
 
 /// Programs' tokens, in the SQLite file.
 package final class SQLiteTokenStore: TokenStore {
-    /// Tokens of whose use something may wait to be written down.
-    private static let mostNoted = 10_000
-
     private let database: SQLiteDatabase
-    private let notes = Mutex<[Int64: (time: Timestamp, address: String?)]>([:])
+    private let uses = TokenUses()
 
     init(database: SQLiteDatabase) {
         self.database = database
@@ -80,24 +76,17 @@ package final class SQLiteTokenStore: TokenStore {
 
     // MARK: - Use
 
-    package func used(_ id: Int64, from address: String?) {
-        notes.withLock { notes in
-            if notes.count < Self.mostNoted || notes[id] != nil { notes[id] = (database.clock(), address) }
-        }
-    }
+    package func used(_ id: Int64, from address: String?) { uses.add(id, at: database.clock(), from: address) }
 
-    /// Writes down what waits. What cannot be written is forgotten: the next use says more.
+    /// Writes down what waits.
     func flush() async throws(ChatError) {
-        let all = notes.withLock { notes in
-            defer { notes = [:] }
-            return notes
-        }
+        let all = uses.take()
         if all.isEmpty { return }
         try await database.writer.perform(durably: false, .upkeep) { db in
-            for (id, use) in all {
+            for use in all {
                 try db.run(
                     "UPDATE api_tokens SET time_used = ?, used_from = ? WHERE token_id = ?",
-                    [use.time.sqlText, use.address, id])
+                    [use.time.sqlText, use.address, use.id])
             }
         }
     }

@@ -9,8 +9,6 @@ package struct SQLiteUpkeep: StoreUpkeep {
     private static let watchInterval = Duration.milliseconds(400)
     /// How often the database's files are looked for.
     private static let fileInterval = Duration.milliseconds(400)
-    /// Apps that a log line names.
-    private static let mostNamed = 20
     /// Rounds between unconditional scans: some ten seconds.
     private static let fullScanRounds = 25
     /// Rounds between looks at settings that ask for work: some two seconds.
@@ -136,19 +134,14 @@ package struct SQLiteUpkeep: StoreUpkeep {
     private func warnOfUnconfiguredApps(_ watch: inout Watch) async throws(ChatError) {
         guard let configured = repair.settings().apps else { return }
         let waiting = try await figures.unconfiguredApps(configured)
-        if !waiting.isSubset(of: watch.unconfiguredApps) {
-            let names = waiting.sorted().prefix(Self.mostNamed).map { JSONValue.string($0.text).description }
-            database.logger.warning(
-                "pushes wait for apps that are not configured",
-                metadata: ["apps": "\(names.joined(separator: " "))", "count": "\(waiting.count)"])
-        }
-        watch.unconfiguredApps = waiting
+        guard let names = watch.unconfiguredApps.news(of: waiting) else { return }
+        database.logger.warning(
+            "pushes wait for apps that are not configured", metadata: ["apps": "\(names)", "count": "\(waiting.count)"])
     }
 
     /// What has been looked at.
     struct Watch {
-        /// Those that were warned of.
-        var unconfiguredApps: Set<AppName> = []
+        var unconfiguredApps = UnconfiguredApps()
         var isUsageForgotten = false
         private(set) var round = 0
         private(set) var seen: Int64 = 0

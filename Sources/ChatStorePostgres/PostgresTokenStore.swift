@@ -2,15 +2,11 @@
 package import ChatDomain
 import Crypto
 import Foundation
-import Synchronization
 
 /// Programs' tokens, in PostgreSQL.
 package final class PostgresTokenStore: TokenStore {
-    /// Tokens of whose use something may wait to be written down.
-    private static let mostNoted = 10_000
-
     private let database: PostgresDatabase
-    private let notes = Mutex<[Int64: (time: Timestamp, address: String?)]>([:])
+    private let uses = TokenUses()
 
     init(database: PostgresDatabase) {
         self.database = database
@@ -85,19 +81,11 @@ package final class PostgresTokenStore: TokenStore {
 
     // MARK: - Use
 
-    package func used(_ id: Int64, from address: String?) {
-        notes.withLock { notes in
-            if notes.count < Self.mostNoted || notes[id] != nil { notes[id] = (database.clock(), address) }
-        }
-    }
+    package func used(_ id: Int64, from address: String?) { uses.add(id, at: database.clock(), from: address) }
 
-    /// Writes down what waits, as far as no other relay has written something later. What cannot be written is forgotten: the
-    /// next use says more.
+    /// Writes down what waits, as far as no other relay has written something later.
     func flush() async throws(ChatError) {
-        let all = notes.withLock { notes in
-            defer { notes = [:] }
-            return notes.sorted { $0.key < $1.key }
-        }
+        let all = uses.take()
         if all.isEmpty { return }
         try await database.write(.upkeep, isRepeatable: true) { transaction in
             transaction.later(
@@ -107,8 +95,7 @@ package final class PostgresTokenStore: TokenStore {
                 WHERE t.token_id = w.id AND (t.time_used IS NULL OR t.time_used < at(w.time))
                 """,
                 [
-                    .ints(all.map(\.key)), .ints(all.map(\.value.time.milliseconds)),
-                    .optionalTexts(all.map(\.value.address)),
+                    .ints(all.map(\.id)), .ints(all.map(\.time.milliseconds)), .optionalTexts(all.map(\.address)),
                 ])
         }
     }

@@ -7,8 +7,6 @@ import Logging
 package struct PostgresUpkeep: StoreUpkeep {
     /// How often settings are looked at that ask for work.
     private static let settingsInterval = Duration.seconds(5)
-    /// Apps that a log line names.
-    private static let mostNamed = 20
     /// How long what members and tokens did may be in memory only.
     private static let recordInterval = Duration.seconds(2)
     /// Rows that one transaction deletes: few, so that nobody waits long behind it.
@@ -88,14 +86,14 @@ package struct PostgresUpkeep: StoreUpkeep {
 
     /// What the configuration asks of what is stored already.
     private func watchSettings() async {
-        var (isUsageForgotten, named) = (false, Set<AppName>())
+        var (isUsageForgotten, unconfigured) = (false, UnconfiguredApps())
         while !Task.isCancelled {
             do throws(ChatError) {
                 // Once, because nothing new comes.
                 let isKept = settings().keepsUsage
                 if !isKept, !isUsageForgotten { try await DeviceUsage.forget(database) }
                 isUsageForgotten = !isKept
-                try await warnOfUnconfiguredApps(&named)
+                try await warnOfUnconfiguredApps(&unconfigured)
             } catch {
                 database.logger.debug("settings are followed later", metadata: ["error": "\(error)"])
             }
@@ -103,16 +101,12 @@ package struct PostgresUpkeep: StoreUpkeep {
         }
     }
 
-    private func warnOfUnconfiguredApps(_ named: inout Set<AppName>) async throws(ChatError) {
+    private func warnOfUnconfiguredApps(_ unconfigured: inout UnconfiguredApps) async throws(ChatError) {
         guard let configured = settings().apps else { return }
         let waiting = try await queue.unconfiguredApps(configured)
-        if !waiting.isSubset(of: named) {
-            let names = waiting.sorted().prefix(Self.mostNamed).map { JSONValue.string($0.text).description }
-            database.logger.warning(
-                "pushes wait for apps that are not configured",
-                metadata: ["apps": "\(names.joined(separator: " "))", "count": "\(waiting.count)"])
-        }
-        named = waiting
+        guard let names = unconfigured.news(of: waiting) else { return }
+        database.logger.warning(
+            "pushes wait for apps that are not configured", metadata: ["apps": "\(names)", "count": "\(waiting.count)"])
     }
 
     // MARK: - Retention
