@@ -1,8 +1,9 @@
 /*
  * Posts chat messages over 64 connections that stay open, from one thread, in plain C.
  *
- *   poster PORT MEMBERS SECONDS MOST RATE FILE
+ *   poster PORT[,PORT...] MEMBERS SECONDS MOST RATE FILE
  *
+ * PORT      of several the connections take turns
  * MEMBERS   message N comes from member N % MEMBERS; 0: forms that name no member, which the relay refuses
  * SECONDS   how long it posts; answers that are still to come are waited for
  * MOST      the most messages, numbered from 1
@@ -90,8 +91,8 @@ int main(int argc, char **argv)
 {
     if (argc != 7)
         return 2;
-    struct sockaddr_in relay = {
-        .sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[1])), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in relay = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const char *port = argv[1];
     members = atol(argv[2]);
     double seconds = atof(argv[3]), rate = atof(argv[5]);
     long most = atol(argv[4]);
@@ -106,6 +107,8 @@ int main(int argc, char **argv)
     int idle_count = 0, poll = epoll_create1(0), yes = 1;
     for (struct connection *one = connections; one < connections + CONNECTIONS; one++) {
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = one};
+        relay.sin_port = htons((uint16_t)atoi(port));
+        port = strchr(port, ',') ? strchr(port, ',') + 1 : argv[1];
         one->socket = socket(AF_INET, SOCK_STREAM, 0);
         setsockopt(one->socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
         if (connect(one->socket, (struct sockaddr *)&relay, sizeof relay) != 0

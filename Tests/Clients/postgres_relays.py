@@ -1,21 +1,26 @@
 #!/usr/bin/env python3
-"""Three relays on one PostgreSQL, one of them through PgBouncer: relays and server are killed while clients post.
+"""Three relays on one PostgreSQL, one of them through PgBouncer: relays and server are killed while clients post and listen.
 
-Usage: postgres_relays.py PUSHCHAT FOLDER SECONDS SEED
-PostgreSQL and PgBouncer are those of `make test-packages`. Each message is repeated with its key until it is answered. At the end every
-one stands in its room once, and every push has reached the sandbox. With 60 seconds or more, relays are stopped and woken again, too.
+Usage: postgres_relays.py PUSHCHAT FOLDER ROUNDS SEED
+A round kills the three relays and the server, one after another, and stops a relay for longer than others wait. Meanwhile eight clients
+post, each message repeated with its key until it is answered; eight event streams come back, to another relay, whenever theirs ends;
+and two transactions are held open. At the end every message stands in its room once, every stream has had all of its room's in the
+room's order, every push has reached the sandbox, and only those came twice that a relay had when it was killed or stopped, or that were
+not settled when the server was killed, no more often than that happened to them. What is done to whom, and who posts where, follows
+from the seed; how long each lasts, from what clients have been answered meanwhile.
 Prints a line for each thing that holds; ends with status 1 at the first that does not.
 """
-import collections, glob, http.client, json, os, random, signal, subprocess, sys, threading, time, urllib.error, urllib.parse, urllib.request
+import collections, http.client, json, os, random, signal, subprocess, sys, threading, urllib.error, urllib.parse, urllib.request
 
+import postgres_server
 from checks import check, free_port, until
 
-PUSHCHAT, FOLDER, SECONDS, SEED = sys.argv[1], os.path.abspath(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
-UNPACKED = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".build", "test-postgres"))
-LIBRARIES = ":".join(glob.glob(UNPACKED + "/usr/lib/*-linux-gnu") + glob.glob(UNPACKED + "/lib/*-linux-gnu"))
-ROOMS, MEMBERS, CLIENTS = 4, 4, 6
-# Longer than a relay may be silent (docs/postgresql.md).
-SILENCE = 20
+PUSHCHAT, FOLDER, ROUNDS, SEED = sys.argv[1], os.path.abspath(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+ROOMS, MEMBERS, RELAYS, CLIENTS, STREAMS = 4, 4, 3, 8, 8
+# Seconds without a sign of life after which a test looks at what a relay has; others wait for longer (docs/postgresql.md).
+SILENCE = 5
+# What the held transactions call themselves.
+HELD = "held"
 chance = random.Random(SEED)
 processes = []
 
@@ -24,27 +29,21 @@ def path(name):
     return os.path.join(FOLDER, name)
 
 
-def write(name, text):
-    with open(path(name), "w") as file:
-        file.write(text)
-    return path(name)
-
-
 def log(name):
     with open(path(name + ".log"), errors="replace") as file:
         return file.read()[-2000:]
 
 
-def start(name, *command, **more):
+def start(name, *command):
     with open(path(name + ".log"), "a") as output:
-        processes.append(subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, cwd=FOLDER, **more))
+        processes.append(subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, cwd=FOLDER))
     return processes[-1]
 
 
-def ask(method, url, body=None, headers={}):
+def ask(method, url, body=None, headers={}, within=30):
     """Status and text; 0 where there is no answer."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, body, headers, method=method), timeout=30) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers, method=method), timeout=within) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -52,79 +51,23 @@ def ask(method, url, body=None, headers={}):
         return 0, str(error)
 
 
-class Server:
-    """PostgreSQL, and PgBouncer before it. Both refuse to run as root."""
-
-    def __init__(self):
-        self.programs, = glob.glob(UNPACKED + "/usr/lib/postgresql/*/bin")
-        self.process = None
-        self.environment = {**os.environ, "LD_LIBRARY_PATH": LIBRARIES}
-        self.user = []
-        if os.geteuid() == 0:
-            self.user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-            os.makedirs(path("server"))
-            os.chown(path("server"), 65534, 65534)
-            if subprocess.run([*self.user, "test", "-x", self.programs + "/postgres", "-a", "-w", path("server")]).returncode:
-                self.user = ["unshare", "--user"]
-                os.chown(path("server"), 0, 0)
-        os.makedirs(path("server"), exist_ok=True)
-        self.run("initdb", "-D", path("server/data"), "-U", "postgres", "--auth=trust", "--no-sync", "--locale=C", "--encoding=UTF8")
-        self.start()
-        self.port = free_port()
-        configuration = write("pgbouncer.ini", f"""
-[databases]
-postgres = host={path("server")} user=postgres
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = {self.port}
-unix_socket_dir =
-auth_type = any
-pool_mode = transaction
-""")
-        os.chmod(configuration, 0o644)
-        start("pgbouncer", *self.user, UNPACKED + "/usr/sbin/pgbouncer", configuration, env=self.environment)
-        until("PgBouncer listens", lambda: "process up" in log("pgbouncer"), told=lambda: log("pgbouncer"))
-
-    def run(self, program, *arguments):
-        ran = subprocess.run(
-            [*self.user, os.path.join(self.programs, program), *arguments], env=self.environment, capture_output=True, text=True,
-            timeout=120, cwd=path("server"))
-        if ran.returncode:
-            raise SystemExit(f"FAILED {program}: {ran.stdout[-1000:]} {ran.stderr[-1000:]}")
-        return ran.stdout
-
-    def start(self):
-        """What a killed server has left may take a moment to go."""
-        def runs():
-            if not self.process or self.process.poll() is not None:
-                self.process = start(
-                    "postgres", *self.user, self.programs + "/postgres", "-D", path("server/data"), "-k", path("server"),
-                    "-c", "listen_addresses=", "-c", "jit=off", "-c", "max_connections=100", env=self.environment)
-            return subprocess.run(
-                [self.programs + "/psql", "-h", path("server"), "-U", "postgres", "-c", "SELECT 1"], env=self.environment,
-                capture_output=True, timeout=30).returncode == 0
-        until("PostgreSQL runs", runs, told=lambda: log("postgres"))
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-    def rows(self, sql):
-        return [line for line in self.run("psql", "-h", path("server"), "-U", "postgres", "-AtX", "-c", sql).split("\n") if line]
+def member(room, number):
+    return f"{room * 100 + number:040x}"
 
 
 class Relay:
     def __init__(self, number, url, sandbox):
         self.name, self.port = f"relay{number}", free_port()
         self.base = f"http://127.0.0.1:{self.port}"
-        # JSON is YAML.
-        self.configuration = write(self.name + ".yaml", json.dumps({
-            "http": {"host": "127.0.0.1", "port": self.port, "rate_per_address": "off", "rate_per_member": "off"},
-            "database": {"url": url, "path": path(self.name + ".db")},
-            "apps": {"default": {
-                "gateway": "http2", "host": "localhost", "port": sandbox["ports"]["http2"], "certificate": sandbox["certificate"],
-                "topic": sandbox["topic"], "trust": sandbox["authority"]}}}))
-        os.chmod(self.configuration, 0o600)
+        self.configuration = path(self.name + ".yaml")
+        with open(self.configuration, "w", opener=lambda file, flags: os.open(file, flags, 0o600)) as file:
+            # JSON is YAML.
+            json.dump({
+                "http": {"host": "127.0.0.1", "port": self.port, "rate_per_address": "off", "rate_per_member": "off"},
+                "database": {"url": url, "path": path(self.name + ".db")},
+                "apps": {"default": {
+                    "gateway": "http2", "host": "localhost", "port": sandbox["ports"]["http2"],
+                    "certificate": sandbox["certificate"], "topic": sandbox["topic"], "trust": sandbox["authority"]}}}, file)
         self.start()
 
     def start(self):
@@ -138,51 +81,195 @@ class Relay:
         self.process.wait()
 
 
-def member(room, number):
-    return f"{room * 100 + number:040x}"
+class Client(threading.Thread):
+    """Posts one message after another, each repeated until some relay has answered it."""
 
+    def __init__(self, number, relays, stop):
+        super().__init__(daemon=True)
+        self.number, self.relays, self.stop, self.chance = number, relays, stop, random.Random(f"{SEED} client {number}")
+        self.answered, self.fault = [], None
 
-def post(relays, client, stop, answered, refused):
-    """Messages, each repeated until some relay has answered it."""
-    chance, number = random.Random(SEED + client), 0
-    while not stop.is_set():
-        room, number = chance.randrange(ROOMS), number + 1
-        text = f"{client}:{number}"
-        body = urllib.parse.urlencode({
-            "cmd": "message", "udid": member(room, chance.randrange(MEMBERS)), "text": text}).encode()
-        while True:
-            status, said = ask("POST", chance.choice(relays).base + "/api.php", body, {"Idempotency-Key": text})
+    def run(self):
+        number = 0
+        while not self.stop.is_set() and not self.fault:
+            room, number = self.chance.randrange(ROOMS), number + 1
+            text = f"{self.number}:{number}"
+            self.post(text, room, urllib.parse.urlencode({
+                "cmd": "message", "udid": member(room, self.chance.randrange(MEMBERS)), "text": text}).encode())
+
+    def post(self, text, room, body):
+        for _ in range(200):
+            status, said = ask("POST", self.chance.choice(self.relays).base + "/api.php", body, {"Idempotency-Key": text}, within=5)
             if status == 200:
-                answered[room].append(text)
-                break
-            if status not in (0, 503):
-                refused.append((text, status, said))
+                self.answered.append((room, text))
                 return
-            time.sleep(0.1)
+            if status not in (0, 503):
+                break
+            self.stop.wait(0.1)
+        self.fault = (text, status, said)
 
 
-def disturb(relays, server):
-    """One after another is killed and started again, for so long as is asked."""
-    end, killed = time.monotonic() + SECONDS, collections.Counter()
-    kinds = ["relay", "server", "relay"] + (["stop"] if SECONDS >= 60 else [])
-    while time.monotonic() < end:
-        for kind in kinds:
-            time.sleep(chance.uniform(2, 4))
-            victim = chance.choice(relays)
-            killed[kind] += 1
-            if kind == "server":
-                server.kill()
-                time.sleep(chance.uniform(0, 2))
-                server.start()
-            elif kind == "stop":
-                victim.process.send_signal(signal.SIGSTOP)
-                time.sleep(SILENCE)
-                victim.process.send_signal(signal.SIGCONT)
-            else:
-                victim.kill()
-                time.sleep(chance.uniform(0, 2))
-                victim.start()
-    return killed
+class Stream(threading.Thread):
+    """A member's events, as a browser follows them, but to another relay each time. What came whole counts.
+
+    One in two also leaves by itself now and then.
+    """
+
+    def __init__(self, number, relays, stop):
+        super().__init__(daemon=True)
+        self.room, self.udid = number % ROOMS, member(number % ROOMS, number // ROOMS)
+        self.relays, self.stop, self.chance = relays, stop, random.Random(f"{SEED} stream {number}")
+        self.name = f"stream {number} of room {self.room}"
+        self.leaves = number % 2 == 0
+        # What has come, the id to come again with, at how many relays something came, and why it ended.
+        self.seen, self.last, self.visits, self.fault = [], "0", 0, None
+
+    def run(self):
+        relay = self.chance.choice(self.relays)
+        while not self.stop.is_set() and not self.fault:
+            connection = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=25)
+            try:
+                self.follow(connection)
+            except (OSError, http.client.HTTPException):
+                pass
+            finally:
+                connection.close()
+            relay = self.chance.choice([each for each in self.relays if each is not relay])
+            self.stop.wait(0.1)
+
+    def follow(self, connection):
+        connection.request("GET", "/events", headers={"X-Udid": self.udid, "Last-Event-ID": self.last})
+        answer = connection.getresponse()
+        if answer.status != 200:
+            if answer.status != 503:
+                self.fault = (answer.status, answer.read())
+            return
+        event, left = {}, self.chance.randint(5, 25) if self.leaves else None
+        before = len(self.seen)
+        while not self.stop.is_set():
+            line = answer.readline().decode()
+            if not line.endswith("\n"):
+                return
+            name, _, value = line.rstrip("\n").partition(": ")
+            if name:
+                event[name] = value
+                continue
+            self.last = event.get("id", self.last)
+            if event.get("event") == "left":
+                self.fault = "left its room"
+                return
+            if event.get("event") == "message":
+                if len(self.seen) == before:
+                    self.visits += 1
+                self.seen.append((int(event["id"]), json.loads(event["data"])["text"]))
+                if left and len(self.seen) - before == left:
+                    return
+            event = {}
+
+
+class Held:
+    """Transactions that stay open: one with a snapshot and a row that nobody else needs, one that reads the queue as pg_dump does."""
+
+    TABLES = "push_queue, push_queue_due, messages, active_users, devices, relay_starts"
+
+    def __init__(self, server):
+        self.server, self.sessions = server, []
+        server.rows("CREATE TABLE nobody_needs (id int); INSERT INTO nobody_needs VALUES (1)")
+        self.open()
+
+    def open(self):
+        self.end()
+        self.sessions = [postgres_server.Session(self.server, name=HELD) for _ in range(2)]
+        self.sessions[0].ask("BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT * FROM nobody_needs FOR UPDATE")
+        self.sessions[1].ask(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", f"LOCK TABLE {self.TABLES} IN ACCESS SHARE MODE",
+            "SELECT count(*) FROM push_queue")
+
+    def are_open(self):
+        return self.server.rows(
+            "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' AND backend_xmin IS NOT NULL"
+            f" AND application_name = '{HELD}'") == ["2"]
+
+    def end(self):
+        for session in self.sessions:
+            session.end()
+
+
+class Doubts(threading.Thread):
+    """Pushes that may come twice, each with the reasons: starts of relays that had it when they fell silent, kills of the server."""
+
+    def __init__(self, server):
+        super().__init__(daemon=True)
+        self.server, self.reasons, self.stop, self.kills, self.looks = server, collections.defaultdict(set), threading.Event(), 0, 0
+
+    def run(self):
+        session = None
+        while not self.stop.wait(1):
+            try:
+                session = session or postgres_server.Session(self.server)
+                for line in session.ask(
+                        "SELECT message_id, lease_start FROM push_queue_due JOIN relay_starts ON start_id = lease_start"
+                        f" WHERE state = 'pending' AND time_seen < now() - interval '{SILENCE} s'"):
+                    push, start = line.split("|")
+                    self.reasons[push].add(f"start {start}")
+                self.looks += 1
+            except OSError:
+                # The server is away.
+                session.end()
+                session = None
+
+    def kill_server(self):
+        """What of it was leased, nobody can say: a lease is not awaited on the disk."""
+        self.server.kill()
+        self.kills += 1
+        for push in self.server.look_apart("SELECT message_id FROM push_queue_due WHERE state = 'pending'"):
+            self.reasons[push].add(f"kill {self.kills}")
+        self.server.start()
+
+
+def schedule():
+    """What happens, and of how many answers to each client it is followed."""
+    steps = []
+    for _ in range(ROUNDS):
+        first, second, third = chance.sample(range(RELAYS), RELAYS)
+        for kind, victim in (("kill", first), ("server", None), ("kill", second), ("kill", third), ("stop", chance.randrange(RELAYS))):
+            steps.append((kind, victim, chance.randint(2, 6), chance.randint(1, 3)))
+    return steps
+
+
+def disturb(relays, server, clients, doubts, held):
+    def answered(what, count):
+        """Waits until each client has been answered so often."""
+        before = [len(client.answered) for client in clients]
+        until(f"each client is answered {what}", lambda: all(
+            client.fault or len(client.answered) >= answers + count for client, answers in zip(clients, before)),
+            told=lambda: [len(client.answered) - answers for client, answers in zip(clients, before)])
+
+    def start_of(relay):
+        rows = server.rows(
+            f"SELECT start_id FROM relay_starts WHERE host LIKE '% {relay.process.pid}' AND time_ended IS NULL")
+        return rows[0] if rows else None
+
+    for number, (kind, victim, calm, away) in enumerate(schedule()):
+        relay = relays[victim] if victim is not None else None
+        answered(f"before disturbance {number + 1}", calm)
+        if kind == "server":
+            doubts.kill_server()
+            held.open()
+            print("the server is killed, and runs again", flush=True)
+        elif kind == "kill":
+            relay.kill()
+            answered(f"while {relay.name} is dead", away)
+            relay.start()
+        else:
+            begun = until(f"{relay.name} has a start", lambda: start_of(relay), told=lambda: log(relay.name))
+            relay.process.send_signal(signal.SIGSTOP)
+            answered(f"while {relay.name} is stopped", away)
+            until(f"others end the start of {relay.name}", lambda: server.rows(
+                f"SELECT time_ended IS NOT NULL FROM relay_starts WHERE start_id = {begun}") == ["t"])
+            relay.process.send_signal(signal.SIGCONT)
+            until(f"{relay.name} begins anew", lambda: start_of(relay) not in (None, begun), told=lambda: log(relay.name))
+    answered("after the last disturbance", 1)
 
 
 def arrived(control):
@@ -196,55 +283,108 @@ def arrived(control):
         since = page["next"]
 
 
-def main():
-    server = Server()
-    start("sandbox", PUSHCHAT, "sandbox", "--free-ports", "--ready-file", path("sandbox.json"), "--directory", path("credentials"))
-    until("the sandbox runs", lambda: os.path.exists(path("sandbox.json")), told=lambda: log("sandbox"))
-    with open(path("sandbox.json")) as file:
-        sandbox = json.load(file)
-    direct = "postgres:///postgres?user=postgres&host=" + urllib.parse.quote(path("server"), safe="")
-    pooled = f"postgres://postgres@127.0.0.1:{server.port}/postgres"
-    relays = [Relay(number, url, sandbox) for number, url in enumerate((direct, direct, pooled))]
-    for relay in relays:
-        until(f"{relay.name} is ready", relay.is_ready, told=lambda: log(relay.name))
+def check_rooms(server, clients):
+    answered = collections.defaultdict(list)
+    for room, text in (each for client in clients for each in client.answered):
+        answered[room].append(text)
+    check("there were messages in every room", len(answered) == ROOMS)
+    histories = []
     for room in range(ROOMS):
-        for number in range(MEMBERS):
-            token = json.loads(ask("POST", sandbox["control"] + "/devices", b"{}", {"Content-Type": "application/json"})[1])["token"]
-            joined = ask("POST", chance.choice(relays).base + "/api.php", urllib.parse.urlencode({
-                "cmd": "join", "udid": member(room, number), "token": token, "name": f"n{number}", "code": f"room{room}"}).encode())
-            check(f"member {number} joins room {room}", joined[0] == 200, joined)
+        rows = server.rows(f"SELECT message_id, text FROM messages WHERE secret_code = 'room{room}' ORDER BY message_id")
+        histories.append([(int(message), text) for message, text in (row.split("|") for row in rows)])
+        texts, wanted = collections.Counter(text for _, text in histories[-1]), collections.Counter(answered[room])
+        check(f"room {room} has each message once", texts == wanted, [wanted - texts, texts - wanted])
+    return histories
 
-    stop, answered, refused = threading.Event(), collections.defaultdict(list), []
-    clients = [threading.Thread(target=post, args=(relays, number, stop, answered, refused)) for number in range(CLIENTS)]
-    for client in clients:
-        client.start()
-    killed = disturb(relays, server)
-    stop.set()
-    for client in clients:
-        client.join(120)
-    check("every message was answered in the end", not any(client.is_alive() for client in clients) and not refused, refused)
-    total = sum(map(len, answered.values()))
-    check("there were messages in every room", len(answered) == ROOMS and total > CLIENTS)
-    until("every push has come to its end", lambda: server.rows(
-        "SELECT count(*) FROM push_queue WHERE state = 'pending'") == ["0"], within=300,
-        told=lambda: server.rows("SELECT lease_start, attempts, reason, count(*) FROM push_queue_due GROUP BY 1, 2, 3"))
-    for room in range(ROOMS):
-        texts = server.rows(f"SELECT text FROM messages WHERE secret_code = 'room{room}'")
-        check(f"room {room} has each message once", sorted(texts) == sorted(answered[room]),
-              [collections.Counter(answered[room]) - collections.Counter(texts), collections.Counter(texts) - collections.Counter(answered[room])])
+
+def check_streams(streams, histories):
+    for stream in streams:
+        history = histories[stream.room]
+
+        def first_difference():
+            pairs = enumerate(zip(stream.seen, history))
+            return next((place, had, wanted) for place, (had, wanted) in pairs if had != wanted) \
+                if stream.seen[:len(history)] != history[:len(stream.seen)] else (len(stream.seen), len(history))
+        until(f"{stream.name} is at the end of its room", lambda: stream.fault or stream.last == str(history[-1][0]), within=60,
+              told=lambda: (stream.last, history[-1], stream.visits))
+        check(f"{stream.name} has had each message of it once, in order", not stream.fault and stream.seen == history,
+              stream.fault or first_difference())
+        check(f"{stream.name} has followed it at {stream.visits} relays, one after another",
+              stream.visits > 1 or not stream.leaves, stream.visits)
+
+
+def check_pushes(server, control, doubts, count):
+    """Returns how many came more than once."""
     states = server.rows("SELECT state, count(*) FROM push_queue GROUP BY state")
-    check("every push was sent", states == [f"sent|{total * (MEMBERS - 1)}"], states)
-    pushes = arrived(sandbox["control"])
-    check("and has arrived", len(pushes) == total * (MEMBERS - 1), [len(pushes), total])
-    print(f"{total} messages, {dict(killed)}, {sum(pushes.values()) - len(pushes)} of {len(pushes)} pushes more than once", flush=True)
+    check("every push was sent", states == [f"sent|{count}"], states)
+    pushes = arrived(control)
+    check("and has arrived", len(pushes) == count, [len(pushes), count])
+    twice = {push: times for push, times in pushes.items() if times > 1}
+    reasons = {}
+    if doubts.reasons:
+        for row in server.rows(
+                "SELECT message_id, device_token, payload FROM push_queue"
+                f" WHERE message_id = ANY ('{{{','.join(doubts.reasons)}}}')"):
+            push, token, payload = row.split("|", 2)
+            reasons[token, payload] = doubts.reasons[push]
+    groundless = [(push, times, reasons.get(push)) for push, times in twice.items() if times - 1 > len(reasons.get(push, ()))]
+    check("more than once came only what a relay had when it was killed or stopped, or was open when the server was",
+          not groundless, (len(groundless), groundless[:5]))
+    check("what relays had was looked for", doubts.is_alive() and doubts.looks > ROUNDS)
+    return len(twice)
+
+
+def main():
+    server = postgres_server.Server(path("server"), "jit=off")
+    stop = threading.Event()
+    try:
+        start("sandbox", PUSHCHAT, "sandbox", "--free-ports", "--ready-file", path("sandbox.json"), "--directory", path("credentials"),
+              "--inbox-limit", "1000000")
+        pooled = server.pool()
+        until("the sandbox runs", lambda: os.path.exists(path("sandbox.json")), told=lambda: log("sandbox"))
+        with open(path("sandbox.json")) as file:
+            sandbox = json.load(file)
+        relays = [Relay(number, url, sandbox) for number, url in enumerate((server.url(), server.url(), pooled))]
+        for relay in relays:
+            until(f"{relay.name} is ready", relay.is_ready, told=lambda: log(relay.name))
+        for room in range(ROOMS):
+            for number in range(MEMBERS):
+                made = ask("POST", sandbox["control"] + "/devices", b"{}", {"Content-Type": "application/json"})
+                joined = ask("POST", chance.choice(relays).base + "/api.php", urllib.parse.urlencode({
+                    "cmd": "join", "udid": member(room, number), "token": json.loads(made[1])["token"], "name": f"n{number}",
+                    "code": f"room{room}"}).encode())
+                check(f"member {number} joins room {room}", joined[0] == 200, joined)
+
+        held, doubts, posting = Held(server), Doubts(server), threading.Event()
+        streams = [Stream(number, relays, stop) for number in range(STREAMS)]
+        clients = [Client(number, relays, posting) for number in range(CLIENTS)]
+        for thread in (doubts, *streams, *clients):
+            thread.start()
+        disturb(relays, server, clients, doubts, held)
+        posting.set()
+        for client in clients:
+            client.join(120)
+        faults = [client.fault or client.number for client in clients if client.fault or client.is_alive()]
+        check("every message was answered in the end", not faults, faults)
+        until("every push has come to its end", lambda: server.rows(
+            "SELECT count(*) FROM push_queue WHERE state = 'pending'") == ["0"],
+            told=lambda: server.rows("SELECT lease_start, attempts, reason, count(*) FROM push_queue_due GROUP BY 1, 2, 3"))
+        check("all that while transactions were held open", held.are_open())
+        histories = check_rooms(server, clients)
+        check_streams(streams, histories)
+        total = sum(map(len, histories))
+        twice = check_pushes(server, sandbox["control"], doubts, total * (MEMBERS - 1))
+        print(f"{total} messages, {ROUNDS} rounds, {sum(stream.visits for stream in streams)} visits of {STREAMS} streams, "
+              f"{twice} of {total * (MEMBERS - 1)} pushes more than once, of {len(doubts.reasons)} that might", flush=True)
+    finally:
+        stop.set()
+        for each in reversed(processes):
+            if each.poll() is None:
+                each.send_signal(signal.SIGCONT)
+                each.kill()
+                each.wait()
+        server.end()
 
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("FAILED: ended"))
-try:
-    main()
-finally:
-    for each in reversed(processes):
-        if each.poll() is None:
-            each.send_signal(signal.SIGCONT)
-            each.kill()
-            each.wait()
+main()

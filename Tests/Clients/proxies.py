@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Runs a recipe of docs/https as printed, with Debian's proxy and a relay behind it, and uses it as browsers and apps do.
 
-Usage: proxies.py caddy|nginx|haproxy|own|findings PUSHCHAT FOLDER
-`own` is the relay's TLS of its own with certbot's hook, `findings` what `pushchat check` says of proxies that do it wrong. The proxies
-are in .build/proxies (make test-packages). Only ports, paths, names and certificates are put in the place of those that are printed.
+Usage: proxies.py caddy|nginx|haproxy|own|findings|relays PUSHCHAT FOLDER
+`own` is the relay's TLS of its own with certbot's hook, `findings` what `pushchat check` says of proxies that do it wrong, `relays` two
+relays on one PostgreSQL behind Caddy, as docs/postgresql has them. The proxies are in .build/proxies (make test-packages). Only ports,
+paths, names, addresses and certificates are put in the place of those that are printed.
 Prints a line for each thing that holds; ends with status 1 at the first that does not.
 """
 import http.server, json, os, re, signal, socket, ssl, stat, subprocess, sys, threading, time, urllib.request
 
+import postgres_server
 from checks import check, free_port, until
 
 KIND, PUSHCHAT, FOLDER = sys.argv[1], sys.argv[2], os.path.abspath(sys.argv[3])
@@ -84,6 +86,8 @@ def shown(port):
 # MARK: The relay
 
 class Relay:
+    name = "relay"
+
     def __init__(self, **http):
         settings = {"host": "127.0.0.1", "trusted_proxies": ["127.0.0.1", "::1"], "rate_per_address": "1/min burst 40", **http}
         self.port = settings.setdefault("port", free_port())
@@ -92,12 +96,33 @@ class Relay:
             "environment": "production", "http": settings, "admin": {"token": TOKEN},
             "database": {"path": path("relay.db")}}))
         os.chmod(self.configuration, stat.S_IRUSR | stat.S_IWUSR)
-        self.process = start("relay", PUSHCHAT, "serve", "--config", self.configuration, "--log-format", "json")
-        until("the relay listens", lambda: self.log("listening"), told=log("relay"))
+        self.start()
+
+    def start(self):
+        self.process = start(self.name, PUSHCHAT, "serve", "--config", self.configuration, "--log-format", "json")
+        until(f"{self.name} listens", lambda: self.log("listening"), told=log(self.name))
 
     def log(self, message):
-        lines = [json.loads(line) for line in read(path("relay.log")).splitlines() if line.startswith("{") and line.endswith("}")]
+        lines = [json.loads(line) for line in read(path(self.name + ".log")).splitlines() if line.startswith("{") and line.endswith("}")]
         return [line for line in lines if line.get("message") == message]
+
+
+class SharingRelay(Relay):
+    """One of several on one PostgreSQL, with the configuration of docs/postgresql."""
+
+    def __init__(self, name, database, public_url):
+        self.name, self.port = name, free_port()
+        os.mkdir(path(name))
+        for file, text in (("database-url", database), ("admin.token", TOKEN)):
+            os.chmod(write(f"{name}/{file}", text + "\n"), stat.S_IRUSR | stat.S_IWUSR)
+        self.configuration = write(f"{name}/pushchat.yaml", recipe("postgresql/pushchat.yaml", {
+            "host: 10.0.0.11 ": f"port: {self.port}\n  host: 127.0.0.1 ", "[10.0.0.10]": "[127.0.0.1]",
+            "https://chat.example.org": public_url, "/var/lib/pushchat/pushchat.db": path(f"{name}/pushchat.db")}))
+        self.start()
+
+    def serves(self, address):
+        """Whether somebody at this address has joined over it."""
+        return any(line["address"] == address for line in self.log("member joined"))
 
 
 def pushchat_check(relay, *more):
@@ -109,10 +134,10 @@ def pushchat_check(relay, *more):
 
 # MARK: The proxies
 
-def recipe(name, relay_port, **more):
-    """A recipe with the test's ports, names and paths."""
-    text = read(os.path.join(TOP, "docs", "https", name))
-    for printed, used in {"127.0.0.1:44447": f"127.0.0.1:{relay_port}", **more}.items():
+def recipe(name, changes):
+    """A file of docs with the test's ports, names and paths."""
+    text = read(os.path.join(TOP, "docs", name))
+    for printed, used in changes.items():
         if printed not in text:
             raise SystemExit(f"FAILED {name} has no {printed}")
         text = text.replace(printed, used)
@@ -121,12 +146,15 @@ def recipe(name, relay_port, **more):
 
 class Caddy:
     def __init__(self, relay, port, plain):
+        self.begin("https/Caddyfile", port, plain, {"127.0.0.1:44447": f"127.0.0.1:{relay.port}"})
+
+    def begin(self, name, port, plain, changes, **environment):
         admin = free_port()
         # Caddy's own way is to get the certificate itself.
-        text = recipe("Caddyfile", relay.port, **{
-            "chat.example.org {": "localhost {\n\ttls " + path("tls.pem") + " " + path("tls.key")})
+        text = recipe(name, {**changes, "chat.example.org {": "localhost {\n\ttls " + path("tls.pem") + " " + path("tls.key")})
         write("Caddyfile", f"{{\n\tadmin localhost:{admin}\n\thttp_port {plain}\n\thttps_port {port}\n\tskip_install_trust\n}}\n{text}")
-        self.environment = {**os.environ, "XDG_DATA_HOME": path("data"), "XDG_CONFIG_HOME": path("config"), "HOME": FOLDER}
+        self.environment = {
+            **os.environ, **environment, "XDG_DATA_HOME": path("data"), "XDG_CONFIG_HOME": path("config"), "HOME": FOLDER}
         self.command = [f"{PROXIES}/usr/bin/caddy"]
         start("proxy", *self.command, "run", "--config", path("Caddyfile"), env=self.environment)
 
@@ -135,12 +163,17 @@ class Caddy:
         run(*self.command, "reload", "--config", path("Caddyfile"), "--force", env=self.environment)
 
 
+class CaddyBeforeRelays(Caddy):
+    def __init__(self, relays, port, plain):
+        self.begin("postgresql/Caddyfile", port, plain, {}, RELAYS=" ".join(f"127.0.0.1:{relay.port}" for relay in relays))
+
+
 class Nginx:
     change = staticmethod(lambda text: text)
 
     def __init__(self, relay, port, plain):
-        text = recipe("nginx.conf", relay.port, **{
-            "listen 443": f"listen {port}", "listen [::]:443": f"listen [::]:{port}", "listen 80": f"listen {plain}",
+        text = recipe("https/nginx.conf", {
+            "127.0.0.1:44447": f"127.0.0.1:{relay.port}", "listen 443": f"listen {port}", "listen [::]:443": f"listen [::]:{port}", "listen 80": f"listen {plain}",
             "listen [::]:80": f"listen [::]:{plain}", "server_name chat.example.org": "server_name localhost",
             "/etc/letsencrypt/live/chat.example.org/fullchain.pem": path("tls.pem"),
             "/etc/letsencrypt/live/chat.example.org/privkey.pem": path("tls.key")})
@@ -158,8 +191,8 @@ class Nginx:
 
 class HAProxy:
     def __init__(self, relay, port, plain):
-        text = recipe("haproxy.cfg", relay.port, **{
-            "127.0.0.1:8888": f"127.0.0.1:{self.challenges()}", "bind :::80 ": f"bind :::{plain} ", "bind :::443 ": f"bind :::{port} ", "/etc/haproxy/pushchat.pem": path("tls.both.pem")})
+        text = recipe("https/haproxy.cfg", {
+            "127.0.0.1:44447": f"127.0.0.1:{relay.port}", "127.0.0.1:8888": f"127.0.0.1:{self.challenges()}", "bind :::80 ": f"bind :::{plain} ", "bind :::443 ": f"bind :::{port} ", "/etc/haproxy/pushchat.pem": path("tls.both.pem")})
         # Debian's own file, without what needs its user and its paths.
         debian = read(f"{PROXIES}/etc/haproxy/haproxy.cfg").replace("/etc/", f"{PROXIES}/etc/")
         debian = re.sub(r"(?m)^\s*(log|chroot|stats|user|group|daemon)\b.*\n", "", debian)
@@ -232,11 +265,11 @@ def curl(url, *more, client="127.0.0.1", body=None):
 class Stream:
     """An event stream in a client that nobody here wrote."""
 
-    def __init__(self, url, udid, client="127.0.0.1"):
+    def __init__(self, url, udid, client="127.0.0.1", *more, query=""):
         self.opened, self.lines = time.monotonic(), []
         self.process = subprocess.Popen(
             ["curl", "--silent", "--show-error", "--no-buffer", "--cacert", path("ca.pem"), "--interface", client, "-4", "-H",
-             f"X-Udid: {udid}", url + "/events"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+             f"X-Udid: {udid}", *more, url + "/events" + query], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         processes.append(self.process)
         threading.Thread(target=self.follow, daemon=True).start()
         until(f"the stream of {client} begins", lambda: any(line.startswith("retry:") for line in self.lines), told=self.told)
@@ -247,6 +280,15 @@ class Stream:
 
     def has(self, text):
         return any(line.startswith("data:") and text in line for line in self.lines)
+
+    @property
+    def texts(self):
+        return [json.loads(line[6:])["text"] for line in self.lines if line.startswith("data: ") and '"text"' in line]
+
+    @property
+    def last(self):
+        """With which it is to come again."""
+        return [line[4:] for line in self.lines if line.startswith("id: ")][-1]
 
     def told(self):
         return f"{self.process.poll()} {self.lines[-5:]}"
@@ -454,8 +496,96 @@ def findings():
     says("no relay", "warn  relay: does not run at", "warn  public address: the proxy at .* because the relay does not run")
 
 
+def relays():
+    """Two relays on one PostgreSQL: one is killed, one hangs, the database goes and comes back."""
+    port, plain = free_port(), free_port()
+    make_authority()
+    make_certificate("tls")
+    url = f"https://localhost:{port}"
+    server = postgres_server.Server(path("server"))
+    try:
+        both = [SharingRelay(name, server.url(), url) for name in ("relay1", "relay2")]
+        CaddyBeforeRelays(both, port, plain)
+        until("the proxy answers over HTTP/2", lambda: (lambda answer: answer.status == 200 and answer.version == "HTTP/2")(
+            curl(url + "/healthz")), told=log("proxy"))
+        share(both, url, server)
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGCONT)
+        server.end()
+
+
+def share(both, url, server):
+    number = iter(range(1, 10_000))
+    # Those of a relay by the clients' addresses, which Caddy goes by.
+    homes, members = {relay: [] for relay in both}, {}
+
+    def join(client):
+        members[client] = udid(next(number))
+        return form(url, client=client, cmd="join", udid=members[client], token=0, name="n", code="kitchen").status == 200
+
+    for client in (f"127.0.0.{each}" for each in range(11, 31)):
+        check(f"{client} joins", join(client))
+        home, = (relay for relay in both if relay.serves(client))
+        homes[home].append(client)
+    check("the relays know their clients' addresses, and each has some", all(homes.values()), homes)
+    (first, second), (ann, bo) = both, (clients[0] for clients in homes.values())
+    for file in ("/", "/sw.js", "/manifest.webmanifest", "/chat.js"):
+        check(f"{file} is served", curl(url + file, client=ann).status == 200 and curl(url + file, client=bo).status == 200)
+    for private in ("/v1/queue", "/metrics"):
+        answer = curl(url + private, "-H", f"Authorization: Bearer {TOKEN}")
+        check(f"{private} is for one's own network", answer.status == 404, answer.__dict__)
+
+    said = []
+
+    def say(client, text):
+        said.append(text)
+        answer = form(url, "-H", f"Idempotency-Key: {text}", client=client, cmd="message", udid=members[client], text=text)
+        check(f"posted: {text}", answer.status == 200, answer.__dict__)
+
+    of_ann, of_bo = Stream(url, members[ann], ann), Stream(url, members[bo], bo)
+    ticket = json.loads(curl(url + "/events/ticket", "--data", f"udid={members[ann]}", client=ann).body)["ticket"]
+    Stream(url, "", ann, query=f"?ticket={ticket}")
+    for client in (ann, bo):
+        say(client, f"{client} to all")
+    for stream in (of_ann, of_bo):
+        until("a stream brings what was said over both relays", lambda: stream.texts == said, told=stream.told)
+
+    first.process.kill()
+    first.process.wait()
+    for client in homes[first][:5]:
+        say(client, f"{client} after its relay's end")
+    answer = curl(url + "/", client=ann)
+    check("and is shown the page", answer.status == 200, answer.__dict__)
+    until("its stream has ended", lambda: not of_ann.is_open, told=of_ann.told)
+    again = Stream(url, members[ann], ann, "-H", f"Last-Event-ID: {of_ann.last}")
+    say(bo, "to the stream that came back")
+    until("a stream goes on at the other relay, and has had all, once", lambda: of_ann.texts + again.texts == said, told=again.told)
+    until("the other's has, too", lambda: of_bo.texts == said, told=of_bo.told)
+    check("the other relay knows the address", join(ann) and second.serves(ann))
+    again.process.terminate()
+
+    first.start()
+    until("a relay that is back gets its clients back", lambda: join(ann) and first.serves(ann), told=log("proxy"))
+    first.process.send_signal(signal.SIGSTOP)
+    until("one that hangs is left out", lambda: curl(url + "/healthz", "--max-time", "2", client=ann).status == 200, told=log("proxy"))
+    say(ann, "past the relay that hangs")
+    first.process.send_signal(signal.SIGCONT)
+    joined = len(first.log("member joined"))
+    until("and gets its clients back", lambda: join(ann) and len(first.log("member joined")) > joined, told=log("proxy"))
+
+    server.kill()
+    answer = form(url, client=bo, cmd="message", udid=members[bo], text="lost")
+    check("without the database nothing is accepted", answer.status in (502, 503), answer.__dict__)
+    server.start()
+    until("and by itself all goes on", lambda: join(ann) and join(bo), told=log("proxy"))
+    say(ann, "the end")
+    until("the stream that was open all the time has had all, once", lambda: of_bo.texts == said, told=of_bo.told)
+    check("it is open", of_bo.is_open, of_bo.told())
+
+
 try:
-    {"own": own, "findings": findings}.get(
+    {"own": own, "findings": findings, "relays": relays}.get(
         KIND, lambda: recipes({"caddy": Caddy, "nginx": Nginx, "haproxy": HAProxy}[KIND]))()
 finally:
     for process in reversed(processes):

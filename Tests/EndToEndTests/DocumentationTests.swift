@@ -15,12 +15,16 @@ extension Clients {
 
         @Test(
             "The configurations that the pages show are taken",
-            arguments: ["docs/configuration.md", "docs/production.md", "docs/apple.md", "docs/https.md"])
+            arguments: [
+                "docs/configuration.md", "docs/production.md", "docs/apple.md", "docs/https.md", "docs/postgresql.md",
+            ])
         func configurations(path: String) async throws {
             let folder = try Folder()
             for name in ["ck_production.pem", "AuthKey_ABC123DEFG.p8", "passphrase", "admin.token", "tls.pem"] {
                 try "0123456789abcdef".write(to: folder.file(name), atomically: true, encoding: .utf8)
             }
+            try "postgres://relay:password@db.example.org/pushchat".write(
+                to: folder.file("database-url"), atomically: true, encoding: .utf8)
             let file = folder.file("pushchat.yaml")
             let blocks = try Page(path).fenced("yaml")
             #expect(!blocks.isEmpty)

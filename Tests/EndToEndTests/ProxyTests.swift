@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension Waiting {
-    /// What docs/https.md promises, with Debian's proxies (Tests/Clients/proxies.py).
+    /// What docs/https.md and docs/postgresql.md promise, with Debian's proxies (Tests/Clients/proxies.py).
     @Suite("HTTPS")
     struct ProxyTests {
         private static let proxies = Page.root.appending(path: ".build/proxies")
@@ -25,6 +25,11 @@ extension Waiting {
 
         @Test("check says what a proxy does wrong")
         func findings() async throws { try await Self.play("findings", checks: 20) }
+
+        #if PostgreSQL
+        @Test("Two relays on one PostgreSQL behind Caddy, as in docs/postgresql: one dies, one hangs, streams go on")
+        func relays() async throws { try await Self.play("relays", checks: 55) }
+        #endif
 
         /// - Parameter checks: how many must have been made, at the least.
         private static func play(_ part: String, checks: Int) async throws {

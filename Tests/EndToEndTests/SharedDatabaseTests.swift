@@ -5,18 +5,20 @@ import Testing
 extension Surroundings {
     @Suite("Relays on one PostgreSQL")
     struct SharedDatabaseTests {
-        @Test("Three relays and the server are killed while clients post: nothing is lost, and no message stands twice")
+        @Test(
+            "Three relays and the server are killed while clients post and listen: nothing is lost, and no message comes twice"
+        )
         func killed() async throws {
             let folder = try Folder()
             let seed = UInt32(truncatingIfNeeded: Stress.seed)
             print("PostgreSQL test: seed \(seed)")
             let played = try await Python.run(
                 "postgres_relays.py",
-                [Running.executable.path, folder.url.path, "\(Stress.scaled(200))", "\(seed)"], input: Data(),
+                [Running.executable.path, folder.url.path, "\(max(1, Stress.scaled(8)))", "\(seed)"], input: Data(),
                 within: 560)
             let lines = played.text.split(separator: "\n")
             #expect(played.status == 0, "\(lines.suffix(3)) \(played.errors.suffix(3000))")
-            #expect(lines.count >= 25)
+            #expect(lines.count >= 60)
             print(lines.last ?? "")
         }
     }
