@@ -3,6 +3,7 @@ import ChatDomain
 @testable import ChatStorePostgres
 import Foundation
 import Synchronization
+import TestPostgres
 import Testing
 
 /// The queue of PostgreSQL, as several relays and other programs use it. What every store's does, ``StorePortTests`` says.

@@ -4,7 +4,7 @@ import Testing
 extension Clients {
     @Suite("What the documentation says")
     struct DocumentationTests {
-        @Test("The page's table of settings is the one that the executable prints")
+        @Test("The page's table of settings is the one that the executable prints", .onlySQLite("no relay takes part"))
         func settings() async throws {
             let printed = try await tool(Running.executable.path, ["config", "--reference"])
             let page = try Page("docs/configuration.md")
@@ -14,7 +14,7 @@ extension Clients {
         }
 
         @Test(
-            "The configurations that the pages show are taken",
+            "The configurations that the pages show are taken", .onlySQLite("no relay takes part"),
             arguments: ["docs/configuration.md", "docs/production.md", "docs/apple.md", "docs/https.md"])
         func configurations(path: String) async throws {
             let folder = try Folder()
@@ -30,7 +30,9 @@ extension Clients {
             }
         }
 
-        @Test("Every relative link leads to a file, and to a heading in it", arguments: Page.all)
+        @Test(
+            "Every relative link leads to a file, and to a heading in it", .onlySQLite("no relay takes part"),
+            arguments: Page.all)
         func links(_ path: String) throws {
             let page = try Page(path)
             for (link, anchor) in page.links {
@@ -42,7 +44,9 @@ extension Clients {
             }
         }
 
-        @Test("The index of docs lists every page, and the README is short enough to be read to its end")
+        @Test(
+            "The index of docs lists every page, and the README is short enough to be read to its end",
+            .onlySQLite("no relay takes part"))
         func index() throws {
             let listed = Set(try Page("docs/README.md").links.map(\.link))
             for path in Page.all where path.hasPrefix("docs/") && path != "docs/README.md" {
@@ -53,6 +57,7 @@ extension Clients {
 
         @Test(
             "A page's anchors are those that hosts of repositories make of its headings",
+            .onlySQLite("no relay takes part"),
             arguments: [
                 ("# A `GET /b`, c", ["a-get-b-c"]), ("## It's [a](b.md) -- c_d\n```sh\n# no\n```", ["its-a----c_d"]),
                 ("# A\n## A\n", ["a", "a-1"]), ("#no\n\n text # no", []), ("# Über 3 Äste", ["über-3-äste"]),
@@ -61,7 +66,8 @@ extension Clients {
             #expect(Page(text: text).anchors == expected)
         }
 
-        @Test("No line of text is longer than a reader's window", arguments: Page.all)
+        @Test(
+            "No line of text is longer than a reader's window", .onlySQLite("no relay takes part"), arguments: Page.all)
         func width(_ path: String) throws {
             let page = try Page(path)
             for line in page.prose where line.count > 120 {
@@ -69,7 +75,7 @@ extension Clients {
             }
         }
 
-        @Test("The tour works as printed")
+        @Test("The tour works as printed", .onlySQLite(devReason))
         func tour() async throws {
             let page = try Page("README.md")
             let folder = try Folder()
@@ -93,7 +99,7 @@ extension Clients {
             #expect(try await process.ended() == 0)
         }
 
-        @Test("The sandbox's examples work as printed")
+        @Test("The sandbox's examples work as printed", .onlySQLite("no relay takes part"))
         func sandbox() async throws {
             let folder = try Folder()
             let sandbox = try SandboxPorts()
@@ -103,7 +109,7 @@ extension Clients {
             try await run(try Page("docs/sandbox.md").blocks(of: "sandbox"), in: folder, ports)
         }
 
-        @Test("The admin API's examples work as printed")
+        @Test("The admin API's examples work as printed", .onlySQLite(devReason))
         func api() async throws {
             let folder = try Folder()
             let (process, ports) = try await dev(in: folder)
@@ -112,7 +118,7 @@ extension Clients {
             #expect(try await process.ended() == 0)
         }
 
-        @Test("The command line's examples work as printed")
+        @Test("The command line's examples work as printed", .onlySQLite(devReason))
         func commands() async throws {
             let folder = try Folder()
             let (process, ports) = try await dev(in: folder)
@@ -130,6 +136,7 @@ extension Clients {
 
         @Test(
             "The chat API's examples, the posts from servers and what helps to move in work as printed",
+            .onlySQLite(devReason),
             arguments: [
                 ("docs/chat-api.md", "chat", 3), ("docs/posting.md", "posting", 3), ("docs/moving-in.md", "moving", 2),
             ])
@@ -142,17 +149,22 @@ extension Clients {
             #expect(try await process.ended() == 0)
         }
 
-        @Test("The queries of the database page run")
+        @Test("The queries of the store's page run")
         func queries() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
             let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
-            let blocks = try Page("docs/database.md").fenced("sql")
-            #expect(blocks.count > 5)
-            for sql in blocks {
-                try await tool("sqlite3", ["-bail", "-cmd", ".timeout 5000", relay.database, sql])
-            }
+            let (page, least) =
+                switch StoreKind.ofThisRun {
+                case .sqlite: ("docs/database.md", 6)
+                case .postgres: ("docs/postgresql.md", 1)
+                }
+            let blocks = try Page(page).fenced("sql")
+            #expect(blocks.count >= least)
+            for sql in blocks { try await relay.store.script(sql) }
         }
+
+        private static let devReason: Comment = "pushchat dev has a SQLite file"
 
         /// Relay and sandbox, on ports of the system's choice.
         private func dev(in folder: Folder) async throws -> (Running, Ports) {
