@@ -1,6 +1,6 @@
 # PushChat Relay. A fresh Debian machine with Swift needs two commands: make run, make test.
 .DEFAULT_GOAL := build
-.PHONY: run test test-quick stress sanitize fuzz build release check fmt bench install deb lintian package-test build-tests packages libpq test-packages deb-packages clean
+.PHONY: run test test-quick test-postgres stress sanitize fuzz build release check fmt bench install deb lintian package-test build-tests packages libpq test-packages deb-packages clean
 
 PREFIX ?= /usr/local
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -41,6 +41,9 @@ test: packages test-packages build-tests ## all tests
 
 test-quick: packages build-tests ## the tests of the parts: no process, no browser, no load
 	Tests/run unit
+
+test-postgres: packages test-packages build-tests ## the end-to-end tests and those that load the machine, over PostgreSQL
+	Tests/run postgres postgres-stress
 
 stress: packages test-packages build-tests ## what loads the machine, at full size
 	STRESS=full Tests/run stress

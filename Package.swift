@@ -256,6 +256,7 @@ let package = Package(
             dependencies: [
                 "ChatStore", "ChatDomain", "ChatDispatch", "APNSGateway", .product(name: "GRDB", package: "GRDB.swift"),
                 .target(name: "ChatStorePostgres", condition: postgres),
+                .target(name: "TestPostgres", condition: postgres),
                 .product(name: "Logging", package: "swift-log"),
             ],
             // The schema of each released version, for the test of its upgrade.
@@ -333,11 +334,15 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
             ],
             swiftSettings: strict),
+        // A server for the tests of both the store and the whole. Empty without the trait.
+        .target(
+            name: "TestPostgres", dependencies: [.target(name: "CPostgreSQL", condition: postgres)],
+            path: "Tests/TestPostgres", swiftSettings: strict),
         // The whole, through the built executable and real sockets.
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "pushchat", "WebPushWire",
+                "pushchat", "WebPushWire", .target(name: "TestPostgres", condition: postgres),
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "GRDB", package: "GRDB.swift"),

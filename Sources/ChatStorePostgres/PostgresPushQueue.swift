@@ -110,9 +110,10 @@ package final class PostgresPushQueue: PushQueue {
         let number = leases.withLock { $0.beginSettling(settlements) }
         do throws(ChatError) {
             try await partitions.add(now)
-            let (settled, ended) = try await database.write(.upkeep, isRepeatable: true) { [database] transaction in
+            let (settled, ended) = try await partitions.move(.upkeep) { [database] transaction, isNumberTaken in
                 // By number, whatever the server believes of the table's size.
                 transaction.later("SET LOCAL enable_seqscan = off")
+                if isNumberTaken { QueuePartitions.renumber(settlements.flatMap(\.entries), transaction) }
                 var writer = SettlementWriter(app: app, start: database.start, now: now, transaction)
                 let settled = try writer.write(settlements)
                 return (settled, writer.ended)

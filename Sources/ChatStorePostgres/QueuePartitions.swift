@@ -25,6 +25,37 @@ final class QueuePartitions: Sendable {
         days.withLock { _ = $0.insert(day) }
     }
 
+    // MARK: - Numbers
+
+    /// Writes what moves pushes between what is due and the days, in one transaction. In each there is one of a number. Where
+    /// another program has used one again, `body` runs once more, and is told so: it ``renumber(_:_:)``s first.
+    func move<Value: Sendable>(
+        _ kind: PostgresDatabase.Kind,
+        _ body: @escaping @Sendable (PostgresTransaction, _ isNumberTaken: Bool) throws -> Value
+    ) async throws(ChatError) -> Value {
+        let isTaken = Atomic(false)
+        return try await database.write(kind, isRepeatable: true) { transaction in
+            do {
+                return try body(transaction, isTaken.load(ordering: .relaxed))
+            } catch let error as PostgresError where error.isNumberTaken {
+                isTaken.store(true, ordering: .relaxed)
+                throw PostgresError.collision("the number of a push")
+            }
+        }
+    }
+
+    /// Gives settled pushes other numbers, where one that is due has theirs.
+    static func renumber(_ numbers: [Int64], _ transaction: PostgresTransaction) {
+        transaction.later(
+            """
+            UPDATE push_queue q SET message_id = nextval('push_queue_message_id_seq')
+            WHERE q.settled_on IS NOT NULL AND q.message_id = ANY ($1::bigint[])
+                AND EXISTS (SELECT FROM push_queue_due d WHERE d.message_id = q.message_id)
+            """, [.ints(numbers)])
+    }
+
+    // MARK: - Retention
+
     /// Takes away days, and with them what was settled. Not one with a push of a notification that is still being queued: it
     /// keeps that from going to a device twice. One that somebody reads just now stays until the next time.
     /// - Returns: how many pushes were in them.

@@ -185,11 +185,14 @@ final class QueueUpkeep: Sendable {
         WHERE settled_on IS NOT NULL AND state = 'pending'
         """
 
+    private static let strayNumbersSQL =
+        "SELECT message_id FROM push_queue WHERE settled_on IS NOT NULL AND state = 'pending'"
+
     /// Moves rows that others settled into the day, and those that they made due again out of theirs.
     func moveStrays(_ now: Timestamp) async throws(ChatError) {
         var after = Int64.min
         while true {
-            let moved = try await database.write(.background, isRepeatable: true) { [after] transaction in
+            let moved = try await queue.partitions.move(.background) { [after] transaction, isNumberTaken in
                 let found = try transaction.rows(
                     """
                     SELECT message_id FROM push_queue_due WHERE state <> 'pending' AND message_id > $1::bigint
@@ -197,7 +200,8 @@ final class QueueUpkeep: Sendable {
                     """, [.int(after), .int(Self.step)]
                 ).map { try $0.int(0) }
                 guard !found.isEmpty else { return found }
-                transaction.later(
+                if isNumberTaken { QueuePartitions.renumber(found, transaction) }
+                try transaction.run(
                     """
                     UPDATE push_queue SET settled_on = $2::date, time_settled = coalesce(time_settled, at($3::bigint))
                     WHERE message_id = ANY ($1::bigint[]) AND settled_on IS NULL AND state <> 'pending'
@@ -207,9 +211,13 @@ final class QueueUpkeep: Sendable {
             guard moved.count == Self.step, let last = moved.last else { break }
             after = last
         }
-        _ = try await database.write(.background, isRepeatable: true) { transaction in
+        _ = try await queue.partitions.move(.background) { transaction, isNumberTaken in
             // Through the small index of each day, whatever the server believes of it.
             transaction.later("SET LOCAL enable_seqscan = off")
+            if isNumberTaken {
+                let strays = try transaction.rows(Self.strayNumbersSQL).map { try $0.int(0) }
+                QueuePartitions.renumber(strays, transaction)
+            }
             return try transaction.run(Self.dueStraysSQL)
         }
     }

@@ -5,6 +5,7 @@ import ChatStorePostgres
 import Foundation
 import Logging
 import Synchronization
+import TestPostgres
 
 /// Stores over a database of PostgreSQL of its own, which ends with the test; each is a relay's.
 final class PostgresFixture: Sendable {

@@ -3,6 +3,7 @@ import ChatDomain
 @testable import ChatStorePostgres
 import Foundation
 import Synchronization
+import TestPostgres
 import Testing
 
 /// The queue of PostgreSQL, as several relays and other programs use it. What every store's does, ``StorePortTests`` says.
@@ -367,6 +368,36 @@ struct PostgresQueueTests {
             try relays.fixture.query(
                 "INSERT INTO push_queue (message_id, device_token, payload) VALUES (9223372036854775807, 'aa', '{}')")
         }
+    }
+
+    @Test("A number that a script has used before holds up nothing: what was settled under it gets another")
+    func numbersAgain() async throws {
+        let relays = try await Relays()
+        func insert(_ number: Int) throws {
+            try relays.fixture.query(
+                "INSERT INTO push_queue (message_id, device_token, payload) VALUES (\(number), 'aa', '{}')")
+        }
+        for number in 2...3 { try insert(number) }
+        #expect(try await relays.lease().map(\.entry) == [2, 3])
+        #expect(try await relays.settle(2...3, Self.sent) == 2)
+        // From 1, as the sequence knows of no other.
+        try relays.insert(3)
+        try await relays.look()
+        #expect(try await relays.lease().map(\.entry) == [1, 2, 3])
+        #expect(try await relays.settle(1...3, Self.sent) == 3)
+        #expect(try relays.states() == "sent sent sent sent sent")
+        #expect(try relays.fixture.value("SELECT count(DISTINCT message_id) FROM push_queue") == 5)
+
+        // Settled by the script itself, and made due again by it.
+        try insert(1)
+        try relays.fixture.query("UPDATE push_queue_due SET state = 'cancelled' WHERE message_id = 1")
+        try await relays.look()
+        try insert(2)
+        try relays.fixture.query(
+            "UPDATE push_queue SET state = 'pending', time_sent = NULL WHERE message_id = 2 AND settled_on IS NOT NULL")
+        try await relays.look()
+        #expect(try await relays.lease().count == 2)
+        #expect(try relays.fixture.value("SELECT count(DISTINCT message_id) FROM push_queue") == 7)
     }
 
     // MARK: - Days

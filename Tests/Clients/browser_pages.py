@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Uses the chat page and the sandbox's inbox in a real browser, as people do.
 
-Usage: browser_pages.py chat|operator RELAY-URL SANDBOX-URL RELAY-COMMAND… (the command starts the relay again on the same port)
+Usage: browser_pages.py chat|operator RELAY-URL SANDBOX-URL SHELL RELAY-COMMAND…
+(SHELL, a list in JSON, runs the SQL behind it in the relay's database; the command starts the relay again on the same port)
 Needs selenium and axe-core-python from PyPI, chromium and its driver. Prints a line for each thing that worked; ends with
 status 1 at the first that did not. With SCREENSHOTS=FOLDER it leaves pictures there.
 """
-import base64, hashlib, hmac, json, os, shutil, signal, sqlite3, subprocess, sys, tempfile, threading, time, traceback, urllib.error, urllib.parse, urllib.request
+import base64, hashlib, hmac, json, os, shutil, signal, subprocess, sys, tempfile, threading, time, traceback, urllib.error, urllib.parse, urllib.request
 
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
@@ -15,7 +16,7 @@ import websocket  # Comes with selenium.
 
 from checks import check, until
 
-WHAT, RELAY, SANDBOX, COMMAND = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
+WHAT, RELAY, SANDBOX, SHELL, COMMAND = *sys.argv[1:4], json.loads(sys.argv[4]), sys.argv[5:]
 PICTURES = os.environ.get("SCREENSHOTS")
 PHONE, DESKTOP = (390, 844), (1280, 800)
 # Seconds after which something hangs.
@@ -880,10 +881,7 @@ def programs():
 
     # While no page is open: deleted by another program, in the database.
     driver.get("about:blank")
-    with sqlite3.connect(COMMAND[COMMAND.index("--database") + 1], timeout=LIMIT) as database:
-        database.execute("PRAGMA foreign_keys = ON")
-        database.execute("DELETE FROM messages WHERE message_id = ?", (fourth,))
-    database.close()
+    subprocess.run([*SHELL, f"DELETE FROM messages WHERE message_id = {fourth}"], check=True, timeout=LIMIT)
     driver.get(RELAY + "/")
     until("what was deleted meanwhile is gone", lambda: texts(driver) == [wanted[2], "Thank you, backup!", "Good"]
           and fourth not in kept(driver))

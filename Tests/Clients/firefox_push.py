@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Notifies a real Firefox, with the chat page closed, through the sandbox's push service.
 
-Usage: firefox_push.py RELAY-URL SANDBOX-URL FOLDER RELAY-COMMAND… (the command starts the relay; a database is added)
+Usage: firefox_push.py RELAY-URL SANDBOX-URL FOLDER DATABASES RELAY-COMMAND…
+(the command starts the relay; DATABASES, in JSON, has for each of three databases words before it, its place, words after commands)
 Needs marionette-driver and python-xlib from PyPI, firefox-esr and Xvfb. Prints a line for each thing that worked; ends with
 status 1 at the first that did not. With SCREENSHOTS=FOLDER it leaves pictures there.
 """
@@ -13,7 +14,7 @@ from Xlib.ext import xtest
 
 from checks import check, until
 
-RELAY, SANDBOX, FOLDER, COMMAND = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
+RELAY, SANDBOX, FOLDER, DATABASES, COMMAND = *sys.argv[1:4], json.loads(sys.argv[4]), sys.argv[5:]
 PICTURES = os.environ.get("SCREENSHOTS")
 ROOM = "kitchen & <b>"
 # What docs/sandbox.md names, then what keeps Firefox to itself.
@@ -61,7 +62,8 @@ def inbox(call):
 
 
 def relay(database):
-    process = start([*COMMAND, "--database", database])
+    variables, [path], _ = database
+    process = start([*variables, *COMMAND, "--database", path])
     until("the relay runs", lambda: process.poll() is None and answers("GET", RELAY + "/healthz"))
     return process
 
@@ -194,13 +196,14 @@ def known():
 
 
 def key(database, *more):
-    command = [COMMAND[0], "webpush", "key", "--database", database, *more]
+    variables, _, flags = database
+    command = [*variables, COMMAND[0], "webpush", "key", *flags, *more]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
 
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("FAILED: ended"))
 try:
-    first, second, third = (os.path.join(FOLDER, name + ".db") for name in ("first", "second", "third"))
+    first, second, third = DATABASES
     address = screen()
     process = relay(first)
     client = firefox(address)

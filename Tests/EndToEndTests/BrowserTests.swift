@@ -32,13 +32,15 @@ private enum ChromiumPages {
         let sandbox = try await SandboxProcess.start(folder)
         let configuration = try await sandbox.relayConfiguration()
         let port = try ReservedPort()
+        let store = try folder.store()
+        let shell = String(decoding: try JSONEncoder().encode(store.shell), as: UTF8.self)
         let played = try await Python.run(
             "browser_pages.py",
             [
-                part, "http://localhost:\(port.number)", "http://localhost:\(sandbox.control)", Running.executable.path,
-                "serve", "--config", configuration.path, "--port", "\(port.number)", "--database",
-                folder.file("pushchat.db").path,
-            ], input: Data(), within: 560)
+                part, "http://localhost:\(port.number)", "http://localhost:\(sandbox.control)", shell,
+                Running.executable.path, "serve", "--config", configuration.path, "--port", "\(port.number)",
+                "--database", store.path,
+            ], variables: store.variables, input: Data(), within: 560)
         #expect(played.status == 0, "\(played.text.split(separator: "\n").suffix(3)) \(played.errors.suffix(3000))")
         #expect(played.text.split(separator: "\n").count >= checks)
     }

@@ -93,6 +93,7 @@ final class Child: Sendable {
 /// A folder of a test's own, which ends with it.
 final class Folder: Sendable {
     let url: URL
+    private let stores = Mutex<[String: any RelayStore]>([:])
 
     init() throws {
         url = FileManager.default.temporaryDirectory.appending(path: "pushchat-\(UUID().uuidString)")
@@ -104,6 +105,19 @@ final class Folder: Sendable {
     }
 
     func file(_ name: String) -> URL { url.appending(path: name) }
+
+    /// A store of this run's kind, which is there for as long as the folder or a relay has it. The same each time.
+    func store(_ name: String = "pushchat.db") throws -> any RelayStore { try store(at: file(name).path) }
+
+    /// - Parameter path: may lead elsewhere.
+    func store(at path: String) throws -> any RelayStore {
+        try stores.withLock { stores in
+            if let store = stores[path] { return store }
+            let store = try StoreKind.ofThisRun.makeStore(path: path)
+            stores[path] = store
+            return store
+        }
+    }
 }
 
 /// A port of loopback that nobody else is given while it is reserved: for what is stopped and started again.

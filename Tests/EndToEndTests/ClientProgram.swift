@@ -63,12 +63,13 @@ enum Python {
     }
 
     /// Runs one of our scripts.
+    /// - Parameter variables: words before it (``RelayStore/variables``).
     static func run(
-        _ script: String, _ arguments: [String], input: Data, within limit: Int = 60
+        _ script: String, _ arguments: [String], variables: [String] = [], input: Data, within limit: Int = 60
     ) async throws -> ClientProgram {
         try await ClientProgram.run(
-            [program("python"), ClientProgram.sources.appending(path: script).path] + arguments, input: input,
-            within: limit)
+            variables + [program("python"), ClientProgram.sources.appending(path: script).path] + arguments,
+            input: input, within: limit)
     }
 }
 

@@ -9,7 +9,9 @@ extension Waiting {
             try await ClientProgram.run([Running.executable.path] + arguments)
         }
 
-        @Test("Deleted or replaced while the relay runs: 503 and not ready, nothing is lost when it is put back")
+        @Test(
+            "Deleted or replaced while the relay runs: 503 and not ready, nothing is lost when it is put back",
+            .onlySQLite("it is about the file"))
         func gone() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
@@ -51,7 +53,9 @@ extension Waiting {
             #expect(!FileManager.default.fileExists(atPath: relay.database))
         }
 
-        @Test("A second relay on the same file is refused by whatever link; another program's file is left as it is")
+        @Test(
+            "A second relay on the same file is refused by whatever link; another program's file is left as it is",
+            .onlySQLite("it is about the file"))
         func links() async throws {
             let folder = try Folder()
             let configuration = folder.file("relay.yaml")
@@ -98,8 +102,7 @@ extension Waiting {
             let text = try String(contentsOf: configuration, encoding: .utf8)
             try text.replacingOccurrences(of: "  default:", with: "  news:")
                 .write(to: configuration, atomically: true, encoding: .utf8)
-            let checked = try await Self.pushchat(
-                "check", "--config", configuration.path, "--database", relay.database)
+            let checked = try await relay.store.pushchat("check", "--config", configuration.path)
             #expect(
                 checked.text.contains(#"warn  app "old": is not configured; pushes that wait for it: 1, members: 0"#),
                 "\(checked.text)")

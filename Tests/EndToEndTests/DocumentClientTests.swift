@@ -13,12 +13,13 @@ extension Clients {
             let configuration = try await sandbox.relayConfiguration(gateway: gateway, "    payload_limit: 4096\n")
             let relay = try await RelayProcess.start(
                 folder, configuration: configuration, ["--set", "apps.default.feedback_interval=1s"])
+            let shell = String(decoding: try JSONEncoder().encode(relay.store.shell), as: UTF8.self)
             let played = try await ClientProgram.run(
                 [
                     "python3", ClientProgram.sources.appending(path: "document_clients.py").path,
                     Running.executable.path,
                     "http://127.0.0.1:\(relay.port)", sandbox.base, "\(sandbox.binary)", "\(sandbox.http2)",
-                    folder.file("sandbox").path, relay.database,
+                    folder.file("sandbox").path, shell,
                 ], within: 100)
             #expect(played.status == 0, "\(played.text.split(separator: "\n").suffix(3)) \(played.errors)")
             #expect(played.text.split(separator: "\n").count > 35)

@@ -18,10 +18,13 @@ extension Browser {
             let port = try ReservedPort()
             let own = folder.file("firefox")
             try FileManager.default.createDirectory(at: own, withIntermediateDirectories: true)
+            let stores = try ["first", "second", "third"].map { try folder.store("firefox/\($0).db") }
+            let databases = try JSONEncoder().encode(stores.map { [$0.variables, [$0.path], $0.flags] })
             let played = try await Python.run(
                 "firefox_push.py",
                 [
                     "http://localhost:\(port.number)", "http://localhost:\(sandbox.control)", own.path,
+                    String(decoding: databases, as: UTF8.self),
                     Running.executable.path, "serve", "--config", configuration.path, "--port", "\(port.number)",
                 ], input: Data(), within: 560)
             #expect(played.status == 0, "\(played.text.split(separator: "\n").suffix(3)) \(played.errors.suffix(3000))")

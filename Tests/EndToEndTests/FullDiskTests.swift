@@ -5,7 +5,7 @@ import Testing
 
 extension Surroundings {
     /// What the relay does when the disk takes nothing more, and when another process holds the database.
-    @Suite("A disk in the way")
+    @Suite("A disk in the way", .onlySQLite("it is about the file"))
     struct FullDiskTests {
         @Test(
             "A full disk: 503 with Retry-After, reads go on, nothing accepted is lost, and service resumes by itself",

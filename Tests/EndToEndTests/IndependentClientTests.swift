@@ -3,7 +3,7 @@ import Testing
 
 extension Clients {
     /// Programs that nobody here wrote, or that were written from Apple's description alone, against the sandbox.
-    @Suite("Independent clients")
+    @Suite("Independent clients", .onlySQLite("no relay takes part"))
     struct IndependentClientTests {
         let sandbox: SandboxProcess
 

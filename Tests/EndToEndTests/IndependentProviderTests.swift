@@ -3,7 +3,7 @@ import Testing
 
 extension Clients {
     /// Clients that nobody here wrote, against the sandbox's HTTP/2 side.
-    @Suite("Independent clients of the HTTP/2 provider API")
+    @Suite("Independent clients of the HTTP/2 provider API", .onlySQLite("no relay takes part"))
     struct IndependentProviderTests {
         let sandbox: SandboxProcess
 

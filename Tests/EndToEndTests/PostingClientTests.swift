@@ -14,8 +14,9 @@ extension Clients {
         }
 
         private func pushchat(_ arguments: String..., at relay: RelayProcess) async throws -> String {
-            try await tool(Running.executable.path, arguments + ["--database", relay.database])
-                .trimmingCharacters(in: .whitespacesAndNewlines)
+            let command = relay.store.command(arguments)
+            return try await tool(command[0], Array(command.dropFirst())).trimmingCharacters(
+                in: .whitespacesAndNewlines)
         }
 
         private struct History: Decodable {

@@ -135,19 +135,10 @@ extension Stress {
             }
             let relay = try await RelayProcess.start(folder, configuration: configuration)
             // Registered before the apps were removed: 410 is about them.
-            _ = try relay.query(
-                """
-                INSERT INTO devices (app, device_token, time_registered)
-                SELECT 'default', printf('%s%d', substr(?, 1, 64 - length(i * 10)), i * 10), '2020-01-01 00:00:00.000'
-                FROM (WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?) SELECT i FROM n)
-                """, [String(repeating: "a", count: 64), count / 10 - 1])
+            try relay.store.register(
+                stride(from: 0, to: count, by: 10).map(Name.token), since: "2020-01-01 00:00:00.000")
             let before = try relay.process.residentMegabytes()
-            _ = try relay.query(
-                """
-                WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
-                INSERT INTO push_queue (device_token, payload)
-                SELECT substr(?, 1, 64 - length(i)) || i, '{"aps":{"alert":"hi"}}' FROM n
-                """, [count - 1, String(repeating: "a", count: 64)])
+            try relay.queue((0..<count).map(Name.token))
             try await relay.drained(within: .seconds(400))
             let after = try relay.process.residentMegabytes()
 

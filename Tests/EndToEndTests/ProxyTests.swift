@@ -3,7 +3,7 @@ import Testing
 
 extension Waiting {
     /// What docs/https.md and docs/postgresql.md promise, with Debian's proxies (Tests/Clients/proxies.py).
-    @Suite("HTTPS")
+    @Suite("HTTPS", .onlySQLite("it is about the way to the relay"))
     struct ProxyTests {
         private static let proxies = Page.root.appending(path: ".build/proxies")
 

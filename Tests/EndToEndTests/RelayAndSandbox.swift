@@ -1,6 +1,5 @@
 import AsyncHTTPClient
 import Foundation
-import GRDB
 import NIOCore
 import NIOHTTP1
 
@@ -191,8 +190,10 @@ struct SandboxProcess: Sendable {
 /// A relay of the built executable.
 struct RelayProcess: Sendable {
     let process: Running
-    let database: String
+    let store: any RelayStore
     private let reserved: ReservedPort
+    /// The file; over PostgreSQL, beside which the relay keeps what is its own.
+    var database: String { store.path }
     var port: Int { reserved.number }
     var isListening: Bool { get throws { try reserved.isListening } }
 
@@ -212,10 +213,11 @@ struct RelayProcess: Sendable {
         _ folder: Folder, configuration: URL, database: String, port: ReservedPort? = nil, _ more: [String] = []
     ) throws -> RelayProcess {
         let port = try port ?? ReservedPort()
+        let store = try folder.store(at: database)
         let process = try Running(
             ["serve", "--config", configuration.path, "--port", "\(port.number)", "--database", database] + more,
-            in: folder, name: "relay")
-        return RelayProcess(process: process, database: database, reserved: port)
+            variables: store.variables, in: folder, name: "relay")
+        return RelayProcess(process: process, store: store, reserved: port)
     }
 
     func listens() async throws { try await process.listens(on: [reserved]) }
@@ -256,24 +258,12 @@ struct RelayProcess: Sendable {
         return (Int(response.status.code), String(buffer: answer))
     }
 
-    /// Registers devices with the tokens of ``Name``, from 1, as another program does: in one transaction.
-    func register(_ count: Int) throws {
-        try open().write { db in
-            let insert = try db.cachedStatement(sql: "INSERT INTO devices (app, device_token) VALUES ('default', ?)")
-            for number in 1...count { try insert.execute(arguments: [Name.token(number)]) }
-        }
-    }
+    /// Registers devices with the tokens of ``Name``, from 1, as another program does.
+    func register(_ count: Int) throws { try store.register((1...count).map(Name.token), since: nil) }
 
-    /// Another program's look into the database.
-    func query(_ sql: String, _ arguments: StatementArguments = []) throws -> [Row] {
-        try open().write { try Row.fetchAll($0, sql: sql, arguments: arguments) }
-    }
-
-    private func open() throws -> DatabaseQueue {
-        var configuration = GRDB.Configuration()
-        configuration.busyMode = .timeout(10)
-        return try DatabaseQueue(path: database, configuration: configuration)
-    }
+    /// Another program's look into the store.
+    /// - Parameter arguments: for the statement's `?`.
+    func query(_ sql: String, _ arguments: [String] = []) throws -> [StoredRow] { try store.query(sql, arguments) }
 
     func count(_ sql: String) throws -> Int {
         try query(sql)[0][0]
@@ -285,13 +275,7 @@ struct RelayProcess: Sendable {
     }
 
     /// Queues pushes as another program does, in one transaction.
-    func queue(_ pushes: [(app: String, token: String, payload: String)]) throws {
-        try open().write { db in
-            let insert = try db.cachedStatement(
-                sql: "INSERT INTO push_queue (app, device_token, payload) VALUES (?, ?, ?)")
-            for push in pushes { try insert.execute(arguments: [push.app, push.token, push.payload]) }
-        }
-    }
+    func queue(_ pushes: [(app: String, token: String, payload: String)]) throws { try store.queue(pushes) }
 
     /// Pushes whose connection ended without a word about them, by the log: each may have arrived twice.
     var inDoubt: Int {
@@ -299,15 +283,8 @@ struct RelayProcess: Sendable {
             .reduce(0) { $0 + (Int($1.fields["count"] ?? "1") ?? 1) }
     }
 
-    /// A look into the file of a relay that has ended. At a copy: the next process finds the file as it was left.
-    func remains(_ sql: String) throws -> [Row] {
-        let folder = try Folder()
-        let copy = folder.file("copy.db").path
-        for suffix in ["", "-wal"] where FileManager.default.fileExists(atPath: database + suffix) {
-            try FileManager.default.copyItem(atPath: database + suffix, toPath: copy + suffix)
-        }
-        return try DatabaseQueue(path: copy).read { try Row.fetchAll($0, sql: sql) }
-    }
+    /// A look into the store of a relay that has ended.
+    func remains(_ sql: String) throws -> [StoredRow] { try store.remains(sql) }
 
     /// What the gateway has taken and the queue does not show as sent, when the relay has ended: each of these may come once
     /// more, and nothing else. By ``SandboxProcess/Notification/content``.
@@ -332,7 +309,7 @@ struct RelayProcess: Sendable {
                 try count("SELECT count(*) FROM push_queue WHERE state = 'pending'") == 0
             }
         } catch let error as TimedOut {
-            for row in try query("SELECT * FROM push_queue WHERE state = 'pending' LIMIT 5") { print(row) }
+            print(try await store.script("SELECT * FROM push_queue WHERE state = 'pending' LIMIT 5"))
             for line in process.log().suffix(30) {
                 print(line.fields.sorted { $0.key < $1.key }.map { "\($0.key)=\($0.value)" })
             }

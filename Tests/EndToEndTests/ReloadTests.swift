@@ -41,8 +41,8 @@ extension EndToEnd {
         }
 
         @Test(
-            "Sent while the relay starts and the database is locked, it ends nothing, and counts once the relay listens"
-        )
+            "Sent while the relay starts and the database is locked, it ends nothing, and counts once the relay listens",
+            .onlySQLite("another process locks the file"))
         func start() async throws {
             let folder = try Folder()
             let file = folder.file("relay.yaml")
@@ -195,7 +195,7 @@ extension EndToEnd {
             #expect(dev.isRunning)
         }
 
-        @Test("To the other commands it means the end", .timeLimit(.minutes(1)))
+        @Test("To the other commands it means the end", .timeLimit(.minutes(1)), .onlySQLite("no relay takes part"))
         func others() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)

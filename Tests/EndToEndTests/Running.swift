@@ -16,11 +16,12 @@ final class Running: Sendable {
     let output: URL
 
     /// Starts it with the log as JSON.
-    init(_ arguments: [String], in folder: Folder, name: String) throws {
+    /// - Parameter variables: words before the program (``RelayStore/variables``).
+    init(_ arguments: [String], variables: [String] = [], in folder: Folder, name: String) throws {
         logFile = folder.file("\(name).\(UUID().uuidString).log")
         output = folder.file("\(name).\(UUID().uuidString).out")
         child = try Child(
-            [Self.executable.path] + arguments + ["--log-format", "json"], in: folder.url, output: output,
+            variables + [Self.executable.path] + arguments + ["--log-format", "json"], in: folder.url, output: output,
             errors: logFile)
     }
 

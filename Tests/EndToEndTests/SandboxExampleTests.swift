@@ -3,7 +3,7 @@ import Testing
 
 extension Clients {
     /// docs/sandbox.md: the sandbox as a part of other projects' tests.
-    @Suite("The sandbox in others' tests")
+    @Suite("The sandbox in others' tests", .onlySQLite("no relay takes part"))
     struct SandboxExampleTests {
         private static let examples = Page.root.appending(path: "docs/examples")
 
@@ -42,7 +42,7 @@ extension Clients {
         }
     }
 
-    @Suite("The sandbox's file for those who wait for it")
+    @Suite("The sandbox's file for those who wait for it", .onlySQLite("no relay takes part"))
     struct ReadyFileTests {
         private struct Ready: Decodable {
             let process: Int32

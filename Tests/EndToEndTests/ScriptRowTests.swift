@@ -2,17 +2,13 @@ import Foundation
 import Testing
 
 extension Waiting {
-    /// What scripts write into `push_queue`, with the `sqlite3` program, as they do.
+    /// What scripts write into `push_queue`, with the `sqlite3` program or with `psql`, as they do.
     @Suite("Rows of scripts")
     struct ScriptRowTests {
-        private static func run(_ sql: String, _ database: String) async throws {
-            try await tool("sqlite3", ["-bail", "-cmd", ".timeout 5000", database, sql])
-        }
-
         private static func insert(_ number: Int64? = nil, token: Int) -> String {
             """
-            INSERT INTO push_queue (message_id, device_token, payload)
-            VALUES (\(number.map(String.init) ?? "NULL"), '\(Name.token(token))', '{"aps":{"alert":"script"}}');
+            INSERT INTO push_queue (\(number == nil ? "" : "message_id, ")device_token, payload)
+            VALUES (\(number.map { "\($0), " } ?? "")'\(Name.token(token))', '{"aps":{"alert":"script"}}');
             """
         }
 
@@ -34,13 +30,7 @@ extension Waiting {
             try await eventually("the relay is connected") {
                 try await sandbox.stats().http2.connections.open > 0
             }
-            // A shell that does not wait for the lock may meet the relay while it writes (docs/database.md).
-            try await tool(
-                "sqlite3",
-                [
-                    "-cmd", ".timeout 5000", relay.database,
-                    "INSERT INTO push_queue (device_token, payload) VALUES ('\(Name.token(1))', '{\"aps\":{\"alert\":\"by hand\"}}')",
-                ])
+            try await relay.store.script(Self.insert(token: 1))
             try await eventually("it is in the inbox") { try await !sandbox.notifications().isEmpty }
         }
 
@@ -48,7 +38,11 @@ extension Waiting {
             "Rows with numbers of the script's own choice are delivered, and messages are accepted, also after a restart"
         )
         func numbers() async throws {
-            let numbers: [[Int64]] = [[0, -5, .max, 1 << 62], [(1 << 62) - 1], [-(1 << 62), 1 << 40, .max]]
+            let numbers: [[Int64]] =
+                switch StoreKind.ofThisRun {
+                case .sqlite: [[0, -5, .max, 1 << 62], [(1 << 62) - 1], [-(1 << 62), 1 << 40, .max]]
+                case .postgres: [[0, -5, (1 << 62) - 1], [-(1 << 62), 1 << 40]]
+                }
             let cases = numbers.flatMap { numbers in ["http2", "binary"].map { (numbers, $0) } }
             try await sideBySide(cases) { try await numbered($0.0, gateway: $0.1) }
         }
@@ -69,7 +63,7 @@ extension Waiting {
             }
             try await post("before")
             for (index, number) in numbers.enumerated() {
-                try await Self.run(Self.insert(number, token: 100 + index), relay.database)
+                try await relay.store.script(Self.insert(number, token: 100 + index))
             }
             // What lies below the others is found by the sweep through the whole queue.
             try await relay.drained(within: .seconds(180))
@@ -80,7 +74,7 @@ extension Waiting {
             #expect(try await relay.process.ended() == 0)
             relay = try await RelayProcess.start(folder, configuration: configuration)
             try await post("again")
-            try await Self.run(Self.insert(token: 200), relay.database)
+            try await relay.store.script(Self.insert(token: 200))
             try await relay.drained()
             #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state <> 'sent'") == 0)
             var expected = [Name.token(2): 3, Name.token(200): 1]
@@ -89,18 +83,40 @@ extension Waiting {
         }
 
         @Test(
-            "Rows with numbers that are too low fail alone",
+            "Rows with numbers that are too low fail alone", .onlySQLite("PostgreSQL takes no such row"),
             arguments: [-(1 << 62) - 1, .min] as [Int64])
         func tooLow(number: Int64) async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
             let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
-            try await Self.run(Self.insert(number, token: 1) + Self.insert(token: 2), relay.database)
+            try await relay.store.script(Self.insert(number, token: 1) + Self.insert(token: 2))
             try await relay.drained()
             let rows = try relay.query("SELECT state, reason FROM push_queue ORDER BY message_id")
             #expect(rows.map { $0[0] as String } == ["failed", "sent"])
             #expect(rows.map { $0[1] as String? } == ["InvalidMessageID", nil])
             #expect(try await sandbox.accepted() == [Name.token(2): 1])
+        }
+
+        @Test(
+            "Rows with numbers out of range are refused, and one whose number comes again holds up nothing",
+            .onlyPostgreSQL("SQLite takes any number once"))
+        func refused() async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
+            for number in [-(1 << 62) - 1, .min, 1 << 62, .max] as [Int64] {
+                await #expect(throws: Child.Failure.self) {
+                    try await relay.store.script(Self.insert(number, token: 1))
+                }
+            }
+            try await relay.store.script(Self.insert(2, token: 2))
+            try await relay.drained()
+            // The second of these comes to the number that was taken.
+            for token in [4, 5, 6] { try await relay.store.script(Self.insert(token: token)) }
+            try await relay.drained()
+            #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent'") == 4)
+            let tokens = [2, 4, 5, 6].map(Name.token)
+            #expect(try await sandbox.accepted() == Dictionary(uniqueKeysWithValues: tokens.map { ($0, 1) }))
         }
 
         @Test(
@@ -119,13 +135,13 @@ extension Waiting {
             try await relay.drained()
             let again = "UPDATE push_queue SET state = 'pending', time_sent = NULL, time_settled = NULL"
             // In one transaction: the one that is found at once has no part in finding the other.
-            try await Self.run(
+            try await relay.store.script(
                 """
-                BEGIN IMMEDIATE;
-                \(again), not_before = unixepoch() * 1000 WHERE message_id = 3;
+                BEGIN;
+                \(again), not_before = \(Int(Date().timeIntervalSince1970) * 1000) WHERE message_id = 3;
                 \(again) WHERE message_id = 5;
                 COMMIT;
-                """, relay.database)
+                """)
             try await eventually("the one that has a time is sent", within: .seconds(60)) {
                 try relay.count("SELECT count(*) FROM push_queue WHERE message_id = 3 AND state = 'sent'") == 1
             }

@@ -3,7 +3,7 @@ import Foundation
 import Testing
 
 extension Surroundings {
-    @Suite("Relays on one PostgreSQL")
+    @Suite("Relays on one PostgreSQL", .onlySQLite("it brings a server of its own, and is the same in each run"))
     struct SharedDatabaseTests {
         @Test(
             "Three relays and the server are killed while clients post and listen: nothing is lost, and no message comes twice"

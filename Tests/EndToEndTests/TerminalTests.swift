@@ -203,7 +203,7 @@ extension EndToEnd {
             }
         }
 
-        @Test("A command that does not exist suggests the right one")
+        @Test("A command that does not exist suggests the right one", .onlySQLite("no relay takes part"))
         func suggestion() async throws {
             for (arguments, advice) in [
                 (["sedn", "--all"], "did you mean send?"), (["queue", "lsit"], "did you mean list?"),

@@ -109,8 +109,9 @@ extension Surroundings {
                         && relay.count(left) == Self.browsers
                 }
             } catch {
-                for row in try relay.query("SELECT * FROM push_queue WHERE state = 'pending' LIMIT 200")
-                where !dead.tokens.contains(row["device_token"]) { print(row) }
+                let open = "SELECT device_token, attempts, reason FROM push_queue WHERE state = 'pending' LIMIT 200"
+                for row in try relay.query(open)
+                where !dead.tokens.contains(row[0]) { print(row) }
                 throw error
             }
 

@@ -31,11 +31,16 @@ extension Clients {
             }
         }
 
+        /// The public key of a relay, made if need be.
+        private static func key(_ store: any RelayStore) async throws -> String {
+            let printed = try await store.pushchat("webpush", "key")
+            guard printed.status == 0 else { throw Child.Failure(description: printed.errors) }
+            return printed.text.trimmingCharacters(in: .whitespacesAndNewlines)
+        }
+
         @Test("A browser in a room gets what others post, again after 503, and is deactivated by 410")
         func room() async throws {
-            let database = folder.file("pushchat.db").path
-            let key = try await tool(Running.executable.path, ["webpush", "key", "--database", database])
-                .trimmingCharacters(in: .whitespacesAndNewlines)
+            let key = try await Self.key(try folder.store())
             let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
             let browser = try await sandbox.makeBrowser(key: key)
             let (status, answer) = try await relay.call([
@@ -69,9 +74,7 @@ extension Clients {
 
         @Test("A push service that refuses the relay is a figure, until it accepts it")
         func refusedCredentials() async throws {
-            let database = folder.file("pushchat.db").path
-            let key = try await tool(Running.executable.path, ["webpush", "key", "--database", database])
-                .trimmingCharacters(in: .whitespacesAndNewlines)
+            let key = try await Self.key(try folder.store())
             let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
             let browser = try await sandbox.makeBrowser(key: key)
             try await relay.call([
@@ -112,7 +115,9 @@ extension Clients {
             return (try await key(["--export"]), try await key([]))
         }
 
-        @Test("pywebpush, a Rust library, and http-ece with py-vapid over HTTP/2 deliver unchanged")
+        @Test(
+            "pywebpush, a Rust library, and http-ece with py-vapid over HTTP/2 deliver unchanged",
+            .onlySQLite("no relay takes part"))
         func libraries() async throws {
             struct Order: Encodable {
                 let subscription: SandboxProcess.Browser.Subscription
@@ -208,8 +213,7 @@ extension Clients {
             webpush: {hosts: ["127.0.0.1:\(about.port)"], trust: "\(sandbox.authority)"}
             """.write(to: configuration, atomically: true, encoding: .utf8)
             let relay = try await RelayProcess.start(folder, configuration: configuration)
-            let key = try await tool(Running.executable.path, ["webpush", "key", "--database", relay.database])
-                .trimmingCharacters(in: .whitespacesAndNewlines)
+            let key = try await Self.key(relay.store)
             for subscription in about.subscriptions {
                 let (status, answer) = try await HTTP.post(
                     "http://127.0.0.1:\(relay.port)/push_chat_service.php",
@@ -256,7 +260,8 @@ extension Clients {
             #expect(left.allSatisfy { (3600...86_400).contains($0) })
         }
 
-        @Test("http-ece decrypts a message of every size from 0 to the largest")
+        @Test(
+            "http-ece decrypts a message of every size from 0 to the largest", .onlySQLite("no relay takes part"))
         func everySize() async throws {
             struct Order: Encodable {
                 let `private`: String

@@ -4,15 +4,15 @@ import Synchronization
 
 /// PostgreSQL for the tests of this process: Debian's, unpacked by `make test` and not installed, with data of its own. Ends with
 /// the process, however that ends.
-final class PostgresServer: Sendable {
-    struct Failed: Error, CustomStringConvertible {
-        let description: String
+package final class PostgresServer: Sendable {
+    package struct Failed: Error, CustomStringConvertible {
+        package let description: String
     }
 
     private static let started = Result { try PostgresServer() }
 
     /// Started with the first call.
-    static func shared() throws -> PostgresServer { try started.get() }
+    package static func shared() throws -> PostgresServer { try started.get() }
 
     private static let limit = Duration.seconds(120)
 
@@ -39,13 +39,16 @@ final class PostgresServer: Sendable {
         let name = "pg-" + String(UInt32.random(in: .min ... .max), radix: 36)
         folder = FileManager.default.temporaryDirectory.appending(path: name).path
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-        let (process, pipe) = (Process(), Pipe())
+        // Else a process that another test starts meanwhile keeps it open.
+        var ends: [Int32] = [0, 0]
+        guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else {
+            throw Failed(description: "no pipe")
+        }
+        input = FileHandle(fileDescriptor: ends[1], closeOnDealloc: true)
+        let process = Process()
         process.executableURL = URL(filePath: "/bin/sh")
         process.arguments = ["-c", Self.script, "sh", folder, programs, libraries]
-        process.standardInput = pipe
-        input = pipe.fileHandleForWriting
-        // Else a process that another test starts keeps it open.
-        _ = fcntl(input.fileDescriptor, F_SETFD, FD_CLOEXEC)
+        process.standardInput = FileHandle(fileDescriptor: ends[0], closeOnDealloc: true)
         try process.run()
         let end = ContinuousClock.now + Self.limit
         while (try? psql("postgres", "SELECT 1")) != "1" {
@@ -75,24 +78,35 @@ final class PostgresServer: Sendable {
         rm -rf "$folder"
         """
 
-    func url(_ database: String) -> String { "postgresql:///\(database)?host=\(folder)&user=postgres" }
+    package func url(_ database: String) -> String { "postgresql:///\(database)?host=\(folder)&user=postgres" }
 
     /// Makes an empty database.
     /// - Returns: its name.
-    func makeDatabase() throws -> String {
+    package func makeDatabase() throws -> String {
         let name = "test\(nextDatabase.add(1, ordering: .relaxed).oldValue)"
         try psql("postgres", "CREATE DATABASE \(name)")
         return name
     }
 
-    func drop(_ database: String) throws { try psql("postgres", "DROP DATABASE IF EXISTS \(database) WITH (FORCE)") }
+    package func drop(_ database: String) throws {
+        try psql("postgres", "DROP DATABASE IF EXISTS \(database) WITH (FORCE)")
+    }
+
+    /// `psql`, as a command whose last argument is to be a statement: columns of the answer stand between `|`, rows between line
+    /// breaks.
+    package func shell(_ database: String) -> [String] {
+        ["env", "LD_LIBRARY_PATH=\(libraries)", "LC_ALL=C", programs + "/psql", "-d", url(database)]
+            + Self.shellFlags + ["-c"]
+    }
+
+    private static let shellFlags = ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]
 
     /// What another program would do. Columns of the answer stand between `|`, rows between line breaks.
     @discardableResult
-    func psql(_ database: String, _ sql: String) throws -> String {
+    package func psql(_ database: String, _ sql: String) throws -> String {
         let (process, output, errors) = (Process(), Pipe(), Pipe())
         process.executableURL = URL(filePath: programs + "/psql")
-        process.arguments = ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url(database), "-c", sql]
+        process.arguments = ["-d", url(database)] + Self.shellFlags + ["-c", sql]
         process.environment = ["LD_LIBRARY_PATH": libraries, "LC_ALL": "C"]
         process.standardInput = FileHandle.nullDevice
         process.standardOutput = output

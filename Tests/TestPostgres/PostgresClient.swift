@@ -1,0 +1,71 @@
+#if PostgreSQL
+import CPostgreSQL
+import Foundation
+import Synchronization
+
+/// A connection to a database of ``PostgresServer``, of another program than a relay. Made with the first statement, and anew
+/// after it was lost. One statement at a time; none waits for longer than a minute.
+package final class PostgresClient: Sendable {
+    private let url: String
+    private let connection = Mutex<OpaquePointer?>(nil)
+
+    package init(url: String) {
+        self.url = url
+    }
+
+    deinit { connection.withLock { if let handle = $0 { PQfinish(handle) } } }
+
+    /// Runs a statement, with values for `$1`, `$2`, ….
+    /// - Returns: its rows as text; nil for NULL.
+    /// - Throws: ``PostgresServer/Failed`` with what the server says.
+    @discardableResult
+    package func rows(_ sql: String, _ values: [String] = []) throws -> [[String?]] {
+        try connection.withLock { connection in
+            let handle = try connection ?? Self.connect(url)
+            connection = handle
+            let copies = values.map { strdup($0) }
+            defer { for copy in copies { free(copy) } }
+            let isSent = PQsendQueryParams(
+                handle, sql, Int32(copies.count), nil, copies.map { UnsafePointer($0) }, nil, nil, 0)
+            var (rows, problem) = ([[String?]](), isSent == 1 ? nil : String(cString: PQerrorMessage(handle)))
+            while isSent == 1, let result = PQgetResult(handle) {
+                defer { PQclear(result) }
+                switch PQresultStatus(result) {
+                case PGRES_COMMAND_OK, PGRES_TUPLES_OK: rows += Self.rows(of: result)
+                default: problem = problem ?? String(cString: PQresultErrorMessage(result))
+                }
+            }
+            if PQstatus(handle) != CONNECTION_OK {
+                PQfinish(handle)
+                connection = nil
+            }
+            if let problem { throw PostgresServer.Failed(description: problem) }
+            return rows
+        }
+    }
+
+    private static func rows(of result: OpaquePointer) -> [[String?]] {
+        (0..<PQntuples(result)).map { row in
+            (0..<PQnfields(result)).map { column in
+                PQgetisnull(result, row, column) == 1 ? nil : String(cString: PQgetvalue(result, row, column))
+            }
+        }
+    }
+
+    private static func connect(_ url: String) throws -> OpaquePointer {
+        if let missing = libpq_load() { throw PostgresServer.Failed(description: String(cString: missing)) }
+        let parameters = [("dbname", url), ("client_encoding", "UTF8"), ("options", "-c statement_timeout=60s")]
+        let names = parameters.map { strdup($0.0) } + [nil]
+        let values = parameters.map { strdup($0.1) } + [nil]
+        defer { for text in names + values { free(text) } }
+        guard let handle = PQconnectdbParams(names.map { UnsafePointer($0) }, values.map { UnsafePointer($0) }, 1)
+        else { throw PostgresServer.Failed(description: "no memory for a connection") }
+        guard PQstatus(handle) == CONNECTION_OK else {
+            let message = String(cString: PQerrorMessage(handle))
+            PQfinish(handle)
+            throw PostgresServer.Failed(description: message)
+        }
+        return handle
+    }
+}
+#endif
