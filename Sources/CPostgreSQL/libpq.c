@@ -20,6 +20,9 @@
     F(PGresult *, PQexec, (PGconn *c, const char *q), (c, q)) \
     F(int, PQsendQueryParams, (PGconn *c, const char *q, int n, const Oid *t, const char *const *v, const int *l, \
         const int *f, int r), (c, q, n, t, v, l, f, r)) \
+    F(int, PQputCopyData, (PGconn *c, const char *b, int n), (c, b, n)) \
+    F(int, PQputCopyEnd, (PGconn *c, const char *e), (c, e)) \
+    F(int, PQgetCopyData, (PGconn *c, char **b, int a), (c, b, a)) \
     F(PGresult *, PQgetResult, (PGconn *c), (c)) \
     F(int, PQisBusy, (PGconn *c), (c)) \
     F(int, PQconsumeInput, (PGconn *c), (c)) \

@@ -70,7 +70,7 @@ package enum DatabaseCopy {
         try target.close()
     }
 
-    private static func sync(_ path: String) throws {
+    static func sync(_ path: String) throws {
         let descriptor = Foundation.open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { throw DatabaseFile.unusable("\(path) cannot be opened") }
         defer { close(descriptor) }
@@ -226,7 +226,7 @@ package enum DatabaseCopy {
     }
 
     /// What root restores is for the user who runs the relay.
-    private static func giveToOwner(of file: String, isMissing: Bool, _ names: [String]) throws {
+    static func giveToOwner(of file: String, isMissing: Bool, _ names: [String]) throws {
         guard geteuid() == 0 else { return }
         var status = stat()
         let folder = (file as NSString).deletingLastPathComponent
@@ -239,10 +239,10 @@ package enum DatabaseCopy {
     }
 
     /// SQLite would write an old log into the new file.
-    private static func requireNoLog(_ file: String) throws {
+    static func requireNoLog(_ file: String) throws {
         for name in [file + "-wal", file + "-journal"] where access(name, F_OK) == 0 {
             throw DatabaseFile.Unusable(
-                description: "\(name) belongs to a database that is not there; move it away, then restore")
+                description: "\(name) belongs to a database that is not there; move it away, and try again")
         }
     }
 

@@ -76,6 +76,14 @@ struct RawStatement: ~Copyable {
         return UnsafeRawBufferPointer(rebasing: bytes[..<end])
     }
 
+    /// All bytes of text, also behind a NUL, or of a blob; of a number its text. Nil for NULL.
+    func wholeBytes(_ column: Int32) -> UnsafeRawBufferPointer? {
+        guard !isNull(column) else { return nil }
+        // First the blob: it makes the text of a number.
+        let start = sqlite3_column_blob(statement, column)
+        return UnsafeRawBufferPointer(start: start, count: Int(sqlite3_column_bytes(statement, column)))
+    }
+
     /// Nil for what is no text; what is no UTF-8 is repaired.
     func text(_ column: Int32) -> String? {
         guard sqlite3_column_type(statement, column) == SQLITE_TEXT else { return nil }

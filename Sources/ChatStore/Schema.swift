@@ -58,7 +58,8 @@ package struct Schema: Sendable {
         return try !isEmpty(db) || Int.fetchOne(db, sql: "PRAGMA user_version") != 0
     }
 
-    private func bringUpToDate(_ db: Database, path: String) throws {
+    /// The same within a transaction.
+    func bringUpToDate(_ db: Database, path: String) throws {
         if try Self.isForeign(db) { throw DatabaseFile(path: path).ofAnother }
         let (found, isEmpty) = try (Int.fetchOne(db, sql: "PRAGMA user_version") ?? 0, Self.isEmpty(db))
         guard found <= version else {

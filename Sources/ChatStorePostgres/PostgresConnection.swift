@@ -82,6 +82,10 @@ final class PostgresConnection {
     func sync() throws(PostgresError) {
         guard isUsable else { throw .lost("the connection was lost") }
         guard PQpipelineSync(handle) == 1 else { throw failure() }
+        try flush()
+    }
+
+    private func flush() throws(PostgresError) {
         while true {
             switch PQflush(handle) {
             case 0: return
@@ -180,6 +184,76 @@ final class PostgresConnection {
             throw PostgresError(result: result)
         }
         guard PQenterPipelineMode(handle) == 1 else { throw failure() }
+    }
+
+    // MARK: - COPY
+
+    /// Begins `COPY … FROM STDIN`, within the transaction that is open. Rows follow, and ``endCopy()``.
+    func beginCopy(_ sql: String) throws(PostgresError) { try beginCopy(sql, PGRES_COPY_IN) }
+
+    private func beginCopy(_ sql: String, _ status: ExecStatusType) throws(PostgresError) {
+        // In pipeline mode there is no COPY.
+        guard isUsable, PQexitPipelineMode(handle) == 1, let result = PQexec(handle, sql) else { throw failure() }
+        defer { PQclear(result) }
+        guard PQresultStatus(result) == status else { throw PostgresError(result: result) }
+    }
+
+    /// Sends rows in COPY's text form, not necessarily whole ones. What the server says of them comes with ``endCopy()``.
+    func copy(_ rows: UnsafeRawBufferPointer) throws(PostgresError) {
+        let start = rows.bindMemory(to: CChar.self).baseAddress
+        while true {
+            let sent = PQputCopyData(handle, start, Int32(rows.count))
+            guard sent >= 0 else { throw failure() }
+            // Else libpq would keep what the server does not take yet.
+            try flush()
+            if sent == 1 { return }
+        }
+    }
+
+    func endCopy() throws(PostgresError) {
+        while true {
+            let sent = PQputCopyEnd(handle, nil)
+            guard sent >= 0 else { throw failure() }
+            try flush()
+            if sent == 1 { return try finishCopy() }
+        }
+    }
+
+    private func finishCopy() throws(PostgresError) {
+        var error: PostgresError?
+        while let result = try result() {
+            if PQresultStatus(result) != PGRES_COMMAND_OK { error = error ?? PostgresError(result: result) }
+            PQclear(result)
+        }
+        if let error { throw error }
+        guard PQenterPipelineMode(handle) == 1 else { throw failure() }
+    }
+
+    /// `COPY … TO STDOUT`, within the transaction that is open: calls `row` with each row and its line feed. Where `row` throws,
+    /// the connection is of no use any more.
+    func copy(_ sql: String, _ row: (UnsafeRawBufferPointer) throws -> Void) throws {
+        try beginCopy(sql, PGRES_COPY_OUT)
+        while true {
+            var start: UnsafeMutablePointer<CChar>?
+            let count = PQgetCopyData(handle, &start, 1)
+            if let start {
+                defer { PQfreemem(start) }
+                do {
+                    try row(UnsafeRawBufferPointer(start: start, count: Int(count)))
+                } catch {
+                    isUsable = false
+                    throw error
+                }
+                continue
+            }
+            switch count {
+            case 0:
+                try wait(POLLIN)
+                guard PQconsumeInput(handle) == 1 else { throw failure() }
+            case -1: return try finishCopy()
+            default: throw failure()
+            }
+        }
     }
 
     /// Payloads of notifications that have come, after waiting for one until the deadline.

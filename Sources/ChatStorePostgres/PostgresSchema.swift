@@ -31,19 +31,28 @@ struct PostgresSchema: Sendable {
     /// - Throws: ``PostgresPlace/Unusable``, or ``ChatError``.
     func bringUpToDate(_ place: PostgresPlace) throws -> Opened {
         do {
-            let connection = try PostgresConnection(url: place.url)
+            let connection = try Self.connect(place)
             connection.deadline = .now + .seconds(3600)
-            let major = connection.serverVersion / 10_000
-            guard major >= Self.oldestServer else {
-                throw PostgresPlace.Unusable(
-                    description: "the database's server is PostgreSQL \(major); at least \(Self.oldestServer) is needed"
-                )
-            }
-            return try bringUpToDate(connection, place)
+            try connection.run("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+            let schema = try bringUpToDate(connection, place)
+            let key = try connection.run("SELECT id_key FROM queue_state").first?.bytes(0)
+            try connection.run("COMMIT")
+            return Opened(idKey: key ?? [UInt8](repeating: 0, count: 16), schema: schema)
         } catch let error as PostgresError {
             if let reason = Self.lasting(error) { throw PostgresPlace.Unusable(description: reason) }
             throw ChatError(storing: error)
         }
+    }
+
+    /// - Throws: ``PostgresPlace/Unusable`` for a server that is too old, or ``PostgresError``.
+    static func connect(_ place: PostgresPlace) throws -> PostgresConnection {
+        let connection = try PostgresConnection(url: place.url)
+        let major = connection.serverVersion / 10_000
+        guard major >= Self.oldestServer else {
+            throw PostgresPlace.Unusable(
+                description: "the database's server is PostgreSQL \(major); at least \(Self.oldestServer) is needed")
+        }
+        return connection
     }
 
     /// What waiting does not mend.
@@ -54,8 +63,9 @@ struct PostgresSchema: Sendable {
         }
     }
 
-    private func bringUpToDate(_ connection: PostgresConnection, _ place: PostgresPlace) throws -> Opened {
-        try connection.run("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+    /// Within the transaction that is open, until whose end all others wait.
+    /// - Returns: where the tables are.
+    func bringUpToDate(_ connection: PostgresConnection, _ place: PostgresPlace) throws -> String {
         if let schema = place.schema {
             // Two that make it at the same time would not both succeed.
             try lock(connection, schema)
@@ -63,17 +73,36 @@ struct PostgresSchema: Sendable {
             if try connection.run("SELECT 1 FROM pg_namespace WHERE nspname = $1::text", [.text(schema)]).isEmpty {
                 try connection.run("CREATE SCHEMA \"\(schema.replacing("\"", with: "\"\""))\"")
             }
+        }
+        let schema = try enter(connection, place)
+        try makeTables(connection, schema)
+        return schema
+    }
+
+    /// The same of a database in which nothing is to be made or changed.
+    func requireCurrent(_ connection: PostgresConnection, _ place: PostgresPlace) throws {
+        let schema = try enter(connection, place)
+        guard try has("relay_schema", connection, schema) else {
+            throw PostgresPlace.Unusable(description: "schema \(schema) of the database has no relay's tables")
+        }
+        let found = try connection.run("SELECT version FROM relay_schema").first?.int(0) ?? 0
+        guard found == version else {
+            let remedy = found < version ? "start pushchat serve once, which upgrades it" : "run the newer pushchat"
+            throw PostgresPlace.Unusable(description: "the database has schema version \(found); \(remedy)")
+        }
+    }
+
+    private func enter(_ connection: PostgresConnection, _ place: PostgresPlace) throws -> String {
+        if let schema = place.schema {
             try connection.run("SELECT set_config('search_path', quote_ident($1::text), true)", [.text(schema)])
         }
         guard let schema = try connection.run("SELECT current_schema()").first?.optionalText(0) else {
             throw PostgresPlace.Unusable(
-                description: "the database has no schema for this user's tables: set database.schema")
+                description: place.schema.map { "the database has no schema \($0)" }
+                    ?? "the database has no schema for this user's tables: set database.schema")
         }
         try lock(connection, schema)
-        try makeTables(connection, schema)
-        let key = try connection.run("SELECT id_key FROM queue_state").first?.bytes(0)
-        try connection.run("COMMIT")
-        return Opened(idKey: key ?? [UInt8](repeating: 0, count: 16), schema: schema)
+        return schema
     }
 
     /// Until the end of the transaction; taken again it does nothing.
@@ -82,15 +111,16 @@ struct PostgresSchema: Sendable {
             "SELECT pg_advisory_xact_lock(hashtextextended('pushchat schema ' || $1::text, 0))", [.text(schema)])
     }
 
+    private func has(_ table: String, _ connection: PostgresConnection, _ schema: String) throws -> Bool {
+        try !connection.run(
+            "SELECT 1 FROM pg_tables WHERE schemaname = $1::text AND tablename = $2::text",
+            [.text(schema), .text(table)]
+        ).isEmpty
+    }
+
     private func makeTables(_ connection: PostgresConnection, _ schema: String) throws {
-        func has(_ table: String) throws -> Bool {
-            try !connection.run(
-                "SELECT 1 FROM pg_tables WHERE schemaname = $1::text AND tablename = $2::text",
-                [.text(schema), .text(table)]
-            ).isEmpty
-        }
-        guard try has("relay_schema") else {
-            if try has("push_queue") || has("active_users") {
+        guard try has("relay_schema", connection, schema) else {
+            if try has("push_queue", connection, schema) || has("active_users", connection, schema) {
                 throw PostgresPlace.Unusable(
                     description: "schema \(schema) of the database has another program's tables: set database.schema")
             }

@@ -26,7 +26,8 @@ struct Pushchat: AsyncParsableCommand {
         subcommands: [
             Serve.self, Reload.self, Dev.self, SandboxCommand.self, Chat.self, Post.self, Send.self, Rooms.self,
             Members.self,
-            Messages.self, Bans.self, Devices.self, Queue.self, Import.self, Backup.self, Restore.self, Check.self,
+            Messages.self, Bans.self, Devices.self, Queue.self, Import.self, Backup.self, Restore.self,
+            Migrate.self, Check.self,
             ShowConfiguration.self,
             WebPush.self,
             Token.self,

@@ -59,6 +59,55 @@ struct Storage: Sendable {
         #endif
     }
 
+    /// Copies one into the other, which is empty or not there: of a SQLite file and a database of PostgreSQL.
+    /// - Parameter isStopped: asked again and again; then it throws.
+    /// - Throws: what an operator has to mend; then nothing is kept.
+    static func copy(
+        _ from: Migrate.Place, _ to: Migrate.Place, isStopped: @escaping @Sendable () -> Bool
+    ) async throws -> [Migration.Copied] {
+        switch (from, to) {
+        case (.file(let from), .file): throw Failure("two files: `pushchat backup` copies \(from)")
+        case (.postgres, .postgres): throw Failure("two databases of PostgreSQL: pg_dump and pg_restore copy one")
+        #if PostgreSQL
+        case (.file(let path), .postgres(let url, let schema)):
+            let place = PostgresPlace(url: url.text, schema: schema)
+            return try await withoutCooperation {
+                try SQLiteMigration.read(path) { source in
+                    try PostgresMigration.write(place) { try copy(from: source, to: $0, isStopped) }
+                }
+            }
+        case (.postgres(let url, let schema), .file(let path)):
+            let place = PostgresPlace(url: url.text, schema: schema)
+            return try await withoutCooperation {
+                try PostgresMigration.read(place) { source in
+                    try SQLiteMigration.write(
+                        path,
+                        interrupted: {
+                            Output.note("an earlier migration to \(path) was ended in the middle: it begins anew")
+                        }, { try copy(from: source, to: $0, isStopped) })
+                }
+            }
+        #else
+        default: throw Failure("this pushchat was built without PostgreSQL (docs/postgresql.md)")
+        #endif
+        }
+    }
+
+    private static func copy(
+        from source: any MigrationSource, to target: any MigrationTarget, _ isStopped: () -> Bool
+    ) throws -> [Migration.Copied] {
+        let unknown = try source.unknown()
+        if !unknown.isEmpty {
+            Output.note("not the relay's, and not copied: \(Output.oneLine(unknown.joined(separator: ", ")))")
+        }
+        var line = ProgressLine()
+        defer { line.end() }
+        return try Migration.run(
+            from: source, to: target,
+            progress: { line.show("\($0.table): \($0.rows) rows \($0.isCheck ? "compared" : "copied")") },
+            isStopped: isStopped)
+    }
+
     /// Calls after it fail.
     func close() async throws {
         try await Self.withoutCooperation { [end] in try end() }

@@ -1,0 +1,148 @@
+/// A table that `pushchat migrate` copies from one store into the other: both have it, with these columns.
+package struct MigratedTable: Sendable {
+    package struct Column: Sendable {
+        /// What a column holds. SQLite has times as text, flags as 0 and 1, and a payload as text or blob.
+        package enum Kind: Sendable {
+            case number, text, bytes, flag, time
+        }
+
+        package let name: String
+        package let kind: Kind
+        /// What is read of it, in SQL that both databases understand; mostly its name.
+        package let source: String
+    }
+
+    package let name: String
+    /// Those of the primary key come first.
+    package let columns: [Column]
+    /// How many columns are the primary key, by which rows are in order.
+    package let keys: Int
+    /// The database gives its rows numbers, and none a second time.
+    package let isNumbered: Bool
+
+    private init(
+        _ name: String, key: String, isNumbered: Bool = false, numbers: String = "", texts: String = "",
+        bytes: String = "", flags: String = "", times: String = "", sources: [String: String] = [:]
+    ) {
+        func words(_ list: String) -> [String] { list.split(separator: " ").map(String.init) }
+        let kinds: [(Column.Kind, String)] = [
+            (.number, numbers), (.text, texts), (.bytes, bytes), (.flag, flags), (.time, times),
+        ]
+        let keys = words(key)
+        let all = kinds.flatMap { kind, list in
+            words(list).map { Column(name: $0, kind: kind, source: sources[$0] ?? $0) }
+        }
+        self.name = name
+        self.columns = keys.compactMap { key in all.first { $0.name == key } } + all.filter { !keys.contains($0.name) }
+        self.keys = keys.count
+        self.isNumbered = isNumbered
+    }
+
+    package func index(of column: String) -> Int? { columns.firstIndex { $0.name == column } }
+
+    /// All tables, each after those that its rows name. What one store has beside them, it names itself.
+    package static let all = [
+        MigratedTable("queue_state", key: "id", numbers: "id", bytes: "id_key"),
+        MigratedTable(
+            "active_users", key: "member_id", isNumbered: true, numbers: "member_id history_from fetched_to",
+            texts: "udid device_token nickname secret_code ip_address app app_version os_version device_model",
+            times: "time_joined time_updated time_last_message time_fetched"),
+        MigratedTable(
+            "past_members", key: "member_id", numbers: "member_id history_from fetched_to",
+            texts: "secret_code udid nickname", times: "time_fetched time_left"),
+        MigratedTable(
+            "devices", key: "device_id", isNumbered: true, numbers: "device_id refusals",
+            texts: """
+                app device_token deactivated_reason user_reference client_info server_info app_version os_version \
+                device_model
+                """,
+            times: "time_created time_registered time_deactivated time_seen"),
+        MigratedTable("device_days", key: "day app kind value", numbers: "devices", texts: "day app kind value"),
+        MigratedTable("device_tags", key: "tag device_id", numbers: "device_id", texts: "tag"),
+        MigratedTable(
+            "notifications", key: "notification_id", isNumbered: true,
+            numbers: """
+                notification_id expires_at priority not_before devices work_item work_after work_until first_push \
+                last_push token
+                """,
+            texts: "app push_type collapse_id idempotency_key work payload audience", flags: "skip_unchanged",
+            times: "time_created time_cancelled",
+            // How far a cancellation has come the stores count differently. It begins anew: what was taken back stays so.
+            sources: [
+                "work_after": "CASE WHEN work = 'cancel' THEN 0 ELSE work_after END",
+                "work_until": "CASE WHEN work = 'cancel' THEN 0 ELSE work_until END",
+            ]),
+        MigratedTable(
+            "notification_counts", key: "notification_id",
+            numbers: "notification_id queued skipped sent failed expired cancelled"),
+        MigratedTable(
+            "messages", key: "message_id", isNumbered: true, numbers: "message_id fanout_after fanout_until priority",
+            texts: "secret_code udid nickname text ip_address idempotency_key title link sound", times: "time_sent"),
+        MigratedTable(
+            "api_tokens", key: "token_id", isNumbered: true, numbers: "token_id",
+            texts: "name scopes room audience used_from", bytes: "hash", times: "time_created time_expires time_used"),
+        MigratedTable(
+            "bans", key: "ban_id", isNumbered: true, numbers: "ban_id",
+            texts: "secret_code udid device_token nickname reason", times: "time_created time_ends"),
+        MigratedTable(
+            "moderation", key: "moderation_id", isNumbered: true, numbers: "moderation_id last_push",
+            texts: "action secret_code subject actor ip_address device_token", times: "time_done"),
+        MigratedTable(
+            "push_queue", key: "message_id", isNumbered: true,
+            numbers: """
+                message_id chat_message expires_at priority not_before attempts unanswered refused notification device \
+                member
+                """,
+            texts: "device_token payload app state reason hint push_type collapse_id apns_id", flags: "bulk",
+            times: "time_queued time_sent time_settled",
+            // SQLite forgets a message that was deleted, by its foreign key; PostgreSQL keeps the number.
+            sources: [
+                "chat_message": "(SELECT m.message_id FROM messages m WHERE m.message_id = push_queue.chat_message)"
+            ]),
+        MigratedTable(
+            "feedback", key: "feedback_id", isNumbered: true, numbers: "feedback_id", texts: "app device_token result",
+            times: "time_reported time_received"),
+        MigratedTable(
+            "provider_tokens", key: "team_id key_id key_fingerprint", texts: "team_id key_id key_fingerprint token",
+            times: "time_issued"),
+        MigratedTable(
+            "subscriptions", key: "device_token", numbers: "expires_at", texts: "device_token endpoint",
+            bytes: "p256dh auth", times: "time_kept"),
+        MigratedTable("vapid_key", key: "id", numbers: "id", texts: "private_key"),
+    ]
+
+    /// What of a database's columns is neither copied nor left out on purpose, as `table` or `table.column`: a user has added
+    /// it.
+    /// - Parameter leftOut: what the store has for itself, in the same form.
+    package static func unknown(
+        among columns: [(table: String, column: String)], leftOut: Set<String>
+    ) -> [String] {
+        var found: [String] = []
+        for (table, column) in columns {
+            let known = all.first { $0.name == table }
+            let name = known == nil ? table : "\(table).\(column)"
+            if known?.index(of: column) == nil, !leftOut.contains(name), !found.contains(name) { found.append(name) }
+        }
+        return found
+    }
+}
+
+/// A database whose rows are read in the form of ``RowWriter``.
+package protocol MigrationSource {
+    /// Calls `row` with all rows, in the order of the key, each with its line feed.
+    func read(_ table: MigratedTable, _ row: (UnsafeRawBufferPointer) throws -> Void) throws
+    /// The highest number that a row of it ever had; 0 for none.
+    func highestNumber(of table: MigratedTable) throws -> Int64
+    /// What a user has added, and is not copied.
+    func unknown() throws -> [String]
+}
+
+/// An empty database that gets them.
+package protocol MigrationTarget: MigrationSource {
+    /// Writes the rows with which `rows` calls its argument.
+    func write(
+        _ table: MigratedTable, _ rows: (_ row: (UnsafeRawBufferPointer) throws -> Void) throws -> Void
+    ) throws
+    /// The next row has a higher one.
+    func setHighestNumber(of table: MigratedTable, _ number: Int64) throws
+}

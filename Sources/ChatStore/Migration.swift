@@ -1,0 +1,86 @@
+package import ChatDomain
+import Crypto
+
+/// Copies everything from one store into another, empty one, table by table: `pushchat migrate`. One of the two is a SQLite file
+/// (``SQLiteMigration``), which also is why it stands here.
+///
+/// What stands in the target is read back, and compared by a hash of all rows in their canonical form (``RowWriter``). Whoever
+/// calls it keeps nothing of the target when it throws.
+package enum Migration {
+    /// A table that is the same in both.
+    package struct Copied: Sendable, Hashable {
+        package let table: String
+        package let rows: Int
+        /// SHA-256 of its rows, lower-case hex.
+        package let hash: String
+    }
+
+    /// How far it is: with a table, and with reading it back.
+    package struct Progress: Sendable {
+        package let table: String
+        package let rows: Int
+        package let isCheck: Bool
+    }
+
+    /// Why it did not come to its end; nothing of it is kept.
+    package struct Failure: Error, CustomStringConvertible {
+        package let description: String
+    }
+
+    /// Rows between two reports.
+    private static let step = 1000
+
+    /// - Parameters:
+    ///   - progress: told of each ``step`` rows.
+    ///   - isStopped: asked as often; then it throws.
+    package static func run(
+        from source: any MigrationSource, to target: any MigrationTarget,
+        progress: (Progress) -> Void = { _ in }, isStopped: () -> Bool = { false }
+    ) throws -> [Copied] {
+        try MigratedTable.all.map { table in
+            var (sent, kept) = (RowHash(), RowHash())
+            func add(_ row: UnsafeRawBufferPointer, to hash: inout RowHash, isCheck: Bool) throws {
+                hash.add(row)
+                guard hash.rows.isMultiple(of: step) else { return }
+                if isStopped() { throw Failure(description: "it was stopped") }
+                progress(Progress(table: table.name, rows: hash.rows, isCheck: isCheck))
+            }
+            try target.write(table) { write in
+                try source.read(table) { row in
+                    try add(row, to: &sent, isCheck: false)
+                    try write(row)
+                }
+            }
+            try target.read(table) { try add($0, to: &kept, isCheck: true) }
+            let (rows, hash) = (sent.rows, sent.text)
+            guard kept.rows == rows, kept.text == hash else {
+                throw Failure(
+                    description: """
+                        \(table.name) is not the same there: \(rows) rows were read, and \(kept.rows) stand there \
+                        (SHA-256 \(hash) and \(kept.text))
+                        """)
+            }
+            if table.isNumbered {
+                let number = try source.highestNumber(of: table)
+                try target.setHighestNumber(of: table, number)
+                guard try target.highestNumber(of: table) == number else {
+                    throw Failure(description: "the next number of \(table.name) could not be set")
+                }
+            }
+            return Copied(table: table.name, rows: rows, hash: hash)
+        }
+    }
+}
+
+/// The hash of rows, one after the other.
+private struct RowHash {
+    private(set) var rows = 0
+    private var hash = SHA256()
+
+    mutating func add(_ row: UnsafeRawBufferPointer) {
+        rows += 1
+        hash.update(bufferPointer: row)
+    }
+
+    var text: String { Hex.text(Array(hash.finalize())) }
+}

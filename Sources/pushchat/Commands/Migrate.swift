@@ -1,0 +1,103 @@
+import ArgumentParser
+import ChatDomain
+import ChatStore
+import Foundation
+import Synchronization
+
+/// `pushchat migrate`
+struct Migrate: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Copy a SQLite file into an empty database of PostgreSQL, or back, while no relay runs.",
+        discussion: """
+            FROM and TO are a file, a URL (postgres://…), or @FILE for a file with the URL in it: a password does not belong
+            on the command line, where every user sees it; PGPASSFILE does as well. FROM stays as it is. TO is read back and
+            compared; it has everything or nothing, so that a migration that was ended in the middle is run again.
+            """)
+
+    @Argument(help: "What to copy.", completion: .file(extensions: ["db"])) var from: String
+    @Argument(help: "Where to; a file that does not exist, or an empty database.", completion: .file()) var to: String
+    @Option(help: .value("name", "PostgreSQL's schema; unless given, the user's first. As TO it is made if need be."))
+    var schema: String?
+    @Flag(help: "The result as JSON.") var json = false
+
+    func run() async throws {
+        let (from, to) = (try Place(from, schema: schema), try Place(to, schema: schema))
+        Interruption.hold()
+        let copied: [Migration.Copied]
+        do {
+            copied = try await Storage.copy(from, to, isStopped: { Interruption.hasCome })
+        } catch {
+            throw Failure("\(error); nothing was kept in \(to)")
+        }
+        if json {
+            return Output.print(
+                json: .object([
+                    "tables": .array(
+                        copied.map { table in
+                            .object([
+                                "table": .string(table.table), "rows": .number(Int64(table.rows)),
+                                "sha256": .string(table.hash),
+                            ])
+                        })
+                ]))
+        }
+        var table = OutputTable(["TABLE", "ROWS", "SHA-256"])
+        for copied in copied { table.add([copied.table, String(copied.rows), String(copied.hash.prefix(16))]) }
+        table.end()
+        Output.note("\(to) has the same, read back and compared")
+    }
+
+    /// One end of a migration.
+    enum Place: Sendable, CustomStringConvertible {
+        case file(String)
+        case postgres(url: Secret, schema: String?)
+
+        /// Bytes of a file with a URL: far more than any has.
+        private static let longestFile = 1 << 16
+
+        init(_ text: String, schema: String?) throws {
+            var url = text
+            if text.hasPrefix("@") {
+                let path = String(text.dropFirst())
+                do throws(ReadableFile.Problem) {
+                    url = try ReadableFile.text(path, limit: Self.longestFile)
+                        .trimmingCharacters(in: .whitespacesAndNewlines)
+                } catch {
+                    throw Failure("\(text) names a file, \(error)")
+                }
+            }
+            if url.hasPrefix("postgres://") || url.hasPrefix("postgresql://") {
+                self = .postgres(url: Secret(url), schema: schema)
+            } else if text.hasPrefix("@") {
+                throw Failure("\(text) names a file without a URL like postgres://relay@db.example.org/pushchat")
+            } else {
+                self = .file(text)
+            }
+        }
+
+        var description: String {
+            switch self {
+            case .file(let path): path
+            case .postgres(let url, let schema): Configuration.Database(url: url, schema: schema).place
+            }
+        }
+    }
+}
+
+/// SIGINT and SIGTERM, noted so that what is under way can end well. The second one ends the process at once.
+private enum Interruption {
+    private static let flag = Atomic(false)
+
+    static var hasCome: Bool { flag.load(ordering: .relaxed) }
+
+    static func hold() {
+        // Made here, because a signal's handler must not.
+        flag.store(false, ordering: .relaxed)
+        for number in [SIGINT, SIGTERM] {
+            signal(number) { number in
+                Interruption.flag.store(true, ordering: .relaxed)
+                signal(number, SIG_DFL)
+            }
+        }
+    }
+}

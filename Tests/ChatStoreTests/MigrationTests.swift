@@ -1,0 +1,654 @@
+#if PostgreSQL
+import ChatDomain
+import Foundation
+import GRDB
+import Testing
+
+@testable import ChatStore
+@testable import ChatStorePostgres
+
+/// `pushchat migrate`, between a file and a database that were filled through their ports.
+@Suite("A move from one store to the other", .timeLimit(.minutes(2)))
+struct MigrationTests {
+    /// What a store keeps its things in.
+    private enum Base {
+        case file(StoreFixture)
+        case server(PostgresFixture)
+
+        init(_ kind: StoreKind) throws {
+            switch kind {
+            case .sqlite: self = .file(try StoreFixture())
+            case .postgres: self = .server(try PostgresFixture())
+            }
+        }
+
+        /// An empty one of the other kind.
+        func other() throws -> Base {
+            switch self {
+            case .file: try Base(.postgres)
+            case .server: try Base(.sqlite)
+            }
+        }
+
+        var now: Timestamp {
+            get {
+                switch self {
+                case .file(let fixture): fixture.time.withLock { $0 }
+                case .server(let fixture): fixture.time.withLock { $0 }
+                }
+            }
+            nonmutating set {
+                switch self {
+                case .file(let fixture): fixture.time.withLock { $0 = newValue }
+                case .server(let fixture): fixture.time.withLock { $0 = newValue }
+                }
+            }
+        }
+
+        /// Another program's statement.
+        func query(_ sql: String) throws {
+            switch self {
+            case .file(let fixture): _ = try fixture.query(sql)
+            case .server(let fixture): try fixture.query(sql)
+            }
+        }
+
+        func value(_ sql: String) throws -> Int {
+            switch self {
+            case .file(let fixture): try fixture.value(sql)
+            case .server(let fixture): try fixture.value(sql)
+            }
+        }
+
+        /// Opens it for a moment, as a relay does.
+        func use<Result>(_ body: (Stores) async throws -> Result) async throws -> Result {
+            switch self {
+            case .file(let fixture):
+                let stores = try fixture.open()
+                defer { try? stores.close() }
+                _ = try await stores.upkeep.prepare()
+                return try await body(stores.ports)
+            case .server(let fixture):
+                let stores = try await fixture.open()
+                defer { stores.close() }
+                return try await body(stores.ports)
+            }
+        }
+
+        /// Copies this into an empty one, with its clock.
+        func copy(to target: Base, isStopped: () -> Bool = { false }) throws -> [Migration.Copied] {
+            target.now = now
+            switch (self, target) {
+            case (.file(let file), .server(let server)):
+                return try SQLiteMigration.read(file.path) { source in
+                    try PostgresMigration.write(PostgresPlace(url: server.url)) {
+                        try Migration.run(from: source, to: $0, isStopped: isStopped)
+                    }
+                }
+            case (.server(let server), .file(let file)):
+                return try PostgresMigration.read(PostgresPlace(url: server.url)) { source in
+                    try SQLiteMigration.write(file.path) {
+                        try Migration.run(from: source, to: $0, isStopped: isStopped)
+                    }
+                }
+            default: throw ChatError.invalid("target", "must be of the other kind")
+            }
+        }
+
+        /// Whether nothing of a move is there.
+        func isUntouched() throws -> Bool {
+            switch self {
+            case .file(let fixture):
+                let names = try FileManager.default.contentsOfDirectory(atPath: fixture.directory.path)
+                return names.filter { !$0.hasSuffix(".lock") }.isEmpty
+            case .server(let fixture):
+                return try fixture.value("SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace")
+                    == 0
+            }
+        }
+    }
+
+    private static let program = PostRequest.Program(
+        nickname: Nickname(stored: "cron"), room: SecretCode(stored: "room"))
+
+    private func lease(_ stores: Stores) async throws -> [QueuedPush] {
+        try await stores.queue.lease(app: .default, lanes: PushLane.allCases, limit: 100).pushes
+    }
+
+    private func settle(_ push: QueuedPush, _ transition: Transition, _ stores: Stores) async throws {
+        let settled = try await stores.queue.settle(
+            [Settlement(push.entry...push.entry, transition, notification: push.notification)], app: .default)
+        #expect(settled.map(\.count) == [1])
+    }
+
+    private func register(_ number: Int, _ edit: DeviceEdit = DeviceEdit(), _ stores: Stores) async throws {
+        var request = RegistrationRequest(token: try StoreFixture.token(number), app: .default, edit: edit)
+        request.edit.client = ClientInfo(appVersion: "2.\(number)", osVersion: "9", deviceModel: "iPad")
+        _ = try await stores.devices.register(request)
+    }
+
+    /// Something in every table, over two days, with numbers that are given and gone.
+    private func fill(_ base: Base) async throws {
+        try await base.use { stores in
+            for number in 1...4 { try await stores.rooms.join(StoreFixture.join(number)) }
+            try await stores.rooms.join(StoreFixture.join(5, "else\\where", tokenless: true))
+            let first = try await stores.rooms.post(StoreFixture.post(1, "hello", key: "k"))
+            var program = Self.program
+            program.extras = try MessageExtras(title: "T", link: "https://example.com/", priority: 5, sound: "")
+            _ = try await stores.rooms.post(
+                PostRequest(
+                    member: MemberID(stored: "token:1"), program: program, text: try MessageText(parsing: "done")))
+            stores.feed.handedOut(first.message, to: try StoreFixture.member(4))
+            _ = try await stores.rooms.leave(StoreFixture.member(4))
+
+            let pushes = try await lease(stores)
+            #expect(pushes.count == 7)
+            let once = PushHistory(attempts: 1)
+            try await settle(pushes[0], Transition(.sent, adding: once), stores)
+            try await settle(pushes[1], Transition(.failed(reason: "BadTopic", hint: "which?")), stores)
+            try await settle(
+                pushes[2], Transition(.waiting(until: base.now + .seconds(30), reason: "Busy"), adding: once), stores)
+            try await settle(
+                pushes[3],
+                Transition(.due(.retry, reason: "Lost"), adding: PushHistory(attempts: 1, unanswered: 1)), stores)
+            base.now = base.now + .seconds(86_400)
+            try await settle(pushes[4], Transition(.expired, adding: once), stores)
+            try await settle(pushes[5], Transition(.sent, adding: once), stores)
+
+            try await register(
+                11,
+                DeviceEdit(
+                    user: .set(UserReference(stored: "ann")), clientInfo: .set("c\t"), serverInfo: .set("s"),
+                    tags: [ChatDomain.Tag(stored: "a"), ChatDomain.Tag(stored: "ä")]), stores)
+            for number in 12...13 { try await register(number, stores) }
+            #expect(try await stores.devices.unregister(StoreFixture.token(13), app: nil))
+            func report(_ number: Int) throws -> FeedbackReport {
+                FeedbackReport(token: try StoreFixture.token(number), since: base.now)
+            }
+            try await stores.feedback.record([report(12)], app: .default)
+            _ = try await stores.feedback.actOnFeedback()
+            try await stores.feedback.record([report(99)], app: .default)
+
+            let payload = #"{"aps":{"alert":"x"}}"#
+            for (key, notBefore) in [("a", nil), ("b", base.now + .seconds(3600)), ("c", nil)] {
+                let id = try await stores.notifications.send(
+                    NotificationRequest(
+                        audience: .all, payload: payload, expiration: 2_000_000_000, priority: 5, collapseID: "z",
+                        notBefore: notBefore, skipsUnchanged: key == "a", idempotencyKey: key)
+                ).id
+                if key == "c" { _ = try await stores.notifications.cancel(id) }
+            }
+
+            let kept = try await stores.tokens.create(
+                AccessToken.name("backup"),
+                AccessGrant(scopes: [.post, .send], room: SecretCode(parsing: "room")),
+                expiresAt: base.now + .seconds(9))
+            let gone = try await stores.tokens.create(
+                AccessToken.name("gone"), AccessGrant(scopes: [.read]), expiresAt: nil)
+            _ = try await stores.tokens.revoke(gone.token.id)
+            #expect(try await stores.tokens.token(of: kept.secret) == kept.token)
+
+            let moderator = Moderator(name: "admin", address: "192.0.2.9")
+            _ = try await stores.moderation.ban(
+                BanRequest(.udid(StoreFixture.member(8), room: nil), reason: "spam"), by: moderator)
+            let closed = try await stores.moderation.ban(
+                BanRequest(.room(SecretCode(stored: "shut")), endsAt: base.now + .seconds(60)), by: moderator)
+            try await stores.moderation.endBan(closed.id, by: moderator)
+            let last = try await stores.rooms.post(StoreFixture.post(2, "never said"))
+            try await stores.moderation.delete(last.message, by: moderator)
+            let member = try await stores.records.members(of: SecretCode(stored: "room"), after: nil, limit: 9).items[2]
+            try await stores.moderation.remove(member.id, by: moderator)
+
+            try await stores.subscriptions.keep(
+                Subscription(
+                    address: StoreFixture.token(50), endpoint: "https://push.example.org/1",
+                    publicKey: [UInt8](repeating: 0xFE, count: 65), secret: [UInt8](0..<16),
+                    expiresAt: Timestamp(seconds: 1_900_000_000)))
+            _ = try await stores.subscriptions.vapidKey { "key" }
+            _ = try await stores.providerTokens.providerToken(
+                for: ProviderKeyName(teamID: "TEAM", keyID: "KEY", fingerprint: "f"), refused: nil, sign: { _ in "jwt" }
+            )
+        }
+        // What COPY has escapes for, what it has none for, and what has several bytes.
+        try base.query(
+            "UPDATE messages SET text = '\\N \\\\ \t \n \r \u{8} \u{B} \u{C} \u{1} \u{7F} é 👩‍👩‍👧' WHERE message_id = 1")
+        try base.query("UPDATE active_users SET fetched_to = 2, time_fetched = time_joined WHERE member_id = 2")
+        // In the middle of work.
+        try base.query("UPDATE messages SET fanout_after = 1, fanout_until = 3 WHERE message_id = 2")
+        try base.query(
+            "UPDATE notifications SET work = 'cancel', work_after = 7, work_until = 77 WHERE idempotency_key = 'c'")
+        // Scripts' rows: one is due, one was settled without a time.
+        try base.query("INSERT INTO push_queue (device_token, payload) VALUES ('ff00', '{}'), ('ff01', '{}')")
+        try base.query("UPDATE push_queue SET state = 'cancelled' WHERE device_token = 'ff01'")
+    }
+
+    /// What the ports say, all of it.
+    private func picture(_ stores: Stores) async throws -> [AnyHashable] {
+        var values: [AnyHashable] = []
+        func add(_ items: [some Hashable & Sendable]) { values += items.map { AnyHashable($0) } }
+        for name in ["room", "else\\where"] {
+            let room = SecretCode(stored: name)
+            add(try await stores.records.members(of: room, after: nil, limit: 99).items)
+            let messages = try await stores.records.messages(of: room, .oldestFirst(after: 0), limit: 99).items
+            add(messages)
+            add(try await stores.records.reach(of: messages))
+            for message in messages {
+                add([try await stores.records.progress(of: message.id)])
+                add(try await stores.records.deliveries(ofMessage: message.id, after: nil, limit: 99).items)
+            }
+        }
+        add([try await stores.rooms.receipt(of: 1, for: StoreFixture.member(1))])
+        add([try await stores.feed.position(of: StoreFixture.member(2))])
+        add(try await stores.records.failures(of: nil, before: nil, limit: 99).items)
+        let devices = try await stores.devices.devices(DeviceFilter(), after: nil, limit: 99).items
+        add(devices)
+        for device in devices { add(try await stores.devices.deliveries(to: device.id, before: nil, limit: 99).items) }
+        for id in 1...3 as ClosedRange<NotificationID> {
+            add([try await stores.notifications.notification(id)])
+            add(try await stores.notifications.deliveries(of: id, in: nil, after: nil, limit: 99).items)
+        }
+        add(try await stores.tokens.tokens(after: nil, limit: 99).items)
+        add(try await stores.moderation.bans(in: nil, before: nil, limit: 99).items)
+        add(try await stores.moderation.records(before: nil, limit: 99).items)
+        add([try await stores.subscriptions.subscriptions([StoreFixture.token(50)])])
+        add([try await stores.subscriptions.vapidKey { "another" }])
+        add([
+            try await stores.providerTokens.providerToken(
+                for: ProviderKeyName(teamID: "TEAM", keyID: "KEY", fingerprint: "f"), refused: nil,
+                sign: { _ in "another" }
+            ).text
+        ])
+        add(try await stores.figures.usage(since: "2000-01-01") ?? [])
+        let pushes = try await lease(stores)
+        add(
+            pushes.map {
+                [
+                    $0.entry.description, $0.id, "\($0.address)", "\($0.lane)", "\($0.history)",
+                    "\($0.obstacle, default: "-")",
+                ]
+            })
+        add(pushes.map(\.payload))
+        for push in pushes { stores.queue.giveBack([push.entry...push.entry], lane: push.lane, app: .default) }
+        return values
+    }
+
+    private func expectSame(_ found: [AnyHashable], _ expected: [AnyHashable]) {
+        #expect(found.count == expected.count)
+        for (found, expected) in zip(found, expected) { #expect(found == expected) }
+    }
+
+    // MARK: - There and back
+
+    @Test(
+        "Everything is there after a move, and after the way back; all goes on from where it was",
+        arguments: StoreKind.allCases)
+    func everything(kind: StoreKind) async throws {
+        let first = try Base(kind)
+        try await fill(first)
+        let before = try await first.use(picture)
+        let (second, third) = (try first.other(), try Base(kind))
+        let there = try first.copy(to: second)
+        let back = try second.copy(to: third)
+        #expect(there == back)
+        #expect(there.map(\.table) == MigratedTable.all.map(\.name))
+        for table in there { #expect(table.rows > 0, "\(table.table)") }
+        if case (.file(let first), .file(let third)) = (first, third) { try expectSameRows(first, third) }
+        for base in [second, third] {
+            expectSame(try await base.use(picture), before)
+            try await expectNewNumbers(base, after: first)
+        }
+    }
+
+    /// As SQLite has them, with the numbers that were given.
+    private func expectSameRows(_ first: StoreFixture, _ third: StoreFixture) throws {
+        // Where the queue is settled, and how far a cancellation has come, a relay finds anew.
+        let tables = MigratedTable.all.map(\.name).filter { $0 != "queue_state" && $0 != "notifications" }
+        for table in tables {
+            let sql = "SELECT * FROM \(table) ORDER BY 1, 2, 3"
+            #expect(try third.query(sql) == first.query(sql), "\(table)")
+        }
+        let numbers = "SELECT name, seq FROM sqlite_sequence ORDER BY name"
+        #expect(try third.query(numbers) == first.query(numbers))
+        #expect(
+            try third.value("SELECT count(*) FROM notifications WHERE work = 'cancel' AND work_after = first_push - 1")
+                == 1)
+        #expect(try third.query("PRAGMA integrity_check").map { $0[0] as String } == ["ok"])
+    }
+
+    private func expectNewNumbers(_ base: Base, after first: Base) async throws {
+        func highest(_ table: String) throws -> Int64 {
+            guard let table = MigratedTable.all.first(where: { $0.name == table }) else { return .max }
+            switch first {
+            case .file(let file): return try SQLiteMigration.read(file.path) { try $0.highestNumber(of: table) }
+            case .server(let server):
+                return try PostgresMigration.read(PostgresPlace(url: server.url)) { try $0.highestNumber(of: table) }
+            }
+        }
+        try await base.use { stores in
+            // Its last message was deleted, its last token revoked.
+            let posted = try await stores.rooms.post(StoreFixture.post(1, "again"))
+            #expect(try posted.message == highest("messages") + 1 && posted.queued == 1)
+            #expect(try await stores.rooms.post(StoreFixture.post(1, "hello", key: "k")).isRepeat)
+            #expect(try await lease(stores).map(\.entry).max() == highest("push_queue") + 1)
+            let token = try await stores.tokens.create(
+                AccessToken.name("gone"), AccessGrant(scopes: [.read]), expiresAt: nil)
+            #expect(try token.token.id == highest("api_tokens") + 1)
+            try await register(77, stores)
+            #expect(try await stores.devices.device(StoreFixture.token(77), app: nil).id > highest("devices"))
+            let sent = try await stores.notifications.send(
+                NotificationRequest(audience: .all, payload: #"{"aps":{}}"#))
+            #expect(try sent.id == highest("notifications") + 1 && sent.devices > 0)
+            try await stores.rooms.join(StoreFixture.join(9))
+            let members = try await stores.records.members(of: SecretCode(stored: "room"), after: nil, limit: 99)
+            #expect(try members.items.last?.id == highest("active_users") + 1)
+        }
+    }
+
+    @Test("What was settled lies in the partitions of its days, and what is due where relays look")
+    func days() async throws {
+        let file = try StoreFixture()
+        try file.open().close()
+        _ = try file.query(
+            """
+            INSERT INTO push_queue (device_token, payload, state, time_sent, time_settled) VALUES
+                ('a1', '{}', 'sent', '2020-02-29 23:59:59.999', '2020-02-29 23:59:59.999'),
+                ('a2', '{}', 'sent', '2020-03-01 00:00:00', '2020-03-01 00:00:00'),
+                ('a3', '{}', 'sent', '2020-02-29 01:00:00', '2020-02-29 01:00:00.5'),
+                ('a4', '{}', 'sent', '2020-03-01 00:00:00', NULL), ('a5', '{}', 'pending', NULL, '2020-03-01 00:00:00')
+            """)
+        let server = try PostgresFixture()
+        _ = try Base.file(file).copy(to: .server(server))
+        #expect(
+            try server.query("SELECT device_token, tableoid::regclass FROM push_queue ORDER BY 1") == """
+                a1|push_queue_20200229
+                a2|push_queue_20200301
+                a3|push_queue_20200229
+                a4|push_queue_due
+                a5|push_queue_due
+                """)
+        #expect(
+            try server.query(
+                "SELECT time_settled = '2020-02-29 01:00:00.5+00' FROM push_queue WHERE device_token = 'a3'") == "t")
+        let stores = try await server.open()
+        defer { stores.close() }
+        #expect(
+            try await stores.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9).pushes.map(\.entry) == [5])
+        #expect(try await stores.upkeep.applyRetention(messages: .seconds(60), queue: .seconds(7 * 86_400)).pushes == 3)
+    }
+
+    @Test("A push of a message that PostgreSQL has deleted forgets its number in SQLite")
+    func deletedMessage() async throws {
+        let (server, file) = (try PostgresFixture(), try StoreFixture())
+        try await server.open().close()
+        try server.query("INSERT INTO push_queue (device_token, payload, chat_message) VALUES ('a1', '{}', 5)")
+        _ = try Base.server(server).copy(to: .file(file))
+        #expect(try file.value("SELECT count(*) FROM push_queue WHERE chat_message IS NULL") == 1)
+    }
+
+    // MARK: - What cannot be moved
+
+    @Test(
+        "What the other store cannot keep is named with its table, row and column, and nothing is kept",
+        arguments: [
+            ("UPDATE push_queue SET payload = x'7b00'", "table push_queue, message_id 1: payload has a zero byte"),
+            ("UPDATE push_queue SET payload = x'ff'", "table push_queue, message_id 1: payload is no UTF-8"),
+            ("UPDATE active_users SET nickname = 'a' || char(0)", "active_users, member_id 1: nickname has a zero"),
+            ("UPDATE active_users SET time_joined = 'today'", "active_users, member_id 1: time_joined is no time"),
+            (
+                "UPDATE device_tags SET tag = CAST(x'c0af' AS TEXT)",
+                "device_tags, tag \u{FFFD}\u{FFFD}, device_id 1: tag is no"
+            ),
+            ("UPDATE push_queue SET message_id = 5000000000000000000", "PostgreSQL refuses a row of push_queue"),
+        ])
+    func refusedValues(statement: String, problem: String) async throws {
+        let (file, server) = (try StoreFixture(), try PostgresFixture())
+        let stores = try file.open()
+        try await stores.rooms.join(StoreFixture.join(1))
+        try stores.close()
+        _ = try file.query("INSERT INTO push_queue (device_token, payload) VALUES ('a1', '{}')")
+        _ = try file.query("INSERT INTO device_tags VALUES ('a', 1)")
+        _ = try file.query(statement)
+        #expect(try problemOf { try Base.file(file).copy(to: .server(server)) }.contains(problem))
+        #expect(try Base.server(server).isUntouched())
+    }
+
+    @Test("A payload is text there, and a time has milliseconds, in whatever form a script has written them")
+    func forms() throws {
+        let (file, server) = (try StoreFixture(), try PostgresFixture())
+        try file.open().close()
+        _ = try file.query(
+            """
+            INSERT INTO push_queue (device_token, payload, time_queued) VALUES
+                ('a1', CAST('{"ä":1}' AS BLOB), '2020-01-01T10:00:00Z'), ('a2', 5, '2020-01-01 10:00:00.123456')
+            """)
+        _ = try Base.file(file).copy(to: .server(server))
+        #expect(
+            try server.query("SELECT payload, time_queued AT TIME ZONE 'UTC' FROM push_queue ORDER BY 1 DESC") == """
+                {"ä":1}|2020-01-01 10:00:00
+                5|2020-01-01 10:00:00.123
+                """)
+    }
+
+    @Test(
+        "A time that SQLite's form does not have is refused, and there is no file",
+        arguments: ["infinity", "0044-03-15 BC", "10000-01-01"])
+    func refusedTimes(time: String) async throws {
+        let (server, file) = (try PostgresFixture(), try StoreFixture())
+        try await server.open().close()
+        try server.query("INSERT INTO push_queue (device_token, payload, time_queued) VALUES ('a1', '{}', '\(time)')")
+        #expect(try problemOf { try Base.server(server).copy(to: .file(file)) }.contains("push_queue, time_queued"))
+        #expect(try Base.file(file).isUntouched())
+    }
+
+    /// What a call is refused with.
+    private func problemOf(_ call: () throws -> some Any) throws -> String {
+        do {
+            _ = try call()
+            return "nothing"
+        } catch {
+            return "\(error)"
+        }
+    }
+
+    // MARK: - When it may not begin
+
+    @Test("Neither from nor to what a relay uses; the target must be empty, and the source there")
+    func refused() async throws {
+        let (file, server) = (try StoreFixture(), try PostgresFixture())
+        func there() throws -> String { try problemOf { try Base.file(file).copy(to: .server(server)) } }
+        func back() throws -> String { try problemOf { try Base.server(server).copy(to: .file(file)) } }
+        #expect(try there().contains("does not exist"))
+        #expect(try back().contains("no relay's tables"))
+        try file.open().close()
+        do {
+            let lock = try DatabaseLock(path: file.path)
+            #expect(try there().contains("is being served by another pushchat"))
+            _ = consume lock
+        }
+        let relay = try await server.open()
+        #expect(try there().contains("relays use the database"))
+        #expect(try back().contains("exists already"))
+        try FileManager.default.removeItem(atPath: file.path)
+        #expect(try back().contains("relays use the database"))
+        try await relay.rooms.join(StoreFixture.join(1))
+        relay.close()
+        try file.open().close()
+        #expect(try there().contains("is not empty (active_users, devices"))
+
+        // One that was killed, and forgotten.
+        try server.query("DELETE FROM active_users; DELETE FROM devices; DELETE FROM device_days")
+        try server.query("UPDATE relay_starts SET time_ended = NULL, time_seen = now() - interval '16 s'")
+        #expect(try there() == "nothing")
+        #expect(try server.value("SELECT count(*) FROM queue_state") == 1)
+    }
+
+    @Test("Another version is refused, on both sides")
+    func versions() async throws {
+        let (file, server) = (try StoreFixture(), try PostgresFixture())
+        try file.createFile(ofVersion: 7)
+        #expect(
+            try problemOf { try Base.file(file).copy(to: .server(server)) }.contains(
+                "has schema version 7; start pushchat serve once, which upgrades it"))
+        try await server.open().close()
+        try server.query("UPDATE relay_schema SET version = 99")
+        #expect(
+            try problemOf { try Base.server(server).copy(to: .file(StoreFixture())) }.contains(
+                "has schema version 99; run the newer pushchat"))
+    }
+
+    @Test("Meanwhile no relay can start on either side, and none writes")
+    func locks() async throws {
+        let (file, server) = (try StoreFixture(), try PostgresFixture())
+        try file.open().close()
+        let lock = "SELECT pg_try_advisory_xact_lock(hashtextextended('pushchat schema public', 0))"
+        try SQLiteMigration.read(file.path) { _ in
+            #expect(try problemOf { try _ = DatabaseLock(path: file.path) }.contains("is being served by another"))
+            #expect(throws: DatabaseError.self) {
+                var configuration = GRDB.Configuration()
+                configuration.busyMode = .immediateError
+                try DatabaseQueue(path: file.path, configuration: configuration).write {
+                    try $0.execute(sql: "DELETE FROM bans")
+                }
+            }
+            try PostgresMigration.write(PostgresPlace(url: server.url)) { _ in #expect(try server.query(lock) == "f") }
+        }
+        #expect(try server.query(lock) == "t")
+        let target = try StoreFixture()
+        try PostgresMigration.read(PostgresPlace(url: server.url)) { _ in
+            #expect(try server.query(lock) == "f")
+            #expect(throws: PostgresServer.Failed.self) {
+                try server.query("SET lock_timeout = 1; INSERT INTO relay_starts (host) VALUES ('late')")
+            }
+            try SQLiteMigration.write(target.path) { _ in
+                #expect(
+                    try problemOf { try _ = DatabaseLock(path: target.path) }.contains("is being served by another"))
+            }
+        }
+        #expect(try target.value("SELECT count(*) FROM active_users") == 0)
+    }
+
+    // MARK: - When it is ended
+
+    @Test("One that is stopped in the middle keeps nothing, and can be run again", arguments: StoreKind.allCases)
+    func stopped(kind: StoreKind) async throws {
+        let base = try Base(kind)
+        try await base.use { _ in }
+        // More than the writer keeps in memory, so that some of it has gone out.
+        try base.query(
+            """
+            WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
+            INSERT INTO push_queue (device_token, payload) SELECT 'a' || i, '{"aps":{"alert":"hello"}}' FROM n
+            """)
+        let target = try base.other()
+        for end in [1, 4, 7] {
+            var looks = 0
+            let problem = try problemOf {
+                try base.copy(to: target) {
+                    looks += 1
+                    return looks == end
+                }
+            }
+            #expect(problem == "it was stopped" && looks == end)
+            #expect(try target.isUntouched())
+        }
+        let copied = try base.copy(to: target)
+        #expect(copied.first { $0.table == "push_queue" }?.rows == 5000)
+        #expect(try target.value("SELECT count(*) FROM push_queue") == 5000)
+    }
+
+    @Test("What a killed one has left of a file is said and thrown away")
+    func killed() async throws {
+        let (server, file) = (try PostgresFixture(), try StoreFixture())
+        try await server.open().close()
+        for name in [file.path, file.path + ".migrating-journal"] {
+            #expect(FileManager.default.createFile(atPath: name, contents: nil))
+        }
+        try Data("half of it".utf8).write(to: URL(filePath: file.path + ".migrating"))
+        var isSaid = false
+        _ = try PostgresMigration.read(PostgresPlace(url: server.url)) { source in
+            try SQLiteMigration.write(file.path, interrupted: { isSaid = true }) {
+                try Migration.run(from: source, to: $0)
+            }
+        }
+        #expect(isSaid)
+        let names = try FileManager.default.contentsOfDirectory(atPath: file.directory.path).sorted()
+        #expect(names == ["pushchat.db", "pushchat.db.lock"])
+        let modes = try FileManager.default.attributesOfItem(atPath: file.path)[.posixPermissions] as? Int
+        #expect(modes == 0o600)
+        try file.open().close()
+    }
+
+    @Test("A target that does not give back what it was given is found")
+    func falsified() throws {
+        let (file, server) = (try StoreFixture(), try PostgresFixture())
+        try file.open().close()
+        _ = try file.query("INSERT INTO push_queue (device_token, payload) VALUES ('a1', '{}')")
+        try server.query(
+            """
+            CREATE SCHEMA relay;
+            CREATE FUNCTION relay.spoil() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN NEW.payload := NEW.payload || ' '; RETURN NEW; END $$
+            """)
+        let place = PostgresPlace(url: server.url, schema: "relay")
+        _ = try PostgresMigration.write(place) { _ in }
+        try server.query(
+            "CREATE TRIGGER spoil BEFORE INSERT ON relay.push_queue_due FOR EACH ROW EXECUTE FUNCTION relay.spoil()")
+        let problem = try problemOf {
+            try SQLiteMigration.read(file.path) { source in
+                try PostgresMigration.write(place) { try Migration.run(from: source, to: $0) }
+            }
+        }
+        #expect(problem.contains("push_queue is not the same there: 1 rows were read, and 1 stand there"))
+        #expect(try server.value("SELECT count(*) FROM relay.push_queue") == 0)
+    }
+
+    // MARK: - The schemas
+
+    @Test("Every table and column of both schemas is copied, or left out by name")
+    func complete() async throws {
+        let (file, server) = (try StoreFixture(), try PostgresFixture())
+        try file.open().close()
+        try await server.open().close()
+        let copied = Set(MigratedTable.all.flatMap { table in table.columns.map { "\(table.name).\($0.name)" } })
+        let inFile = try file.query(
+            """
+            SELECT t.name, c.name FROM sqlite_schema t JOIN pragma_table_xinfo(t.name) c
+            WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite%'
+            """
+        ).map { "\($0[0] as String).\($0[1] as String)" }
+        #expect(Set(inFile) == copied.union(SQLiteMigration.leftOut))
+        let inServer = try server.query(
+            """
+            SELECT c.table_name || '.' || c.column_name FROM information_schema.columns c
+            JOIN pg_class t ON t.oid = to_regclass(c.table_name) AND NOT t.relispartition WHERE c.table_schema = 'public'
+            """
+        ).split(separator: "\n").map(String.init)
+        let own = PostgresMigration.leftOut
+        #expect(
+            Set(inServer.filter { !own.contains(String($0.prefix { $0 != "." })) })
+                == copied.union(own.filter { $0.contains(".") }))
+        for table in own where !table.contains(".") { #expect(inServer.contains { $0.hasPrefix(table + ".") }) }
+    }
+
+    @Test("What a user has added to the tables is named")
+    func additions() async throws {
+        let (file, server) = (try StoreFixture(), try PostgresFixture())
+        try file.open().close()
+        try await server.open().close()
+        func inFile() throws -> [String] { try SQLiteMigration.read(file.path) { try $0.unknown() } }
+        func inServer() throws -> [String] {
+            try PostgresMigration.read(PostgresPlace(url: server.url)) { try $0.unknown() }
+        }
+        #expect(try inFile().isEmpty && inServer().isEmpty)
+        for statement in [
+            "CREATE TABLE notes (a INTEGER, b INTEGER)", "ALTER TABLE messages ADD COLUMN mood TEXT",
+            "CREATE VIEW recent AS SELECT message_id FROM messages",
+        ] {
+            _ = try file.query(statement)
+            try server.query(statement)
+        }
+        #expect(try inFile() == ["messages.mood", "notes", "view recent"])
+        #expect(try inServer() == ["messages.mood", "notes", "view recent"])
+    }
+}
+#endif
