@@ -30,6 +30,18 @@ struct PostgresSchema: Sendable {
     /// Waits for other relays that do the same; an upgrade takes as long as it takes.
     /// - Throws: ``PostgresPlace/Unusable``, or ``ChatError``.
     func bringUpToDate(_ place: PostgresPlace) throws -> Opened {
+        try open(place) { connection in try bringUpToDate(connection, place) }
+    }
+
+    /// Of a database that has these tables, of this version: makes and upgrades nothing.
+    /// - Throws: ``PostgresPlace/Unusable``, or ``ChatError``.
+    func require(_ place: PostgresPlace) throws -> Opened {
+        try open(place) { connection in try require(connection, place) }
+    }
+
+    private func open(
+        _ place: PostgresPlace, _ body: (PostgresConnection) throws -> Opened
+    ) throws -> Opened {
         do {
             let connection = try PostgresConnection(url: place.url)
             connection.deadline = .now + .seconds(3600)
@@ -39,7 +51,7 @@ struct PostgresSchema: Sendable {
                     description: "the database's server is PostgreSQL \(major); at least \(Self.oldestServer) is needed"
                 )
             }
-            return try bringUpToDate(connection, place)
+            return try body(connection)
         } catch let error as PostgresError {
             if let reason = Self.lasting(error) { throw PostgresPlace.Unusable(description: reason) }
             throw ChatError(storing: error)
@@ -71,9 +83,51 @@ struct PostgresSchema: Sendable {
         }
         try lock(connection, schema)
         try makeTables(connection, schema)
-        let key = try connection.run("SELECT id_key FROM queue_state").first?.bytes(0)
+        let opened = try opened(connection, schema)
         try connection.run("COMMIT")
+        return opened
+    }
+
+    private func opened(_ connection: PostgresConnection, _ schema: String) throws -> Opened {
+        let key = try connection.run("SELECT id_key FROM queue_state").first?.bytes(0)
         return Opened(idKey: key ?? [UInt8](repeating: 0, count: 16), schema: schema)
+    }
+
+    private func require(_ connection: PostgresConnection, _ place: PostgresPlace) throws -> Opened {
+        try connection.run("BEGIN READ ONLY")
+        if let schema = place.schema {
+            try connection.run("SELECT set_config('search_path', quote_ident($1::text), true)", [.text(schema)])
+        }
+        let row = try connection.run(
+            """
+            SELECT current_schema(), EXISTS (
+                SELECT FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'relay_schema')
+            """
+        ).first
+        guard let schema = row?.optionalText(0), try row?.bool(1) == true else {
+            throw PostgresPlace.Unusable(
+                description: "the database has no tables of a relay; start pushchat serve once, which makes them")
+        }
+        let found = try foundVersion(connection)
+        guard found == version else {
+            throw PostgresPlace.Unusable(
+                description: "the database has schema version \(found); start pushchat serve once, which upgrades it")
+        }
+        return try opened(connection, schema)
+    }
+
+    /// Of the tables that are there.
+    /// - Throws: ``PostgresPlace/Unusable`` where they are a newer relay's.
+    private func foundVersion(_ connection: PostgresConnection) throws -> Int64 {
+        let found = try connection.run("SELECT version FROM relay_schema").first?.int(0) ?? 0
+        guard found <= version else {
+            throw PostgresPlace.Unusable(
+                description: """
+                    the database has schema version \(found), this pushchat knows up to \(version): it was last used by a \
+                    newer one; run that, or name another in database.url or database.schema
+                    """)
+        }
+        return found
     }
 
     /// Until the end of the transaction; taken again it does nothing.
@@ -98,14 +152,7 @@ struct PostgresSchema: Sendable {
             try connection.run("INSERT INTO relay_schema (id, version) VALUES (1, $1::bigint)", [.int(version)])
             return
         }
-        let found = try connection.run("SELECT version FROM relay_schema").first?.int(0) ?? 0
-        guard found <= version else {
-            throw PostgresPlace.Unusable(
-                description: """
-                    the database has schema version \(found), this pushchat knows up to \(version): it was last used by a \
-                    newer one; run that, or name another in database.url or database.schema
-                    """)
-        }
+        let found = try foundVersion(connection)
         for step in found..<version {
             guard let upgrade = upgrades[step] else {
                 throw PostgresPlace.Unusable(
