@@ -106,7 +106,7 @@ package struct StoreWork: Sendable {
     }
 
     package var batches: [Batches] = []
-    /// Transactions that failed: the disk is full, say, or another process holds the database.
+    /// Transactions that failed: the disk is full, say, another process holds the database, or its server is away.
     package var failedBatches = 0
     /// Operations that were refused because too many were waiting.
     package var refusedOperations = 0
@@ -117,6 +117,13 @@ package struct StoreWork: Sendable {
     package var files: [(name: String, bytes: Int64)] = []
     /// Bytes that are free where the database lies; nil where that is not known.
     package var freeBytes: Int64?
+    /// Of a store over a server: its connections, by what they do: `busy` with a call, or `idle`.
+    package var connections: [(state: String, count: Int)] = []
+    /// Calls that wait for a connection, by kind: `answer`, `read`, `upkeep`, `background`.
+    package var waitingCalls: [(kind: String, count: Int)] = []
+    /// What went wrong with the server, also where the transaction was done again: `lost` connections, `in_doubt` where the
+    /// answer to a commit was lost, `collision` of two transactions, statements that were `refused` for another reason.
+    package var errors: [(kind: String, count: Int)] = []
 
     package init() {}
 }

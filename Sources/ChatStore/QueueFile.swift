@@ -2,44 +2,8 @@ package import ChatDomain
 import Foundation
 import GRDB
 
-/// The queue in a database file, for the command line: beside a running relay, which notices what is changed, or without one.
-///
-/// What matches is looked for without a lock, and changed in steps, so that a relay beside it never waits long.
-package struct QueueFile: Sendable {
-    /// Which entries; nil for any.
-    package struct Filter: Sendable, Hashable {
-        package var app: AppName?
-        package var states: Set<PushState>?
-        package var token: DeviceToken?
-        package var notification: NotificationID?
-
-        package init(
-            app: AppName? = nil, states: Set<PushState>? = nil, token: DeviceToken? = nil,
-            notification: NotificationID? = nil
-        ) {
-            self.app = app
-            self.states = states
-            self.token = token
-            self.notification = notification
-        }
-    }
-
-    package enum Selection: Sendable, Hashable {
-        case entries([Int64])
-        case matching(Filter)
-    }
-
-    /// An entry with all that is known of it.
-    package struct Entry: Sendable, Hashable {
-        package let delivery: Delivery
-        /// As text; what is no UTF-8 is replaced.
-        package let payload: String
-        package let pushType: String?
-        package let expiration: Int64?
-        package let priority: UInt8?
-        package let collapseID: String?
-    }
-
+/// The queue in a database file, for the command line: beside a running relay or without one.
+package struct QueueFile: QueueAdministration {
     /// Entries that one transaction changes.
     static let step = 1000
     /// Seconds that it waits for others' writes.
@@ -83,8 +47,7 @@ package struct QueueFile: Sendable {
         }
     }
 
-    /// In the order of the queue, those after `cursor`.
-    package func entries(_ filter: Filter, after cursor: Int64?, limit: Int) throws -> Page<Delivery> {
+    package func entries(_ filter: QueueFilter, after cursor: Int64?, limit: Int) throws -> Page<Delivery> {
         try queue.read { db in
             let rows = try db.rows(
                 """
@@ -97,7 +60,7 @@ package struct QueueFile: Sendable {
         }
     }
 
-    package func entry(_ id: Int64) throws -> Entry? {
+    package func entry(_ id: Int64) throws -> QueueEntry? {
         try queue.read { db in
             try db.row(
                 """
@@ -107,7 +70,7 @@ package struct QueueFile: Sendable {
                 WHERE q.message_id = ?
                 """, [id]
             ).map { row in
-                Entry(
+                QueueEntry(
                     delivery: Delivery(row, ids),
                     payload: String(decoding: (row[14] as Data?) ?? Data(), as: UTF8.self), pushType: row[15],
                     expiration: row[16], priority: (row[17] as Int64?).map { UInt8(clamping: $0) }, collapseID: row[18])
@@ -115,22 +78,15 @@ package struct QueueFile: Sendable {
         }
     }
 
-    /// Makes failed, expired and cancelled entries pending again, at once and with attempts from zero; also lets pending ones
-    /// that wait for a repeat go now. In steps; `progress` is told how many so far.
-    ///
     /// They are due since now, by `not_before`: through its index a relay finds them wherever they lie.
-    ///
-    /// An expired one has no time any more after which it is not worth sending; the others keep theirs. Those of a notification
-    /// that was cancelled stay cancelled, also where they are named: whoever wants it after all sends it again. So do those of
-    /// a device that has unregistered, and of a message that was deleted.
-    package func retry(_ selection: Selection, progress: (Int) -> Void) throws -> Int {
+    package func retry(_ selection: QueueSelection, progress: (Int) -> Void) throws -> Int {
         try change(
             selection,
             where: """
                 (q.state IN ('failed', 'expired', 'cancelled')
                     OR (q.state = 'pending' AND q.not_before IS NOT NULL AND q.attempts > 0))
-                AND NOT (q.state = 'cancelled'
-                    AND q.reason IN ('\(PushLifeCycle.unregistered)', '\(PushLifeCycle.messageDeleted)'))
+                AND NOT (q.state = 'cancelled' AND coalesce(q.reason, '')
+                    IN ('\(PushLifeCycle.unregistered)', '\(PushLifeCycle.messageDeleted)'))
                 AND NOT EXISTS (SELECT 1 FROM notifications n
                     WHERE n.notification_id = q.notification AND n.time_cancelled IS NOT NULL)
                 """,
@@ -142,13 +98,8 @@ package struct QueueFile: Sendable {
             counting: { $0 == .pending ? nil : ($0, -1) }, progress)
     }
 
-    /// Takes back pending entries. Where a whole notification is meant, also those that are not queued yet.
-    package func cancel(_ selection: Selection, progress: (Int) -> Void) throws -> Int {
-        if case .matching(let filter) = selection, let notification = filter.notification,
-            filter == Filter(notification: notification)
-        {
-            return try cancel(notification, progress: progress)
-        }
+    package func cancel(_ selection: QueueSelection, progress: (Int) -> Void) throws -> Int {
+        if let notification = selection.notification { return try cancel(notification, progress: progress) }
         return try change(
             selection, where: "q.state = 'pending'",
             "UPDATE push_queue AS q SET state = 'cancelled', reason = :reason, time_settled = :now",
@@ -169,10 +120,7 @@ package struct QueueFile: Sendable {
         }
     }
 
-    /// Deletes entries that are settled (sent, failed, expired, cancelled), those settled longer ago than `age`.
-    ///
-    /// Not those of a notification that is still being queued: they keep it from going to a device twice.
-    package func purge(_ selection: Selection, olderThan age: Duration?, progress: (Int) -> Void) throws -> Int {
+    package func purge(_ selection: QueueSelection, olderThan age: Duration?, progress: (Int) -> Void) throws -> Int {
         let now = clock()
         return try change(
             selection,
@@ -188,7 +136,7 @@ package struct QueueFile: Sendable {
     /// Finds entries beside the relay's writes, and changes them a step at a time, where they still are what was found.
     /// - Parameter counting: what changes in a notification's counts with a push that had a state: which count, and by how much.
     private func change(
-        _ selection: Selection, where condition: String, _ statement: String, _ arguments: StatementArguments,
+        _ selection: QueueSelection, where condition: String, _ statement: String, _ arguments: StatementArguments,
         counting: (PushState) -> (count: PushState, by: Int)?, _ progress: (Int) -> Void
     ) throws -> Int {
         var changed = 0
@@ -239,7 +187,7 @@ package struct QueueFile: Sendable {
     }
 }
 
-extension QueueFile.Filter {
+extension QueueFilter {
     /// Always in the order of the queue, so that no page has to sort: within a notification's numbers, or along all rows
     /// (the unary plus keeps the indexes of states and apps out of it).
     fileprivate var condition: String {

@@ -17,6 +17,7 @@ package struct SQLiteStores: Sendable {
     package let moderation: SQLiteModeration
     package let figures: SQLiteFigures
     package let upkeep: SQLiteUpkeep
+    package let imports: SQLiteImport
     let repair: QueueRepair
     let activity: MemberActivity
     let jobs: BackgroundJobs
@@ -50,6 +51,7 @@ package struct SQLiteStores: Sendable {
             database: database, queue: queue, repair: repair,
             adoption: AppAdoption(database: database, settings: settings), figures: figures, feed: feed,
             activity: activity, tokens: tokens, jobs: jobs, probe: .writing(database.writer))
+        imports = SQLiteImport(database: database, settings: settings)
     }
 
     /// Closes the connections, with everything in the one file. Calls after it fail.

@@ -118,6 +118,14 @@ final class ConnectionPool: Sendable {
         if let wake { wakes[wake].signal() }
     }
 
+    /// Connections with a call and without one, and calls that wait.
+    var load: (busy: Int, idle: Int, waiting: [(Lane, Int)]) {
+        state.withLock { state in
+            let idle = state.idle.count
+            return (lanes.count - idle, idle, zip(Lane.allCases, state.waiting.map(\.count)).map { ($0, $1) })
+        }
+    }
+
     /// Waits for the calls that run; those that wait are refused.
     func close() {
         let refused = state.withLock { state in

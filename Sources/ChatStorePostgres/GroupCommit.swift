@@ -23,8 +23,9 @@ final class GroupCommit<Request: Sendable, Answer: Sendable>: Sendable {
 
     /// - Parameters:
     ///   - limit: requests that share a transaction.
-    ///   - work: answers each request, in order; may run again, as ``PostgresDatabase/write(_:isRepeatable:_:)`` says. If a
-    ///     statement is refused, each request is done in a transaction of its own, so that only the faulty one fails.
+    ///   - work: answers each request, in order; may run again, as
+    ///     ``PostgresDatabase/write(_:operations:isRepeatable:_:)`` says. If a statement is refused, each request is done in a
+    ///     transaction of its own, so that only the faulty one fails.
     init(database: PostgresDatabase, limit: Int = 512, work: @escaping Work) {
         self.database = database
         self.limit = limit
@@ -41,6 +42,7 @@ final class GroupCommit<Request: Sendable, Answer: Sendable>: Sendable {
                 return (true, !state.isRunning)
             }
             if !isAccepted {
+                database.measures.refuse(1)
                 caller.resume(returning: .failure(.unavailable(cause: "too many calls wait for the database")))
             }
             if mustStart { Task { await self.run() } }
@@ -64,7 +66,7 @@ final class GroupCommit<Request: Sendable, Answer: Sendable>: Sendable {
     private func perform(_ batch: [Waiting]) async {
         let requests = batch.map(\.request)
         do throws(ChatError) {
-            let answers = try await database.write { [work] transaction in
+            let answers = try await database.write(operations: requests.count) { [work] transaction in
                 let answers = try work(requests, transaction)
                 guard answers.count == requests.count else {
                     throw PostgresError(

@@ -7,7 +7,7 @@ import Synchronization
 /// The server as the stores use it: connections, a clock, this relay's start. Knows no table but those of the relay itself.
 package final class PostgresDatabase: Sendable {
     /// Who waits for a call that writes. Each has connections of its own.
-    enum Kind: Sendable {
+    enum Kind: Int, Sendable, CaseIterable {
         case answer
         case upkeep
         case background
@@ -21,6 +21,18 @@ package final class PostgresDatabase: Sendable {
         }
 
         fileprivate var limit: Duration { self == .answer ? PostgresDatabase.answerLimit : .seconds(30) }
+    }
+
+    /// A transaction that is wanted.
+    private struct Call: Sendable {
+        /// Nil: it reads.
+        let kind: Kind?
+        /// How many callers share it.
+        let operations: Int
+        let isRepeatable: Bool
+
+        var lane: ConnectionPool.Lane { kind?.lane ?? .read }
+        var limit: Duration { kind?.limit ?? PostgresDatabase.answerLimit }
     }
 
     /// How long a transaction may take that somebody waits for.
@@ -38,14 +50,19 @@ package final class PostgresDatabase: Sendable {
     private let streams = AnnouncementStreams()
     private let pool: ConnectionPool
     private let starts: RelayStarts
+    let measures = TransactionMeasures()
 
     /// Connects, and makes the tables or brings them up to date; takes seconds, longer for an upgrade.
+    /// - Parameter makesTables: false: they must be there as this version has them.
     /// - Throws: ``PostgresPlace/Unusable``, or ``ChatError`` when the server is away just now.
-    package init(place: PostgresPlace, clock: @escaping TimeSource, logger: Logger) throws {
+    package init(
+        place: PostgresPlace, clock: @escaping TimeSource, logger: Logger, makesTables: Bool = true
+    ) throws {
         self.place = place
         self.clock = clock
         self.logger = logger
-        let opened = try PostgresSchema.current.bringUpToDate(place)
+        let schema = PostgresSchema.current
+        let opened = try makesTables ? schema.bringUpToDate(place) : schema.requireCurrent(place)
         idKey = opened.idKey
         channel = AnnouncementChannel(schema: opened.schema)
         pool = ConnectionPool(url: place.url, connections: place.connections)
@@ -58,29 +75,30 @@ package final class PostgresDatabase: Sendable {
     func read<Value: Sendable>(
         _ body: @escaping @Sendable (PostgresTransaction) throws -> Value
     ) async throws(ChatError) -> Value {
-        try await perform(.read, limit: Self.answerLimit, isRepeatable: true, body)
+        try await perform(Call(kind: nil, operations: 1, isRepeatable: true), body)
     }
 
     /// Writes in one transaction. `body` may run again, when another transaction stood in its way or the connection was lost
     /// before COMMIT: it must have no effects but the database's. A ``ChatError`` that it throws takes everything back.
-    /// - Parameter isRepeatable: run it again also when nobody knows whether it was committed; else that is
-    ///   ``ChatError/Code/unavailable``.
+    /// - Parameters:
+    ///   - operations: how many callers share it.
+    ///   - isRepeatable: run it again also when nobody knows whether it was committed; else that is
+    ///     ``ChatError/Code/unavailable``.
     func write<Value: Sendable>(
-        _ kind: Kind = .answer, isRepeatable: Bool = false,
+        _ kind: Kind = .answer, operations: Int = 1, isRepeatable: Bool = false,
         _ body: @escaping @Sendable (PostgresTransaction) throws -> Value
     ) async throws(ChatError) -> Value {
-        try await perform(kind.lane, limit: kind.limit, isRepeatable: isRepeatable, body)
+        try await perform(Call(kind: kind, operations: operations, isRepeatable: isRepeatable), body)
     }
 
     private func perform<Value: Sendable>(
-        _ lane: ConnectionPool.Lane, limit: Duration, isRepeatable: Bool,
-        _ body: @escaping @Sendable (PostgresTransaction) throws -> Value
+        _ call: Call, _ body: @escaping @Sendable (PostgresTransaction) throws -> Value
     ) async throws(ChatError) -> Value {
-        let terms = PostgresTransaction.Terms(isReading: lane == .read, limit: limit, schema: place.schema)
         let result: Result<Value, ChatError> = await withCheckedContinuation { caller in
-            pool.submit(lane) { worker in
-                self.run(worker, terms, isRepeatable, body) { caller.resume(returning: $0) }
+            pool.submit(call.lane) { worker in
+                self.run(worker, call, body) { caller.resume(returning: $0) }
             } refuse: {
+                if call.kind != nil { self.measures.refuse(call.operations) }
                 caller.resume(returning: .failure($0))
             }
         }
@@ -89,15 +107,21 @@ package final class PostgresDatabase: Sendable {
 
     /// On a connection's thread. Answers once.
     private func run<Value>(
-        _ worker: ConnectionPool.Worker, _ terms: PostgresTransaction.Terms, _ isRepeatable: Bool,
-        _ body: (PostgresTransaction) throws -> Value, answer: (Result<Value, ChatError>) -> Void
+        _ worker: ConnectionPool.Worker, _ call: Call, _ body: (PostgresTransaction) throws -> Value,
+        answer: (Result<Value, ChatError>) -> Void
     ) {
+        let terms = PostgresTransaction.Terms(isReading: call.kind == nil, limit: call.limit, schema: place.schema)
         let end = ContinuousClock.now + terms.limit
         var attempt = 1
         while true {
             do {
                 let connection = try worker.connected()
                 let transaction = PostgresTransaction(connection, terms, channel)
+                let began = ContinuousClock.now
+                func ended() {
+                    guard let kind = call.kind else { return }
+                    measures.ended(kind, operations: call.operations, after: .now - began)
+                }
                 do {
                     let value = try body(transaction)
                     if terms.isReading {
@@ -107,21 +131,29 @@ package final class PostgresDatabase: Sendable {
                         try? transaction.drain()
                     } else {
                         try transaction.commit()
+                        ended()
                         streams.send(transaction.announcement)
                         answer(.success(value))
                     }
                     return
                 } catch {
                     transaction.rollback()
+                    ended()
                     throw error
                 }
             } catch let error as PostgresError
-                where attempt < Self.attempts && ContinuousClock.now < end && Self.isWorthAnother(error, isRepeatable)
+                where attempt < Self.attempts && ContinuousClock.now < end
+                && Self.isWorthAnother(error, call.isRepeatable)
             {
+                measures.met(error)
                 // Two that stood in each other's way do not meet again at the same moment.
                 usleep(UInt32.random(in: 1...5) * 1000 * UInt32(attempt * attempt))
                 attempt += 1
             } catch {
+                if let error = error as? PostgresError {
+                    measures.met(error)
+                    if call.kind != nil, error.isServerProblem { measures.gaveUp() }
+                }
                 return answer(.failure(ChatError(storing: error)))
             }
         }
@@ -134,6 +166,15 @@ package final class PostgresDatabase: Sendable {
         case .refused: error.isCollision
         case .unexpected: false
         }
+    }
+
+    /// What transactions have cost so far, and who waits for one.
+    var work: StoreWork {
+        var work = measures.work
+        let load = pool.load
+        work.connections = [("busy", load.busy), ("idle", load.idle)]
+        work.waitingCalls = load.waiting.map { ("\($0)", $1) }
+        return work
     }
 
     // MARK: - Other relays

@@ -109,5 +109,7 @@ package final class PostgresFigures: RelayFigures {
     }
 
     package func outcomes() -> [OutcomeCount] { outcomeCounter.outcomes }
+
+    package func work() -> StoreWork { database.work }
 }
 #endif

@@ -30,11 +30,24 @@ struct PostgresSchema: Sendable {
     /// Waits for other relays that do the same; an upgrade takes as long as it takes.
     /// - Throws: ``PostgresPlace/Unusable``, or ``ChatError``.
     func bringUpToDate(_ place: PostgresPlace) throws -> Opened {
+        try open(place, "READ WRITE") { connection in try bringUpToDate(connection, place) }
+    }
+
+    /// Of a database that has these tables, of this version: makes and upgrades nothing.
+    /// - Throws: ``PostgresPlace/Unusable``, or ``ChatError``.
+    func requireCurrent(_ place: PostgresPlace) throws -> Opened {
+        try open(place, "READ ONLY") { connection in try requireCurrent(connection, place) }
+    }
+
+    /// - Parameter find: says where the tables are, within a transaction.
+    private func open(
+        _ place: PostgresPlace, _ access: String, find: (PostgresConnection) throws -> String
+    ) throws -> Opened {
         do {
             let connection = try Self.connect(place)
             connection.deadline = .now + .seconds(3600)
-            try connection.run("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-            let schema = try bringUpToDate(connection, place)
+            try connection.run("BEGIN ISOLATION LEVEL READ COMMITTED \(access)")
+            let schema = try find(connection)
             let key = try connection.run("SELECT id_key FROM queue_state").first?.bytes(0)
             try connection.run("COMMIT")
             return Opened(idKey: key ?? [UInt8](repeating: 0, count: 16), schema: schema)
@@ -80,16 +93,21 @@ struct PostgresSchema: Sendable {
     }
 
     /// The same of a database in which nothing is to be made or changed.
-    func requireCurrent(_ connection: PostgresConnection, _ place: PostgresPlace) throws {
+    @discardableResult
+    func requireCurrent(_ connection: PostgresConnection, _ place: PostgresPlace) throws -> String {
         let schema = try enter(connection, place)
         guard try has("relay_schema", connection, schema) else {
-            throw PostgresPlace.Unusable(description: "schema \(schema) of the database has no relay's tables")
+            throw PostgresPlace.Unusable(
+                description: """
+                    schema \(schema) of the database has no relay's tables; start pushchat serve once, which makes them
+                    """)
         }
-        let found = try connection.run("SELECT version FROM relay_schema").first?.int(0) ?? 0
+        let found = try foundVersion(connection)
         guard found == version else {
-            let remedy = found < version ? "start pushchat serve once, which upgrades it" : "run the newer pushchat"
-            throw PostgresPlace.Unusable(description: "the database has schema version \(found); \(remedy)")
+            throw PostgresPlace.Unusable(
+                description: "the database has schema version \(found); start pushchat serve once, which upgrades it")
         }
+        return schema
     }
 
     private func enter(_ connection: PostgresConnection, _ place: PostgresPlace) throws -> String {
@@ -103,6 +121,20 @@ struct PostgresSchema: Sendable {
         }
         try lock(connection, schema)
         return schema
+    }
+
+    /// Of the tables that are there.
+    /// - Throws: ``PostgresPlace/Unusable`` where they are a newer relay's.
+    private func foundVersion(_ connection: PostgresConnection) throws -> Int64 {
+        let found = try connection.run("SELECT version FROM relay_schema").first?.int(0) ?? 0
+        guard found <= version else {
+            throw PostgresPlace.Unusable(
+                description: """
+                    the database has schema version \(found), this pushchat knows up to \(version): it was last used by a \
+                    newer one; run that, or name another in database.url or database.schema
+                    """)
+        }
+        return found
     }
 
     /// Until the end of the transaction; taken again it does nothing.
@@ -128,14 +160,7 @@ struct PostgresSchema: Sendable {
             try connection.run("INSERT INTO relay_schema (id, version) VALUES (1, $1::bigint)", [.int(version)])
             return
         }
-        let found = try connection.run("SELECT version FROM relay_schema").first?.int(0) ?? 0
-        guard found <= version else {
-            throw PostgresPlace.Unusable(
-                description: """
-                    the database has schema version \(found), this pushchat knows up to \(version): it was last used by a \
-                    newer one; run that, or name another in database.url or database.schema
-                    """)
-        }
+        let found = try foundVersion(connection)
         for step in found..<version {
             guard let upgrade = upgrades[step] else {
                 throw PostgresPlace.Unusable(

@@ -18,6 +18,7 @@ package struct PostgresStores: Sendable {
     package let moderation: PostgresModeration
     package let figures: PostgresFigures
     package let upkeep: PostgresUpkeep
+    package let imports: PostgresImport
     let activity: MemberActivity
     let jobs: BackgroundJobs
 
@@ -47,6 +48,7 @@ package struct PostgresStores: Sendable {
             database: database, queue: QueueUpkeep(database: database, queue: queue, settings: settings),
             adoption: AppAdoption(database: database, settings: settings), feedback: feedback, activity: activity,
             tokens: tokens, jobs: jobs, settings: settings)
+        imports = PostgresImport(database: database, settings: settings)
     }
 
     /// Ends this relay's start, so that what it had leased is free at once, and closes the connections. Calls after it fail.

@@ -36,7 +36,7 @@ struct SettlementWriter {
             settled += try writeGroup(Array(group))
             rest = rest.dropFirst(group.count)
         }
-        try writeCounts()
+        Self.add(counts, transaction)
         return settled
     }
 
@@ -205,8 +205,9 @@ struct SettlementWriter {
     /// Also by its number: the app may have had another name when the device registered.
     private static let isItsDevice = "d.device_token = e.token AND (d.app = e.app OR d.device_id = e.device)"
 
-    /// Last, because others may wait for these rows until the commit.
-    private func writeCounts() throws {
+    /// What is added to the counts of notifications, by final state. Last in a transaction, because others may wait for these
+    /// rows until the commit.
+    static func add(_ counts: [NotificationID: [PushState: Int]], _ transaction: PostgresTransaction) {
         let counts = counts.sorted { $0.key < $1.key }
         guard !counts.isEmpty else { return }
         func added(_ state: PushState) -> PostgresValue { .ints(counts.map { Int64($0.value[state] ?? 0) }) }
@@ -215,8 +216,9 @@ struct SettlementWriter {
             WITH locked AS (
                 SELECT notification_id FROM notification_counts WHERE notification_id = ANY ($1::bigint[])
                 ORDER BY notification_id FOR UPDATE)
-            UPDATE notification_counts c SET sent = greatest(0, c.sent + a.sent), failed = c.failed + a.failed,
-                expired = c.expired + a.expired, cancelled = greatest(0, c.cancelled + a.cancelled)
+            UPDATE notification_counts c SET sent = greatest(0, c.sent + a.sent),
+                failed = greatest(0, c.failed + a.failed), expired = greatest(0, c.expired + a.expired),
+                cancelled = greatest(0, c.cancelled + a.cancelled)
             FROM locked l JOIN unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
                 AS a (id, sent, failed, expired, cancelled) ON a.id = l.notification_id
             WHERE c.notification_id = l.notification_id

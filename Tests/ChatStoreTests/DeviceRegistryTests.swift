@@ -81,7 +81,7 @@ struct DeviceRegistryTests {
         #expect(try bench.queued("state = 'cancelled'").sorted() == ["1", "2", "2"])
         // Retrying brings none of it back.
         let file = try QueueFile(path: bench.fixture.path)
-        #expect(try file.retry(.matching(QueueFile.Filter()), progress: { _ in }) == 0)
+        #expect(try file.retry(.matching(QueueFilter()), progress: { _ in }) == 0)
         // It comes back as another device.
         _ = try await register(2)
         #expect(try await device(2).id > 2)

@@ -88,11 +88,7 @@ final class QueueBench: Sendable {
     }
 
     /// Looks at what other programs have done, as the relay does by itself.
-    func notice() async throws {
-        try await store.repair.notice()
-        var position: Int64? = QueueIndex.ids.lowerBound
-        while let from = position { position = try await store.repair.sweep(from: from).next }
-    }
+    func notice() async throws { try await store.lookForPushes() }
 
     func lease(_ slot: ConnectionSlot, _ kind: APNSFormat.Kind = .binary) async throws -> Result {
         try await notice()

@@ -178,7 +178,7 @@ struct QueueUpkeepTests {
         #expect(pushes.contains(Int64(good)))
         _ = try await bench.store.figures.queueDepths()
         _ = try await bench.store.queue.nextDue(app: .default)
-        let entries = try QueueFile(path: bench.fixture.path).entries(QueueFile.Filter(), after: nil, limit: 99)
+        let entries = try QueueFile(path: bench.fixture.path).entries(QueueFilter(), after: nil, limit: 99)
         for entry in entries.items { _ = JSONValue.object(entry.json).description }
         #expect(entries.items.count == 7)
     }

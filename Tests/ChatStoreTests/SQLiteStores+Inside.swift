@@ -8,6 +8,13 @@ extension SQLiteStores {
         try await database.pool.writeWithoutTransaction { db in try String.fetchOne(db, sql: "PRAGMA \(name)") }
     }
 
+    /// Looks at what other programs have done, as the relay does by itself.
+    func lookForPushes() async throws {
+        try await repair.notice()
+        var position: Int64? = QueueIndex.ids.lowerBound
+        while let from = position { position = try await repair.sweep(from: from).next }
+    }
+
     /// Lets the file grow by so many pages and no more, as a full disk would.
     func limitPages(spare: Int) async throws {
         try await database.pool.writeWithoutTransaction { db in

@@ -1,9 +1,11 @@
-import APNSGateway
 import ChatDomain
-import ChatStore
-import Foundation
-import Logging
 import Testing
+
+@testable import ChatStore
+
+#if PostgreSQL
+@testable import ChatStorePostgres
+#endif
 
 /// A store that the tests of the ports are run with. A further one is a case here.
 enum StoreKind: CaseIterable, Sendable {
@@ -20,48 +22,105 @@ enum StoreKind: CaseIterable, Sendable {
             return try await TestedStore(
                 open: {
                     let store = try await fixture.open()
-                    return (store.ports, { store.close() })
+                    return TestedStore.Opened(
+                        stores: store.ports, imports: store.imports, notice: { try await store.lookForPushes() },
+                        close: { store.close() })
                 },
-                advance: { fixture.advance($0) }, now: { fixture.time.withLock { $0 } })
+                administration: {
+                    let queue = try PostgresQueueAdministration(place: PostgresPlace(url: fixture.url)) {
+                        fixture.time.withLock { $0 }
+                    }
+                    return (queue, { queue.close() })
+                },
+                advance: { fixture.advance($0) }, now: { fixture.time.withLock { $0 } },
+                time: { "'\($0.sqlText)+00'" }
+            ) { sql in
+                try fixture.query(sql).split(separator: "\n").map { row in
+                    row.split(separator: "|", omittingEmptySubsequences: false).map(String.init)
+                }
+            }
         #endif
         case .sqlite:
             let fixture = try StoreFixture()
             return try await TestedStore(
                 open: {
                     let store = try fixture.open()
-                    return (store.ports, { try store.close() })
+                    return TestedStore.Opened(
+                        stores: store.ports, imports: store.imports, notice: { try await store.lookForPushes() },
+                        close: { try store.close() })
                 },
-                advance: { fixture.advance($0) }, now: { fixture.time.withLock { $0 } })
+                administration: {
+                    (try QueueFile(path: fixture.path) { fixture.time.withLock { $0 } }, {})
+                },
+                advance: { fixture.advance($0) }, now: { fixture.time.withLock { $0 } },
+                time: { "'\($0.sqlText)'" }
+            ) { sql in
+                try fixture.query(sql).map { row in row.databaseValues.map { "\($0.storage.value ?? "")" } }
+            }
         }
     }
 }
 
-/// A store as its ports show it, and as a process that ends and starts again meets it.
+/// A store as its ports show it, and as a process that ends and starts again meets it; with what commands and other programs do.
 final class TestedStore {
-    private let open: () async throws -> (stores: Stores, close: () throws -> Void)
-    private var close: () throws -> Void
-    private(set) var stores: Stores
-    let advance: (Duration) -> Void
-    let now: () -> Timestamp
-
-    init(
-        open: @escaping () async throws -> (stores: Stores, close: () throws -> Void),
-        advance: @escaping (Duration) -> Void, now: @escaping () -> Timestamp
-    ) async throws {
-        self.open = open
-        self.advance = advance
-        self.now = now
-        (stores, close) = try await open()
+    struct Opened {
+        let stores: Stores
+        let imports: any StoreImport
+        /// Looks at what others have done, as the relay does by itself.
+        let notice: () async throws -> Void
+        let close: () throws -> Void
     }
 
-    deinit { try? close() }
+    private let open: () async throws -> Opened
+    private let administration: () throws -> (queue: any QueueAdministration, close: () -> Void)
+    private var opened: Opened
+    private var command: (queue: any QueueAdministration, close: () -> Void)?
+    var stores: Stores { opened.stores }
+    var imports: any StoreImport { opened.imports }
+    let advance: (Duration) -> Void
+    let now: () -> Timestamp
+    /// A time, as another program's statement says it.
+    let time: (Timestamp) -> String
+    /// Another program's statement; columns as text.
+    let query: (String) throws -> [[String]]
+
+    init(
+        open: @escaping () async throws -> Opened,
+        administration: @escaping () throws -> (queue: any QueueAdministration, close: () -> Void),
+        advance: @escaping (Duration) -> Void, now: @escaping () -> Timestamp, time: @escaping (Timestamp) -> String,
+        query: @escaping (String) throws -> [[String]]
+    ) async throws {
+        self.open = open
+        self.administration = administration
+        self.advance = advance
+        self.now = now
+        self.time = time
+        self.query = query
+        opened = try await open()
+    }
+
+    deinit {
+        command?.close()
+        try? opened.close()
+    }
 
     /// As if the process had ended, with nothing settled that was not.
     func restart() async throws {
-        try close()
-        (stores, close) = try await open()
+        try opened.close()
+        opened = try await open()
         _ = try await stores.upkeep.prepare()
     }
+
+    func notice() async throws { try await opened.notice() }
+
+    /// The queue as the commands have it.
+    func queue() throws -> any QueueAdministration {
+        let command = try self.command ?? administration()
+        self.command = command
+        return command.queue
+    }
+
+    func value(_ sql: String) throws -> Int { try query(sql).first?.first.flatMap(Int.init) ?? -1 }
 
     func lease(_ limit: Int = 100, lanes: [PushLane] = PushLane.allCases) async throws -> [QueuedPush] {
         try await stores.queue.lease(app: .default, lanes: lanes, limit: limit).pushes

@@ -199,6 +199,13 @@ struct AdminFigures: Sendable {
         for (by, seconds) in work.checkpoints { text.histogram(seconds, [("by", by)]) }
         text.family("pushchat_database_bytes", "gauge", "Size of the database's files.")
         for (name, bytes) in work.files { text.sample(bytes, [("file", name)]) }
+        text.family("pushchat_database_connections", "gauge", "Connections to the database's server.")
+        for (state, count) in work.connections { text.sample(count, [("state", state)]) }
+        text.family("pushchat_database_waiting_calls", "gauge", "Calls that wait for a connection to the server.")
+        for (kind, count) in work.waitingCalls { text.sample(count, [("kind", kind)]) }
+        text.family(
+            "pushchat_database_errors_total", "counter", "What went wrong with the server, repeated or not.")
+        for (kind, count) in work.errors { text.sample(count, [("kind", kind)]) }
         guard let free = work.freeBytes else { return }
         text.single("pushchat_disk_free_bytes", "gauge", "Free space where the database lies.", free)
     }

@@ -78,44 +78,48 @@ struct DatabaseOptions: ParsableArguments {
 
     /// Opens the database, beside running relays or without one, for what `body` does with it. Makes it if need be.
     /// - Throws: ``Failure``.
-    func withStores<Result>(_ body: (Stores) async throws -> Result) async throws -> Result {
-        let (path, configuration) = try resolved()
-        var database = configuration.database
-        database.path = path
-        do {
-            if database.url == nil { try DatabaseFile(path: path).requireCurrent() }
+    func withStorage<Result>(_ body: (Storage) async throws -> Result) async throws -> Result {
+        let (database, configuration) = try resolvedDatabase()
+        return try await Self.failing {
+            if database.url == nil { try DatabaseFile(path: database.path).requireCurrent() }
             let storage = try await Storage.open(
                 database, settings: { configuration.commandSettings }, logger: Logger(command: ()))
             let result: Result
             do {
-                result = try await body(storage.ports)
+                result = try await body(storage)
             } catch {
                 try? await storage.close()
                 throw error
             }
             try? await storage.close()
             return result
-        } catch let error as ExitCode {
-            throw error
-        } catch {
-            throw Failure("\(error)")
         }
     }
 
-    /// The same of a command that knows SQLite's stores only.
+    /// The same of a command that needs the ports only.
     /// - Throws: ``Failure``.
-    func withFile<Result>(
-        insteadOverPostgreSQL substitute: String, _ body: (SQLiteStores) async throws -> Result
-    ) async throws -> Result {
-        let path = try path(insteadOverPostgreSQL: substitute)
-        let configuration = try configuration()
+    func withStores<Result>(_ body: (Stores) async throws -> Result) async throws -> Result {
+        try await withStorage { try await body($0.ports) }
+    }
+
+    /// Opens the queue of a database that is there, beside running relays or without one.
+    /// - Throws: ``Failure``.
+    func withQueue<Result>(_ body: (any QueueAdministration) async throws -> Result) async throws -> Result {
+        let database = try resolvedDatabase().database
+        return try await Self.failing { try await Storage.withQueue(database, body) }
+    }
+
+    private func resolvedDatabase() throws -> (database: Configuration.Database, configuration: Configuration) {
+        let (path, configuration) = try resolved()
+        var database = configuration.database
+        database.path = path
+        return (database, configuration)
+    }
+
+    /// Makes any error a failure with its text, but those that are one already or end the command.
+    private static func failing<Result>(_ work: () async throws -> Result) async throws -> Result {
         do {
-            let file = DatabaseFile(path: path)
-            try file.requireCurrent()
-            let stores = try SQLiteStores(
-                file: file, settings: { configuration.commandSettings }, logger: Logger(command: ()))
-            defer { try? stores.close() }
-            return try await body(stores)
+            return try await work()
         } catch let error as ExitCode {
             throw error
         } catch {

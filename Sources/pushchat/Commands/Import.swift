@@ -1,6 +1,5 @@
 import ArgumentParser
 import ChatDomain
-import ChatStore
 import Foundation
 
 /// What all imports share: the whole file is checked first, so that nothing is taken from one that is wrong.
@@ -45,9 +44,8 @@ struct ImportOptions: ParsableArguments {
         guard found.total > 0 else { throw Failure("\(path) has no rows to import") }
         if dryRun { return print("nothing was imported; the file has " + found.text(keepsQueue: keepsQueue)) }
         let rows = try begin()
-        let substitute = "import into a file does not go there yet; devices register by POST /v1/devices"
-        try await options.withFile(insteadOverPostgreSQL: substitute) { stores in
-            try await take(rows, columns(rows), stores, target, keepsQueue: keepsQueue)
+        try await options.withStorage { storage in
+            try await take(rows, columns(rows), storage, target, keepsQueue: keepsQueue)
         }
     }
 
@@ -92,7 +90,7 @@ struct ImportOptions: ParsableArguments {
 
     /// Writes batch by batch. What was written before an end in the middle is found again by the next run.
     private func take(
-        _ rows: some ImportRows, _ columns: Set<DeviceRecord.Column>, _ stores: SQLiteStores, _ app: AppName,
+        _ rows: some ImportRows, _ columns: Set<DeviceRecord.Column>, _ storage: Storage, _ app: AppName,
         keepsQueue: Bool
     ) async throws {
         var (rows, line) = (rows, ProgressLine())
@@ -100,21 +98,21 @@ struct ImportOptions: ParsableArguments {
         var batch: (members: [JoinRequest], pushes: [WaitingPush], devices: [DeviceRecord]) = ([], [], [])
         var (members, here, pushes, refused, sent, known) = (0, 0, 0, 0, 0, 0)
         var devices = DeviceImportResult()
-        var imported = keepsQueue ? try await stores.importedPushes() : []
+        var imported = keepsQueue ? try await storage.imports.importedPushes() : []
         func flush() async throws {
             // What they have done here is newer than the file.
-            let present = try await stores.knownMembers(of: batch.members.map(\.member))
+            let present = try await storage.imports.knownMembers(of: batch.members.map(\.member))
             let new = batch.members.filter { !present.contains($0.member.text) }
             here += batch.members.count - new.count
-            let problems = try await Self.join(new, stores.rooms)
+            let problems = try await Self.join(new, storage.ports.rooms)
             for problem in problems { Output.note(Output.oneLine(problem)) }
             members += new.count - problems.count
             refused += problems.count
             let waiting = batch.pushes.filter { imported.insert($0.id).inserted }
-            if !waiting.isEmpty { try await stores.take(waiting, app: app) }
+            if !waiting.isEmpty { try await storage.imports.take(waiting, app: app) }
             pushes += waiting.count
             known += batch.pushes.count - waiting.count
-            if !batch.devices.isEmpty { devices += try await stores.devices.take(batch.devices, columns: columns) }
+            if !batch.devices.isEmpty { devices += try await storage.imports.take(batch.devices, columns: columns) }
             batch = ([], [], [])
             line.show("\(members) members, \(pushes) pushes, \(devices.created + devices.updated) devices")
         }
@@ -168,8 +166,8 @@ struct Import: AsyncParsableCommand {
         discussion: """
             FILE.sql is what mysqldump writes of the tutorial's database: its members join their rooms, and pushes that were
             not sent are queued. FILE.csv is a table of devices, as `pushchat devices import` takes it.
-            Into the database file, beside a running relay or without one. The whole file is checked first: if a row is
-            wrong, it is named with its line, and nothing is imported. The same file again changes nothing more.
+            Into the database, beside a running relay or without one. The whole file is checked first: if a row is wrong,
+            it is named with its line, and nothing is imported. The same file again changes nothing more.
             """)
 
     enum Format: String, ExpressibleByArgument, CaseIterable {
@@ -202,7 +200,7 @@ extension Devices {
     /// `pushchat devices import`
     struct Import: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Take over devices from a table, into the database file.",
+            abstract: "Take over devices from a table, into the database.",
             discussion: """
                 The first row names the columns: token, and any of \(DeviceTable.names.dropFirst().joined(separator: ", ")).
                 Tags stand between semicolons, times are like 2026-12-24T18:00:00Z. What a device has in the file it has
@@ -235,7 +233,7 @@ extension Devices {
     struct Export: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Print all devices as a table with commas, which `pushchat devices import` takes.",
-            discussion: "From the database file. Browsers are left out: they subscribe by themselves.")
+            discussion: "From the database. Browsers are left out: they subscribe by themselves.")
 
         @Option(help: .value("name", "Only those of an app.")) var app: String?
         @OptionGroup(title: "The database") var options: DatabaseOptions

@@ -1,6 +1,5 @@
 import ArgumentParser
 import ChatDomain
-import ChatStore
 import Foundation
 
 /// `pushchat queue`
@@ -22,9 +21,9 @@ struct Queue: ParsableCommand {
 
         var isEmpty: Bool { app == nil && state.isEmpty && token == nil && notification == nil }
 
-        func filter() throws -> QueueFile.Filter {
+        func filter() throws -> QueueFilter {
             do throws(ChatError) {
-                return QueueFile.Filter(
+                return QueueFilter(
                     app: app.map { AppName($0) }, states: state.isEmpty ? nil : Set(state),
                     token: try token.map { text throws(ChatError) in try DeviceToken(parsing: text, field: "--token") },
                     notification: notification)
@@ -45,29 +44,30 @@ struct Queue: ParsableCommand {
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func run() async throws {
-            let (filter, file) = (try which.filter(), try QueueFile.opened(options))
+            let filter = try which.filter()
             let header = [DeliveryCells.header[0], "TOKEN"] + DeliveryCells.header.dropFirst()
-            try await list.print(header, json: json) { delivery in
-                let cells = DeliveryCells.cells(delivery)
-                return [cells[0], delivery["token"]?.text ?? ""] + cells.dropFirst()
-            } page: { cursor, size in
-                let page = try Failure.catching { try file.entries(filter, after: cursor, limit: size) }
-                return (page.items.map(\.json), page.next)
+            try await options.withQueue { queue in
+                try await list.print(header, json: json) { delivery in
+                    let cells = DeliveryCells.cells(delivery)
+                    return [cells[0], delivery["token"]?.text ?? ""] + cells.dropFirst()
+                } page: { cursor, size in
+                    let page = try await queue.entries(filter, after: cursor, limit: size)
+                    return (page.items.map(\.json), page.next)
+                }
             }
         }
     }
 
     /// `pushchat queue show`
-    struct Show: ParsableCommand {
+    struct Show: AsyncParsableCommand {
         static let configuration = CommandConfiguration(abstract: "Show an entry with its payload.")
 
         @Argument(help: "The entry's id.") var id: Int64
         @Flag(help: "As JSON.") var json = false
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
-        func run() throws {
-            let file = try QueueFile.opened(options)
-            guard let entry = try Failure.catching({ try file.entry(id) }) else {
+        func run() async throws {
+            guard let entry = try await options.withQueue({ try await $0.entry(id) }) else {
                 throw Failure("the queue has no entry \(id)")
             }
             var object = entry.delivery.json
@@ -81,7 +81,7 @@ struct Queue: ParsableCommand {
     }
 
     /// `pushchat queue retry`
-    struct Retry: ParsableCommand {
+    struct Retry: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Send failed, expired and cancelled entries again, and waiting repeats at once.",
             discussion: """
@@ -91,25 +91,25 @@ struct Queue: ParsableCommand {
 
         @OptionGroup var change: Change
 
-        func run() throws {
-            try change.run("retried") { try $0.retry($1, progress: $2) }
+        func run() async throws {
+            try await change.run("retried") { try await $0.retry($1, progress: $2) }
         }
     }
 
     /// `pushchat queue cancel`
-    struct Cancel: ParsableCommand {
+    struct Cancel: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Cancel entries that were not sent to a gateway yet.")
 
         @OptionGroup var change: Change
 
-        func run() throws {
-            try change.run("cancelled") { try $0.cancel($1, progress: $2) }
+        func run() async throws {
+            try await change.run("cancelled") { try await $0.cancel($1, progress: $2) }
         }
     }
 
     /// `pushchat queue purge`
-    struct Purge: ParsableCommand {
+    struct Purge: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Delete entries that are settled: sent, failed, expired, cancelled.",
             discussion: """
@@ -127,9 +127,9 @@ struct Queue: ParsableCommand {
             }
         }
 
-        func run() throws {
+        func run() async throws {
             let age = olderThan.flatMap(DurationText.duration)
-            try change.run("purged") { try $0.purge($1, olderThan: age, progress: $2) }
+            try await change.run("purged") { try await $0.purge($1, olderThan: age, progress: $2) }
         }
     }
 
@@ -149,13 +149,15 @@ struct Queue: ParsableCommand {
 
         /// - Parameter verb: `retried`.
         func run(
-            _ verb: String, _ change: (QueueFile, QueueFile.Selection, (Int) -> Void) throws -> Int
-        ) throws {
-            let selection: QueueFile.Selection = ids.isEmpty ? .matching(try which.filter()) : .entries(ids)
-            let file = try QueueFile.opened(options)
+            _ verb: String,
+            _ change: (any QueueAdministration, QueueSelection, (Int) -> Void) async throws -> Int
+        ) async throws {
+            let selection: QueueSelection = ids.isEmpty ? .matching(try which.filter()) : .entries(ids)
             var line = ProgressLine()
             defer { line.end() }
-            let count = try Failure.catching { try change(file, selection) { line.show("\($0) \(verb)") } }
+            let count = try await options.withQueue { queue in
+                try await change(queue, selection) { line.show("\($0) \(verb)") }
+            }
             line.end()
             if json {
                 Output.print(json: .object([verb: .number(count)]))
@@ -169,11 +171,3 @@ struct Queue: ParsableCommand {
 }
 
 extension PushState: ExpressibleByArgument {}
-
-extension QueueFile {
-    fileprivate static func opened(_ options: DatabaseOptions) throws -> QueueFile {
-        let path = try options.path(
-            insteadOverPostgreSQL: "the table push_queue shows and takes the same by SQL (docs/postgresql.md)")
-        return try Failure.catching { try QueueFile(path: path) }
-    }
-}

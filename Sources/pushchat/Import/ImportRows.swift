@@ -1,5 +1,6 @@
 import ChatDomain
-import ChatStore
+import Crypto
+import Foundation
 
 /// What a row of a file is.
 enum ImportRow: Equatable {
@@ -211,5 +212,28 @@ extension Timestamp {
     fileprivate init?(calendar text: String) {
         guard let time = Timestamp(sqlText: text), time.sqlText.prefix(19) == text.prefix(19) else { return nil }
         self = time
+    }
+}
+
+extension WaitingPush {
+    /// - Parameter number: its number in the other server's queue.
+    init(number: String, token: DeviceToken, payload: String, queuedAt: Timestamp?) {
+        self.init(
+            id: Self.id("\(number)\n\(token)\n\(payload)"), token: token, payload: payload, queuedAt: queuedAt)
+    }
+
+    /// A UUID of a hash.
+    private static func id(_ text: String) -> String {
+        var bytes = Array(SHA256.hash(data: Data(text.utf8)).prefix(16))
+        bytes[6] = bytes[6] & 0x0F | 0x80
+        bytes[8] = bytes[8] & 0x3F | 0x80
+        let digits = Hex.text(bytes)
+        var parts: [Substring] = []
+        var rest = digits[...]
+        for length in [8, 4, 4, 4, 12] {
+            parts.append(rest.prefix(length))
+            rest = rest.dropFirst(length)
+        }
+        return parts.joined(separator: "-")
     }
 }

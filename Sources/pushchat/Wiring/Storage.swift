@@ -10,6 +10,7 @@ import ChatStorePostgres
 /// The configured store, opened: a SQLite file, or a database of PostgreSQL.
 struct Storage: Sendable {
     let ports: Stores
+    let imports: any StoreImport
     private let end: @Sendable () throws -> Void
 
     /// Opens or creates it; may take seconds, longer for an upgrade.
@@ -19,15 +20,38 @@ struct Storage: Sendable {
     ) async throws -> Storage {
         guard let url = database.url else {
             let stores = try SQLiteStores(file: DatabaseFile(path: database.path), settings: settings, logger: logger)
-            return Storage(ports: stores.ports, end: { try stores.close() })
+            return Storage(ports: stores.ports, imports: stores.imports, end: { try stores.close() })
         }
         #if PostgreSQL
         let place = PostgresPlace(url: url.text, schema: database.schema, connections: database.connections)
         // It waits for the server.
         return try await withoutCooperation {
             let stores = try PostgresStores(place: place, settings: settings, logger: logger)
-            return Storage(ports: stores.ports, end: { stores.close() })
+            return Storage(ports: stores.ports, imports: stores.imports, end: { stores.close() })
         }
+        #else
+        throw Failure("database.url needs a pushchat that was built with PostgreSQL: \(url)")
+        #endif
+    }
+
+    /// The queue of a database that is there, for what `body` does with it; makes and upgrades nothing.
+    /// - Throws: what an operator has to mend, and what `body` throws.
+    static func withQueue<Result>(
+        _ database: Configuration.Database, _ body: (any QueueAdministration) async throws -> Result
+    ) async throws -> Result {
+        guard let url = database.url else { return try await body(QueueFile(path: database.path)) }
+        #if PostgreSQL
+        let place = PostgresPlace(url: url.text, schema: database.schema)
+        let queue = try await withoutCooperation { try PostgresQueueAdministration(place: place) }
+        let result: Result
+        do {
+            result = try await body(queue)
+        } catch {
+            try? await withoutCooperation { queue.close() }
+            throw error
+        }
+        try? await withoutCooperation { queue.close() }
+        return result
         #else
         throw Failure("database.url needs a pushchat that was built with PostgreSQL: \(url)")
         #endif

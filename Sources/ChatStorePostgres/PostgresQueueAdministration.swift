@@ -1,0 +1,258 @@
+#if PostgreSQL
+package import ChatDomain
+import Logging
+
+/// The queue in a database of PostgreSQL, for the command line: beside running relays or without one.
+///
+/// Rows that a relay has leased are left alone. What is made due is announced as relays announce it; what is cancelled they
+/// move into its day.
+package struct PostgresQueueAdministration: QueueAdministration {
+    /// Entries that one transaction changes.
+    private static let step = 1000
+
+    private let database: PostgresDatabase
+    private let ids: PushIDs
+
+    /// Connects to a database that has this version's tables; never makes or upgrades them. Blocks for some seconds at the most.
+    /// - Throws: ``PostgresPlace/Unusable``, or ``ChatError`` when the server is away just now.
+    package init(place: PostgresPlace) throws {
+        try self.init(place: place, clock: Timestamp.now)
+    }
+
+    init(place: PostgresPlace, clock: @escaping TimeSource) throws {
+        var place = place
+        place.connections = PostgresPlace.fewestConnections
+        database = try PostgresDatabase(
+            place: place, clock: clock, logger: Logger(label: "queue") { _ in SwiftLogNoOpLogHandler() },
+            makesTables: false)
+        ids = PushIDs(key: database.idKey)
+    }
+
+    /// Calls after it fail.
+    package func close() { database.close() }
+
+    // MARK: - Looking
+
+    package func entries(_ filter: QueueFilter, after cursor: Int64?, limit: Int) async throws -> Page<Delivery> {
+        try await database.read { [ids] transaction in
+            let page = try Self.page(
+                Delivery.columns, filter, after: cursor ?? .min, upTo: .max, limit: limit, transaction)
+            return Page(items: try page.rows.map { try Delivery($0, ids) }, next: page.next)
+        }
+    }
+
+    /// Rows of the queue in its order, of which the filter and the condition are true.
+    private static func page(
+        _ columns: String, _ filter: QueueFilter, where condition: String? = nil, after: Int64, upTo last: Int64,
+        limit: Int, _ transaction: PostgresTransaction
+    ) throws -> (rows: [PostgresRow], next: Int64?) {
+        var (after, last) = (after, last)
+        if let notification = filter.notification {
+            let ends = try transaction.row(
+                "SELECT first_push, last_push FROM notifications WHERE notification_id = $1::bigint",
+                [.int(notification)])
+            guard let first = try ends?.optionalInt(0), let end = try ends?.optionalInt(1) else { return ([], nil) }
+            (after, last) = (max(after, first - 1), min(last, end))
+        }
+        var parameters = PostgresParameters()
+        let candidates = """
+            push_queue q WHERE q.message_id > \(parameters.add(.int(after)))
+                AND q.message_id <= \(parameters.add(.int(last)))
+            """
+        let ends = parameters.values
+        let conditions = filter.conditions(&parameters) + (condition.map { ["(\($0))"] } ?? [])
+        return try transaction.page(
+            columns, key: "q.message_id", of: candidates, ends,
+            where: conditions.isEmpty ? nil : conditions.joined(separator: " AND "),
+            Array(parameters.values[ends.count...]), limit: limit)
+    }
+
+    package func entry(_ id: Int64) async throws -> QueueEntry? {
+        try await database.read { [ids] transaction in
+            try transaction.row(
+                """
+                SELECT \(Delivery.columns), coalesce(n.payload, q.payload), q.push_type, q.expires_at, q.priority,
+                    q.collapse_id
+                FROM push_queue q LEFT JOIN notifications n ON n.notification_id = q.notification
+                WHERE q.message_id = $1::bigint LIMIT 1
+                """, [.int(id)]
+            ).map { row in
+                QueueEntry(
+                    delivery: try Delivery(row, ids), payload: try row.text(14), pushType: row.optionalText(15),
+                    expiration: try row.optionalInt(16),
+                    priority: try row.optionalInt(17).map(UInt8.init(clamping:)), collapseID: row.optionalText(18))
+            }
+        }
+    }
+
+    // MARK: - Changing
+
+    /// What is done with entries: which may be changed, and how.
+    private struct Change: Sendable {
+        /// Of a row `q` of `push_queue`. Names no parameters.
+        let condition: String
+        /// Of locked rows whose numbers are `$1`.
+        let sql: String
+        let values: [PostgresValue]
+        /// What changes in a notification's counts with a push that had a state: which count, and by how much.
+        let counting: @Sendable (PushState) -> (count: PushState, by: Int)?
+        /// Whether relays are to look for due pushes afterwards.
+        var makesDue = false
+    }
+
+    /// They are due since now, by `not_before`: relays look there from before now on.
+    package func retry(_ selection: QueueSelection, progress: (Int) -> Void) async throws -> Int {
+        let retry = Change(
+            condition: """
+                (q.state IN ('failed', 'expired', 'cancelled') OR (q.state = 'pending' AND q.not_before IS NOT NULL
+                    AND q.attempts > 0 AND q.lease_start IS NULL))
+                AND NOT (q.state = 'cancelled' AND coalesce(q.reason, '')
+                    IN ('\(PushLifeCycle.unregistered)', '\(PushLifeCycle.messageDeleted)'))
+                AND NOT EXISTS (SELECT FROM notifications n
+                    WHERE n.notification_id = q.notification AND n.time_cancelled IS NOT NULL)
+                """,
+            // Whatever a relay that had it says later is not about this attempt.
+            sql: """
+                UPDATE push_queue SET state = 'pending', attempts = 0, unanswered = 0, refused = 0,
+                    not_before = $2::bigint, time_settled = NULL, hint = NULL, lease_start = NULL, settled_on = NULL,
+                    expires_at = CASE WHEN state = 'expired' THEN NULL ELSE expires_at END
+                WHERE message_id = ANY ($1::bigint[])
+                """,
+            values: [.time(database.clock())],
+            // What had reached a final state is pending again.
+            counting: { $0 == .pending ? nil : ($0, -1) }, makesDue: true)
+        return try await apply(retry, to: selection, progress)
+    }
+
+    /// Nobody has it, or only a relay that shows no sign of life any more, by ``RelayStarts/limit``. What that had sent it may
+    /// still say if it comes back: the row keeps its name.
+    private static let isFree = """
+        (q.lease_start IS NULL OR NOT EXISTS (SELECT FROM relay_starts s
+            WHERE s.start_id = q.lease_start AND s.time_ended IS NULL
+                AND s.time_seen > now() - \(RelayStarts.limit.milliseconds) * interval '1 ms'))
+        """
+
+    package func cancel(_ selection: QueueSelection, progress: (Int) -> Void) async throws -> Int {
+        if let notification = selection.notification { return try await cancel(notification, progress) }
+        let cancellation = Change(
+            condition: "q.state = 'pending' AND \(Self.isFree)",
+            sql: """
+                UPDATE push_queue SET state = 'cancelled', reason = $2::text, time_settled = at($3::bigint)
+                WHERE message_id = ANY ($1::bigint[])
+                """,
+            values: [.text(PushLifeCycle.cancelled), .time(database.clock())], counting: { _ in (.cancelled, 1) })
+        return try await apply(cancellation, to: selection, progress)
+    }
+
+    /// As the admin API does it; relays that run do the same, and what one has done the others find done.
+    private func cancel(_ notification: NotificationID, _ progress: (Int) -> Void) async throws -> Int {
+        let now = database.clock()
+        _ = try await database.write(.background, isRepeatable: true) { transaction in
+            try NotificationCancellation.begin(notification, now: now, transaction)
+        }
+        var cancelled = 0
+        while true {
+            let step = try await database.write(.background) { transaction in
+                transaction.later(
+                    "SELECT FROM notifications WHERE notification_id = $1::bigint FOR NO KEY UPDATE",
+                    [.int(notification)])
+                return try NotificationCancellation.step(of: notification, now: now, transaction)
+            }
+            cancelled += step?.ended.count ?? 0
+            progress(cancelled)
+            guard step?.hasMore == true else { return cancelled }
+        }
+    }
+
+    package func purge(
+        _ selection: QueueSelection, olderThan age: Duration?, progress: (Int) -> Void
+    ) async throws -> Int {
+        let isOld = age.map { "AND q.time_settled < at(\((database.clock() - $0).milliseconds))" } ?? ""
+        let purge = Change(
+            condition: """
+                q.state IN ('sent', 'failed', 'expired', 'cancelled') \(isOld)
+                AND NOT EXISTS (SELECT FROM notifications n
+                    WHERE n.notification_id = q.notification AND n.work = 'queue')
+                """,
+            sql: "DELETE FROM push_queue WHERE message_id = ANY ($1::bigint[])", values: [], counting: { _ in nil })
+        return try await apply(purge, to: selection, progress)
+    }
+
+    /// Looks for entries, and changes them a step at a time, where they still are what was found.
+    private func apply(
+        _ change: Change, to selection: QueueSelection, _ progress: (Int) -> Void
+    ) async throws -> Int {
+        var changed = 0
+        func perform(_ entries: [Int64]) async throws {
+            guard !entries.isEmpty else { return }
+            changed += try await database.write(.background) { try Self.perform(change, entries, $0) }
+            progress(changed)
+        }
+        switch selection {
+        case .entries(let entries):
+            for start in stride(from: 0, to: entries.count, by: Self.step) {
+                try await perform(Array(entries[start..<min(start + Self.step, entries.count)]))
+            }
+        case .matching(let filter):
+            // What is queued meanwhile is not meant.
+            let last = try await database.read { transaction in
+                try transaction.row("SELECT max(message_id) FROM push_queue")?.optionalInt(0) ?? 0
+            }
+            var after: Int64? = .min
+            while let start = after {
+                let (found, next) = try await database.read { transaction in
+                    let page = try Self.page(
+                        "q.message_id", filter, where: change.condition, after: start, upTo: last, limit: Self.step,
+                        transaction)
+                    return (try page.rows.map { try $0.int(0) }, page.next)
+                }
+                try await perform(found)
+                after = next
+            }
+        }
+        return changed
+    }
+
+    /// Waits for whoever has a row just now, in the order of the numbers; counts come last, as with all who write them.
+    /// - Returns: how many entries were changed.
+    private static func perform(
+        _ change: Change, _ entries: [Int64], _ transaction: PostgresTransaction
+    ) throws -> Int {
+        // By number, whatever the server believes of the table's size.
+        transaction.later("SET LOCAL enable_seqscan = off")
+        let rows = try transaction.rows(
+            """
+            SELECT q.message_id, q.notification, q.state, q.app FROM push_queue q
+            WHERE q.message_id = ANY ($1::bigint[]) AND (\(change.condition)) ORDER BY q.message_id FOR UPDATE OF q
+            """, [.ints(entries)])
+        guard !rows.isEmpty else { return 0 }
+        let changed = try transaction.run(change.sql, [.ints(rows.map { try $0.int(0) })] + change.values)
+        var counts: [NotificationID: [PushState: Int]] = [:]
+        for row in rows {
+            guard let notification = try row.optionalInt(1) else { continue }
+            guard let (count, number) = PushState(rawValue: try row.text(2)).flatMap(change.counting) else { continue }
+            counts[notification, default: [:]][count, default: 0] += number
+        }
+        SettlementWriter.add(counts, transaction)
+        if change.makesDue { transaction.announcement.apps = Set(try rows.map { try $0.text(3) }) }
+        return changed
+    }
+}
+
+extension QueueFilter {
+    /// Of a row `q` of `push_queue`, beside its number.
+    fileprivate func conditions(_ parameters: inout PostgresParameters) -> [String] {
+        var conditions: [String] = []
+        // What is added to columns keeps their indexes out of it: rows come in the order of the queue, and no page has to sort.
+        if let notification { conditions.append("q.notification + 0 = \(parameters.add(.int(notification)))") }
+        if let app { conditions.append("q.app = \(parameters.text(app.text))") }
+        if let states {
+            conditions.append("q.state || '' = ANY (\(parameters.add(.texts(states.map(\.rawValue)), "text[]")))")
+        }
+        if let token {
+            conditions.append("lower(translate(q.device_token, ' <>', '')) = \(parameters.text(token.description))")
+        }
+        return conditions
+    }
+}
+#endif
