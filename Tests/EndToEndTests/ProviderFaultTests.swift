@@ -153,7 +153,9 @@ extension Stress {
             let stats = try await sandbox.stats().http2
             #expect(stats.answers["TooManyRequests"] == count / 20)
             #expect(stats.answers["ServiceUnavailable"] == count / 20)
-            #expect(stats.answers["accepted"] == count * 9 / 10, "nothing was in doubt, so nothing is sent twice")
+            // On a machine that stands still for seconds a connection may end before its answers come.
+            let (accepted, inDoubt) = (stats.answers["accepted"] ?? 0, relay.inDoubt)
+            #expect((0...inDoubt).contains(accepted - count * 9 / 10), "only what was in doubt is sent twice")
             #expect(stats.streamsOverLimit == 0)
             #expect(stats.mostStreams <= limit)
             print("HTTP/2 mixture: \(before) MB before, \(after) MB after, \(stats.mostStreams) streams at most")
