@@ -15,7 +15,7 @@ import collections, http.client, json, os, random, signal, subprocess, sys, thre
 import postgres_server
 from checks import check, free_port, until
 
-PUSHCHAT, FOLDER, ROUNDS, SEED = sys.argv[1], os.path.abspath(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+PUSHCHAT, FOLDER, ROUNDS, SEED = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 ROOMS, MEMBERS, RELAYS, CLIENTS, STREAMS = 4, 4, 3, 8, 8
 # Seconds without a sign of life after which a test looks at what a relay has; others wait for longer (docs/postgresql.md).
 SILENCE = 5
@@ -233,7 +233,7 @@ def schedule():
     for _ in range(ROUNDS):
         first, second, third = chance.sample(range(RELAYS), RELAYS)
         for kind, victim in (("kill", first), ("server", None), ("kill", second), ("kill", third), ("stop", chance.randrange(RELAYS))):
-            steps.append((kind, victim, chance.randint(2, 6), chance.randint(1, 3)))
+            steps.append((kind, victim, chance.randint(4, 12), chance.randint(1, 4)))
     return steps
 
 

@@ -517,18 +517,19 @@ def relays():
 
 def share(both, url, server):
     number = iter(range(1, 10_000))
-    # Those of a relay by the clients' addresses, which Caddy goes by.
-    homes, members = {relay: [] for relay in both}, {}
+    members = {}
 
     def join(client):
         members[client] = udid(next(number))
         return form(url, client=client, cmd="join", udid=members[client], token=0, name="n", code="kitchen").status == 200
 
-    for client in (f"127.0.0.{each}" for each in range(11, 31)):
+    clients = [f"127.0.0.{each}" for each in range(11, 31)]
+    for client in clients:
         check(f"{client} joins", join(client))
-        home, = (relay for relay in both if relay.serves(client))
-        homes[home].append(client)
-    check("the relays know their clients' addresses, and each has some", all(homes.values()), homes)
+    # Those of a relay by the clients' addresses, which Caddy goes by. The log is behind.
+    homes = until("the relays know their clients' addresses, and each has some", lambda: (
+        lambda found: found if all(found.values()) and sum(map(len, found.values())) == len(clients) else None)(
+            {relay: [client for client in clients if relay.serves(client)] for relay in both}), told=log("relay1"))
     (first, second), (ann, bo) = both, (clients[0] for clients in homes.values())
     for file in ("/", "/sw.js", "/manifest.webmanifest", "/chat.js"):
         check(f"{file} is served", curl(url + file, client=ann).status == 200 and curl(url + file, client=bo).status == 200)
@@ -538,9 +539,12 @@ def share(both, url, server):
 
     said = []
 
-    def say(client, text):
+    def say(client, text, attempts=1):
         said.append(text)
-        answer = form(url, "-H", f"Idempotency-Key: {text}", client=client, cmd="message", udid=members[client], text=text)
+        for _ in range(attempts):
+            answer = form(url, "-H", f"Idempotency-Key: {text}", client=client, cmd="message", udid=members[client], text=text)
+            if answer.status not in (502, 503):
+                break
         check(f"posted: {text}", answer.status == 200, answer.__dict__)
 
     of_ann, of_bo = Stream(url, members[ann], ann), Stream(url, members[bo], bo)
@@ -553,20 +557,27 @@ def share(both, url, server):
 
     first.process.kill()
     first.process.wait()
-    for client in homes[first][:5]:
+    # Caddy 2.6 cannot send a body again that it wanted to send to a relay that is gone; but by then it knows.
+    say(ann, "repeated after its relay's end", attempts=2)
+    for client in homes[first][1:5]:
         say(client, f"{client} after its relay's end")
-    answer = curl(url + "/", client=ann)
-    check("and is shown the page", answer.status == 200, answer.__dict__)
     until("its stream has ended", lambda: not of_ann.is_open, told=of_ann.told)
     again = Stream(url, members[ann], ann, "-H", f"Last-Event-ID: {of_ann.last}")
     say(bo, "to the stream that came back")
     until("a stream goes on at the other relay, and has had all, once", lambda: of_ann.texts + again.texts == said, told=again.told)
     until("the other's has, too", lambda: of_bo.texts == said, told=of_bo.told)
-    check("the other relay knows the address", join(ann) and second.serves(ann))
+    check("a client joins over the other relay", join(ann))
+    until("which knows its address", lambda: second.serves(ann), told=log("relay2"))
     again.process.terminate()
 
     first.start()
     until("a relay that is back gets its clients back", lambda: join(ann) and first.serves(ann), told=log("proxy"))
+    first.process.kill()
+    first.process.wait()
+    answer = curl(url + "/", client=ann)
+    check("the page comes from the other, by the same request", answer.status == 200, answer.__dict__)
+    first.start()
+    until("and clients go back", lambda: join(ann) and first.serves(ann), told=log("proxy"))
     first.process.send_signal(signal.SIGSTOP)
     until("one that hangs is left out", lambda: curl(url + "/healthz", "--max-time", "2", client=ann).status == 200, told=log("proxy"))
     say(ann, "past the relay that hangs")
