@@ -36,8 +36,8 @@ DEB_PACKAGES := debhelper dpkg-dev iproute2 lintian mmdebstrap python3
 run: packages build ## install what is missing, build, start relay and sandbox
 	.build/debug/pushchat dev
 
-test: packages test-packages build-tests ## all tests
-	Tests/run
+test: packages test-packages build-tests ## all tests; over PostgreSQL, what loads the machine is apart: test-postgres
+	Tests/run $(if $(TRAITS),,unit end-to-end stress)
 
 test-quick: packages build-tests ## the tests of the parts: no process, no browser, no load
 	Tests/run unit

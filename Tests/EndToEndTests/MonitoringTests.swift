@@ -10,7 +10,7 @@ extension Waiting {
 
         @Test(
             "promtool finds nothing wrong with the figures, the alerts, their tests and the dashboard; each names what there is",
-            .notYetOverPostgreSQL("/metrics, with the times of transactions,"))
+            .notYetOverPostgreSQL("times of transactions in /metrics"))
         func promtool() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)

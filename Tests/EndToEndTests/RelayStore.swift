@@ -37,10 +37,8 @@ extension Trait where Self == ConditionTrait {
         .enabled(reason) { StoreKind.ofThisRun == .sqlite }
     }
 
-    /// Left out in a run over PostgreSQL until a command works there.
-    static func notYetOverPostgreSQL(_ command: String) -> Self {
-        .onlySQLite("`\(command)` knows only SQLite's file yet")
-    }
+    /// Left out in a run over PostgreSQL until something works there.
+    static func notYetOverPostgreSQL(_ what: String) -> Self { .onlySQLite("not there over PostgreSQL yet: \(what)") }
 
     /// Left out in a run over SQLite.
     static func onlyPostgreSQL(_ reason: Comment) -> Self {
