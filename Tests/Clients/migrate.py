@@ -5,51 +5,16 @@ Usage: migrate.py PUSHCHAT FOLDER PUSHES
 PostgreSQL is that of `make test-packages`. Prints a line for each thing that holds, and how long a move took; ends with status 1 at the
 first that does not.
 """
-import contextlib, glob, json, os, signal, sqlite3, subprocess, sys, time
+import contextlib, json, os, signal, sqlite3, subprocess, sys, time
 
+import postgres_server
 from checks import check, until
 
 PUSHCHAT, FOLDER, PUSHES = sys.argv[1], os.path.abspath(sys.argv[2]), int(sys.argv[3])
-UNPACKED = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".build", "test-postgres"))
-LIBRARIES = ":".join(glob.glob(UNPACKED + "/usr/lib/*-linux-gnu") + glob.glob(UNPACKED + "/lib/*-linux-gnu"))
-PROGRAMS, = glob.glob(UNPACKED + "/usr/lib/postgresql/*/bin")
-ENVIRONMENT = {**os.environ, "LD_LIBRARY_PATH": LIBRARIES}
 
 
 def path(name):
     return os.path.join(FOLDER, name)
-
-
-@contextlib.contextmanager
-def server():
-    """It refuses to run as root."""
-    user = []
-    os.makedirs(path("server"))
-    if os.geteuid() == 0:
-        user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-        os.chown(path("server"), 65534, 65534)
-        if subprocess.run([*user, "test", "-x", PROGRAMS + "/postgres", "-a", "-w", path("server")]).returncode:
-            user = ["unshare", "--user"]
-            os.chown(path("server"), 0, 0)
-    subprocess.run(
-        [*user, PROGRAMS + "/initdb", "-D", path("server/data"), "-U", "postgres", "--auth=trust", "--no-sync", "--locale=C",
-         "--encoding=UTF8"], env=ENVIRONMENT, check=True, capture_output=True, cwd=path("server"))
-    with open(path("postgres.log"), "w") as output:
-        process = subprocess.Popen(
-            [*user, PROGRAMS + "/postgres", "-D", path("server/data"), "-k", path("server"), "-c", "listen_addresses=",
-             "-c", "jit=off"], env=ENVIRONMENT, stdout=output, stderr=output, stdin=subprocess.DEVNULL, cwd=path("server"))
-    try:
-        until("PostgreSQL runs", lambda: value("SELECT 1") == "1")
-        yield
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait()
-
-
-def value(sql):
-    return subprocess.run(
-        [PROGRAMS + "/psql", "-h", path("server"), "-U", "postgres", "-AtX", "-c", sql], env=ENVIRONMENT, check=True,
-        capture_output=True, text=True, timeout=300).stdout.strip()
 
 
 class Move:
@@ -108,33 +73,46 @@ def moved(what, *arguments):
     return json.loads(output)["tables"], errors
 
 
-def main():
+def main(server):
     file, back, url = path("pushchat.db"), path("back.db"), path("url")
     with open(url, "w") as text:
-        text.write(f"postgresql:///postgres?host={path('server')}&user=postgres\n")
+        text.write(server.url() + "\n")
     fill(file)
-    is_untouched = lambda: value("SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace") == "0"
-    is_copying = lambda: int(value("SELECT coalesce(max(tuples_processed), 0) FROM pg_stat_progress_copy")) > PUSHES // 4
-    is_written = lambda: os.path.getsize(back + ".migrating") > PUSHES * 40
 
-    for number, end in [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 1)]:
-        move = Move(file, "@" + url)
-        until(f"it is in the middle of the way there, {number.name}", is_copying)
+    def value(sql):
+        return int(server.rows(sql)[0])
+
+    def is_untouched():
+        return value("SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace") == 0
+
+    def is_copying():
+        return value("SELECT coalesce(max(tuples_processed), 0) FROM pg_stat_progress_copy") > min(PUSHES // 4, 20_000)
+
+    def is_written():
+        return os.path.getsize(back + ".migrating") > PUSHES * 40
+
+    def end(move, number):
         move.process.send_signal(number)
         status, _, errors, *_ = move.ended()
-        check("it has ended", status == end and (end < 0 or "it was stopped; nothing was kept" in errors), f"{status} {errors}")
+        if number == signal.SIGKILL:
+            check("it was killed", status == -number, f"{status} {errors}")
+        else:
+            check("it has ended and says so", status == 1 and "it was stopped; nothing was kept" in errors, f"{status} {errors}")
+
+    for number in (signal.SIGKILL, signal.SIGINT):
+        move = Move(file, "@" + url)
+        until("it is in the middle of the way there", is_copying)
+        end(move, number)
         until("nothing of it is there", is_untouched)
     there, _ = moved("the way there", file, "@" + url)
     check("all rows", {table["table"]: table["rows"] for table in there}["push_queue"] == PUSHES, str(there))
     status, _, errors, *_ = Move(file, "@" + url).ended()
     check("not a second time", status == 1 and "is not empty" in errors, errors)
 
-    for number, end in [(signal.SIGINT, 1), (signal.SIGKILL, -signal.SIGKILL)]:
+    for number in (signal.SIGINT, signal.SIGKILL):
         move = Move("@" + url, back)
-        until(f"it is in the middle of the way back, {number.name}", is_written)
-        move.process.send_signal(number)
-        status, _, errors, *_ = move.ended()
-        check("it has ended", status == end and (end < 0 or "it was stopped; nothing was kept" in errors), f"{status} {errors}")
+        until("it is in the middle of the way back", is_written)
+        end(move, number)
         check("there is no database", not os.path.exists(back) or os.path.getsize(back) == 0)
     again, errors = moved("the way back", "@" + url, back)
     check("it says that one was ended", "was ended in the middle: it begins anew" in errors, errors)
@@ -145,8 +123,13 @@ def main():
         differences = db.execute(
             "SELECT count(*) FROM (SELECT * FROM push_queue EXCEPT SELECT * FROM first.push_queue)").fetchone()
         check("the rows are those of the first file", differences == (0,), str(differences))
+    pooled, _ = moved("the way back through PgBouncer", server.pool(), path("pooled.db"))
+    check("the same through PgBouncer", pooled == there, f"{pooled} {there}")
 
 
 os.makedirs(FOLDER, exist_ok=True)
-with server():
-    main()
+server = postgres_server.Server(path("server"), "jit=off")
+try:
+    main(server)
+finally:
+    server.end()
