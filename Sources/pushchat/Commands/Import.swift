@@ -124,7 +124,11 @@ struct ImportOptions: ParsableArguments {
             case .sent: sent += 1
             case .wrong: refused += 1
             }
-            if batch.members.count + batch.pushes.count + batch.devices.count >= Self.step { try await flush() }
+            guard batch.members.count + batch.pushes.count + batch.devices.count >= Self.step else { continue }
+            let began = ContinuousClock.now
+            try await flush()
+            // As long again for others' writes: who waits for a file's lock looks for it only now and then.
+            try await Task.sleep(for: .now - began)
         }
         try await flush()
         line.end()
