@@ -26,8 +26,10 @@ struct Migrate: AsyncParsableCommand {
         let copied: [Migration.Copied]
         do {
             copied = try await Storage.copy(from, to, isStopped: { Interruption.hasCome })
+        } catch let error as Migration.Failure {
+            throw Failure("\(error); nothing was kept in \(to), run it again")
         } catch {
-            throw Failure("\(error); nothing was kept in \(to)")
+            throw Failure("\(error)")
         }
         if json {
             return Output.print(
