@@ -147,7 +147,8 @@ struct PostgresAdministrationTests {
             let status = try await bench.relays.second.notifications.notification(id)
             #expect(status.state == .cancelled && status.counts[.pending] == 20)
             let queued = try bench.fixture.value("SELECT count(*) FROM push_queue")
-            #expect(status.counts[.cancelled] == queued - 20 && queued < 3000)
+            #expect(status.counts[.cancelled] == queued - 20)
+            #expect(isRelayRunning || queued == NotificationFanout.step)
             let again = QueueSelection.matching(QueueFilter(notification: id))
             #expect(try await bench.queue.cancel(again, progress: Self.nobody) == 0)
         }
