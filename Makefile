@@ -36,13 +36,13 @@ DEB_PACKAGES := debhelper dpkg-dev iproute2 lintian mmdebstrap python3
 run: packages build ## install what is missing, build, start relay and sandbox
 	.build/debug/pushchat dev
 
-test: packages test-packages build-tests ## all tests; over PostgreSQL, what loads the machine is apart: test-postgres
-	Tests/run $(if $(TRAITS),,unit end-to-end stress)
+test: packages test-packages build-tests ## all tests; what goes through the whole relay, over SQLite
+	Tests/run
 
 test-quick: packages build-tests ## the tests of the parts: no process, no browser, no load
 	Tests/run unit
 
-test-postgres: packages test-packages build-tests ## the end-to-end tests and those that load the machine, over PostgreSQL
+test-postgres: packages test-packages build-tests ## what goes through the whole relay, over PostgreSQL
 	Tests/run postgres postgres-stress
 
 stress: packages test-packages build-tests ## what loads the machine, at full size

@@ -89,8 +89,7 @@ extension EndToEnd {
         }
 
         @Test(
-            "An import takes all of a file or nothing, and the same file again changes nothing; beside a running relay",
-            .notYetOverPostgreSQL("pushchat import, devices import"))
+            "An import takes all of a file or nothing, and the same file again changes nothing; beside a running relay")
         func imports() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
@@ -309,9 +308,7 @@ extension EndToEnd {
             #expect(["unknown", "unsent"].contains(silent[first]?["outcome"] as? String ?? ""), "\(silent)")
         }
 
-        @Test(
-            "The queue is changed beside a running relay, which goes on at once",
-            .notYetOverPostgreSQL("pushchat queue"))
+        @Test("The queue is changed beside a running relay, which goes on at once")
         func queue() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)

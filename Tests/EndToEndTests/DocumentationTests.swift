@@ -143,7 +143,7 @@ extension Clients {
             #expect(try await dev.ended() == 0)
         }
 
-        @Test("What helps to move in works as printed", .notYetOverPostgreSQL("pushchat import"))
+        @Test("What helps to move in works as printed")
         func movingIn() async throws {
             let folder = try Folder()
             let dev = try await Dev(in: folder)

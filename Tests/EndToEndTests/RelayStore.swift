@@ -37,9 +37,6 @@ extension Trait where Self == ConditionTrait {
         .enabled(reason) { StoreKind.ofThisRun == .sqlite }
     }
 
-    /// Left out in a run over PostgreSQL until something works there.
-    static func notYetOverPostgreSQL(_ what: String) -> Self { .onlySQLite("not there over PostgreSQL yet: \(what)") }
-
     /// Left out in a run over SQLite.
     static func onlyPostgreSQL(_ reason: Comment) -> Self {
         .enabled(reason) { StoreKind.ofThisRun == .postgres }
