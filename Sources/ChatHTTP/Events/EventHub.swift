@@ -38,6 +38,9 @@ final class EventHub: Service {
         var unchecked: Set<EventStream> = []
         /// All streams are to be checked again, after those in `unchecked`.
         var mustCheckAll = false
+        /// Whose members were gone when the last run of ``EventHub/maintain()`` looked. Why may still be on its way from the
+        /// store: the next run ends them.
+        var gone: Set<EventStream> = []
         /// When rooms forget what they hold next.
         var nextForgetting = Duration.zero
 
@@ -232,7 +235,7 @@ final class EventHub: Service {
             for stream in streams { stream.noteDeleted(messages) }
         }
         await checkMembers(of: removed, .removed)
-        await checkMembers(of: left)
+        await checkMembers(of: left, .left)
         for (code, last) in unread { await read(code, after: last) }
     }
 
@@ -263,19 +266,20 @@ final class EventHub: Service {
     /// that accept nothing, wakes streams that need a comment.
     func maintain() async {
         let now = time.now()
-        let (hasUnread, uncounted, streams, unchecked, receipts) = state.withLock { state in
-            defer { state.uncounted = [] }
+        let (hasUnread, uncounted, streams, gone, unchecked, receipts) = state.withLock { state in
+            defer { (state.uncounted, state.gone) = ([], []) }
             if now >= state.nextForgetting {
                 for code in state.rooms.keys { state.rooms[code]?.forget() }
                 state.nextForgetting = now + Self.keptTime
             }
             return (
                 !state.unread.isEmpty, state.uncounted, state.streams.values.flatMap { $0 },
-                state.takeUnchecked(Self.checksPerRun), state.takeReceipts(now: now)
+                Array(state.gone), state.takeUnchecked(Self.checksPerRun), state.takeReceipts(now: now)
             )
         }
         if hasUnread { signal.continuation.yield() }
-        await checkMembers(of: unchecked)
+        await checkMembers(of: gone, .left)
+        await checkMembers(of: unchecked, nil)
         await countMembers(of: uncounted)
         for stream in streams {
             let (began, isUnderWay) = stream.lastWrite
@@ -324,18 +328,22 @@ final class EventHub: Service {
     }
 
     /// Ends the streams of members who are not in their room any more.
-    /// - Parameter end: why they are not, as far as it is known.
-    private func checkMembers(of streams: [EventStream], _ end: EventStream.End = .left) async {
+    /// - Parameter end: why; nil: nobody has said that they have gone.
+    private func checkMembers(of streams: [EventStream], _ end: EventStream.End?) async {
         for stream in streams {
             do throws(ChatError) {
-                if try await feed.position(of: stream.member).code != stream.room { stream.end(end) }
+                if try await feed.position(of: stream.member).code != stream.room { found(stream, end) }
             } catch  where error.code == .notJoined {
-                stream.end(end)
+                found(stream, end)
             } catch {
                 state.withLock { $0.mustCheckAll = true }
                 return warn("positions", error)
             }
         }
+    }
+
+    private func found(_ gone: EventStream, _ end: EventStream.End?) {
+        if let end { gone.end(end) } else { state.withLock { _ = $0.gone.insert(gone) } }
     }
 
     /// For what the next run of ``maintain()`` tries again.
