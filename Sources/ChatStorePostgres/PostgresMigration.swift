@@ -137,8 +137,9 @@ package final class PostgresMigration: MigrationTarget {
 
     package func read(_ table: MigratedTable, _ row: (UnsafeRawBufferPointer) throws -> Void) throws {
         let columns = table.columns.map(Self.source).joined(separator: ", ")
+        // With the table's name: a source may be called as a key is.
         let keys = table.columns.prefix(table.keys).map { column in
-            column.kind == .text ? "\(column.name) COLLATE \"C\"" : column.name
+            "\(table.name).\(column.name)" + (column.kind == .text ? " COLLATE \"C\"" : "")
         }
         try connection.copy(
             "COPY (SELECT \(columns) FROM \(table.name) ORDER BY \(keys.joined(separator: ", "))) TO STDOUT", row)
