@@ -188,11 +188,13 @@ package struct SQLiteMigration: MigrationTarget {
         let own = Self.own[table.name]
         let names = table.columns.map(\.name) + (own.map { [$0.column] } ?? [])
         let values = table.columns.map { _ in "?" } + (own.map { [$0.value] } ?? [])
-        let insert = try db.makeStatement(
+        let statement = try db.makeStatement(
             sql: """
                 INSERT INTO \(table.name) (\(names.joined(separator: ", "))) VALUES (\(values.joined(separator: ", ")))
-                """
-        ).sqliteStatement
+                """)
+        // Its end is that of what SQLite has of it.
+        defer { withExtendedLifetime(statement) {} }
+        let insert = statement.sqliteStatement
         let columns = table.columns
         var reader = RowReader()
         try rows { row in
