@@ -211,7 +211,7 @@ struct MigrationTests {
         }
         // What COPY has escapes for, what it has none for, and what has several bytes.
         try base.query(
-            "UPDATE messages SET text = '\\N \\\\ \t \n \r \u{8} \u{B} \u{C} \u{1} \u{7F} é 👩‍👩‍👧' WHERE message_id = 1")
+            "UPDATE messages SET text = '\\N \\\\ \t \n \r \u{8} \u{B} \u{C} \u{1} \u{7F} é 👩‍👩‍👧' WHERE message_id = 2")
         try base.query("UPDATE active_users SET fetched_to = 2, time_fetched = time_joined WHERE member_id = 2")
         // In the middle of work.
         try base.query("UPDATE messages SET fanout_after = 1, fanout_until = 3 WHERE message_id = 2")
@@ -220,6 +220,9 @@ struct MigrationTests {
         // Scripts' rows: one is due, one was settled without a time.
         try base.query("INSERT INTO push_queue (device_token, payload) VALUES ('ff00', '{}'), ('ff01', '{}')")
         try base.query("UPDATE push_queue SET state = 'cancelled' WHERE device_token = 'ff01'")
+        // SQLite's pushes forget a message that is deleted, and a move does that to PostgreSQL's.
+        try base.query(
+            "UPDATE push_queue SET chat_message = NULL WHERE chat_message NOT IN (SELECT message_id FROM messages)")
     }
 
     /// What the ports say, all of it.
