@@ -61,8 +61,8 @@ struct PostgresAdministrationTests {
                 return "\(error)"
             }
         }
-        #expect(problem(place).contains("no tables"))
-        #expect(problem(PostgresPlace(url: fixture.url, schema: "other")).contains("no tables"))
+        #expect(problem(place).contains("no relay's tables"))
+        #expect(problem(PostgresPlace(url: fixture.url, schema: "other")).contains("no schema other"))
         #expect(try fixture.value("SELECT count(*) FROM pg_tables WHERE schemaname IN ('public', 'other')") == 0)
         let stores = try await fixture.open()
         defer { stores.close() }
