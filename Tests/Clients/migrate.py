@@ -88,9 +88,6 @@ def main(server):
     def is_copying():
         return value("SELECT coalesce(max(tuples_processed), 0) FROM pg_stat_progress_copy") > min(PUSHES // 4, 20_000)
 
-    def is_written():
-        return os.path.getsize(back + ".migrating") > PUSHES * 40
-
     def end(move, number):
         move.process.send_signal(number)
         status, _, errors, *_ = move.ended()
@@ -111,7 +108,7 @@ def main(server):
 
     for number in (signal.SIGINT, signal.SIGKILL):
         move = Move("@" + url, back)
-        until("it is in the middle of the way back", is_written)
+        until("it is in the middle of the way back", is_copying)
         end(move, number)
         check("there is no database", not os.path.exists(back) or os.path.getsize(back) == 0)
     again, errors = moved("the way back", "@" + url, back)
