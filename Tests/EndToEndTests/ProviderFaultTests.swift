@@ -158,7 +158,11 @@ extension Stress {
             #expect((0...inDoubt).contains(accepted - count * 9 / 10), "only what was in doubt is sent twice")
             #expect(stats.streamsOverLimit == 0)
             #expect(stats.mostStreams <= limit)
-            print("HTTP/2 mixture: \(before) MB before, \(after) MB after, \(stats.mostStreams) streams at most")
+            print(
+                """
+                HTTP/2 mixture: \(before) MB before, \(after) MB after, \(stats.mostStreams) streams at most, \
+                \(accepted - count * 9 / 10) sent twice of \(inDoubt) in doubt
+                """)
             #expect(after - before < 100)
         }
 
