@@ -194,23 +194,26 @@ struct QueueLeases: Sendable {
 
     // MARK: - Leases that nobody knows of
 
-    /// To be called before the table is asked for this start's leases; nil where there is no doubt.
-    /// - Returns: the leases that must have ended before ``orphans(among:)`` is asked.
-    mutating func beginSearch(at now: ContinuousClock.Instant) -> Set<Int>? {
-        guard let since = doubtfulSince else { return nil }
+    /// To be called before the table is asked for this start's leases.
+    /// - Returns: whether there is doubt.
+    mutating func beginSearch(at now: ContinuousClock.Instant) -> Bool {
+        guard let since = doubtfulSince else { return false }
         if now - since > Self.doubtTime { doubtfulSince = nil }
         var all = held
         for range in parts.values.map(\.returned.ranges).joined() { all.insert(range) }
         for range in open.values.joined() { all.insert(range) }
         known = all
-        return Set(open.keys)
+        return true
     }
 
-    /// Of this start's leases in the table those that the relay does not know; nil while leases are under way that began before.
-    mutating func orphans(among found: [Int64], after earlier: Set<Int>) -> [Int64]? {
-        guard earlier.isDisjoint(with: open.keys), let known else { return nil }
-        self.known = nil
-        return found.filter { !known.contains($0) }
+    /// Calls that are under way. One that has begun when the table was asked may have committed what was found there.
+    var underWay: Set<Int> { Set(open.keys) }
+
+    /// Of this start's leases in the table those that the relay does not know. To be asked when those calls have ended that were
+    /// under way when the table was read.
+    mutating func orphans(among found: [Int64]) -> [Int64] {
+        defer { known = nil }
+        return found.filter { known?.contains($0) == false }
     }
 }
 #endif

@@ -13,6 +13,9 @@ final class QueueUpkeep: Sendable {
     private static let quietRounds = 25
     /// How often all leases are looked through, whether or not a relay has ended.
     private static let searchInterval = Duration.seconds(30)
+    /// How long this relay's own calls are awaited, and how often they are looked at.
+    private static let callLimit = Duration.seconds(5)
+    private static let callInterval = Duration.milliseconds(10)
     /// Rows that one transaction changes.
     private static let step = 1000
 
@@ -160,16 +163,22 @@ final class QueueUpkeep: Sendable {
 
     /// Releases leases of this start that the relay does not know: their COMMIT's answer was lost.
     private func releaseOrphans() async throws(ChatError) {
-        guard let earlier = queue.leases.withLock({ $0.beginSearch(at: .now) }) else { return }
+        guard queue.leases.withLock({ $0.beginSearch(at: .now) }) else { return }
         let found = try await database.read { [database] transaction in
             try transaction.rows(
                 "SELECT message_id FROM push_queue_due WHERE lease_start = $1::bigint AND state = 'pending'",
                 [.int(database.start)]
             ).map { try $0.int(0) }
         }
-        guard let orphans = queue.leases.withLock({ $0.orphans(among: found, after: earlier) }), !orphans.isEmpty else {
-            return
+        // Whose rows are among them, and not noted yet.
+        let underWay = queue.leases.withLock(\.underWay)
+        let end = ContinuousClock.now + Self.callLimit
+        while queue.leases.withLock({ !$0.underWay.isDisjoint(with: underWay) }) {
+            guard ContinuousClock.now < end, !Task.isCancelled else { return }
+            try? await Task.sleep(for: Self.callInterval)
         }
+        let orphans = queue.leases.withLock { $0.orphans(among: found) }
+        guard !orphans.isEmpty else { return }
         try await database.write(.upkeep, isRepeatable: true) { [database] transaction in
             PostgresPushQueue.release(orphans.map { $0...$0 }, database.start, transaction)
             transaction.announcement.everything = true

@@ -595,7 +595,6 @@ struct QueueLeasesTests {
     mutating func orphans() throws {
         lease([row(1), row(4), row(5), row(6)], at: 0)
         let none = leases.beginSearch(at: start)
-        #expect(none == nil)
         let failed = leases.begin(.default)
         leases.fail(failed, app: .default, at: start)
         let running = leases.begin(.default)
@@ -603,20 +602,22 @@ struct QueueLeasesTests {
         let settling = leases.beginSettling([settlement])
         leases.giveBack([5...5], app: .default)
         let search = leases.beginSearch(at: start + .seconds(1))
-        let earlier = try #require(search)
-        let early = leases.orphans(among: [1, 2, 3, 4, 5], after: earlier)
-        #expect(early == nil)
+        #expect(!none && search)
         leases.settled(settling, [settlement], app: .default)
-        leases.finish(running, [row(2)], app: .default, at: start)
-        // Leased again, by a call that is under way.
+        // Begins after the search, and commits before the table is read.
         let later = leases.begin(.default)
-        let orphans = leases.orphans(among: [1, 2, 3, 4, 5], after: earlier)
+        let underWay = leases.underWay
+        leases.finish(running, [row(2)], app: .default, at: start)
+        let early = leases.underWay.isDisjoint(with: underWay)
+        leases.finish(later, [row(5), row(7)], app: .default, at: start)
+        let ended = leases.underWay.isDisjoint(with: underWay)
+        #expect(!early && ended)
+        let orphans = leases.orphans(among: [1, 2, 3, 4, 5, 7])
         #expect(orphans == [3])
-        leases.finish(later, [row(5)], app: .default, at: start)
         let (last, over) = (
             leases.beginSearch(at: start + .seconds(121)), leases.beginSearch(at: start + .seconds(122))
         )
-        #expect(last != nil && over == nil)
+        #expect(last && !over)
     }
 }
 
