@@ -5,12 +5,13 @@ Usage: postgres_relays.py PUSHCHAT FOLDER ROUNDS SEED
 A round kills the three relays and the server, one after another, and stops a relay for longer than others wait. Meanwhile eight clients
 post, each message repeated with its key until it is answered; eight event streams come back, to another relay, whenever theirs ends;
 and two transactions are held open. At the end every message stands in its room once, every stream has had all of its room's in the
-room's order, every push has reached the sandbox, and only those came twice that a relay had when it was killed or stopped, or that were
-not settled when the server was killed, no more often than that happened to them. What is done to whom, and who posts where, follows
-from the seed; how long each lasts, from what clients have been answered meanwhile.
+room's order, every push has reached the sandbox, and only those came twice that a relay had when it was killed or stopped, that were
+not settled when the server was killed, or whose connection to the sandbox ended without an answer, no more often than that happened to
+them. What is done to whom, and who posts where, follows from the seed; how long each lasts, from what clients have been answered
+meanwhile.
 Prints a line for each thing that holds; ends with status 1 at the first that does not.
 """
-import collections, http.client, json, os, random, signal, subprocess, sys, threading, urllib.error, urllib.parse, urllib.request
+import collections, http.client, json, os, random, re, signal, subprocess, sys, threading, urllib.error, urllib.parse, urllib.request
 
 import postgres_server
 from checks import check, free_port, until
@@ -313,13 +314,25 @@ def check_streams(streams, histories):
               stream.visits > 1 or not stream.leaves, stream.visits)
 
 
-def check_pushes(server, control, doubts, count):
+def note_unanswered(relays, doubts):
+    """Pushes whose connection to the gateway ended without an answer, as on a machine that stands still for seconds: by the logs."""
+    for relay in relays:
+        with open(path(relay.name + ".log"), errors="replace") as file:
+            for number, line in enumerate(file):
+                entries = re.search(r" entr(?:y|ies)=(\d+)(?:-(\d+))?", line)
+                if "connection ended without an answer, repeating" in line and entries:
+                    for push in range(int(entries[1]), int(entries[2] or entries[1]) + 1):
+                        doubts.reasons[str(push)].add(f"{relay.name}, line {number + 1}")
+
+
+def check_pushes(server, control, relays, doubts, count):
     """Returns how many came more than once."""
     states = server.rows("SELECT state, count(*) FROM push_queue GROUP BY state")
     check("every push was sent", states == [f"sent|{count}"], states)
     pushes = arrived(control)
     check("and has arrived", len(pushes) == count, [len(pushes), count])
     twice = {push: times for push, times in pushes.items() if times > 1}
+    note_unanswered(relays, doubts)
     reasons = {}
     if doubts.reasons:
         for row in server.rows(
@@ -328,7 +341,7 @@ def check_pushes(server, control, doubts, count):
             push, token, payload = row.split("|", 2)
             reasons[token, payload] = doubts.reasons[push]
     groundless = [(push, times, reasons.get(push)) for push, times in twice.items() if times - 1 > len(reasons.get(push, ()))]
-    check("more than once came only what a relay had when it was killed or stopped, or was open when the server was",
+    check("more than once came only what a relay had when it was killed or stopped, was open when the server was, or went unanswered",
           not groundless, (len(groundless), groundless[:5]))
     check("what relays had was looked for", doubts.is_alive() and doubts.looks > ROUNDS)
     return len(twice)
@@ -373,7 +386,7 @@ def main():
         histories = check_rooms(server, clients)
         check_streams(streams, histories)
         total = sum(map(len, histories))
-        twice = check_pushes(server, sandbox["control"], doubts, total * (MEMBERS - 1))
+        twice = check_pushes(server, sandbox["control"], relays, doubts, total * (MEMBERS - 1))
         print(f"{total} messages, {ROUNDS} rounds, {sum(stream.visits for stream in streams)} visits of {STREAMS} streams, "
               f"{twice} of {total * (MEMBERS - 1)} pushes more than once, of {len(doubts.reasons)} that might", flush=True)
     finally:
