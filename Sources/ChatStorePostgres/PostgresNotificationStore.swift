@@ -148,36 +148,31 @@ package struct PostgresNotificationStore: NotificationStore {
     private static let countedRows: Int64 = 5000
 
     /// Counts are kept with the notification. What is still pending is counted in the rows where these are few, because
-    /// scripts may have taken some away.
+    /// scripts may have taken some away: in the same statement, or what is settled between two is in neither.
     private static func status(
         of id: NotificationID, now: Timestamp, _ transaction: PostgresTransaction
     ) throws -> NotificationStatus {
-        let row = try transaction.row(
-            """
-            SELECT n.work IS NOT DISTINCT FROM 'queue', c.queued, c.skipped, c.sent, c.failed, c.expired, c.cancelled,
-                n.first_push, n.last_push, \(NotificationRecord.columns)
-            FROM notifications n JOIN notification_counts c USING (notification_id)
-            WHERE notification_id = $1::bigint
-            """, [.int(id)])
+        let row = try transaction.row(statusSQL, [.int(id)])
         guard let row else { throw ChatError.notFound("notification") }
         var counts: [PushState: Int] = [:]
         for (index, state) in [PushState.sent, .failed, .expired, .cancelled].enumerated() {
             counts[state] = Int(try row.int(3 + index))
         }
         counts[.pending] = max(0, Int(try row.int(1)) - counts.values.reduce(0, +))
-        if counts[.pending] != 0, let first = try row.optionalInt(7), let last = try row.optionalInt(8),
-            last - first < countedRows
-        {
-            let pending = try transaction.row(pendingSQL, [.int(first), .int(last), .int(id)])
-            counts[.pending] = Int(try pending?.int(0) ?? 0)
-        }
-        return try NotificationRecord(row, from: 9).status(
+        if counts[.pending] != 0, let pending = try row.optionalInt(7) { counts[.pending] = Int(pending) }
+        return try NotificationRecord(row, from: 8).status(
             isQueueing: row.bool(0), counts: counts, skipped: Int(row.int(2)), now: now)
     }
 
-    static let pendingSQL = """
-        SELECT count(*) FROM push_queue_due
-        WHERE message_id BETWEEN $1::bigint AND $2::bigint AND notification + 0 = $3::bigint AND state = 'pending'
+    static let statusSQL = """
+        SELECT n.work IS NOT DISTINCT FROM 'queue', c.queued, c.skipped, c.sent, c.failed, c.expired, c.cancelled,
+            CASE WHEN n.last_push - n.first_push < \(countedRows) THEN (
+                SELECT count(*) FROM push_queue_due q
+                WHERE q.message_id BETWEEN n.first_push AND n.last_push AND q.notification + 0 = n.notification_id
+                    AND q.state = 'pending') END,
+            \(NotificationRecord.columns)
+        FROM notifications n JOIN notification_counts c USING (notification_id)
+        WHERE notification_id = $1::bigint
         """
 }
 

@@ -332,7 +332,7 @@ struct PostgresNotificationTests {
         try check(PostgresDeviceStore.historySQL, [1, 9, 9])
         try check(PostgresDeviceStore.chatHistorySQL, [1, 9, 9, 9])
         try check(PostgresDeviceStore.cancelSQL, ["x", .time(now), 1])
-        try check(PostgresNotificationStore.pendingSQL, [1, 9, 1])
+        try check(PostgresNotificationStore.statusSQL, [1])
         try check(NotificationCancellation.cancelSQL, [0, 1, 500, "x", .time(now)])
         try check(NotificationWork.claimSQL, [0, 20])
         try check(NotificationRetention.oldSQL, [.time(now), 0, 500])
