@@ -178,7 +178,10 @@ extension EndToEnd {
             }
             let taken = try await other("devices", "import", table.path)
             #expect(taken.text == "imported: new devices: 600\n", "\(taken.errors)")
-            #expect(try await other("devices", "export").text == exported.text)
+            let back = try await other("devices", "export").text
+            // Over PostgreSQL they are taken in the order of their tokens.
+            func lines(_ text: String) -> [Substring] { text.split(separator: "\n").sorted() }
+            #expect(StoreKind.ofThisRun == .sqlite ? back == exported.text : lines(back) == lines(exported.text))
             #expect(
                 try await other("import", table.path, "--skip-wrong").text
                     == "imported: devices that were known: 600\n")
