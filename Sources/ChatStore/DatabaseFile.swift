@@ -244,4 +244,13 @@ extension DatabaseFile {
         }
         return found
     }
+
+    /// For what neither makes nor upgrades tables.
+    func requireCurrent(_ db: Database) throws {
+        let found = try knownVersion(db)
+        guard found == schema.version else {
+            throw Unusable(
+                description: "\(path) has schema version \(found); start pushchat serve once, which upgrades it")
+        }
+    }
 }

@@ -22,12 +22,7 @@ package struct QueueFile: QueueAdministration {
     init(path: String, clock: @escaping TimeSource) throws {
         self.queue = try Self.open(path)
         self.clock = clock
-        let file = DatabaseFile(path: path)
-        let found = try queue.read(file.knownVersion)
-        guard found == file.schema.version else {
-            throw DatabaseFile.Unusable(
-                description: "\(path) has schema version \(found); start pushchat serve once, which upgrades it")
-        }
+        try queue.read(DatabaseFile(path: path).requireCurrent)
         ids = try queue.read(PushIDs.load)
     }
 

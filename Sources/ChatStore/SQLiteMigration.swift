@@ -24,12 +24,7 @@ package struct SQLiteMigration: MigrationTarget {
         let lock = try DatabaseLock(path: path)
         let result = try describingErrors(of: path) {
             let queue = try QueueFile.open(path)
-            let file = DatabaseFile(path: path)
-            let version = try queue.read(file.knownVersion)
-            guard version == file.schema.version else {
-                throw DatabaseFile.Unusable(
-                    description: "\(path) has schema version \(version); start pushchat serve once, which upgrades it")
-            }
+            try queue.read(DatabaseFile(path: path).requireCurrent)
             // Others that would write wait, and are told that it is busy.
             return try transaction(queue, .immediate) { try body(SQLiteMigration(db: $0, path: path)) }
         }
