@@ -76,7 +76,7 @@ package struct Dispatcher: Service {
     // MARK: - Queue to gateway
 
     private func dispatch(_ signals: AsyncStream<Void>, _ signal: AsyncStream<Void>.Continuation) async {
-        queue.announceArrivals(to: signal)
+        queue.announceArrivals(of: app, to: signal)
         signal.yield()
         var dueTimer: Task<Void, any Error>?
         for await _ in signals {

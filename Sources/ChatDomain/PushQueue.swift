@@ -20,23 +20,23 @@ package protocol PushQueue: Sendable {
     /// When the next push of the app that waits for its time is due, or, before that, when to ask again; nil if none
     /// waits.
     func nextDue(app: AppName) async throws(ChatError) -> Timestamp?
-    /// Signals, as long as the continuation lives, whenever there may be due pushes.
-    func announceArrivals(to signal: AsyncStream<Void>.Continuation)
+    /// Signals, as long as the continuation lives, whenever there may be due pushes of the app.
+    func announceArrivals(of app: AppName, to signal: AsyncStream<Void>.Continuation)
 }
 
 extension PushQueue {
-    /// An endless sequence that yields whenever there may be due pushes. Yields are merged while nobody looks.
-    package func arrivals() -> AsyncStream<Void> {
+    /// An endless sequence that yields whenever there may be due pushes of the app. Yields are merged while nobody looks.
+    package func arrivals(of app: AppName) -> AsyncStream<Void> {
         let (signals, signal) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
-        announceArrivals(to: signal)
+        announceArrivals(of: app, to: signal)
         return signals
     }
 }
 
-/// Signals all who listen; a listener leaves when its stream ends.
+/// Signals all who listen for an app; a listener leaves when its stream ends.
 package final class Signals: Sendable {
     private struct State {
-        var continuations: [Int: AsyncStream<Void>.Continuation] = [:]
+        var listeners: [Int: (app: AppName, signal: AsyncStream<Void>.Continuation)] = [:]
         var next = 0
     }
 
@@ -44,19 +44,22 @@ package final class Signals: Sendable {
 
     package init() {}
 
-    package func add(_ continuation: AsyncStream<Void>.Continuation) {
+    package func add(_ signal: AsyncStream<Void>.Continuation, of app: AppName) {
         let number = state.withLock { state in
             state.next += 1
-            state.continuations[state.next] = continuation
+            state.listeners[state.next] = (app, signal)
             return state.next
         }
-        continuation.onTermination = { [weak self] _ in
-            self?.state.withLock { $0.continuations[number] = nil }
+        signal.onTermination = { [weak self] _ in
+            self?.state.withLock { $0.listeners[number] = nil }
         }
     }
 
-    package func send() {
-        for continuation in state.withLock({ Array($0.continuations.values) }) { continuation.yield() }
+    /// - Parameter apps: nil: all.
+    package func send(_ apps: Set<AppName>? = nil) {
+        for listener in state.withLock({ Array($0.listeners.values) }) where apps?.contains(listener.app) ?? true {
+            listener.signal.yield()
+        }
     }
 }
 

@@ -82,7 +82,7 @@ package final class SQLitePushQueue: PushQueue {
         memory.index.withLock { index in
             for range in entries { index.release(range, to: lane, app: app) }
         }
-        signal()
+        signal([app])
     }
 
     // MARK: - What waits for its time
@@ -207,15 +207,17 @@ package final class SQLitePushQueue: PushQueue {
             }
             return isDue
         }
-        if isDue { signal() }
+        if isDue { signal([app]) }
     }
 
     // MARK: - Inserts
 
-    package func announceArrivals(to signal: AsyncStream<Void>.Continuation) { signals.add(signal) }
+    package func announceArrivals(of app: AppName, to signal: AsyncStream<Void>.Continuation) {
+        signals.add(signal, of: app)
+    }
 
-    /// Tells everyone who waits for pushes that there may be some.
-    func signal() { signals.send() }
+    /// Tells everyone who waits for pushes of the apps that there may be some; nil: of any app.
+    func signal(_ apps: Set<AppName>? = nil) { signals.send(apps) }
 
     /// Rows of a commit of ours, in the order of their numbers. On the writer's thread, right after the commit.
     func inserted(_ rows: [DuePushes]) {
@@ -223,7 +225,7 @@ package final class SQLitePushQueue: PushQueue {
         memory.index.withLock { index in
             for rows in rows { index.inserted(rows, at: .now) }
         }
-        signal()
+        signal(Set(rows.map(\.app)))
     }
 
     /// Rows were inserted that wait for their time.
@@ -232,7 +234,7 @@ package final class SQLitePushQueue: PushQueue {
             index.reaches(range.upperBound)
             for app in apps { index.waits(until: time, app: app) }
         }
-        signal()
+        signal(Set(apps))
     }
 
     /// Pushes were taken back: none goes out by what is remembered of its row.

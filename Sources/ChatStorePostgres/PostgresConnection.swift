@@ -19,6 +19,7 @@ final class PostgresConnection {
     /// Statements sent since the last sync.
     private var sent = 0
     private(set) var isUsable = true
+    private var isListening = false
 
     /// What the URL does not set itself. A peer that is gone without a word is noticed within half a minute.
     private static let defaults = [
@@ -113,7 +114,8 @@ final class PostgresConnection {
             switch PQresultStatus(next) {
             case PGRES_PIPELINE_SYNC:
                 PQclear(next)
-                forgetNotifications()
+                // Through a pooler, those of others may come here.
+                if !isListening { _ = takeNotifications() }
                 guard let error else { return results }
                 throw error
             case PGRES_COMMAND_OK, PGRES_TUPLES_OK:
@@ -138,11 +140,6 @@ final class PostgresConnection {
             guard PQconsumeInput(handle) == 1 else { throw failure() }
         }
         return PQgetResult(handle)
-    }
-
-    /// Through a pooler, those of others may come here.
-    private func forgetNotifications() {
-        while let notification = PQnotifies(handle) { PQfreemem(notification) }
     }
 
     /// Waits for the socket until the deadline.
@@ -256,11 +253,24 @@ final class PostgresConnection {
         }
     }
 
-    /// Payloads of notifications that have come, after waiting for one until the deadline.
+    // MARK: - Notifications
+
+    /// From here on notifications in the channel are kept for ``notifications()``.
+    func listen(in channel: String) throws(PostgresError) {
+        isListening = true
+        try run("LISTEN \"\(channel.replacing("\"", with: "\"\""))\"")
+    }
+
+    /// Payloads of those that have come, also beside answers; where there are none, after waiting for one until the deadline.
     func notifications() throws(PostgresError) -> [String] {
-        var payloads: [String] = []
-        guard try isReady(POLLIN, until: deadline) else { return payloads }
+        let payloads = takeNotifications()
+        guard payloads.isEmpty, try isReady(POLLIN, until: deadline) else { return payloads }
         guard PQconsumeInput(handle) == 1 else { throw failure() }
+        return takeNotifications()
+    }
+
+    private func takeNotifications() -> [String] {
+        var payloads: [String] = []
         while let notification = PQnotifies(handle) {
             payloads.append(String(cString: notification.pointee.extra))
             PQfreemem(notification)

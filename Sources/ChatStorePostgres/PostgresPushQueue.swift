@@ -80,7 +80,7 @@ package final class PostgresPushQueue: PushQueue {
     package func giveBack(_ entries: [ClosedRange<Int64>], lane: PushLane, app: AppName) {
         guard !entries.isEmpty else { return }
         leases.withLock { $0.giveBack(entries, app: app) }
-        signal()
+        signal([app])
     }
 
     // MARK: - What waits for its time
@@ -121,7 +121,7 @@ package final class PostgresPushQueue: PushQueue {
             outcomes.add(ended)
             leases.withLock { $0.settled(number, settlements, app: app) }
             let isDue = settlements.contains { if case .due = $0.transition.result { true } else { false } }
-            if isDue { signal() }
+            if isDue { signal([app]) }
             return settled
         } catch {
             leases.withLock { $0.failedToSettle(number, settlements) }
@@ -131,9 +131,11 @@ package final class PostgresPushQueue: PushQueue {
 
     // MARK: - Arrivals
 
-    package func announceArrivals(to signal: AsyncStream<Void>.Continuation) { signals.add(signal) }
+    package func announceArrivals(of app: AppName, to signal: AsyncStream<Void>.Continuation) {
+        signals.add(signal, of: app)
+    }
 
-    /// Tells everyone who waits for pushes that there may be some.
-    func signal() { signals.send() }
+    /// Tells everyone who waits for pushes of the apps that there may be some; nil: of any app.
+    func signal(_ apps: Set<AppName>? = nil) { signals.send(apps) }
 }
 #endif

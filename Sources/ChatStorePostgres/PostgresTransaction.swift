@@ -96,12 +96,13 @@ final class PostgresTransaction {
         isBegun = true
         try connection.send(
             "BEGIN ISOLATION LEVEL READ COMMITTED \(terms.isReading ? "READ ONLY" : "READ WRITE")", [])
-        // A relay that is stopped in the middle keeps its locks no longer than that.
+        // A relay that is stopped in the middle keeps its locks no longer than that. And no statement of ours is long enough to be
+        // compiled, which takes longer than most run.
         let milliseconds = String(terms.limit.milliseconds)
         try connection.send(
             """
             SELECT set_config('statement_timeout', $1::text, true),
-                set_config('idle_in_transaction_session_timeout', $1::text, true),
+                set_config('idle_in_transaction_session_timeout', $1::text, true), set_config('jit', 'off', true),
                 CASE WHEN $2::text IS NULL THEN NULL ELSE set_config('search_path', quote_ident($2::text), true) END
             """, [.text(milliseconds), .optional(terms.schema)])
     }

@@ -76,8 +76,12 @@ final class QueueUpkeep: Sendable {
 
     private func listen() async {
         for await announcement in database.announcements() {
-            if announcement.everything { queue.leases.withLock { $0.forgetFloors() } }
-            if announcement.everything || !announcement.apps.isEmpty { queue.signal() }
+            if announcement.everything {
+                queue.leases.withLock { $0.forgetFloors() }
+                queue.signal()
+            } else if !announcement.apps.isEmpty {
+                queue.signal(Set(announcement.apps.map { AppName($0) }))
+            }
         }
     }
 
@@ -325,7 +329,7 @@ final class QueueUpkeep: Sendable {
             (watch.due, watch.quietRounds) = (due, 0)
             return !due.isEmpty
         }
-        if isNew { queue.signal() }
+        if isNew { queue.signal(Set(due.map(\.app))) }
         return Set(rows.map(\.app))
     }
 

@@ -104,7 +104,7 @@ final class RelayStarts: Sendable {
     private func connect() throws(PostgresError) -> PostgresConnection {
         let connection = try PostgresConnection(url: place.url)
         connection.deadline = .now + Self.statementLimit
-        try connection.run("LISTEN \"\(channel.name.replacing("\"", with: "\"\""))\"")
+        try connection.listen(in: channel.name)
         return connection
     }
 

@@ -69,7 +69,7 @@ final class FakeQueue: PushQueue {
         state.withLock { $0.due.isEmpty ? nil : $0.due.removeFirst() }
     }
 
-    func announceArrivals(to signal: AsyncStream<Void>.Continuation) {
+    func announceArrivals(of app: AppName, to signal: AsyncStream<Void>.Continuation) {
         listener.withLock { $0 = signal }
     }
 }

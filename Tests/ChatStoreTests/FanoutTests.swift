@@ -207,7 +207,7 @@ struct FanoutTests {
     @Test("Nobody is woken before there is something, and then after each step")
     func arrivals() async throws {
         try bench.fill(600)
-        var arrivals = bench.store.queue.arrivals().makeAsyncIterator()
+        var arrivals = bench.store.queue.arrivals(of: .default).makeAsyncIterator()
         let id = try await bench.send(.all).id
         await arrivals.next()
         #expect(try await bench.queue.lease(StoreFixture.slot(room: 10)).pushes.count == 10)

@@ -177,6 +177,25 @@ struct PostgresCoreTests {
         }
     }
 
+    @Test("Whoever listens keeps notifications that come beside answers; nobody else does")
+    func notifications() throws {
+        let fixture = try PostgresFixture()
+        let connections = try (0..<2).map { _ in try PostgresConnection(url: fixture.url) }
+        for connection in connections { connection.deadline = .now + .seconds(30) }
+        try connections[0].listen(in: "one \"channel\"")
+        // As through a pooler, which hands out a connection on which another listens.
+        try connections[1].run("LISTEN \"one \"\"channel\"\"\"")
+        for (number, connection) in connections.enumerated() {
+            try connection.run("SELECT pg_notify('one \"channel\"', 'from ' || $1)", [.text("\(number)")])
+            try connection.run("SELECT 1")
+        }
+        var heard: [String] = []
+        while heard.count < 2 { heard += try connections[0].notifications() }
+        #expect(heard == ["from 0", "from 1"])
+        connections[1].deadline = .now
+        #expect(try connections[1].notifications() == [])
+    }
+
     @Test("Two relays that start at the same time make the tables once; each schema has its own")
     func schemas() async throws {
         let fixture = try PostgresFixture()

@@ -335,7 +335,7 @@ struct PostgresQueueTests {
         let relays = try await Relays(defaultApp: app)
         let watch = Task { await relays.first.upkeep.watch() }
         defer { watch.cancel() }
-        var arrivals = relays.first.queue.arrivals().makeAsyncIterator()
+        var arrivals = relays.first.queue.arrivals(of: app).makeAsyncIterator()
         #expect(try await relays.lease(app: app).isEmpty)
         try relays.insert(2)
         var found: [QueuedPush] = []

@@ -234,7 +234,7 @@ struct QueueUpkeepTests {
         // The first round signals by itself.
         try await bench.store.upkeep.look(&watch)
         watch.endRound()
-        let arrivals = bench.store.queue.arrivals()
+        let arrivals = bench.store.queue.arrivals(of: .default)
         try await bench.store.upkeep.look(&watch)
         watch.endRound()
         #expect(try await bench.store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9).pushes.isEmpty)

@@ -112,9 +112,9 @@ final class DirectQueue: PushQueue {
     }
 
     /// Signals at once, and with every change.
-    func announceArrivals(to signal: AsyncStream<Void>.Continuation) {
+    func announceArrivals(of app: AppName, to signal: AsyncStream<Void>.Continuation) {
         signal.yield()
-        signals.add(signal)
+        signals.add(signal, of: app)
     }
 }
 

@@ -47,7 +47,7 @@ struct DirectSending {
     private func wait<C: Clock>(for queue: DirectQueue, until deadline: C.Instant, _ clock: C) async {
         await withTaskGroup(of: Void.self) { group in
             group.addTask {
-                for await _ in queue.arrivals() {
+                for await _ in queue.arrivals(of: app.name) {
                     let isDone = app.gateway == .binary ? !queue.hasWaiting : queue.isSettled
                     if isDone { break }
                 }

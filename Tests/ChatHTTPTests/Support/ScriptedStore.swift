@@ -258,7 +258,7 @@ private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, Subsc
     func giveBack(_ entries: [ClosedRange<Int64>], lane: PushLane, app: AppName) { _ = fail() }
     func settle(_ settlements: [Settlement], app: AppName) async throws(ChatError) -> [SettledPushes] { throw fail() }
     func nextDue(app: AppName) async throws(ChatError) -> Timestamp? { throw fail() }
-    func announceArrivals(to signal: AsyncStream<Void>.Continuation) { _ = fail() }
+    func announceArrivals(of app: AppName, to signal: AsyncStream<Void>.Continuation) { _ = fail() }
 
     func record(_ reports: [FeedbackReport], app: AppName) async throws(ChatError) { throw fail() }
     func actOnFeedback() async throws(ChatError) -> FeedbackResult { throw fail() }
