@@ -9,6 +9,7 @@
     F(void, PQfinish, (PGconn *c), (c)) \
     F(ConnStatusType, PQstatus, (const PGconn *c), (c)) \
     F(int, PQserverVersion, (const PGconn *c), (c)) \
+    F(int, PQbackendPID, (const PGconn *c), (c)) \
     F(char *, PQerrorMessage, (const PGconn *c), (c)) \
     F(int, PQsocket, (const PGconn *c), (c)) \
     F(PQnoticeProcessor, PQsetNoticeProcessor, (PGconn *c, PQnoticeProcessor p, void *a), (c, p, a)) \

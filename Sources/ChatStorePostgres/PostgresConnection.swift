@@ -20,6 +20,10 @@ final class PostgresConnection {
     private var sent = 0
     private(set) var isUsable = true
     private var isListening = false
+    /// Whether no pooler stands between, which hands out the server's connections one by one.
+    private var isDirect = false
+    /// That came beside answers.
+    private var notifications: [PostgresNotification] = []
 
     /// What the URL does not set itself. A peer that is gone without a word is noticed within half a minute.
     private static let defaults = [
@@ -114,8 +118,9 @@ final class PostgresConnection {
             switch PQresultStatus(next) {
             case PGRES_PIPELINE_SYNC:
                 PQclear(next)
+                let taken = taken(provesListening: isDirect)
                 // Through a pooler, those of others may come here.
-                if !isListening { _ = takeNotifications() }
+                if isListening { notifications += taken }
                 guard let error else { return results }
                 throw error
             case PGRES_COMMAND_OK, PGRES_TUPLES_OK:
@@ -255,27 +260,37 @@ final class PostgresConnection {
 
     // MARK: - Notifications
 
-    /// From here on notifications in the channel are kept for ``notifications()``.
+    /// From here on notifications in the channel are kept for ``nextNotifications()``.
     func listen(in channel: String) throws(PostgresError) {
+        let process = try run("SELECT pg_backend_pid()").first?.optionalText(0)
+        isDirect = process == String(PQbackendPID(handle))
         isListening = true
         try run("LISTEN \"\(channel.replacing("\"", with: "\"\""))\"")
     }
 
-    /// Payloads of those that have come, also beside answers; where there are none, after waiting for one until the deadline.
-    func notifications() throws(PostgresError) -> [String] {
-        let payloads = takeNotifications()
-        guard payloads.isEmpty, try isReady(POLLIN, until: deadline) else { return payloads }
+    /// Those that have come, also beside answers; where there are none, after waiting for one until the deadline.
+    func nextNotifications() throws(PostgresError) -> [PostgresNotification] {
+        defer { notifications = [] }
+        guard notifications.isEmpty, try isReady(POLLIN, until: deadline) else { return notifications }
         guard PQconsumeInput(handle) == 1 else { throw failure() }
-        return takeNotifications()
+        return taken(provesListening: true)
     }
 
-    private func takeNotifications() -> [String] {
-        var payloads: [String] = []
+    private func taken(provesListening: Bool) -> [PostgresNotification] {
+        var taken: [PostgresNotification] = []
         while let notification = PQnotifies(handle) {
-            payloads.append(String(cString: notification.pointee.extra))
+            let payload = String(cString: notification.pointee.extra)
+            taken.append(PostgresNotification(payload: payload, provesListening: provesListening))
             PQfreemem(notification)
         }
-        return payloads
+        return taken
     }
+}
+
+struct PostgresNotification: Sendable {
+    let payload: String
+    /// Whether it shows that notifications come as they are sent. Through a pooler one that comes beside an answer does not: that
+    /// the server's connection is the one that listens is chance.
+    let provesListening: Bool
 }
 #endif

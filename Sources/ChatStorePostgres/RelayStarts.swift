@@ -16,7 +16,7 @@ final class RelayStarts: Sendable {
     private static let margin = Duration.seconds(4)
     /// How long a statement of this connection may take.
     private static let statementLimit = Duration.seconds(5)
-    /// Without one's own notification for so long, notifications do not come.
+    /// Without a notification for so long, not even this relay's own, they do not come.
     private static let deafAfter = Duration.seconds(8)
     private static let pollInterval = Duration.seconds(1)
     /// For people and for a look at what happened.
@@ -120,13 +120,12 @@ final class RelayStarts: Sendable {
                 next = .now + Self.interval
             }
             connection.deadline = min(next, .now + .milliseconds(200))
-            for payload in try connection.notifications() {
-                if let announcement = channel.announcement(payload) {
-                    streams.send(announcement)
-                } else {
+            for notification in try connection.nextNotifications() {
+                if notification.provesListening {
                     if heard == nil { streams.send(.everything) }
                     heard = .now
                 }
+                if let announcement = channel.announcement(notification.payload) { streams.send(announcement) }
             }
             let isDeaf = heard.map { .now - $0 > Self.deafAfter } ?? true
             if isDeaf, .now - told > Self.pollInterval {
@@ -151,7 +150,7 @@ final class RelayStarts: Sendable {
             try connection.send("SELECT set_config('search_path', quote_ident($1::text), true)", [.text(schema)])
         }
         try connection.send(sql, values)
-        // One's own notification shows that they come.
+        // Shows that notifications come.
         for values in channel.values(Announcement()) { try connection.send(AnnouncementChannel.sql, values) }
         try connection.send("COMMIT", [])
         try connection.sync()

@@ -189,11 +189,12 @@ struct PostgresCoreTests {
             try connection.run("SELECT pg_notify('one \"channel\"', 'from ' || $1)", [.text("\(number)")])
             try connection.run("SELECT 1")
         }
-        var heard: [String] = []
-        while heard.count < 2 { heard += try connections[0].notifications() }
-        #expect(heard == ["from 0", "from 1"])
+        var heard: [PostgresNotification] = []
+        while heard.count < 2 { heard += try connections[0].nextNotifications() }
+        #expect(heard.map(\.payload) == ["from 0", "from 1"])
+        #expect(heard.map(\.provesListening) == [true, true])
         connections[1].deadline = .now
-        #expect(try connections[1].notifications() == [])
+        #expect(try connections[1].nextNotifications().isEmpty)
     }
 
     @Test("Two relays that start at the same time make the tables once; each schema has its own")
