@@ -11,7 +11,7 @@ them. What is done to whom, and who posts where, follows from the seed; how long
 meanwhile.
 Prints a line for each thing that holds; ends with status 1 at the first that does not.
 """
-import collections, http.client, json, os, random, re, signal, subprocess, sys, threading, urllib.error, urllib.parse, urllib.request
+import collections, http.client, json, os, random, re, signal, subprocess, sys, threading, time, urllib.error, urllib.parse, urllib.request
 
 import postgres_server
 from checks import check, free_port, until
@@ -20,6 +20,8 @@ PUSHCHAT, FOLDER, ROUNDS, SEED = os.path.abspath(sys.argv[1]), os.path.abspath(s
 ROOMS, MEMBERS, RELAYS, CLIENTS, STREAMS = 4, 4, 3, 8, 8
 # Seconds without a sign of life after which a test looks at what a relay has; others wait for longer (docs/postgresql.md).
 SILENCE = 5
+# Seconds in which a relay gives several signs of life.
+PROOF = 12
 # What the held transactions call themselves.
 HELD = "held"
 chance = random.Random(SEED)
@@ -273,6 +275,32 @@ def disturb(relays, server, clients, doubts, held):
     answered("after the last disturbance", 1)
 
 
+def check_pooled(relay, pooled):
+    """A relay behind PgBouncer is sent no notifications, and its streams have what another took within moments all the same: also
+    after signs of life, which may meet the server's connection that listens."""
+    for number in range(2):
+        joined = ask("POST", relay.base + "/api.php", urllib.parse.urlencode({
+            "cmd": "join", "udid": member(ROOMS, number), "token": "0", "name": f"n{number}", "code": "pooled"}).encode())
+        check(f"member {number} joins the room of the pooled stream", joined[0] == 200, joined)
+    connection = http.client.HTTPConnection("127.0.0.1", pooled.port, timeout=10)
+    connection.request("GET", "/events", headers={"X-Udid": member(ROOMS, 1)})
+    answer, slowest, end = connection.getresponse(), 0, time.time() + PROOF
+    while time.time() < end:
+        text, begun = f"pooled {time.time()}", time.time()
+        posted = ask("POST", relay.base + "/api.php", urllib.parse.urlencode({
+            "cmd": "message", "udid": member(ROOMS, 0), "text": text}).encode())
+        check("a message for the pooled stream is taken", posted[0] == 200, posted)
+        try:
+            while text not in answer.readline().decode():
+                if time.time() > begun + 10:
+                    raise TimeoutError("lines, but not this one")
+        except OSError as error:
+            check("the pooled stream has it within 10 s", False, error)
+        slowest = max(slowest, time.time() - begun)
+    connection.close()
+    print(f"a stream behind PgBouncer has another relay's messages after {slowest:.1f} s at the most", flush=True)
+
+
 def arrived(control):
     """How often the sandbox took each push."""
     since, pushes = 0, collections.Counter()
@@ -368,6 +396,7 @@ def main():
                     "code": f"room{room}"}).encode())
                 check(f"member {number} joins room {room}", joined[0] == 200, joined)
 
+        check_pooled(relays[0], relays[2])
         held, doubts, posting = Held(server), Doubts(server), threading.Event()
         streams = [Stream(number, relays, stop) for number in range(STREAMS)]
         clients = [Client(number, relays, posting) for number in range(CLIENTS)]
