@@ -20,7 +20,8 @@ package protocol PushQueue: Sendable {
     /// When the next push of the app that waits for its time is due, or, before that, when to ask again; nil if none
     /// waits.
     func nextDue(app: AppName) async throws(ChatError) -> Timestamp?
-    /// Signals, as long as the continuation lives, whenever there may be due pushes of the app.
+    /// Signals, as long as the continuation lives, whenever there may be due pushes of the app, or ``nextDue(app:)`` may have
+    /// become earlier.
     func announceArrivals(of app: AppName, to signal: AsyncStream<Void>.Continuation)
 }
 

@@ -191,23 +191,24 @@ package final class SQLitePushQueue: PushQueue {
     }
 
     private func release(_ settlements: [Settlement], _ app: AppName) {
-        let isDue = memory.index.withLock { index in
-            var isDue = false
+        let mustSignal = memory.index.withLock { index in
+            var mustSignal = false
             for settlement in settlements {
                 var lane: PushLane?
                 switch settlement.transition.result {
                 case .due(let next, _):
                     lane = next
-                    isDue = true
+                    mustSignal = true
                 case .waiting(let time, _):
                     index.waits(until: time, app: app)
+                    mustSignal = true
                 case .sent, .failed, .expired, .cancelled: break
                 }
                 index.release(settlement.entries, to: lane, app: app)
             }
-            return isDue
+            return mustSignal
         }
-        if isDue { signal([app]) }
+        if mustSignal { signal([app]) }
     }
 
     // MARK: - Inserts

@@ -20,9 +20,10 @@ final class PostgresConnection {
     private var sent = 0
     private(set) var isUsable = true
     private var isListening = false
-    /// Whether no pooler stands between, which hands out the server's connections one by one.
+    /// False behind a pooler: the server's connection may be another one in each transaction. Also in PgBouncer's session mode,
+    /// where that costs a look each second.
     private var isDirect = false
-    /// That came beside answers.
+    /// Came with answers, and were not taken yet.
     private var notifications: [PostgresNotification] = []
 
     /// What the URL does not set itself. A peer that is gone without a word is noticed within half a minute.
@@ -118,9 +119,9 @@ final class PostgresConnection {
             switch PQresultStatus(next) {
             case PGRES_PIPELINE_SYNC:
                 PQclear(next)
-                let taken = taken(provesListening: isDirect)
+                let found = taken(provesListening: isDirect)
                 // Through a pooler, those of others may come here.
-                if isListening { notifications += taken }
+                if isListening { notifications += found }
                 guard let error else { return results }
                 throw error
             case PGRES_COMMAND_OK, PGRES_TUPLES_OK:
@@ -289,8 +290,8 @@ final class PostgresConnection {
 
 struct PostgresNotification: Sendable {
     let payload: String
-    /// Whether it shows that notifications come as they are sent. Through a pooler one that comes beside an answer does not: that
-    /// the server's connection is the one that listens is chance.
+    /// Whether it proves that notifications reach this connection. Behind a pooler, one that comes with an answer does not: the
+    /// transaction happened to get the connection that listens.
     let provesListening: Bool
 }
 #endif

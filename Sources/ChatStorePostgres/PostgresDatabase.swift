@@ -139,6 +139,8 @@ package final class PostgresDatabase: Sendable {
                 } catch {
                     transaction.rollback()
                     ended()
+                    // What was committed all the same is announced to others only.
+                    if let error = error as? PostgresError, error.kind == .inDoubt { streams.send(.everything) }
                     throw error
                 }
             } catch let error as PostgresError

@@ -120,8 +120,7 @@ package final class PostgresPushQueue: PushQueue {
             }
             outcomes.add(ended)
             leases.withLock { $0.settled(number, settlements, app: app) }
-            let isDue = settlements.contains { if case .due = $0.transition.result { true } else { false } }
-            if isDue { signal([app]) }
+            if settlements.contains(where: { $0.transition.state == .pending }) { signal([app]) }
             return settled
         } catch {
             leases.withLock { $0.failedToSettle(number, settlements) }

@@ -96,8 +96,8 @@ final class PostgresTransaction {
         isBegun = true
         try connection.send(
             "BEGIN ISOLATION LEVEL READ COMMITTED \(terms.isReading ? "READ ONLY" : "READ WRITE")", [])
-        // A relay that is stopped in the middle keeps its locks no longer than that. And no statement of ours is long enough to be
-        // compiled, which takes longer than most run.
+        // A relay that is stopped in the middle keeps its locks no longer than that. Compiling takes longer than most statements
+        // run, and the server compiles by an estimate of their cost that is often far too high.
         let milliseconds = String(terms.limit.milliseconds)
         try connection.send(
             """

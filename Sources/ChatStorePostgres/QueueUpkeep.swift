@@ -9,8 +9,8 @@ final class QueueUpkeep: Sendable {
     private static let interval = Duration.milliseconds(400)
     /// A look takes no more of the time than one part in so many.
     private static let share = 10
-    /// Rounds after which what is due is told again, though it is what was due before.
-    private static let quietRounds = 25
+    /// Rounds after which what is due is told again, though it is what was due before: another may have had it locked then.
+    private static let quietRounds = 5
     /// How often all leases are looked through, whether or not a relay has ended.
     private static let searchInterval = Duration.seconds(30)
     /// How long this relay's own calls are awaited, and how often they are looked at.
@@ -325,9 +325,10 @@ final class QueueUpkeep: Sendable {
         let due = Set(rows.filter { $0.floor != nil })
         let isNew = watch.withLock { watch in
             watch.quietRounds += 1
-            guard !due.isSubset(of: watch.due) || watch.quietRounds >= Self.quietRounds else { return false }
-            (watch.due, watch.quietRounds) = (due, 0)
-            return !due.isEmpty
+            let isNew = !due.isSubset(of: watch.due) || watch.quietRounds >= Self.quietRounds
+            watch.due = due
+            if isNew { watch.quietRounds = 0 }
+            return isNew && !due.isEmpty
         }
         if isNew { queue.signal(Set(due.map(\.app))) }
         return Set(rows.map(\.app))

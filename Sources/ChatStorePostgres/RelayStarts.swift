@@ -16,7 +16,7 @@ final class RelayStarts: Sendable {
     private static let margin = Duration.seconds(4)
     /// How long a statement of this connection may take.
     private static let statementLimit = Duration.seconds(5)
-    /// Without a notification for so long, not even this relay's own, they do not come.
+    /// Without a notification that proves it for so long, they do not come.
     private static let deafAfter = Duration.seconds(8)
     private static let pollInterval = Duration.seconds(1)
     /// For people and for a look at what happened.
@@ -150,7 +150,7 @@ final class RelayStarts: Sendable {
             try connection.send("SELECT set_config('search_path', quote_ident($1::text), true)", [.text(schema)])
         }
         try connection.send(sql, values)
-        // Shows that notifications come.
+        // Without a pooler, it proves that notifications come.
         for values in channel.values(Announcement()) { try connection.send(AnnouncementChannel.sql, values) }
         try connection.send("COMMIT", [])
         try connection.sync()

@@ -144,7 +144,7 @@ def wait_until_settled(session, filled, count):
     of_these = f"FROM push_queue WHERE message_id > {before} AND settled_on IS NOT NULL"
     # All are counted only when the last one is settled, or they would be counted again and again while they are sent.
     while session.ask(f"SELECT count(*) FROM push_queue_due WHERE message_id = {before + count}") == ["1"]:
-        bench.oracle(time.time() < deadline, "the last push was settled within ten minutes")
+        bench.oracle(time.time() < deadline, "the last push was not settled within ten minutes")
         time.sleep(0.01)
     while (settled := int(session.ask(f"SELECT count(*) {of_these}")[0])) < count:
         bench.oracle(time.time() < deadline, f"{settled} of {count} pushes were settled within ten minutes")

@@ -70,6 +70,7 @@ final class FakeQueue: PushQueue {
     }
 
     func announceArrivals(of app: AppName, to signal: AsyncStream<Void>.Continuation) {
+        #expect(app == .default)
         listener.withLock { $0 = signal }
     }
 }

@@ -28,6 +28,25 @@ struct QueueTests {
         #expect((depth.due, depth.delayed, depth.written) == (0, 0, 5))
     }
 
+    @Test("What is to wait and what is given back wake their app's dispatcher, and no other", .timeLimit(.minutes(1)))
+    func wakes() async throws {
+        try bench.insert(2)
+        let queue = bench.store.queue
+        _ = try await queue.lease(app: .default, lanes: PushLane.allCases, limit: 2)
+        var arrivals = queue.arrivals(of: .default).makeAsyncIterator()
+        let (others, signal) = AsyncStream.makeStream(of: Void.self)
+        queue.announceArrivals(of: .web, to: signal)
+        let time = bench.fixture.time.withLock { $0 } + .seconds(60)
+        let wait = Transition(.waiting(until: time, reason: "Busy"), adding: PushHistory(attempts: 1))
+        _ = try await queue.settle([Settlement(1...1, wait)], app: .default)
+        await arrivals.next()
+        #expect(try await queue.nextDue(app: .default) == time)
+        queue.giveBack([2...2], lane: .first, app: .default)
+        await arrivals.next()
+        signal.finish()
+        #expect(await others.reduce(0) { count, _ in count + 1 } == 0)
+    }
+
     @Test("An error answer settles what was before, fails the named, repeats what was after")
     func resume() async throws {
         try bench.insert(5)

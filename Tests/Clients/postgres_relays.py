@@ -276,13 +276,13 @@ def disturb(relays, server, clients, doubts, held):
 
 
 def check_pooled(relay, pooled):
-    """A relay behind PgBouncer is sent no notifications, and its streams have what another took within moments all the same: also
-    after signs of life, which may meet the server's connection that listens."""
+    """A relay behind PgBouncer gets no notifications, and its streams have what another took after a second. So it stays after its
+    signs of life, which may happen to go over the server's connection that listens."""
     for number in range(2):
         joined = ask("POST", relay.base + "/api.php", urllib.parse.urlencode({
             "cmd": "join", "udid": member(ROOMS, number), "token": "0", "name": f"n{number}", "code": "pooled"}).encode())
         check(f"member {number} joins the room of the pooled stream", joined[0] == 200, joined)
-    connection = http.client.HTTPConnection("127.0.0.1", pooled.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", pooled.port, timeout=5)
     connection.request("GET", "/events", headers={"X-Udid": member(ROOMS, 1)})
     answer, slowest, end = connection.getresponse(), 0, time.time() + PROOF
     while time.time() < end:
@@ -292,10 +292,10 @@ def check_pooled(relay, pooled):
         check("a message for the pooled stream is taken", posted[0] == 200, posted)
         try:
             while text not in answer.readline().decode():
-                if time.time() > begun + 10:
-                    raise TimeoutError("lines, but not this one")
+                if time.time() > begun + 5:
+                    raise TimeoutError("not among its lines")
         except OSError as error:
-            check("the pooled stream has it within 10 s", False, error)
+            check("the pooled stream has it within 5 s", False, error)
         slowest = max(slowest, time.time() - begun)
     connection.close()
     print(f"a stream behind PgBouncer has another relay's messages after {slowest:.1f} s at the most", flush=True)
