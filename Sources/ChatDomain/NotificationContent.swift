@@ -224,6 +224,7 @@ package struct NotificationContent: Sendable, Hashable {
         guard let value = present(value) else { return nil }
         guard let text = value.text, !text.isEmpty else { throw .invalid(field, "must be a string that is not empty") }
         guard text.utf8.count <= longestText else { throw .invalid(field, "must have at most \(longestText) bytes") }
+        guard !text.utf8.contains(0) else { throw .invalid(field, "must not contain the control character 0") }
         return text
     }
 

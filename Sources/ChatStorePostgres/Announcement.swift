@@ -1,5 +1,6 @@
 #if PostgreSQL
 import Foundation
+import Synchronization
 
 /// What a commit brought, for whoever waits for it in any relay.
 struct Announcement: Sendable, Hashable {
@@ -59,15 +60,23 @@ struct AnnouncementChannel: Sendable {
     /// In which one transaction's announcement travels; with more it is ``Announcement/everything``.
     static let mostPayloads = 8
 
-    let name: String
     /// Tells one's own from others': who sent it has told its listeners already.
-    let sender: String
+    private final class Sender: Sendable {
+        let name = Mutex(Sender.new)
+
+        static var new: String { String(UInt64.random(in: .min ... .max), radix: 36) }
+    }
+
+    let name: String
+    private let sender = Sender()
 
     init(schema: String) {
         // The server takes less than 64 bytes.
         name = "pushchat_" + String(schema.unicodeScalars.prefix(50).map { $0.isASCII ? Character($0) : "_" })
-        sender = String(UInt64.random(in: .min ... .max), radix: 36)
     }
+
+    /// What was sent before is another's from now on: nobody was told of a commit that is in doubt.
+    func forgetOwn() { sender.name.withLock { $0 = Sender.new } }
 
     /// Of ``sql``, for each time that it is to be run.
     func values(_ announcement: Announcement) -> [[PostgresValue]] {
@@ -104,8 +113,9 @@ struct AnnouncementChannel: Sendable {
 
     func payload(_ announcement: Announcement) -> String {
         func named<Names: Collection>(_ names: Names) -> Names? { names.isEmpty ? nil : names }
+        let own = sender.name.withLock { $0 }
         let payload = Payload(
-            from: sender, all: announcement.everything ? true : nil, apps: named(announcement.apps),
+            from: own, all: announcement.everything ? true : nil, apps: named(announcement.apps),
             messages: named(announcement.messages), memberships: named(announcement.memberships),
             members: named(announcement.members), removed: named(announcement.removed),
             closed: named(announcement.closed), deleted: named(announcement.deleted), read: named(announcement.read),
@@ -117,7 +127,7 @@ struct AnnouncementChannel: Sendable {
     /// Reads a payload; ``Announcement/everything`` where it is not one. Nil of one's own.
     func announcement(_ payload: String) -> Announcement? {
         guard let read = try? JSONDecoder().decode(Payload.self, from: Data(payload.utf8)) else { return .everything }
-        guard read.from != sender else { return nil }
+        guard read.from != sender.name.withLock({ $0 }) else { return nil }
         var announcement = Announcement()
         announcement.everything = read.all ?? false
         announcement.apps = read.apps ?? []

@@ -28,11 +28,12 @@ extension PostgresTransaction {
     ) throws -> (rows: [PostgresRow], next: Int64?) {
         let limit = max(1, min(limit, Self.pageWindow))
         let end = "SELECT \(key) FROM \(candidates) ORDER BY \(key) OFFSET \(Self.pageWindow - 1) LIMIT 1"
-        let wanted = condition.map { "AND \($0) AND \(key) <= coalesce((\(end)), \(Int64.max))" } ?? ""
+        let last = try condition == nil ? nil : row(end, values)?.int(0)
+        let wanted = condition.map { "AND \($0) AND \(key) <= \(last ?? .max)" } ?? ""
         let rows = try rows(
             "SELECT \(columns) FROM \(candidates) \(wanted) ORDER BY \(key) LIMIT \(limit + 1)", values + more)
         if rows.count > limit { return (Array(rows.prefix(limit)), try rows[limit - 1].int(0)) }
-        return (rows, condition == nil ? nil : try row(end, values)?.int(0))
+        return (rows, last)
     }
 }
 

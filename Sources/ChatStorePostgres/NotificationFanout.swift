@@ -104,6 +104,8 @@ struct NotificationFanout {
         var parameters = PostgresParameters()
         let sql = insertSQL(names, budget, now: now, settings, &parameters)
         guard let row = try transaction.row(sql, parameters.values) else { return }
+        // Where a row is missing, another program's has its number.
+        guard try row.int(9) == row.int(4) else { throw PostgresError.numberTaken }
         let looked = Int(try row.int(0))
         step.looked += max(looked, names.count)
         step.skipped += Int(try row.int(3))
@@ -128,7 +130,8 @@ struct NotificationFanout {
 
     /// Looks for the candidates, one more than the budget, and writes the pushes. Answers one row: how many candidates there
     /// were; the place among the names and the id of the last that was looked at; how many were left out; how many rows were
-    /// written, the first and the last; their apps; the apps of those that failed at once.
+    /// written, the first and the last; their apps; the apps of those that failed at once; for how many devices rows were to
+    /// be written.
     ///
     /// The columns of the notification stand in its pushes, too, but for the payload. A device that was named and is inactive
     /// has its record, and nothing is sent to it.
@@ -147,6 +150,8 @@ struct NotificationFanout {
             looked AS MATERIALIZED (SELECT * FROM c ORDER BY place, key LIMIT \(items[item].isPaged ? "\(budget)" : "ALL")),
             wanted AS MATERIALIZED (
                 SELECT *, coalesce(\(skips), false) AS is_unchanged FROM looked c WHERE c.is_wanted AND \(isConfigured)),
+            attempted AS MATERIALIZED (
+                SELECT * FROM wanted w WHERE NOT w.is_unchanged \(mayRepeat ? "AND \(Self.isNew(id))" : "")),
             written AS (
                 INSERT INTO push_queue_due (device_token, payload, time_queued, app, expires_at, priority, not_before,
                     push_type, collapse_id, notification, device, bulk, state, reason, time_settled)
@@ -158,13 +163,13 @@ struct NotificationFanout {
                     CASE WHEN w.is_inactive THEN 'failed' ELSE 'pending' END,
                     CASE WHEN w.is_inactive THEN \(parameters.text(PushLifeCycle.deviceInactive)) END,
                     CASE WHEN w.is_inactive THEN \(time) END
-                FROM wanted w WHERE NOT w.is_unchanged \(mayRepeat ? "AND \(Self.isNew(id))" : "")
-                ORDER BY w.place, w.key
+                FROM attempted w ORDER BY w.place, w.key
                 ON CONFLICT DO NOTHING RETURNING message_id, app, state)
             SELECT (SELECT count(*) FROM c), l.place, l.key,
                 (SELECT count(*) FROM wanted w WHERE w.is_unchanged \(isFirst(names, &parameters))),
                 r.count, r.first, r.last, array_to_json(coalesce(r.apps, '{}'))::text,
-                array_to_json(coalesce(r.failed, '{}'))::text
+                array_to_json(coalesce(r.failed, '{}'))::text,
+                (SELECT count(DISTINCT (w.app, w.device, CASE WHEN w.device IS NULL THEN w.token END)) FROM attempted w)
             FROM (SELECT count(*), min(message_id) AS first, max(message_id) AS last,
                     array_agg(DISTINCT app) FILTER (WHERE state = 'pending') AS apps,
                     array_agg(app) FILTER (WHERE state = 'failed') AS failed FROM written) r

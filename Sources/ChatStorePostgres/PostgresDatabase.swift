@@ -139,8 +139,11 @@ package final class PostgresDatabase: Sendable {
                 } catch {
                     transaction.rollback()
                     ended()
-                    // What was committed all the same is announced to others only.
-                    if let error = error as? PostgresError, error.kind == .inDoubt { streams.send(.everything) }
+                    if let error = error as? PostgresError, error.kind == .inDoubt {
+                        // It may have been committed, or will be in a moment.
+                        channel.forgetOwn()
+                        streams.send(.everything)
+                    }
                     throw error
                 }
             } catch let error as PostgresError
@@ -148,6 +151,7 @@ package final class PostgresDatabase: Sendable {
                 && Self.isWorthAnother(error, call.isRepeatable)
             {
                 measures.met(error)
+                if error.isUniqueViolation(PostgresError.numbers) { try? passNumbers(worker, terms) }
                 // Two that stood in each other's way do not meet again at the same moment.
                 usleep(UInt32.random(in: 1...5) * 1000 * UInt32(attempt * attempt))
                 attempt += 1
@@ -158,6 +162,24 @@ package final class PostgresDatabase: Sendable {
                 }
                 return answer(.failure(ChatError(storing: error)))
             }
+        }
+    }
+
+    /// Another program has inserted pushes with numbers that were still to come: the sequence goes on after them, with some space,
+    /// because it goes on meanwhile.
+    private func passNumbers(_ worker: ConnectionPool.Worker, _ terms: PostgresTransaction.Terms) throws {
+        let transaction = PostgresTransaction(try worker.connected(), terms, channel)
+        do {
+            _ = try transaction.rows(
+                """
+                SELECT setval('push_queue_message_id_seq', d.last + 10000)
+                FROM (SELECT max(message_id) AS last FROM push_queue_due) d, push_queue_message_id_seq s
+                WHERE d.last >= s.last_value AND d.last < \(Int64.max / 4)
+                """)
+            try transaction.commit()
+        } catch {
+            transaction.rollback()
+            throw error
         }
     }
 

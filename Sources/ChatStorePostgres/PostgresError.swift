@@ -60,6 +60,9 @@ struct PostgresError: Error, Sendable, CustomStringConvertible {
         state == "23505" && (name == nil || name == constraint)
     }
 
+    /// The constraint of the numbers of pushes that are due.
+    static let numbers = "push_queue_due_id"
+
     /// A push has the number already: another program chose it.
     var isNumberTaken: Bool {
         isUniqueViolation() && constraint?.wholeMatch(of: /push_queue_(?:due|[0-9]{8})_id/) != nil
@@ -67,7 +70,7 @@ struct PostgresError: Error, Sendable, CustomStringConvertible {
 
     /// The same transaction may succeed at once when it is tried again: it was one of two that stood in each other's way, or the
     /// sequence came to a number that another program had chosen.
-    var isCollision: Bool { state == "40001" || state == "40P01" || isUniqueViolation("push_queue_due_id") }
+    var isCollision: Bool { state == "40001" || state == "40P01" || isUniqueViolation(Self.numbers) }
 
     /// Of the server or the way to it: temporary, and every statement fails alike. 53: no disk, memory or connection left;
     /// 57014: a statement took too long; 55P03: a lock was not to be had; 58: the server's disk.

@@ -4,23 +4,11 @@ import Synchronization
 
 /// How the store and its queue are doing: of the database as a whole, but for outcomes, which are this relay's.
 package final class PostgresFigures: RelayFigures {
-    /// Counting takes no more of the time than one part in so many.
-    private static let share = 20
-    /// The shortest time for which what was counted is told again.
-    private static let shortestAge = Duration.milliseconds(200)
-
     private let database: PostgresDatabase
     private let outcomeCounter: OutcomeCounter
     private let settings: @Sendable () -> StoreSettings
-    private let depths = Mutex<Counted<[QueueDepth]>?>(nil)
-    private let counted = Mutex<Counted<StoreTotals>?>(nil)
-
-    /// What was counted, and until when that is told.
-    private struct Counted<Value: Sendable>: Sendable {
-        let value: Value
-        let end: ContinuousClock.Instant
-        let time: Timestamp
-    }
+    private let depths = SharedCount<[QueueDepth]>()
+    private let counted = SharedCount<StoreTotals>()
 
     init(
         database: PostgresDatabase, outcomeCounter: OutcomeCounter, settings: @escaping @Sendable () -> StoreSettings
@@ -32,18 +20,16 @@ package final class PostgresFigures: RelayFigures {
 
     package func queueDepths() async throws(ChatError) -> [QueueDepth] {
         let now = database.clock()
-        if let known = depths.withLock({ $0 }), known.end > .now, known.time == now { return known.value }
-        let began = ContinuousClock.now
-        let found = try await database.read { transaction in
-            try transaction.rows(Self.depthsSQL, [.time(now)]).map { row in
-                QueueDepth(
-                    app: AppName(try row.text(0)), due: Int(try row.int(1)), delayed: Int(try row.int(2)),
-                    written: Int(try row.int(3)), oldest: try row.optionalTime(4))
+        return try await depths.value(at: now) { [database] () throws(ChatError) in
+            try await database.read { transaction in
+                try transaction.rows(Self.depthsSQL, [.time(now)]).map { row in
+                    QueueDepth(
+                        app: AppName(try row.text(0)), due: Int(try row.int(1)), delayed: Int(try row.int(2)),
+                        written: Int(try row.int(3)), oldest: try row.optionalTime(4))
+                }
             }
+            .filter { $0.due + $0.delayed + $0.written > 0 }.sorted { $0.app < $1.app }
         }
-        .filter { $0.due + $0.delayed + $0.written > 0 }.sorted { $0.app < $1.app }
-        depths.withLock { $0 = Self.counted(found, since: began, now) }
-        return found
     }
 
     static let depthsSQL = """
@@ -54,41 +40,34 @@ package final class PostgresFigures: RelayFigures {
         FROM push_queue_due WHERE state = 'pending' GROUP BY app
         """
 
-    private static func counted<Value>(
-        _ value: Value, since began: ContinuousClock.Instant, _ time: Timestamp
-    ) -> Counted<Value> {
-        Counted(value: value, end: .now + max(shortestAge, (.now - began) * share), time: time)
+    package func totals() async throws(ChatError) -> StoreTotals {
+        try await counted.value(at: database.clock()) { [database] () throws(ChatError) in
+            try await database.read(Self.totals)
+        }
     }
 
-    package func totals() async throws(ChatError) -> StoreTotals {
-        let now = database.clock()
-        if let known = counted.withLock({ $0 }), known.end > .now { return known.value }
-        let began = ContinuousClock.now
-        let totals = try await database.read { transaction in
-            let row = try transaction.row(
-                """
-                SELECT (SELECT count(*) FROM devices),
-                    (SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL),
-                    (SELECT count(*) FROM active_users),
-                    (WITH RECURSIVE rooms (code) AS (
-                        (SELECT secret_code FROM active_users ORDER BY secret_code LIMIT 1)
-                        UNION ALL
-                        SELECT (SELECT secret_code FROM active_users WHERE secret_code > r.code
-                            ORDER BY secret_code LIMIT 1) FROM rooms r WHERE r.code IS NOT NULL)
-                     SELECT count(code) FROM rooms),
-                    (SELECT count(*) FROM messages), (SELECT count(*) FROM notifications)
-                """)
-            var totals = StoreTotals()
-            guard let row else { return totals }
-            totals.devices = Int(try row.int(0))
-            totals.activeDevices = totals.devices - Int(try row.int(1))
-            totals.members = Int(try row.int(2))
-            totals.rooms = Int(try row.int(3))
-            totals.messages = Int(try row.int(4))
-            totals.notifications = Int(try row.int(5))
-            return totals
-        }
-        counted.withLock { $0 = Self.counted(totals, since: began, now) }
+    private static func totals(_ transaction: PostgresTransaction) throws -> StoreTotals {
+        let row = try transaction.row(
+            """
+            SELECT (SELECT count(*) FROM devices),
+                (SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL),
+                (SELECT count(*) FROM active_users),
+                (WITH RECURSIVE rooms (code) AS (
+                    (SELECT secret_code FROM active_users ORDER BY secret_code LIMIT 1)
+                    UNION ALL
+                    SELECT (SELECT secret_code FROM active_users WHERE secret_code > r.code
+                        ORDER BY secret_code LIMIT 1) FROM rooms r WHERE r.code IS NOT NULL)
+                 SELECT count(code) FROM rooms),
+                (SELECT count(*) FROM messages), (SELECT count(*) FROM notifications)
+            """)
+        var totals = StoreTotals()
+        guard let row else { return totals }
+        totals.devices = Int(try row.int(0))
+        totals.activeDevices = totals.devices - Int(try row.int(1))
+        totals.members = Int(try row.int(2))
+        totals.rooms = Int(try row.int(3))
+        totals.messages = Int(try row.int(4))
+        totals.notifications = Int(try row.int(5))
         return totals
     }
 
@@ -111,5 +90,55 @@ package final class PostgresFigures: RelayFigures {
     package func outcomes() -> [OutcomeCount] { outcomeCounter.outcomes }
 
     package func work() -> StoreWork { database.work }
+}
+
+/// What takes the server long to count: one count at a time, for all who ask meanwhile; and what came of it, an error too, is
+/// told again for a while.
+private final class SharedCount<Value: Sendable>: Sendable {
+    /// Counting takes no more of the time than one part in so many.
+    private static var share: Int { 20 }
+    /// The shortest time for which what was counted is told again.
+    private static var shortestAge: Duration { .milliseconds(200) }
+    /// A clock that was set makes it count again.
+    private static var clockJump: Duration { .milliseconds(500) }
+
+    private struct Count {
+        let task: Task<Result<Value, ChatError>, Never>
+        let time: Timestamp
+        let began: ContinuousClock.Instant
+        /// Nil while it is counted.
+        var end: ContinuousClock.Instant?
+
+        func isTold(at now: Timestamp) -> Bool {
+            let passed = (ContinuousClock.now - began).milliseconds
+            let isSet = abs(now.milliseconds - time.milliseconds - passed) > SharedCount.clockJump.milliseconds
+            return end.map { .now < $0 && !isSet } ?? true
+        }
+    }
+
+    private let last = Mutex<Count?>(nil)
+
+    /// - Parameter now: by which `count` counts.
+    func value(
+        at now: Timestamp, _ count: @escaping @Sendable () async throws(ChatError) -> Value
+    ) async throws(ChatError) -> Value {
+        let task = last.withLock { last in
+            if let last, last.isTold(at: now) { return last.task }
+            let began = ContinuousClock.now
+            let task = Task { [self] in
+                let result: Result<Value, ChatError>
+                do throws(ChatError) {
+                    result = .success(try await count())
+                } catch {
+                    result = .failure(error)
+                }
+                self.last.withLock { $0?.end = .now + max(Self.shortestAge, (.now - began) * Self.share) }
+                return result
+            }
+            last = Count(task: task, time: now, began: began)
+            return task
+        }
+        return try await task.value.get()
+    }
 }
 #endif

@@ -1,5 +1,6 @@
 #if PostgreSQL
 package import ChatDomain
+import Synchronization
 
 /// Order in rooms: the tables `bans` and `moderation`.
 package struct PostgresModeration: Moderation {
@@ -202,6 +203,7 @@ package struct PostgresModeration: Moderation {
     /// Taking back a message to the largest room takes about a second, in one transaction: who asks for it next does not get
     /// it.
     package func delete(_ message: MessageID, by moderator: Moderator) async throws(ChatError) {
+        let isRepeated = Atomic(false)
         let ended = try await database.write { transaction in
             let now = database.clock()
             // Waits for the end of a fan-out's step; the next finds no message any more, and ends.
@@ -209,6 +211,10 @@ package struct PostgresModeration: Moderation {
                 "DELETE FROM messages WHERE message_id = $1::bigint RETURNING secret_code", [.int(message)])
             guard let row else { throw ChatError.notFound("message") }
             let room = try row.text(0)
+            // Relays that settle its pushes at the same moment stood in the way, and are to wait now.
+            if isRepeated.exchange(true, ordering: .relaxed) {
+                transaction.later("LOCK TABLE push_queue_due IN SHARE ROW EXCLUSIVE MODE")
+            }
             let counts = try transaction.rows(
                 """
                 WITH cancelled AS (

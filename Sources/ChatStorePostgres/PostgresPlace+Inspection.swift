@@ -44,7 +44,7 @@ extension PostgresPlace {
                 to_regclass('relay_schema') IS NOT NULL, current_schema() IS NULL,
                 has_database_privilege(current_database(), 'CREATE'),
                 COALESCE(has_schema_privilege(current_schema(), 'CREATE'), false),
-                current_setting('synchronous_commit')
+                current_setting('synchronous_commit'), current_setting('server_encoding')
             """
         ).first
         let latency = ContinuousClock.now - begin
@@ -56,6 +56,9 @@ extension PostgresPlace {
         }
         if try row.text(6) == "off" {
             found.problems.append("synchronous_commit is off: what was answered may be lost with the server's power")
+        }
+        guard try row.text(7) == "UTF8" else {
+            throw Unusable(description: "\(found.text); its encoding is \(try row.text(7)), and must be UTF8")
         }
         guard try row.bool(2) else {
             let mayMake = try row.bool(3) ? row.bool(4) && schema != nil : row.bool(5)

@@ -91,7 +91,7 @@ package struct PostgresQueueAdministration: QueueAdministration {
     private struct Change: Sendable {
         /// Of a row `q` of `push_queue`. Names no parameters.
         let condition: String
-        /// Of locked rows whose numbers are `$1`.
+        /// Of rows `q` whose numbers are `$1`; the condition follows. Another program may have given a number twice.
         let sql: String
         let values: [PostgresValue]
         /// What changes in a notification's counts with a push that had a state: which count, and by how much.
@@ -113,7 +113,7 @@ package struct PostgresQueueAdministration: QueueAdministration {
                 """,
             // Whatever a relay that had it says later is not about this attempt.
             sql: """
-                UPDATE push_queue SET state = 'pending', attempts = 0, unanswered = 0, refused = 0,
+                UPDATE push_queue q SET state = 'pending', attempts = 0, unanswered = 0, refused = 0,
                     not_before = $2::bigint, time_settled = NULL, hint = NULL, lease_start = NULL, settled_on = NULL,
                     expires_at = CASE WHEN state = 'expired' THEN NULL ELSE expires_at END
                 WHERE message_id = ANY ($1::bigint[])
@@ -137,7 +137,7 @@ package struct PostgresQueueAdministration: QueueAdministration {
         let cancellation = Change(
             condition: "q.state = 'pending' AND \(Self.isFree)",
             sql: """
-                UPDATE push_queue SET state = 'cancelled', reason = $2::text, time_settled = at($3::bigint)
+                UPDATE push_queue q SET state = 'cancelled', reason = $2::text, time_settled = at($3::bigint)
                 WHERE message_id = ANY ($1::bigint[])
                 """,
             values: [.text(PushLifeCycle.cancelled), .time(database.clock())], counting: { _ in (.cancelled, 1) })
@@ -174,7 +174,7 @@ package struct PostgresQueueAdministration: QueueAdministration {
                 AND NOT EXISTS (SELECT FROM notifications n
                     WHERE n.notification_id = q.notification AND n.work = 'queue')
                 """,
-            sql: "DELETE FROM push_queue WHERE message_id = ANY ($1::bigint[])", values: [], counting: { _ in nil })
+            sql: "DELETE FROM push_queue q WHERE message_id = ANY ($1::bigint[])", values: [], counting: { _ in nil })
         return try await apply(purge, to: selection, progress)
     }
 
@@ -226,7 +226,8 @@ package struct PostgresQueueAdministration: QueueAdministration {
             WHERE q.message_id = ANY ($1::bigint[]) AND (\(change.condition)) ORDER BY q.message_id FOR UPDATE OF q
             """, [.ints(entries)])
         guard !rows.isEmpty else { return 0 }
-        let changed = try transaction.run(change.sql, [.ints(rows.map { try $0.int(0) })] + change.values)
+        let changed = try transaction.run(
+            "\(change.sql) AND (\(change.condition))", [.ints(rows.map { try $0.int(0) })] + change.values)
         var counts: [NotificationID: [PushState: Int]] = [:]
         for row in rows {
             guard let notification = try row.optionalInt(1) else { continue }

@@ -114,7 +114,12 @@ struct PostgresSchema: Sendable {
         if let schema = place.schema {
             try connection.run("SELECT set_config('search_path', quote_ident($1::text), true)", [.text(schema)])
         }
-        guard let schema = try connection.run("SELECT current_schema()").first?.optionalText(0) else {
+        let row = try connection.run("SELECT current_schema(), current_setting('server_encoding')").first
+        if let encoding = try row?.text(1), encoding != "UTF8" {
+            throw PostgresPlace.Unusable(
+                description: "the database is in the encoding \(encoding); make one with createdb --encoding UTF8")
+        }
+        guard let schema = row?.optionalText(0) else {
             throw PostgresPlace.Unusable(
                 description: place.schema.map { "the database has no schema \($0)" }
                     ?? "the database has no schema for this user's tables: set database.schema")

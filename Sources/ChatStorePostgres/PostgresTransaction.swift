@@ -96,13 +96,16 @@ final class PostgresTransaction {
         isBegun = true
         try connection.send(
             "BEGIN ISOLATION LEVEL READ COMMITTED \(terms.isReading ? "READ ONLY" : "READ WRITE")", [])
-        // A relay that is stopped in the middle keeps its locks no longer than that. Compiling takes longer than most statements
+        // A relay that is stopped in the middle keeps its locks no longer than that, and one whose machine is gone no longer than
+        // half a minute. Compiling takes longer than most statements
         // run, and the server compiles by an estimate of their cost that is often far too high.
         let milliseconds = String(terms.limit.milliseconds)
         try connection.send(
             """
             SELECT set_config('statement_timeout', $1::text, true),
                 set_config('idle_in_transaction_session_timeout', $1::text, true), set_config('jit', 'off', true),
+                set_config('tcp_keepalives_idle', '10', true), set_config('tcp_keepalives_interval', '5', true),
+                set_config('tcp_keepalives_count', '3', true),
                 CASE WHEN $2::text IS NULL THEN NULL ELSE set_config('search_path', quote_ident($2::text), true) END
             """, [.text(milliseconds), .optional(terms.schema)])
     }

@@ -114,11 +114,24 @@ package struct PostgresUpkeep: StoreUpkeep {
     package func applyRetention(messages: Duration, queue: Duration) async throws(ChatError) -> RetentionResult {
         let now = database.clock()
         let settled = now - queue
-        var result = RetentionResult()
-        result.pushes = try await self.queue.applyRetention(keeping: queue)
-        result.messages = try await RoomRetention(database: database).apply(messages: messages)
-        result.feedback = try await feedback.applyRetention(before: settled)
-        result.notifications = try await NotificationRetention(database: database).apply(before: settled)
+        var (result, failure) = (RetentionResult(), ChatError?.none)
+        // What fails of one kind keeps no other.
+        func apply(_ kind: WritableKeyPath<RetentionResult, Int>, _ work: () async throws(ChatError) -> Int) async {
+            do throws(ChatError) {
+                result[keyPath: kind] = try await work()
+            } catch {
+                failure = failure ?? error
+            }
+        }
+        await apply(\.pushes) { () throws(ChatError) in try await self.queue.applyRetention(keeping: queue) }
+        await apply(\.messages) { () throws(ChatError) in
+            try await RoomRetention(database: database).apply(messages: messages)
+        }
+        await apply(\.feedback) { () throws(ChatError) in try await feedback.applyRetention(before: settled) }
+        await apply(\.notifications) { () throws(ChatError) in
+            try await NotificationRetention(database: database).apply(before: settled)
+        }
+        if let failure { throw failure }
         // Of browsers that nobody knows any more. One that was just brought is registered in the next moment.
         _ = try await deleteInSteps(
             """

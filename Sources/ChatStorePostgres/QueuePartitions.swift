@@ -6,6 +6,8 @@ import Synchronization
 final class QueuePartitions: Sendable {
     /// How long dropping waits for others' transactions; whoever comes after it waits for it meanwhile.
     private static let lockLimit = "200ms"
+    /// Rows of a day up to which they are counted; of more the server's estimate is told.
+    private static let mostCounted: Int64 = 1_000_000
 
     private let database: PostgresDatabase
     /// Days whose partitions are there.
@@ -63,38 +65,47 @@ final class QueuePartitions: Sendable {
         let old = try await database.read { transaction in
             try transaction.rows(
                 """
-                SELECT c.relname, to_date(substr(c.relname, 12), 'YYYYMMDD')::text FROM pg_inherits i
+                SELECT c.relname, to_date(substr(c.relname, 12), 'YYYYMMDD')::text, c.reltuples::bigint FROM pg_inherits i
                 JOIN pg_class c ON c.oid = i.inhrelid
                 WHERE i.inhparent = to_regclass('push_queue') AND c.relname ~ '^push_queue_[0-9]{8}$'
                     AND to_date(substr(c.relname, 12), 'YYYYMMDD') < $1::date ORDER BY c.relname
                 """, [.text(day)]
-            ).map { (try $0.text(0), try $0.text(1)) }
+            ).map { (name: try $0.text(0), day: try $0.text(1), estimate: try $0.int(2)) }
         }
         var dropped = 0
-        for (name, day) in old {
-            // The name is made of digits, as it was looked for.
-            let rows = try await database.read { transaction -> Int? in
-                let row = try transaction.row(
-                    """
-                    SELECT count(*), EXISTS (SELECT FROM notifications n WHERE n.work = 'queue' AND EXISTS (
-                        SELECT FROM \(name) q WHERE q.notification = n.notification_id)) FROM \(name)
-                    """)
-                guard let row, try !row.bool(1) else { return nil }
-                return Int(try row.int(0))
-            }
-            guard let rows else { continue }
-            days.withLock { _ = $0.remove(day) }
+        for (name, day, estimate) in old {
             do throws(ChatError) {
-                try await database.write(.background) { transaction in
-                    transaction.later("SELECT set_config('lock_timeout', $1::text, true)", [.text(Self.lockLimit)])
-                    transaction.later("DROP TABLE IF EXISTS \(name)")
-                }
-                dropped += rows
-            } catch  where error.code == .unavailable {
-                database.logger.debug("old pushes are deleted later", metadata: ["error": "\(error)"])
+                dropped += try await drop(name, day, estimate)
+            } catch {
+                database.logger.debug("old pushes are deleted later", metadata: ["day": "\(day)", "error": "\(error)"])
             }
         }
         return dropped
+    }
+
+    /// - Parameter name: made of digits.
+    private func drop(_ name: String, _ day: String, _ estimate: Int64) async throws(ChatError) -> Int {
+        let rows = try await database.read { transaction -> Int64? in
+            let isKept = try transaction.row(
+                """
+                SELECT EXISTS (SELECT FROM notifications n WHERE n.work = 'queue' AND EXISTS (
+                    SELECT FROM \(name) q WHERE q.notification = n.notification_id))
+                """)?.bool(0)
+            guard isKept == false else { return nil }
+            return estimate > Self.mostCounted ? estimate : try transaction.row("SELECT count(*) FROM \(name)")?.int(0)
+        }
+        guard let rows else { return 0 }
+        days.withLock { _ = $0.remove(day) }
+        return try await database.write(.background) { transaction in
+            transaction.later("SELECT set_config('lock_timeout', $1::text, true)", [.text(Self.lockLimit)])
+            transaction.later("LOCK TABLE ONLY push_queue IN ACCESS EXCLUSIVE MODE")
+            transaction.later("LOCK TABLE \(name) IN ACCESS EXCLUSIVE MODE")
+            // What another program has just made due again is moved first.
+            let isDue = try transaction.row("SELECT EXISTS (SELECT FROM \(name) WHERE state = 'pending')")?.bool(0)
+            guard isDue == false else { return 0 }
+            transaction.later("DROP TABLE \(name)")
+            return Int(rows)
+        }
     }
 }
 #endif

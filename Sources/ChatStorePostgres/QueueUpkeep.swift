@@ -18,6 +18,10 @@ final class QueueUpkeep: Sendable {
     private static let callInterval = Duration.milliseconds(10)
     /// Rows that one transaction changes.
     private static let step = 1000
+    /// Rows that one transaction looks at, where no index leads to those that are wanted: less than a second.
+    private static let window = 50_000
+    /// A clock of a relay may be behind the one by which a push was given its time.
+    private static let clockDifference = Duration.seconds(60)
 
     private let database: PostgresDatabase
     private let queue: PostgresPushQueue
@@ -87,19 +91,27 @@ final class QueueUpkeep: Sendable {
 
     // MARK: - A look
 
-    /// One round.
+    /// One round. What cannot be done just now keeps nothing else from being done.
     /// - Returns: apps that have pushes that are not settled.
     @discardableResult
     func look() async throws(ChatError) -> Set<AppName> {
         let now = database.clock()
         try await beginDay(now)
-        try await takeOver()
-        try await releaseReturned()
-        try await moveStrays(now)
-        try await mendTimes(now)
-        try await adopt()
-        try await releaseOrphans()
+        await attempt("leases of relays that have ended", takeOver)
+        await attempt("what was given back", releaseReturned)
+        await attempt("what others settled or made due", { () throws(ChatError) in try await self.moveStrays(now) })
+        await attempt("times too far ahead", { () throws(ChatError) in try await self.mendTimes(now) })
+        await attempt("the default app's pushes", adopt)
+        await attempt("leases that this relay does not know", releaseOrphans)
         return try await findDue()
+    }
+
+    private func attempt(_ name: String, _ work: () async throws(ChatError) -> Void) async {
+        do throws(ChatError) {
+            try await work()
+        } catch {
+            database.logger.debug("the queue's upkeep goes on later", metadata: ["of": "\(name)", "error": "\(error)"])
+        }
     }
 
     /// Today's partition and the next one's.
@@ -110,13 +122,20 @@ final class QueueUpkeep: Sendable {
         watch.withLock { $0.day = now.day }
     }
 
-    /// Leases whose start has ended, or is not known.
+    /// Leases whose start has ended, or is not known, from a number to another.
     static let abandonedSQL = """
         UPDATE push_queue_due SET lease_start = NULL WHERE ctid = ANY (ARRAY(
             SELECT q.ctid FROM push_queue_due q
-            WHERE q.lease_start IS NOT NULL AND q.state = 'pending' AND NOT EXISTS (
-                SELECT FROM relay_starts s WHERE s.start_id = q.lease_start AND s.time_ended IS NULL)
+            WHERE q.message_id > $1::bigint AND q.message_id <= $2::bigint AND q.lease_start IS NOT NULL
+                AND q.state = 'pending' AND NOT EXISTS (
+                    SELECT FROM relay_starts s WHERE s.start_id = q.lease_start AND s.time_ended IS NULL)
             FOR UPDATE OF q SKIP LOCKED))
+        """
+
+    /// Where a ``window`` ends that begins after `$1`; NULL for the last.
+    static let windowSQL = """
+        SELECT message_id FROM push_queue_due WHERE message_id > $1::bigint ORDER BY message_id
+        OFFSET \(window - 1) LIMIT 1
         """
 
     /// Releases what relays had that have ended: when one has, and from time to time.
@@ -132,10 +151,16 @@ final class QueueUpkeep: Sendable {
         if isNew { queue.leases.withLock { $0.forgetLeases() } }
         guard isWanted else { return }
         let began = ContinuousClock.now
-        let count = try await database.write(.background, isRepeatable: true) { transaction in
-            let count = try transaction.run(Self.abandonedSQL)
-            transaction.announcement.everything = count > 0
-            return count
+        var (count, after) = (0, Int64?.some(.min))
+        while let start = after {
+            let (released, end) = try await database.write(.background, isRepeatable: true) { transaction in
+                transaction.later("SET LOCAL enable_seqscan = off")
+                let end = try transaction.row(Self.windowSQL, [.int(start)])?.int(0)
+                let released = try transaction.run(Self.abandonedSQL, [.int(start), .int(end ?? .max)])
+                transaction.announcement.everything = released > 0
+                return (released, end)
+            }
+            (count, after) = (count + released, end)
         }
         watch.withLock { watch in
             watch.ended = ended
@@ -168,11 +193,21 @@ final class QueueUpkeep: Sendable {
     /// Releases leases of this start that the relay does not know: their COMMIT's answer was lost.
     private func releaseOrphans() async throws(ChatError) {
         guard queue.leases.withLock({ $0.beginSearch(at: .now) }) else { return }
-        let found = try await database.read { [database] transaction in
-            try transaction.rows(
-                "SELECT message_id FROM push_queue_due WHERE lease_start = $1::bigint AND state = 'pending'",
-                [.int(database.start)]
-            ).map { try $0.int(0) }
+        var (found, after) = ([Int64](), Int64?.some(.min))
+        while let start = after {
+            let (own, end) = try await database.read { [database] transaction in
+                transaction.later("SET LOCAL enable_seqscan = off")
+                let end = try transaction.row(Self.windowSQL, [.int(start)])?.int(0)
+                let own = try transaction.rows(
+                    """
+                    SELECT message_id FROM push_queue_due WHERE message_id > $1::bigint AND message_id <= $2::bigint
+                        AND lease_start = $3::bigint AND state = 'pending'
+                    """, [.int(start), .int(end ?? .max), .int(database.start)]
+                ).map { try $0.int(0) }
+                return (own, end)
+            }
+            found += own
+            after = end
         }
         // Whose rows are among them, and not noted yet.
         let underWay = queue.leases.withLock(\.underWay)
@@ -194,12 +229,9 @@ final class QueueUpkeep: Sendable {
     // MARK: - What others wrote
 
     static let dueStraysSQL = """
-        UPDATE push_queue SET settled_on = NULL, time_settled = NULL, lease_start = NULL
-        WHERE settled_on IS NOT NULL AND state = 'pending'
+        SELECT message_id FROM push_queue WHERE settled_on IS NOT NULL AND state = 'pending'
+        LIMIT \(step) FOR UPDATE SKIP LOCKED
         """
-
-    private static let strayNumbersSQL =
-        "SELECT message_id FROM push_queue WHERE settled_on IS NOT NULL AND state = 'pending'"
 
     /// Moves rows that others settled into the day, and those that they made due again out of theirs.
     func moveStrays(_ now: Timestamp) async throws(ChatError) {
@@ -224,25 +256,40 @@ final class QueueUpkeep: Sendable {
             guard moved.count == Self.step, let last = moved.last else { break }
             after = last
         }
-        _ = try await queue.partitions.move(.background) { transaction, isNumberTaken in
-            // Through the small index of each day, whatever the server believes of it.
-            transaction.later("SET LOCAL enable_seqscan = off")
-            if isNumberTaken {
-                let strays = try transaction.rows(Self.strayNumbersSQL).map { try $0.int(0) }
-                QueuePartitions.renumber(strays, transaction)
+        while true {
+            let moved = try await queue.partitions.move(.background) { transaction, isNumberTaken in
+                // Through the small index of each day, whatever the server believes of it.
+                transaction.later("SET LOCAL enable_seqscan = off")
+                var strays = try transaction.rows(Self.dueStraysSQL).map { try $0.int(0) }
+                guard !strays.isEmpty else { return 0 }
+                if isNumberTaken {
+                    QueuePartitions.renumber(strays, transaction)
+                    strays = try transaction.rows(Self.dueStraysSQL).map { try $0.int(0) }
+                }
+                return try transaction.run(
+                    """
+                    UPDATE push_queue SET settled_on = NULL, time_settled = NULL, lease_start = NULL
+                    WHERE message_id = ANY ($1::bigint[]) AND settled_on IS NOT NULL AND state = 'pending'
+                    """, [.ints(strays)])
             }
-            return try transaction.run(Self.dueStraysSQL)
+            if moved < Self.step { break }
         }
     }
 
     /// Repeats that wait for longer than any does were queued by a clock that has been set back since: they are due.
     private func mendTimes(_ now: Timestamp) async throws(ChatError) {
-        _ = try await database.write(.background, isRepeatable: true) { transaction in
-            try transaction.run(
-                """
-                UPDATE push_queue_due SET not_before = $1::bigint
-                WHERE state = 'pending' AND not_before IS NOT NULL AND attempts > 0 AND not_before > $2::bigint
-                """, [.time(now), .time(now + PushLifeCycle.longestWait)])
+        while true {
+            let mended = try await database.write(.background, isRepeatable: true) { transaction in
+                try transaction.run(
+                    """
+                    UPDATE push_queue_due SET not_before = $1::bigint WHERE ctid = ANY (ARRAY(
+                        SELECT ctid FROM push_queue_due
+                        WHERE state = 'pending' AND not_before IS NOT NULL AND attempts > 0 AND not_before > $2::bigint
+                        LIMIT $3::bigint FOR UPDATE SKIP LOCKED))
+                    """,
+                    [.time(now), .time(now + PushLifeCycle.longestWait + Self.clockDifference), .int(Self.step)])
+            }
+            if mended < Self.step { break }
         }
     }
 
@@ -359,14 +406,14 @@ final class QueueUpkeep: Sendable {
                     """
                     WITH old AS (
                         SELECT q.message_id, q.settled_on FROM push_queue q
-                        WHERE q.settled_on IS NOT NULL AND q.message_id > $1::bigint AND q.state <> 'pending'
+                        WHERE q.settled_on <= $4::date AND q.message_id > $1::bigint AND q.state <> 'pending'
                             AND q.time_settled < at($2::bigint) AND NOT EXISTS (
                                 SELECT FROM notifications n
                                 WHERE n.notification_id = q.notification AND n.work = 'queue')
                         ORDER BY q.message_id LIMIT $3::bigint)
                     DELETE FROM push_queue q USING old
                     WHERE q.message_id = old.message_id AND q.settled_on = old.settled_on RETURNING q.message_id
-                    """, [.int(after), .time(now - age), .int(Self.step)]
+                    """, [.int(after), .time(now - age), .int(Self.step), .text((now - age).day)]
                 ).map { try $0.int(0) }
             }
             deleted += rows.count

@@ -181,6 +181,8 @@ final class RelayStarts: Sendable {
             return try register(connection, began)
         }
         let isHeard = state.withLock { state in
+            // After a gap of its own, as of a machine that was suspended, it says nothing of others.
+            if let seen = state.seen, began - seen > Self.limit - Self.margin { state.seenSince = nil }
             state.seen = began
             let since = state.seenSince ?? began
             state.seenSince = since

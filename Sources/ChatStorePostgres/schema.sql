@@ -318,6 +318,7 @@ CREATE TABLE push_queue (
     lease_start bigint,  -- the start of a relay that has it, or had it last; in relay_starts
     settled_on date,  -- in whose partition it lies; NULL: in push_queue_due
     CHECK ((state = 'sent') = (time_sent IS NOT NULL)),
+    CHECK (isfinite(time_queued) AND isfinite(time_sent) AND isfinite(time_settled)),  -- no 'infinity'
     CHECK (message_id BETWEEN -4611686018427387904 AND 4611686018427387903)  -- so that there always is room for the next
 ) PARTITION BY LIST (settled_on);
 ALTER SEQUENCE push_queue_message_id_seq OWNED BY push_queue.message_id;
@@ -360,7 +361,8 @@ DECLARE
     name text := 'push_queue_' || to_char(day, 'YYYYMMDD');
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('push_queue_add_day', 0));
-    IF to_regclass(name) IS NOT NULL THEN RETURN; END IF;
+    -- Another relay's, in another schema of the path, is not ours.
+    IF to_regclass(format('%I.%I', current_schema(), name)) IS NOT NULL THEN RETURN; END IF;
     EXECUTE format('CREATE TABLE %I (LIKE push_queue INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', name);
     EXECUTE format('CREATE UNIQUE INDEX %I ON %I (message_id)', name || '_id', name);
     EXECUTE format(

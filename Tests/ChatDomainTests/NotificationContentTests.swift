@@ -80,4 +80,14 @@ struct NotificationContentTests {
             #expect(error?.field == "expiration")
         }
     }
+
+    @Test("A text with a zero character is refused: not every store can keep it")
+    func zero() {
+        for field in ["push_type", "category", "thread_id", "collapse_id"] {
+            let error = #expect(throws: ChatError.self) {
+                try NotificationContent(["alert": .string("x"), field: .string("a\u{0}b")], now: Timestamp(seconds: 0))
+            }
+            #expect(error?.field == field && error?.message.contains("control character 0") == true)
+        }
+    }
 }

@@ -437,8 +437,8 @@ struct MigrationTests {
     func refusedTimes(time: String) async throws {
         let (server, file) = (try PostgresFixture(), try StoreFixture())
         try await server.open().close()
-        try server.query("INSERT INTO push_queue (device_token, payload, time_queued) VALUES ('a1', '{}', '\(time)')")
-        #expect(try problemOf { try Base.server(server).copy(to: .file(file)) }.contains("push_queue, time_queued"))
+        try server.query("INSERT INTO devices (app, device_token, time_created) VALUES ('default', 'a1', '\(time)')")
+        #expect(try problemOf { try Base.server(server).copy(to: .file(file)) }.contains("devices, time_created"))
         #expect(try Base.file(file).isUntouched())
     }
 

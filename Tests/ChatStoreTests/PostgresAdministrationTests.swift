@@ -95,6 +95,21 @@ struct PostgresAdministrationTests {
         #expect(try await bench.queue.purge(.matching(QueueFilter()), olderThan: nil, progress: Self.nobody) == 5)
     }
 
+    @Test("Of two entries with one number, because a script used it again, only the one that is meant is changed")
+    func sameNumber() async throws {
+        let bench = try await Bench()
+        try bench.insert(2)
+        #expect(try await bench.lease() == [1, 2])
+        #expect(try await bench.settle(1...2, Transition(.failed(reason: "Bad"))) == 2)
+        try bench.fixture.query(
+            """
+            INSERT INTO push_queue (message_id, device_token, payload) SELECT i, 'aa', '{}' FROM generate_series(1, 2) i
+            """)
+        #expect(try await bench.queue.cancel(.entries([1]), progress: Self.nobody) == 1)
+        #expect(try await bench.queue.purge(.entries([2]), olderThan: nil, progress: Self.nobody) == 1)
+        #expect(try bench.states() == "cancelled failed pending" || bench.states() == "failed cancelled pending")
+    }
+
     @Test("A repeat that a relay has just now stays its own; one that waits goes at once, to any relay")
     func retried() async throws {
         let bench = try await Bench(2)

@@ -249,6 +249,23 @@ struct PostgresCoreTests {
         try database(fixture).close()
         let found = try place.inspect()
         #expect(found.text.contains("schema version 1, 0 relays, 0 members") && found.problems.isEmpty)
+
+        let other = "\(fixture.database)_ascii"
+        try fixture.query("CREATE DATABASE \(other) TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'")
+        defer { try? fixture.server.drop(other) }
+        let ascii = PostgresPlace(url: fixture.server.url(other))
+        #expect { try ascii.inspect() } throws: { "\($0)".contains("its encoding is SQL_ASCII") }
+        #expect { try PostgresSchema.current.bringUpToDate(ascii) } throws: { "\($0)".contains("SQL_ASCII") }
+    }
+
+    @Test("After a commit in doubt what was announced before is another's")
+    func forgotten() throws {
+        let channel = AnnouncementChannel(schema: "public")
+        let earlier = channel.payload(.everything)
+        #expect(channel.announcement(earlier) == nil)
+        channel.forgetOwn()
+        #expect(channel.announcement(earlier) == .everything)
+        #expect(channel.announcement(channel.payload(.everything)) == nil)
     }
 }
 #endif

@@ -333,7 +333,12 @@ def recipes(make):
     for number, name, room in ((1, "Ann", "kitchen"), (2, "Bo", "kitchen"), (3, "Cy", "attic"), (4, "Di", "attic")):
         answer = form(url, *forged, client=f"127.0.0.{10 + number}", cmd="join", udid=udid(number), token=0, name=name, code=room)
         check(f"{name} joins by a form", answer.status == 200 and answer.body == "OK\n", answer.__dict__)
-    addresses = [line["address"] for line in relay.log("member joined")]
+    def known():
+        return [line["address"] for line in relay.log("member joined")]
+
+    # The log is written behind.
+    until("all who have joined stand in the log", lambda: len(known()) >= 4, told=log("relay"))
+    addresses = known()
     check("the relay knows each client's address, whatever it says of itself", addresses == [f"127.0.0.1{each}" for each in range(1, 5)],
           addresses)
     busy, quiet = Stream(url, udid(1), "127.0.0.11"), Stream(url, udid(3), "127.0.0.13")

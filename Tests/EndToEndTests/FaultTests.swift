@@ -58,7 +58,7 @@ extension Stress {
             for arrival in arrivals where arrival.answer == "accepted" { counts[arrival.token, default: 0] += 1 }
             let lost = (0..<Self.good).filter { counts[Name.token($0)] == nil }
             let duplicates = counts.values.reduce(0) { $0 + $1 - 1 }
-            let explained = relay.inDoubt
+            let explained = await relay.inDoubt(explaining: duplicates)
             print(
                 "fault test: \(arrivals.count) arrivals, lost \(lost.count), duplicates \(duplicates), in doubt \(explained)"
             )
@@ -156,7 +156,7 @@ extension Stress {
             let counts = try await sandbox.accepted()
             let lost = tokens.filter { counts[$0] == nil && !bad.contains($0) }
             let duplicates = counts.values.reduce(0) { $0 + $1 - 1 }
-            let explained = relay.inDoubt
+            let explained = await relay.inDoubt(explaining: duplicates)
             print("\(fault.testDescription): \(taken), duplicates \(duplicates), in doubt \(explained)")
             #expect(lost.isEmpty)
             #expect(duplicates <= explained)

@@ -189,21 +189,25 @@ extension Waiting {
             let trace = "4bf92f3577b34da6a3ce929d0e0e4736"
             try await post(to: relay, [("traceparent", "00-\(trace)-00f067aa0ba902b7-01")])
             try await relay.drained()
-            let accepted = try #require(relay.process.log().first { $0.fields["trace_id"] == trace })
-            #expect(accepted.message == "message accepted" && accepted.fields["request_id"] != nil)
+            func logged(_ field: String, _ value: String, _ message: String) async throws -> Running.LogLine {
+                var found: Running.LogLine?
+                // The log is written behind.
+                try await eventually("\(message) is logged") {
+                    found = relay.process.log().first { $0.message == message && $0.fields[field] == value }
+                    return found != nil
+                }
+                return try #require(found)
+            }
+            let accepted = try await logged("trace_id", trace, "message accepted")
+            #expect(accepted.fields["request_id"] != nil)
             let message = try #require(accepted.fields["message_id"])
-            let pushed = try #require(
-                relay.process.log().first { $0.message == "pushed" && $0.fields["message_id"] == message })
+            let pushed = try await logged("message_id", message, "pushed")
             let apnsID = try #require(pushed.fields["apns_id"])
             #expect(try await sandbox.notifications().last?.apnsID == apnsID)
             let (_, way) = try await relay.admin("GET", "/v1/messages/\(message)")
             let delivery = try #require(way.firstMatch(of: /"deliveries":\[\{"id":(\d+)/))
             #expect(pushed.fields["entry"] == String(delivery.1) && way.contains(#""apns_id":"\#(apnsID)""#))
-            try await eventually("the answer is logged") {
-                relay.process.log().contains {
-                    $0.message == "accepted by the gateway" && $0.fields["entry"] == pushed.fields["entry"]
-                }
-            }
+            _ = try await logged("entry", "\(delivery.1)", "accepted by the gateway")
         }
     }
 }

@@ -278,7 +278,13 @@ struct RelayProcess: Sendable {
     func queue(_ pushes: [(app: String, token: String, payload: String)]) throws { try store.queue(pushes) }
 
     /// Pushes whose connection ended without a word about them, by the log: each may have arrived twice.
-    var inDoubt: Int {
+    /// - Parameter duplicates: how many there should be at least. The log is written behind.
+    func inDoubt(explaining duplicates: Int) async -> Int {
+        try? await eventually("all of it is logged", within: .seconds(10)) { inDoubt >= duplicates }
+        return inDoubt
+    }
+
+    private var inDoubt: Int {
         process.log().filter { $0.message == "connection ended without an answer, repeating" }
             .reduce(0) { $0 + (Int($1.fields["count"] ?? "1") ?? 1) }
     }

@@ -27,7 +27,9 @@ package struct ProviderRefusal: Error, Sendable, Hashable {
     /// Reads an answer; a body that is no such JSON loses its reason, never the status.
     package init(status: Int, body: [UInt8]) {
         let answer = try? JSONDecoder().decode(Body.self, from: Data(body.prefix(Self.bodyLimit)))
-        let reason = answer?.reason.map { String(decoding: $0.utf8.prefix(Self.longestReason), as: UTF8.self) }
+        let reason = answer?.reason.map {
+            String(decoding: $0.utf8.prefix(Self.longestReason).filter { $0 >= 0x20 }, as: UTF8.self)
+        }
         self.init(status: status, reason: reason ?? "Status\(status)", timestamp: answer?.timestamp)
     }
 

@@ -1,0 +1,117 @@
+#if PostgreSQL
+import ChatDomain
+@testable import ChatStorePostgres
+import TestPostgres
+import Testing
+
+/// Beside programs that write many rows at once, choose their numbers, or hold them.
+@Suite("PostgreSQL: much that others write", .timeLimit(.minutes(2)))
+struct PostgresScriptTests {
+    private static let token = "lpad(i::text, 64, 'a')"
+
+    @Test("Thousands of rows that are made due again at once are moved in steps")
+    func revived() async throws {
+        let relays = try await Relays()
+        try relays.fixture.query(
+            """
+            INSERT INTO push_queue (device_token, payload, state, settled_on)
+                SELECT \(Self.token), '{"aps":{}}', 'failed', '2027-01-15' FROM generate_series(1, 2500) i;
+            UPDATE push_queue SET state = 'pending';
+            """)
+        try await relays.first.upkeep.queue.look()
+        #expect(try relays.fixture.value("SELECT count(*) FROM push_queue_due WHERE settled_on IS NULL") == 2500)
+        #expect(try await relays.deliver() == 2500)
+    }
+
+    @Test("Repeats that seem to wait for too long are due, thousands at once; a minute is the difference of two clocks")
+    func mended() async throws {
+        let relays = try await Relays()
+        let last = (relays.fixture.time.withLock { $0 } + PushLifeCycle.longestWait).milliseconds
+        try relays.fixture.query(
+            """
+            INSERT INTO push_queue (device_token, payload, attempts, not_before)
+                SELECT \(Self.token), '{"aps":{}}', 1, \(last) + CASE WHEN i > 2500 THEN 50000 ELSE 70000 END
+                FROM generate_series(1, 2600) i
+            """)
+        try await relays.first.upkeep.queue.look()
+        #expect(try await relays.deliver() == 2500)
+    }
+
+    @Test("A day is not dropped while a row of it has been made due again")
+    func dropped() async throws {
+        let relays = try await Relays()
+        try relays.fixture.query(
+            """
+            INSERT INTO push_queue (device_token, payload, state, settled_on)
+                SELECT \(Self.token), '{"aps":{}}', 'failed', '2027-01-15' FROM generate_series(1, 3) i;
+            UPDATE push_queue SET state = 'pending' WHERE message_id = 2;
+            """)
+        let partitions = relays.first.queue.partitions
+        #expect(try await partitions.drop(before: "2027-01-16") == 0)
+        #expect(try relays.fixture.value("SELECT count(*) FROM push_queue") == 3)
+        try await relays.first.upkeep.queue.look()
+        #expect(try await partitions.drop(before: "2027-01-16") == 2)
+        #expect(try await relays.deliver() == 1)
+    }
+
+    @Test("A time without end, which no relay could read, is refused")
+    func endless() async throws {
+        let relays = try await Relays()
+        #expect(throws: PostgresServer.Failed.self) {
+            try relays.fixture.query(
+                "INSERT INTO push_queue (device_token, payload, time_queued) VALUES ('aa', '{}', 'infinity')")
+        }
+    }
+
+    @Test("Rows with numbers that are still to come keep no message and no device from theirs")
+    func numbersToCome() async throws {
+        let relays = try await Relays()
+        for number in 1...3 {
+            try await relays.register(number)
+            try await relays.first.rooms.join(StoreFixture.join(number))
+        }
+        func takeNumbers(_ count: Int) throws {
+            try relays.fixture.query(
+                """
+                INSERT INTO push_queue (message_id, device_token, payload, app)
+                    SELECT last_value + i, \(Self.token), '{"aps":{}}', 'other'
+                    FROM push_queue_message_id_seq, generate_series(1, \(count)) i
+                """)
+        }
+        try takeNumbers(2)
+        let notification = try await relays.send(.all).id
+        try takeNumbers(500)
+        _ = try await relays.first.rooms.post(StoreFixture.post(1, "hello"))
+        try takeNumbers(1)
+        let second = try await relays.send(.all).id
+        try await relays.work()
+        for id in [notification, second] { #expect(try await relays.deliveries(id).count == 3) }
+        #expect(try relays.fixture.value("SELECT count(*) FROM push_queue WHERE chat_message IS NOT NULL") == 2)
+    }
+
+    @Test("A message is taken back while relays settle its pushes")
+    func deleted() async throws {
+        let relays = try await Relays()
+        for number in 1...5 { try await relays.first.rooms.join(StoreFixture.join(number)) }
+        _ = try await relays.first.rooms.post(StoreFixture.post(1, "hello"))
+        let other = try PostgresConnection(url: relays.fixture.url)
+        other.deadline = .now + .seconds(60)
+        try other.run("BEGIN")
+        try other.run(
+            """
+            UPDATE push_queue SET state = 'sent', time_sent = now(), settled_on = '2027-01-15'
+            WHERE message_id = (SELECT min(message_id) FROM push_queue)
+            """)
+        async let deletion: Void = relays.first.moderation.delete(1, by: Moderator(name: "admin", address: nil))
+        while try relays.fixture.value("SELECT count(*) FROM pg_locks WHERE NOT granted") == 0 {
+            try await Task.sleep(for: .milliseconds(5))
+        }
+        try other.run("COMMIT")
+        try await deletion
+        #expect(try relays.fixture.value("SELECT count(*) FROM messages") == 0)
+        #expect(
+            try relays.fixture.query("SELECT state, count(*) FROM push_queue GROUP BY 1 ORDER BY 1")
+                == "cancelled|3\nsent|1")
+    }
+}
+#endif
