@@ -151,7 +151,8 @@ struct NotificationFanout {
             wanted AS MATERIALIZED (
                 SELECT *, coalesce(\(skips), false) AS is_unchanged FROM looked c WHERE c.is_wanted AND \(isConfigured)),
             attempted AS MATERIALIZED (
-                SELECT * FROM wanted w WHERE NOT w.is_unchanged \(mayRepeat ? "AND \(Self.isNew(id))" : "")),
+                SELECT * FROM wanted w WHERE NOT w.is_unchanged
+                    AND \(Self.isNew(id, in: mayRepeat ? "push_queue" : "push_queue_due"))),
             written AS (
                 INSERT INTO push_queue_due (device_token, payload, time_queued, app, expires_at, priority, not_before,
                     push_type, collapse_id, notification, device, bulk, state, reason, time_settled)
@@ -187,12 +188,13 @@ struct NotificationFanout {
     }
 
     /// Each device is looked for by itself, whatever the planner thinks of how many pushes there are.
-    private static func isNew(_ id: String) -> String {
+    /// - Parameter table: what is due only, where none is met in two steps: a renamed app's devices are merged meanwhile.
+    private static func isNew(_ id: String, in table: String) -> String {
         """
         CASE WHEN w.device IS NULL THEN (
-            SELECT 1 FROM push_queue p WHERE p.notification = \(id) AND p.device IS NULL AND p.app = w.app
+            SELECT 1 FROM \(table) p WHERE p.notification = \(id) AND p.device IS NULL AND p.app = w.app
                 AND p.device_token = w.token LIMIT 1)
-        ELSE (SELECT 1 FROM push_queue p WHERE p.notification = \(id) AND p.device = w.device LIMIT 1) END IS NULL
+        ELSE (SELECT 1 FROM \(table) p WHERE p.notification = \(id) AND p.device = w.device LIMIT 1) END IS NULL
         """
     }
 

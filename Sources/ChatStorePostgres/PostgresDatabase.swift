@@ -170,10 +170,11 @@ package final class PostgresDatabase: Sendable {
     private func passNumbers(_ worker: ConnectionPool.Worker, _ terms: PostgresTransaction.Terms) throws {
         let transaction = PostgresTransaction(try worker.connected(), terms, channel)
         do {
+            transaction.later("SELECT pg_advisory_xact_lock(hashtextextended('push_queue_numbers', 0))")
             _ = try transaction.rows(
                 """
                 SELECT setval('push_queue_message_id_seq', d.last + 10000)
-                FROM (SELECT max(message_id) AS last FROM push_queue_due) d, push_queue_message_id_seq s
+                FROM (SELECT max(message_id) AS last FROM push_queue) d, push_queue_message_id_seq s
                 WHERE d.last >= s.last_value AND d.last < \(Int64.max / 4)
                 """)
             try transaction.commit()

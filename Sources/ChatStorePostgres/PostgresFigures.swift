@@ -95,10 +95,10 @@ package final class PostgresFigures: RelayFigures {
 /// What takes the server long to count: one count at a time, for all who ask meanwhile; and what came of it, an error too, is
 /// told again for a while.
 private final class SharedCount<Value: Sendable>: Sendable {
-    /// Counting takes no more of the time than one part in so many.
+    /// Counting takes no more of the time than one part in so many, but for a count that takes very long.
     private static var share: Int { 20 }
-    /// The shortest time for which what was counted is told again.
-    private static var shortestAge: Duration { .milliseconds(200) }
+    /// For how long what was counted is told again; an error for the shortest.
+    private static var ages: (shortest: Duration, longest: Duration) { (.milliseconds(200), .seconds(5)) }
     /// A clock that was set makes it count again.
     private static var clockJump: Duration { .milliseconds(500) }
 
@@ -127,12 +127,15 @@ private final class SharedCount<Value: Sendable>: Sendable {
             let began = ContinuousClock.now
             let task = Task { [self] in
                 let result: Result<Value, ChatError>
+                var age = Self.ages.shortest
                 do throws(ChatError) {
                     result = .success(try await count())
+                    age = min(max(age, (.now - began) * Self.share), Self.ages.longest)
                 } catch {
                     result = .failure(error)
                 }
-                self.last.withLock { $0?.end = .now + max(Self.shortestAge, (.now - began) * Self.share) }
+                let end = ContinuousClock.now + age
+                self.last.withLock { $0?.end = end }
                 return result
             }
             last = Count(task: task, time: now, began: began)

@@ -213,7 +213,9 @@ package struct PostgresModeration: Moderation {
             let room = try row.text(0)
             // Relays that settle its pushes at the same moment stood in the way, and are to wait now.
             if isRepeated.exchange(true, ordering: .relaxed) {
-                transaction.later("LOCK TABLE push_queue_due IN SHARE ROW EXCLUSIVE MODE")
+                transaction.later("SET LOCAL lock_timeout = '2s'")
+                transaction.later("LOCK TABLE push_queue_due IN EXCLUSIVE MODE")
+                transaction.later("SET LOCAL lock_timeout = 0")
             }
             let counts = try transaction.rows(
                 """

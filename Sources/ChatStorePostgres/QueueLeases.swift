@@ -69,6 +69,7 @@ struct QueueLeases: Sendable {
     private var nextNumber = 0
     /// Since when a lease may have been committed of which this relay does not know.
     private var doubtfulSince: ContinuousClock.Instant?
+    private var searchBegan: ContinuousClock.Instant?
     /// While orphans are looked for: all that was known since then.
     private var known: IDRanges?
 
@@ -197,8 +198,8 @@ struct QueueLeases: Sendable {
     /// To be called before the table is asked for this start's leases.
     /// - Returns: whether there is doubt.
     mutating func beginSearch(at now: ContinuousClock.Instant) -> Bool {
-        guard let since = doubtfulSince else { return false }
-        if now - since > Self.doubtTime { doubtfulSince = nil }
+        guard doubtfulSince != nil else { return false }
+        searchBegan = now
         var all = held
         for range in parts.values.map(\.returned.ranges).joined() { all.insert(range) }
         for range in open.values.joined() { all.insert(range) }
@@ -214,6 +215,12 @@ struct QueueLeases: Sendable {
     mutating func orphans(among found: [Int64]) -> [Int64] {
         defer { known = nil }
         return found.filter { known?.contains($0) == false }
+    }
+
+    /// What the search has found is released. One that began long enough after the doubt was the last.
+    mutating func endSearch() {
+        guard let since = doubtfulSince, let searchBegan, searchBegan - since > Self.doubtTime else { return }
+        doubtfulSince = nil
     }
 }
 #endif

@@ -41,7 +41,7 @@ final class QueuePartitions: Sendable {
                 return try body(transaction, isTaken.load(ordering: .relaxed))
             } catch let error as PostgresError where error.isNumberTaken {
                 isTaken.store(true, ordering: .relaxed)
-                throw PostgresError.collision("the number of a push")
+                throw PostgresError.numberTaken
             }
         }
     }
@@ -98,6 +98,8 @@ final class QueuePartitions: Sendable {
         days.withLock { _ = $0.remove(day) }
         return try await database.write(.background) { transaction in
             transaction.later("SELECT set_config('lock_timeout', $1::text, true)", [.text(Self.lockLimit)])
+            // A relay that is stopped here keeps the others waiting.
+            transaction.later("SET LOCAL idle_in_transaction_session_timeout = '1s'")
             transaction.later("LOCK TABLE ONLY push_queue IN ACCESS EXCLUSIVE MODE")
             transaction.later("LOCK TABLE \(name) IN ACCESS EXCLUSIVE MODE")
             // What another program has just made due again is moved first.

@@ -7,8 +7,9 @@ import Synchronization
 final class QueueUpkeep: Sendable {
     /// How often what others may have written is looked for.
     private static let interval = Duration.milliseconds(400)
-    /// A look takes no more of the time than one part in so many.
+    /// A look takes no more of the time than one part in so many, but for one that takes very long.
     private static let share = 10
+    private static let longestPause = Duration.seconds(10)
     /// Rounds after which what is due is told again, though it is what was due before: another may have had it locked then.
     private static let quietRounds = 5
     /// How often all leases are looked through, whether or not a relay has ended.
@@ -70,7 +71,8 @@ final class QueueUpkeep: Sendable {
                         self.database.logger.debug(
                             "the queue could not be looked through", metadata: ["error": "\(error)"])
                     } catch {}
-                    try? await Task.sleep(for: max(Self.interval, (ContinuousClock.now - began) * Self.share))
+                    let pause = min((ContinuousClock.now - began) * Self.share, Self.longestPause)
+                    try? await Task.sleep(for: max(Self.interval, pause))
                 }
                 // What was given back is not to wait until others find that this relay has ended.
                 try? await self.releaseReturned()
@@ -217,12 +219,15 @@ final class QueueUpkeep: Sendable {
             try? await Task.sleep(for: Self.callInterval)
         }
         let orphans = queue.leases.withLock { $0.orphans(among: found) }
-        guard !orphans.isEmpty else { return }
+        guard !orphans.isEmpty else { return queue.leases.withLock { $0.endSearch() } }
         try await database.write(.upkeep, isRepeatable: true) { [database] transaction in
             PostgresPushQueue.release(orphans.map { $0...$0 }, database.start, transaction)
             transaction.announcement.everything = true
         }
-        queue.leases.withLock { $0.forgetFloors() }
+        queue.leases.withLock { leases in
+            leases.endSearch()
+            leases.forgetFloors()
+        }
         queue.signal()
     }
 
@@ -260,11 +265,16 @@ final class QueueUpkeep: Sendable {
             let moved = try await queue.partitions.move(.background) { transaction, isNumberTaken in
                 // Through the small index of each day, whatever the server believes of it.
                 transaction.later("SET LOCAL enable_seqscan = off")
-                var strays = try transaction.rows(Self.dueStraysSQL).map { try $0.int(0) }
+                let strays = try transaction.rows(Self.dueStraysSQL).map { try $0.int(0) }
                 guard !strays.isEmpty else { return 0 }
                 if isNumberTaken {
-                    QueuePartitions.renumber(strays, transaction)
-                    strays = try transaction.rows(Self.dueStraysSQL).map { try $0.int(0) }
+                    // All of them: two of different days may have the same. The next round moves them.
+                    try transaction.run(
+                        """
+                        UPDATE push_queue SET message_id = nextval('push_queue_message_id_seq')
+                        WHERE message_id = ANY ($1::bigint[]) AND settled_on IS NOT NULL AND state = 'pending'
+                        """, [.ints(strays)])
+                    return Self.step
                 }
                 return try transaction.run(
                     """

@@ -1,6 +1,7 @@
 #if PostgreSQL
 import ChatDomain
 @testable import ChatStorePostgres
+import Synchronization
 import TestPostgres
 import Testing
 
@@ -37,6 +38,26 @@ struct PostgresScriptTests {
         #expect(try await relays.deliver() == 2500)
     }
 
+    @Test("Thousands of rows that are made due again, all with numbers that others have by now, get their own")
+    func revivedTaken() async throws {
+        let relays = try await Relays()
+        for day in ["2027-01-15", "2027-01-16"] {
+            try relays.fixture.query(
+                """
+                INSERT INTO push_queue (message_id, device_token, payload, state, settled_on)
+                    SELECT i, \(Self.token), '{"aps":{}}', 'failed', '\(day)' FROM generate_series(1, 1500) i
+                """)
+        }
+        try relays.fixture.query(
+            """
+            UPDATE push_queue SET state = 'pending';
+            INSERT INTO push_queue (message_id, device_token, payload)
+                SELECT i, \(Self.token), '{"aps":{}}' FROM generate_series(1, 1500) i;
+            """)
+        try await relays.first.upkeep.queue.look()
+        #expect(try relays.fixture.value("SELECT count(DISTINCT message_id) FROM push_queue_due") == 4500)
+    }
+
     @Test("A day is not dropped while a row of it has been made due again")
     func dropped() async throws {
         let relays = try await Relays()
@@ -50,7 +71,10 @@ struct PostgresScriptTests {
         #expect(try await partitions.drop(before: "2027-01-16") == 0)
         #expect(try relays.fixture.value("SELECT count(*) FROM push_queue") == 3)
         try await relays.first.upkeep.queue.look()
-        #expect(try await partitions.drop(before: "2027-01-16") == 2)
+        // One that somebody reads just now stays until the next time.
+        var rows = 0
+        while rows == 0 { rows = try await partitions.drop(before: "2027-01-16") }
+        #expect(rows == 2)
         #expect(try await relays.deliver() == 1)
     }
 
@@ -92,26 +116,36 @@ struct PostgresScriptTests {
     @Test("A message is taken back while relays settle its pushes")
     func deleted() async throws {
         let relays = try await Relays()
-        for number in 1...5 { try await relays.first.rooms.join(StoreFixture.join(number)) }
+        for number in 1...9 { try await relays.first.rooms.join(StoreFixture.join(number)) }
         _ = try await relays.first.rooms.post(StoreFixture.post(1, "hello"))
+        let numbers = try relays.fixture.query("SELECT message_id FROM push_queue ORDER BY 1").split(separator: "\n")
         let other = try PostgresConnection(url: relays.fixture.url)
         other.deadline = .now + .seconds(60)
-        try other.run("BEGIN")
-        try other.run(
-            """
-            UPDATE push_queue SET state = 'sent', time_sent = now(), settled_on = '2027-01-15'
-            WHERE message_id = (SELECT min(message_id) FROM push_queue)
-            """)
-        async let deletion: Void = relays.first.moderation.delete(1, by: Moderator(name: "admin", address: nil))
-        while try relays.fixture.value("SELECT count(*) FROM pg_locks WHERE NOT granted") == 0 {
-            try await Task.sleep(for: .milliseconds(5))
+        let isDeleted = Atomic(false)
+        async let deletion: Void = {
+            defer { isDeleted.store(true, ordering: .sequentiallyConsistent) }
+            try await relays.first.moderation.delete(1, by: Moderator(name: "admin", address: nil))
+        }()
+        // As often as a transaction is begun again at the most, and once more.
+        for number in numbers.prefix(6) {
+            try other.run("BEGIN")
+            try other.run(
+                """
+                UPDATE push_queue SET state = 'sent', time_sent = now(), settled_on = '2027-01-15'
+                WHERE message_id = \(number) AND state = 'pending'
+                """)
+            let waiting = """
+                SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+                """
+            while !isDeleted.load(ordering: .sequentiallyConsistent), try relays.fixture.value(waiting) == 0 {
+                try await Task.sleep(for: .milliseconds(5))
+            }
+            try other.run("COMMIT")
         }
-        try other.run("COMMIT")
         try await deletion
         #expect(try relays.fixture.value("SELECT count(*) FROM messages") == 0)
-        #expect(
-            try relays.fixture.query("SELECT state, count(*) FROM push_queue GROUP BY 1 ORDER BY 1")
-                == "cancelled|3\nsent|1")
+        #expect(try relays.fixture.value("SELECT count(*) FROM push_queue WHERE state IN ('sent', 'cancelled')") == 8)
+        #expect(try relays.fixture.value("SELECT count(*) FROM push_queue WHERE state = 'cancelled'") >= 2)
     }
 }
 #endif
