@@ -1,0 +1,94 @@
+#if PostgreSQL
+import ChatDomain
+@testable import ChatStorePostgres
+import Testing
+
+@Suite("What a relay remembers of its leases")
+struct QueueLeasesTests {
+    private var leases = QueueLeases()
+    private let start = ContinuousClock.now
+
+    private func row(_ entry: Int64, until time: Int64 = .min) -> LeasedRow {
+        LeasedRow(
+            push: QueuedPush(entry: entry, address: nil, payload: nil, id: ""),
+            floor: QueueLeases.Floor(time: time, entry: entry))
+    }
+
+    private mutating func lease(_ rows: [LeasedRow], at seconds: Int) {
+        let plan = leases.begin(.default)
+        leases.finish(plan, rows, app: .default, at: start + .seconds(seconds))
+    }
+
+    /// Of the first lane.
+    private mutating func floors() -> [QueueLeases.Floor] {
+        let plan = leases.begin(.default)
+        leases.finish(plan, [], app: .default, at: start)
+        return [plan.due[0], plan.waiting[0]]
+    }
+
+    @Test("A lane is read from where there may be something: that rises late and falls at once")
+    mutating func floorsMove() {
+        lease([row(10), row(11), row(3, until: 7)], at: 0)
+        lease([row(20)], at: 1)
+        var moved = floors()
+        #expect(moved == [QueueLeases.Floor(), QueueLeases.Floor()])
+        lease([row(30), row(4, until: 8)], at: 3)
+        moved = floors()
+        #expect(moved == [QueueLeases.Floor(entry: 10), QueueLeases.Floor(time: 7, entry: 3)])
+        leases.found(.default, lane: 0, due: QueueLeases.Floor(entry: 99), at: start + .seconds(6))
+        moved = floors()
+        #expect(moved[0] == QueueLeases.Floor(entry: 30))
+        leases.giveBack([25...26], app: .default)
+        moved = floors()
+        #expect(moved == [QueueLeases.Floor(entry: 25), QueueLeases.Floor()])
+        leases.found(.default, lane: 0, due: QueueLeases.Floor(entry: -2), at: start + .seconds(9))
+        moved = floors()
+        #expect(moved[0] == QueueLeases.Floor(entry: -2))
+    }
+
+    @Test("What was given back is released once, and again after a call that failed")
+    mutating func returned() {
+        lease([row(1), row(2)], at: 0)
+        leases.giveBack([1...2], app: .default)
+        let failed = leases.begin(.default)
+        let left = leases.takeReturned()
+        #expect(failed.returned == [1...2] && left.isEmpty)
+        leases.fail(failed, app: .default, at: start)
+        let (again, after) = (leases.begin(.default), leases.begin(.default))
+        #expect(again.returned == [1...2] && after.returned.isEmpty)
+    }
+
+    @Test("After a doubtful commit only that is released of which nothing is known and nothing will be")
+    mutating func orphans() throws {
+        lease([row(1), row(4), row(5), row(6)], at: 0)
+        let none = leases.beginSearch(at: start)
+        let failed = leases.begin(.default)
+        leases.fail(failed, app: .default, at: start)
+        let running = leases.begin(.default)
+        let settlement = Settlement(4...4, Transition(.due(.first, reason: nil)))
+        let settling = leases.beginSettling([settlement])
+        leases.giveBack([5...5], app: .default)
+        let search = leases.beginSearch(at: start + .seconds(1))
+        #expect(!none && search)
+        leases.settled(settling, [settlement], app: .default)
+        // Begins after the search, and commits before the table is read.
+        let later = leases.begin(.default)
+        let underWay = leases.underWay
+        leases.finish(running, [row(2)], app: .default, at: start)
+        let early = leases.underWay.isDisjoint(with: underWay)
+        leases.finish(later, [row(5), row(7)], app: .default, at: start)
+        let ended = leases.underWay.isDisjoint(with: underWay)
+        #expect(!early && ended)
+        let orphans = leases.orphans(among: [1, 2, 3, 4, 5, 7])
+        #expect(orphans == [3])
+        leases.endSearch()
+        // One that fails is begun again, however late.
+        let (late, last) = (
+            leases.beginSearch(at: start + .seconds(121)), leases.beginSearch(at: start + .seconds(122))
+        )
+        leases.endSearch()
+        let over = leases.beginSearch(at: start + .seconds(123))
+        #expect(late && last && !over)
+    }
+}
+#endif
