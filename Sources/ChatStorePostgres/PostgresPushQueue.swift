@@ -32,12 +32,16 @@ package final class PostgresPushQueue: PushQueue {
         try requireLife()
         let now = database.clock()
         let known = payloads.withLock { $0 }
-        let plan = leases.withLock { $0.begin(app) }
+        // What is leased in the name of a start that has ended meanwhile is nothing.
+        let (start, plan) = leases.withLock { leases in
+            let start = database.start
+            leases.belong(to: start)
+            return (start, leases.begin(app))
+        }
         do throws(ChatError) {
-            let (rows, more, payloads) = try await database.write(.upkeep) { [database, ids] transaction in
+            let (rows, more, payloads) = try await database.write(.upkeep) { [ids] transaction in
                 // A lease that a crash of the server undoes is none.
                 transaction.later("SET LOCAL synchronous_commit = off")
-                let start = database.start
                 Self.release(plan.returned, start, transaction)
                 var reader = QueueReader(
                     app: app, start: start, now: now, ids: ids, plan: plan, payloads: known, transaction)

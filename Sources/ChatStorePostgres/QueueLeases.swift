@@ -61,6 +61,8 @@ struct QueueLeases: Sendable {
         let waiting: [Floor]
     }
 
+    /// The relay's, whose leases these are.
+    private var start: Int64 = 0
     private var parts: [AppName: Part] = [:]
     /// Leased, of all apps.
     private var held = IDRanges()
@@ -187,8 +189,10 @@ struct QueueLeases: Sendable {
         }
     }
 
-    /// Leases of a start before are void.
-    mutating func forgetLeases() {
+    /// To be called before leases are begun or looked for: those of a start before are void.
+    mutating func belong(to start: Int64) {
+        guard start != self.start else { return }
+        self.start = start
         held = IDRanges()
         for app in parts.keys { parts[app]?.returned = IDRanges() }
     }

@@ -31,7 +31,6 @@ final class QueueUpkeep: Sendable {
 
     /// What was found so far.
     private struct Watch {
-        var start: Int64 = 0
         /// How many starts have ended, at the last look for their leases.
         var ended: Int64 = -1
         var nextSearch = ContinuousClock.now
@@ -142,16 +141,11 @@ final class QueueUpkeep: Sendable {
 
     /// Releases what relays had that have ended: when one has, and from time to time.
     func takeOver() async throws(ChatError) {
-        let start = database.start
+        queue.leases.withLock { $0.belong(to: database.start) }
         let ended = try await database.read { transaction in
             try transaction.row("SELECT count(*) FROM relay_starts WHERE time_ended IS NOT NULL")?.int(0) ?? 0
         }
-        let (isWanted, isNew) = watch.withLock { watch in
-            defer { watch.start = start }
-            return (watch.ended != ended || .now >= watch.nextSearch, watch.start != start)
-        }
-        if isNew { queue.leases.withLock { $0.forgetLeases() } }
-        guard isWanted else { return }
+        guard watch.withLock({ $0.ended != ended || .now >= $0.nextSearch }) else { return }
         let began = ContinuousClock.now
         var (count, after) = (0, Int64?.some(.min))
         while let start = after {

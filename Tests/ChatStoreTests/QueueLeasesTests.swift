@@ -58,6 +58,19 @@ struct QueueLeasesTests {
         #expect(again.returned == [1...2] && after.returned.isEmpty)
     }
 
+    @Test("A new start knows its own leases from its first on, and none of the one before")
+    mutating func starts() {
+        leases.belong(to: 1)
+        lease([row(1)], at: 0)
+        leases.belong(to: 2)
+        lease([row(2)], at: 1)
+        leases.belong(to: 2)
+        leases.fail(leases.begin(.default), app: .default, at: start)
+        let search = leases.beginSearch(at: start)
+        let orphans = leases.orphans(among: [1, 2])
+        #expect(search && orphans == [1])
+    }
+
     @Test("After a doubtful commit only that is released of which nothing is known and nothing will be")
     mutating func orphans() throws {
         lease([row(1), row(4), row(5), row(6)], at: 0)
