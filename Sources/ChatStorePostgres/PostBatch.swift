@@ -219,12 +219,5 @@ extension PostgresError {
     static func collision(_ what: String) -> PostgresError {
         PostgresError(kind: .refused, state: "40001", message: "\(what) has changed meanwhile")
     }
-
-    /// The sequence came to the number of a row that another program has inserted.
-    static let numberTaken = {
-        var error = PostgresError(kind: .refused, state: "23505", message: "the number of a push is taken")
-        error.constraint = PostgresError.numbers
-        return error
-    }()
 }
 #endif

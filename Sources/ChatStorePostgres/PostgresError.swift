@@ -63,6 +63,13 @@ struct PostgresError: Error, Sendable, CustomStringConvertible {
     /// The constraint of the numbers of pushes that are due.
     static let numbers = "push_queue_due_id"
 
+    /// The sequence came to the number of a row that another program has inserted.
+    static let numberTaken = {
+        var error = PostgresError(kind: .refused, state: "23505", message: "the number of a push is taken")
+        error.constraint = PostgresError.numbers
+        return error
+    }()
+
     /// A push has the number already: another program chose it.
     var isNumberTaken: Bool {
         isUniqueViolation() && constraint?.wholeMatch(of: /push_queue_(?:due|[0-9]{8})_id/) != nil

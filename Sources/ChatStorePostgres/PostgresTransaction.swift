@@ -97,8 +97,8 @@ final class PostgresTransaction {
         try connection.send(
             "BEGIN ISOLATION LEVEL READ COMMITTED \(terms.isReading ? "READ ONLY" : "READ WRITE")", [])
         // A relay that is stopped in the middle keeps its locks no longer than that, and one whose machine is gone no longer than
-        // half a minute. Compiling takes longer than most statements
-        // run, and the server compiles by an estimate of their cost that is often far too high.
+        // half a minute. Compiling takes longer than most statements run, and the server compiles by an estimate of their cost
+        // that is often far too high.
         let milliseconds = String(terms.limit.milliseconds)
         try connection.send(
             """

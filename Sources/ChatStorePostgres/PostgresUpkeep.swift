@@ -131,7 +131,6 @@ package struct PostgresUpkeep: StoreUpkeep {
         await apply(\.notifications) { () throws(ChatError) in
             try await NotificationRetention(database: database).apply(before: settled)
         }
-        if let failure { throw failure }
         // Of browsers that nobody knows any more. One that was just brought is registered in the next moment.
         _ = try await deleteInSteps(
             """
@@ -148,6 +147,7 @@ package struct PostgresUpkeep: StoreUpkeep {
                 "DELETE FROM relay_starts WHERE time_ended < now() - $1::bigint * interval '1 ms'",
                 [.int(Self.startsKept.milliseconds)])
         }
+        if let failure { throw failure }
         return result
     }
 
