@@ -12,10 +12,12 @@ final class PostgresFixture: Sendable {
     let server: PostgresServer
     let database: String
     let time = Mutex(Timestamp(milliseconds: 1_800_000_000_000))
+    private let client: PostgresClient
 
     init() throws {
         server = try PostgresServer.shared()
         database = try server.makeDatabase()
+        client = PostgresClient(url: server.url(database))
     }
 
     deinit { try? server.drop(database) }
@@ -50,7 +52,7 @@ final class PostgresFixture: Sendable {
 
     /// Another program's statement. Columns of the answer stand between `|`, rows between line breaks.
     @discardableResult
-    func query(_ sql: String) throws -> String { try server.psql(database, sql) }
+    func query(_ sql: String) throws -> String { try client.text(sql) }
 
     func value(_ sql: String) throws -> Int { Int(try query(sql)) ?? -1 }
 }

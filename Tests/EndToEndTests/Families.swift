@@ -13,13 +13,16 @@ import Testing
 /// What takes its time without using the machine: beside the family `EndToEnd`, too.
 @Suite("Waiting", .serialized, .timeLimit(.minutes(10))) enum Waiting {}
 
+/// What scripts write into the database. Beside the family `EndToEnd`, too.
+@Suite("Scripts", .serialized, .timeLimit(.minutes(10))) enum Scripts {}
+
 /// The pages in browsers that nobody here wrote. Beside the family `EndToEnd`, too.
 @Suite("In a browser", .serialized, .timeLimit(.minutes(10))) enum Browser {}
 
 /// A fuzzer, and other large programs that nobody here wrote. Beside the others, too.
 @Suite("Programs", .serialized, .timeLimit(.minutes(10))) enum Programs {}
 
-/// What loads the machine: many pushes, faults of Apple's gateways. No other family runs beside these two (`Tests/run`).
+/// What loads the machine: many pushes, faults of Apple's gateways. No other family runs beside these three (`Tests/run`).
 @Suite("Stress", .serialized, .timeLimit(.minutes(10)))
 enum Stress {
     /// A tenth of a count, or with `make stress` all of it: a debug build sends a thousand pushes a second over HTTP/2.
@@ -35,3 +38,6 @@ enum Stress {
 
 /// The same, where more is waited: kills, disks, browsers' push services, event streams.
 @Suite("Stress around the relay", .serialized, .timeLimit(.minutes(10))) enum Surroundings {}
+
+/// The same: databases that are moved, brought up to date, shared by several relays.
+@Suite("Stress of databases", .serialized, .timeLimit(.minutes(10))) enum Databases {}

@@ -2,7 +2,7 @@
 import Foundation
 import Testing
 
-extension Surroundings {
+extension Databases {
     @Suite("pushchat migrate", .onlySQLite("it brings a server of its own, and is the same in each run"))
     struct MigrateTests {
         @Test("A file moves into PostgreSQL and back; each move is killed and stopped in the middle, and run again")

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-extension Waiting {
+extension Scripts {
     /// What scripts write into `push_queue`, with the `sqlite3` program or with `psql`, as they do.
     @Suite("Rows of scripts")
     struct ScriptRowTests {

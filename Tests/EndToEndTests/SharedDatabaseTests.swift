@@ -2,7 +2,7 @@
 import Foundation
 import Testing
 
-extension Surroundings {
+extension Databases {
     @Suite("Relays on one PostgreSQL", .onlySQLite("it brings a server of its own, and is the same in each run"))
     struct SharedDatabaseTests {
         @Test(

@@ -2,7 +2,7 @@ import Foundation
 import GRDB
 import Testing
 
-extension Surroundings {
+extension Databases {
     /// A database of the version before, with a million rows (`make stress`).
     @Suite("Upgrade and back", .onlySQLite("PostgreSQL's schema has no earlier version yet"))
     struct UpgradeTests {

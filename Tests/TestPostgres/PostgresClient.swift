@@ -21,27 +21,57 @@ package final class PostgresClient: Sendable {
     @discardableResult
     package func rows(_ sql: String, _ values: [String] = []) throws -> [[String?]] {
         try connection.withLock { connection in
-            let handle = try connection ?? Self.connect(url)
-            connection = handle
             let copies = values.map { strdup($0) }
             defer { for copy in copies { free(copy) } }
-            let isSent = PQsendQueryParams(
-                handle, sql, Int32(copies.count), nil, copies.map { UnsafePointer($0) }, nil, nil, 0)
-            var (rows, problem) = ([[String?]](), isSent == 1 ? nil : String(cString: PQerrorMessage(handle)))
-            while isSent == 1, let result = PQgetResult(handle) {
-                defer { PQclear(result) }
-                switch PQresultStatus(result) {
-                case PGRES_COMMAND_OK, PGRES_TUPLES_OK: rows += Self.rows(of: result)
-                default: problem = problem ?? String(cString: PQresultErrorMessage(result))
-                }
+            return try Self.rows(&connection, url) { handle in
+                let isSent = PQsendQueryParams(
+                    handle, sql, Int32(copies.count), nil, copies.map { UnsafePointer($0) }, nil, nil, 0)
+                return isSent == 1 ? PQgetResult(handle) : nil
             }
-            if PQstatus(handle) != CONNECTION_OK {
-                PQfinish(handle)
-                connection = nil
-            }
-            if let problem { throw PostgresServer.Failed(description: problem) }
-            return rows
         }
+    }
+
+    /// Runs statements together, as a session of their own would: what they set does not stay.
+    /// - Returns: the last one's rows as text: columns stand between `|`, rows between line breaks, NULL is empty.
+    /// - Throws: ``PostgresServer/Failed`` with what the server says.
+    package func text(_ sql: String) throws -> String {
+        try connection.withLock { connection in
+            defer { _ = try? Self.rows(&connection, url) { PQexec($0, "DISCARD ALL") } }
+            return try Self.rows(&connection, url) { PQexec($0, sql) }
+                .map { $0.map { $0 ?? "" }.joined(separator: "|") }.joined(separator: "\n")
+        }
+    }
+
+    /// Takes all results, of which `run` has the first. A connection that has ended since it was last used is replaced before.
+    private static func rows(
+        _ connection: inout OpaquePointer?, _ url: String, of run: (OpaquePointer) -> OpaquePointer?
+    ) throws -> [[String?]] {
+        if let last = connection {
+            // The first finds the server's farewell, the second the end.
+            for _ in 1...2 { PQconsumeInput(last) }
+            forgetLost(&connection)
+        }
+        let handle = try connection ?? connect(url)
+        connection = handle
+        defer { forgetLost(&connection) }
+        var next = run(handle)
+        var (rows, problem) = ([[String?]](), next == nil ? String(cString: PQerrorMessage(handle)) : nil)
+        while let result = next {
+            switch PQresultStatus(result) {
+            case PGRES_COMMAND_OK, PGRES_TUPLES_OK: rows += Self.rows(of: result)
+            default: problem = problem ?? String(cString: PQresultErrorMessage(result))
+            }
+            PQclear(result)
+            next = PQgetResult(handle)
+        }
+        if let problem { throw PostgresServer.Failed(description: problem) }
+        return rows
+    }
+
+    private static func forgetLost(_ connection: inout OpaquePointer?) {
+        guard let handle = connection, PQstatus(handle) != CONNECTION_OK else { return }
+        PQfinish(handle)
+        connection = nil
     }
 
     private static func rows(of result: OpaquePointer) -> [[String?]] {

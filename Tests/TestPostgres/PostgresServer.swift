@@ -22,6 +22,17 @@ package final class PostgresServer: Sendable {
     private let nextDatabase = Atomic(1)
     /// As long as it is open, the server runs.
     private let input: FileHandle
+    private let client: PostgresClient
+
+    /// In memory where there is room. A database has 300 files, and ext4 takes long to make files where many were just deleted.
+    private static var parent: URL {
+        let memory = "/dev/shm"
+        var figures = statvfs()
+        guard access(memory, W_OK) == 0, statvfs(memory, &figures) == 0,
+            UInt64(figures.f_bavail) * UInt64(figures.f_frsize) > 4 << 30
+        else { return FileManager.default.temporaryDirectory }
+        return URL(filePath: memory)
+    }
 
     private init() throws {
         let unpacked = URL(filePath: #filePath).deletingLastPathComponent()
@@ -37,7 +48,7 @@ package final class PostgresServer: Sendable {
         }.joined(separator: ":")
         // Short, since the path of a socket may have 107 bytes.
         let name = "pg-" + String(UInt32.random(in: .min ... .max), radix: 36)
-        folder = FileManager.default.temporaryDirectory.appending(path: name).path
+        folder = Self.parent.appending(path: name).path
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
         // Else a process that another test starts meanwhile keeps it open.
         var ends: [Int32] = [0, 0]
@@ -50,8 +61,9 @@ package final class PostgresServer: Sendable {
         process.arguments = ["-c", Self.script, "sh", folder, programs, libraries]
         process.standardInput = FileHandle(fileDescriptor: ends[0], closeOnDealloc: true)
         try process.run()
+        client = PostgresClient(url: Self.url("postgres", in: folder))
         let end = ContinuousClock.now + Self.limit
-        while (try? psql("postgres", "SELECT 1")) != "1" {
+        while (try? client.rows("SELECT 1")) == nil {
             guard process.isRunning, ContinuousClock.now < end else {
                 let log = (try? String(contentsOfFile: folder + "/log", encoding: .utf8)) ?? ""
                 throw Failed(description: "PostgreSQL does not start: \(log)")
@@ -78,45 +90,29 @@ package final class PostgresServer: Sendable {
         rm -rf "$folder"
         """
 
-    package func url(_ database: String) -> String { "postgresql:///\(database)?host=\(folder)&user=postgres" }
+    package func url(_ database: String) -> String { Self.url(database, in: folder) }
+
+    private static func url(_ database: String, in folder: String) -> String {
+        "postgresql:///\(database)?host=\(folder)&user=postgres"
+    }
 
     /// Makes an empty database.
     /// - Returns: its name.
     package func makeDatabase() throws -> String {
         let name = "test\(nextDatabase.add(1, ordering: .relaxed).oldValue)"
-        try psql("postgres", "CREATE DATABASE \(name)")
+        try client.rows("CREATE DATABASE \(name)")
         return name
     }
 
     package func drop(_ database: String) throws {
-        try psql("postgres", "DROP DATABASE IF EXISTS \(database) WITH (FORCE)")
+        try client.rows("DROP DATABASE IF EXISTS \(database) WITH (FORCE)")
     }
 
     /// `psql`, as a command whose last argument is to be a statement: columns of the answer stand between `|`, rows between line
     /// breaks.
     package func shell(_ database: String) -> [String] {
         ["env", "LD_LIBRARY_PATH=\(libraries)", "LC_ALL=C", programs + "/psql", "-d", url(database)]
-            + Self.shellFlags + ["-c"]
-    }
-
-    private static let shellFlags = ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]
-
-    /// What another program would do. Columns of the answer stand between `|`, rows between line breaks.
-    @discardableResult
-    package func psql(_ database: String, _ sql: String) throws -> String {
-        let (process, output, errors) = (Process(), Pipe(), Pipe())
-        process.executableURL = URL(filePath: programs + "/psql")
-        process.arguments = ["-d", url(database)] + Self.shellFlags + ["-c", sql]
-        process.environment = ["LD_LIBRARY_PATH": libraries, "LC_ALL": "C"]
-        process.standardInput = FileHandle.nullDevice
-        process.standardOutput = output
-        process.standardError = errors
-        try process.run()
-        let text = String(decoding: try output.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
-        let problem = String(decoding: try errors.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)
-        process.waitUntilExit()
-        guard process.terminationStatus == 0 else { throw Failed(description: problem) }
-        return text.hasSuffix("\n") ? String(text.dropLast()) : text
+            + ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c"]
     }
 }
 #endif
