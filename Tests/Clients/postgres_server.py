@@ -39,6 +39,9 @@ class Session:
             pass
         for line in self.process.stdout:
             if line == ".\n":
+                # psql may learn of the end beside a whole answer, and go on until the next.
+                if any(each.startswith("FATAL:") for each in lines):
+                    break
                 return lines
             lines.append(line.rstrip("\n"))
         raise OSError(f"psql has ended: {lines[-5:]}")
