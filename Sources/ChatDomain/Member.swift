@@ -37,7 +37,7 @@ package struct Nickname: Sendable, Hashable {
     /// name would arrive as part of the text.
     package init(parsing text: String, field: String = "name") throws(ChatError) {
         let name = try FieldText.checked(text, field: field, limit: Self.longest)
-        guard !name.contains(": ") else {
+        guard !name.utf8.contains(": ".utf8) else {
             throw .invalid(field, "must not contain a colon followed by a space, which separates name and text")
         }
         self.text = name

@@ -92,6 +92,7 @@ final class FigureHistoryTests: Sendable {
         pass()
         for damage in [
             line + String(line.prefix(30)), "\n{}\n[]\n\u{0}\n" + line, line + #"{"at":"2026-05-28T20:27:30Z"}"#,
+            line + "{}\r\n",
         ] {
             try damage.write(toFile: file, atomically: false, encoding: .utf8)
             let kept = history()

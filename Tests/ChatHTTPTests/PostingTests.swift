@@ -71,7 +71,8 @@ struct PostingTests {
         arguments: [
             (#"{"room":"hall","text":"x"}"#, 403, "room"), (#"{"text":""}"#, 400, "text"), ("{}", 400, "text"),
             (#"{"text":7}"#, 400, "text"), (#"{"text":"x","title":""}"#, 400, "title"),
-            (#"{"text":"x","name":"a: b"}"#, 400, "name"), (#"{"text":"x","link":"javascript:1"}"#, 400, "link"),
+            (#"{"text":"x","name":"a: b"}"#, 400, "name"),
+            (#"{"text":"x","name":"a: \u0308b"}"#, 400, "name"), (#"{"text":"x","link":"javascript:1"}"#, 400, "link"),
             (#"{"text":"x","priority":7}"#, 400, "priority"), (#"{"text":"x","priority":"5"}"#, 400, "priority"),
             (#"{"text":"x","sound":"\#(String(repeating: "s", count: 65))"}"#, 400, "sound"),
             (#"{"text":"x","txet":"y"}"#, 400, "txet"),

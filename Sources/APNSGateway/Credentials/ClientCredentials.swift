@@ -130,5 +130,5 @@ package struct ClientCredentials: Sendable {
 /// A path as one word of a shell's command line.
 func shellQuoted(_ path: String) -> String {
     let isPlain = path.wholeMatch(of: #/[A-Za-z0-9\/._-]*/#) != nil
-    return isPlain ? path : "'" + path.replacingOccurrences(of: "'", with: "'\\''") + "'"
+    return isPlain ? path : "'" + path.unicodeScalars.map { $0 == "'" ? "'\\''" : String($0) }.joined() + "'"
 }

@@ -52,8 +52,8 @@ enum ClientAddress {
     }
 
     private static func nodesOfForwardedFor(_ values: [String]) -> [IPAddress?] {
-        values.flatMap { $0.split(separator: ",", omittingEmptySubsequences: false) }.map {
-            node(HeaderText.trimmed($0))
+        values.flatMap { $0.unicodeScalars.split(separator: ",", omittingEmptySubsequences: false) }.map {
+            node(HeaderText.trimmed(Substring($0)))
         }
     }
 

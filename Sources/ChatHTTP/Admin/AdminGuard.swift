@@ -80,7 +80,7 @@ struct AdminGuard: Sendable {
     ) -> Routes.Handler {
         { request, context in
             // The router takes `//v1` for `/v1`; a rule of a proxy does not.
-            guard !request.uri.path.contains("//") else { throw ErrorAnswer.notFound }
+            guard !request.uri.path.utf8.contains("//".utf8) else { throw ErrorAnswer.notFound }
             let settings = settings()
             let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
             let caller = try await caller(credential(request), client, request, context, settings)

@@ -46,8 +46,8 @@ final class FigureHistory: Sendable {
         }
 
         /// As ``json`` writes it; nil for anything else.
-        init?(_ line: some StringProtocol) {
-            guard let object = try? JSONValue(parsing: String(line)).object,
+        init?(_ line: some Collection<UInt8>) {
+            guard let object = try? JSONValue(parsing: line).object,
                 let at = object["at"]?.text.flatMap(Timestamp.init(rfc3339:)),
                 case .number(let oldest)? = object["oldest_age_seconds"], let oldest = Double(oldest), oldest.isFinite
             else { return nil }
@@ -136,7 +136,7 @@ final class FigureHistory: Sendable {
         guard stat(file, &status) == 0, status.st_size <= Self.longestFile,
             let bytes = FileManager.default.contents(atPath: file)
         else { return }
-        let found = String(decoding: bytes, as: UTF8.self).split(separator: "\n")
+        let found = bytes.split(separator: UInt8(ascii: "\n"))
         let now = clock()
         state.withLock { state in
             for minute in found.suffix(2 * Self.kept).compactMap({ Minute($0) }) where minute.at <= now {

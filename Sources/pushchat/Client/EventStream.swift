@@ -44,13 +44,15 @@ struct EventStreamParser {
     }
 
     private mutating func take(_ line: [UInt8]) throws {
-        guard let text = String(validating: line, as: UTF8.self) else { throw Failure("the stream is not UTF-8") }
-        let parts = text.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
-        var value = parts.count > 1 ? parts[1] : ""
-        if value.first == " " { value = value.dropFirst() }
-        switch parts[0] {
-        case "event": event.name = String(value)
-        case "id": event.id = String(value)
+        let parts = line.split(separator: UInt8(ascii: ":"), maxSplits: 1, omittingEmptySubsequences: false)
+        var rest = parts.count > 1 ? parts[1] : []
+        if rest.first == UInt8(ascii: " ") { rest = rest.dropFirst() }
+        guard let name = String(validating: parts[0], as: UTF8.self),
+            let value = String(validating: rest, as: UTF8.self)
+        else { throw Failure("the stream is not UTF-8") }
+        switch name {
+        case "event": event.name = value
+        case "id": event.id = value
         case "data": event.data += (event.data.isEmpty ? "" : "\n") + value
         // Comments, which have no name, and fields that mean nothing here.
         default: return

@@ -73,7 +73,15 @@ struct CSVReader {
     static func line(_ fields: [String]) -> String {
         fields.map { field in
             let isPlain = field.utf8.allSatisfy { !endsField($0) && $0 != UInt8(ascii: "\"") }
-            return isPlain ? field : "\"\(field.replacing("\"", with: "\"\""))\""
+            return isPlain ? field : "\"\(text(field, putting: "\"", before: ["\""]))\""
         }.joined(separator: ",") + "\n"
+    }
+
+    /// Goes by scalars: with an accent behind it, a quote is another `Character`.
+    static func text(_ text: String, putting mark: Unicode.Scalar, before marked: [Unicode.Scalar]) -> String {
+        text.unicodeScalars.reduce(into: "") { text, scalar in
+            if marked.contains(scalar) { text.unicodeScalars.append(mark) }
+            text.unicodeScalars.append(scalar)
+        }
     }
 }

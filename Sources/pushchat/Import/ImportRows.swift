@@ -196,7 +196,7 @@ struct DeviceTable: ImportRows {
 
     /// A device with all columns, as ``names`` has them.
     static func line(_ device: Device) -> String {
-        let tags = device.tags.map { $0.text.replacing("\\", with: "\\\\").replacing(";", with: "\\;") }
+        let tags = device.tags.map { CSVReader.text($0.text, putting: "\\", before: ["\\", ";"]) }
         return CSVReader.line([
             device.token.description, device.app.text, device.user?.text ?? "", device.clientInfo ?? "",
             device.serverInfo ?? "", tags.joined(separator: ";"), device.client.appVersion ?? "",

@@ -86,7 +86,7 @@ import Testing
     func events(piece: Int) throws {
         let stream =
             "retry: 2000\nid: 41\n\n:\n\n: comment\nevent: room\r\ndata: {\"members\":3}\r\n\r\n"
-            + "event: message\nid: 42\ndata: {\"text\":\ndata: \"é\"}\n\nevent: left\ndata\n\nid: 4"
+            + "event: message\nid: 42\ndata: {\"text\":\ndata: \u{308}\"é\"}\n\nevent: left\ndata\n\nid: 4"
         let bytes = Array(stream.utf8)
         var parser = EventStreamParser()
         var events: [ServerSentEvent] = []
@@ -96,7 +96,7 @@ import Testing
         #expect(
             events == [
                 ServerSentEvent(id: "41"), ServerSentEvent(name: "room", data: #"{"members":3}"#),
-                ServerSentEvent(id: "42", data: "{\"text\":\n\"é\"}"), ServerSentEvent(name: "left"),
+                ServerSentEvent(id: "42", data: "{\"text\":\n\u{308}\"é\"}"), ServerSentEvent(name: "left"),
             ])
     }
 

@@ -96,9 +96,10 @@ struct ImportRowsTests {
         let time = try #require(Timestamp(rfc3339: "2026-05-07T21:57:29.123Z"))
         let device = Device(
             id: 1, token: try DeviceToken(parsing: Self.token), app: AppName("news"),
-            user: UserReference(stored: "Ann, \"the\" one"), clientInfo: "a\nb", serverInfo: "ü,;",
+            user: UserReference(stored: "Ann, \"the\"\u{308} one"), clientInfo: "a\nb", serverInfo: "ü,;",
             client: ClientInfo(appVersion: "1.0", osVersion: nil, deviceModel: "iPhone,15"),
-            tags: [Tag(stored: "a;b"), Tag(stored: "c\\"), Tag(stored: "d e")], createdAt: time, registeredAt: time,
+            tags: [Tag(stored: "a;\u{308}b"), Tag(stored: "c\\"), Tag(stored: "\u{308}d e")], createdAt: time,
+            registeredAt: time,
             seenAt: nil, deactivatedAt: time, deactivatedReason: "Unregistered")
         var expected = DeviceRecord(token: device.token, app: device.app)
         (expected.user, expected.clientInfo, expected.serverInfo) = (device.user, device.clientInfo, device.serverInfo)
