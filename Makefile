@@ -39,8 +39,8 @@ run: packages build ## install what is missing, build, start relay and sandbox
 test: packages test-packages build-tests ## all tests; what goes through the whole relay, over SQLite
 	Tests/run
 
-test-quick: packages build-tests ## the tests of the parts: no process, no browser, no load
-	Tests/run unit
+test-quick: packages build-tests ## the tests of the parts: no process, no browser, no load, no PostgreSQL
+	Tests/run quick
 
 test-postgres: packages test-packages build-tests ## what goes through the whole relay, over PostgreSQL
 	Tests/run postgres postgres-stress

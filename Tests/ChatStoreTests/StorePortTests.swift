@@ -1,4 +1,5 @@
 import ChatDomain
+import Foundation
 import Testing
 
 @testable import ChatStore
@@ -8,11 +9,16 @@ import Testing
 #endif
 
 /// A store that the tests of the ports are run with. A further one is a case here.
-enum StoreKind: CaseIterable, Sendable {
+enum StoreKind: String, CaseIterable, Sendable {
     case sqlite
     #if PostgreSQL
     case postgres
     #endif
+
+    /// Those that are built, or of these the one that `STORE` names.
+    static let allCases = ["sqlite", "postgres"].compactMap(StoreKind.init).filter {
+        ["", $0.rawValue].contains(ProcessInfo.processInfo.environment["STORE"] ?? "")
+    }
 
     func make() async throws -> TestedStore {
         switch self {

@@ -324,8 +324,8 @@ enum Parser: String, CaseIterable {
             require(IPAddress(client.description) == client, "an address that is read differently")
             for line in lines {
                 // A proxy puts the address of its peer behind what a client has sent.
-                let field = HTTPField(name: .xForwardedFor, value: line + ", 198.51.100.7")
-                let found = ClientAddress.find(peer: proxy, headers: [field], trusted: [trusted])
+                let appended: HTTPFields = [.xForwardedFor: line + ", 198.51.100.7"]
+                let found = ClientAddress.find(peer: proxy, headers: appended, trusted: [trusted])
                 require(found == IPAddress("198.51.100.7"), "the client is hidden")
                 require(HeaderText.split(line[...], at: ",").joined(separator: ",") == line, "a piece is lost")
                 require((UserAgent(line).browser?.utf8.count ?? 0) <= 24, "a long name")
