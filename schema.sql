@@ -207,7 +207,8 @@ CREATE TABLE moderation (
 ) STRICT;
 CREATE INDEX moderation_pushes ON moderation (last_push) WHERE last_push IS NOT NULL;
 
--- One row a push. Another program needs to set only device_token and payload.
+-- One row a push. Another program needs to set only device_token and payload. `message_id` is the push's own number, which the
+-- log calls `entry`; the message of the chat is `chat_message`, which the log calls `message_id`.
 CREATE TABLE push_queue (
     message_id INTEGER PRIMARY KEY AUTOINCREMENT,  -- the push's own number, and the order of sending
     device_token TEXT NOT NULL,

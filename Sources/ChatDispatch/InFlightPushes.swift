@@ -353,7 +353,7 @@ struct LaneTurn: Sendable {
         last = next ?? last
         next = nil
         guard !wasTurn, !isSingle else { return }
-        let waiting: [PushLane] = lane == .first ? [.bulk, .retry] : [.retry]
+        let waiting: [PushLane] = lane == .normal ? [.bulk, .retry] : [.retry]
         next = (last == waiting.first ? waiting.reversed() : waiting).first { lanes.contains($0) && $0 != lane }
     }
 }

@@ -109,7 +109,7 @@ package struct QueuedPush: Sendable, Hashable {
     }
 
     package init(
-        entry: Int64, lane: PushLane = .first, history: PushHistory = PushHistory(), address: Address?,
+        entry: Int64, lane: PushLane = .normal, history: PushHistory = PushHistory(), address: Address?,
         payload: [UInt8]?, isOurs: Bool = false, expiration: Int64? = nil, priority: Int64? = nil, type: String? = nil,
         collapseID: String? = nil, id: String, notification: NotificationID? = nil, message: MessageID? = nil,
         dueSince: Timestamp? = nil, obstacle: Obstacle? = nil

@@ -20,14 +20,14 @@ package struct PushHistory: Sendable, Hashable {
 /// In which order the due pushes of an app go.
 package enum PushLane: Int, Sendable, Hashable, CaseIterable {
     /// What the chat, other programs and notifications to few send.
-    case first
-    /// One of very many: has lower priority than ``first``.
+    case normal
+    /// One of very many: has lower priority than ``normal``.
     case bulk
     /// Its connection was lost before, or the gateway sent it back.
     case retry
 
     package init(_ history: PushHistory, isBulk: Bool) {
-        self = history.isSuspect ? .retry : isBulk ? .bulk : .first
+        self = history.isSuspect ? .retry : isBulk ? .bulk : .normal
     }
 }
 

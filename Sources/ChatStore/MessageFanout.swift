@@ -58,7 +58,7 @@ enum MessageFanout {
             let (count, last) = (Int64(db.changesCount), db.lastInsertedRowID)
             guard count > 0 else { continue }
             result.inserted.append(
-                DuePushes(range: last - count + 1...last, lane: isBulk ? .bulk : .first, app: current))
+                DuePushes(range: last - count + 1...last, lane: isBulk ? .bulk : .normal, app: current))
         }
         try RawStatement(
             db, "UPDATE messages SET fanout_after = ?, fanout_until = ? WHERE message_id = ?",
@@ -184,7 +184,7 @@ struct PostRoom {
                 inserted[inserted.count - 1].range = last.range.lowerBound...entry
                 inserted[inserted.count - 1].pushes.append(push)
             } else {
-                inserted.append(DuePushes(range: entry...entry, lane: .first, app: app, pushes: [push]))
+                inserted.append(DuePushes(range: entry...entry, lane: .normal, app: app, pushes: [push]))
             }
         }
         return inserted

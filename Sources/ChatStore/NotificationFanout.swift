@@ -87,7 +87,7 @@ struct NotificationFanout {
             result.scheduled = (range, time, rows.map { AppName($0[0]) })
         } else {
             result.inserted = rows.map { row in
-                DuePushes(range: range, count: row[1], lane: row[2] ? .bulk : .first, app: AppName(row[0]))
+                DuePushes(range: range, count: row[1], lane: row[2] ? .bulk : .normal, app: AppName(row[0]))
             }
         }
         return result

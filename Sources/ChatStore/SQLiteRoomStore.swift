@@ -17,7 +17,7 @@ package struct SQLiteRoomStore: RoomStore {
             let now = time.sqlText
             try SQLiteModeration.requireAdmitted(request.member, request.token, to: request.code, now: time, db)
             let client = kept(request.client)
-            let isEmpty = try Self.requireRoom(in: request.code, for: request.member, db)
+            let isEmpty = try Self.requireSpace(in: request.code, for: request.member, db)
             let token = try Self.register(
                 request.token, of: request.member, app: request.app, code: request.code, user: request.user,
                 says: settings().keepsUsage ? client : nil, now: time, db)
@@ -174,8 +174,9 @@ package struct SQLiteRoomStore: RoomStore {
 
     package static let largestRoom = RoomSize.largest
 
+    /// Looks for members with the room's code, and refuses a room that is full.
     /// - Returns: whether nobody is in the room.
-    private static func requireRoom(in code: SecretCode, for member: MemberID, _ db: Database) throws -> Bool {
+    private static func requireSpace(in code: SecretCode, for member: MemberID, _ db: Database) throws -> Bool {
         // Who is in already, the usual case, is not worth counting the others for.
         let isIn = try db.row(
             "SELECT 1 FROM active_users WHERE udid = ? AND secret_code = ?", [member.text, code.text])

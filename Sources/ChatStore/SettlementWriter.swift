@@ -26,7 +26,7 @@ struct SettlementWriter {
             changed += try changeEnded(settlement, from: .sent)
         }
         if changed < settlement.count, case .sent = transition.result {
-            // Taken back meanwhile: what was sent, was sent.
+            // Cancelled meanwhile, but it was sent.
             changed += try changeEnded(settlement, from: .cancelled)
         }
         if changed > 0 {

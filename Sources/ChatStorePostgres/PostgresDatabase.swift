@@ -41,7 +41,7 @@ package final class PostgresDatabase: Sendable {
     private static let attempts = 5
 
     let place: PostgresPlace
-    /// For all times that are written, but those of ``RelayStarts``.
+    /// For all times that are written, but those of ``RelayHeartbeat``.
     let clock: TimeSource
     let logger: Logger
     /// Of which the pushes' UUIDs are made.
@@ -49,7 +49,7 @@ package final class PostgresDatabase: Sendable {
     private let channel: AnnouncementChannel
     private let streams = AnnouncementStreams()
     private let pool: ConnectionPool
-    private let starts: RelayStarts
+    private let starts: RelayHeartbeat
     let measures = TransactionMeasures()
 
     /// Connects, and makes the tables or brings them up to date; takes seconds, longer for an upgrade.
@@ -66,7 +66,7 @@ package final class PostgresDatabase: Sendable {
         idKey = opened.idKey
         channel = AnnouncementChannel(schema: opened.schema)
         pool = ConnectionPool(url: place.url, connections: place.connections)
-        starts = RelayStarts(place: place, channel: channel, streams: streams, logger: logger)
+        starts = RelayHeartbeat(place: place, channel: channel, streams: streams, logger: logger)
     }
 
     // MARK: - Calls

@@ -109,13 +109,13 @@ package final class PostgresMigration: MigrationTarget {
             """
             SELECT host FROM relay_starts
             WHERE time_ended IS NULL AND time_seen > clock_timestamp() - $1::bigint * interval '1 ms' ORDER BY start_id
-            """, [.int(RelayStarts.limit.milliseconds)]
+            """, [.int(RelayHeartbeat.limit.milliseconds)]
         ).map { try $0.text(0) }
         guard !relays.isEmpty else { return }
         throw PostgresPlace.Unusable(
             description: """
                 relays use the database (host and process: \(relays.joined(separator: ", "))); stop them first; one that \
-                was killed is forgotten after \(RelayStarts.limit.components.seconds) seconds
+                was killed is forgotten after \(RelayHeartbeat.limit.components.seconds) seconds
                 """)
     }
 

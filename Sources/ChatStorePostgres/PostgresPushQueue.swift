@@ -4,7 +4,7 @@ import Synchronization
 
 /// The durable queue in the table `push_queue`, shared by relays.
 ///
-/// A lease names the start of the relay that has it, in its row, and ends with it (``RelayStarts``). What is settled moves out of
+/// A lease names the start of the relay that has it, in its row, and ends with it (``RelayHeartbeat``). What is settled moves out of
 /// the rows that are due, into its day.
 package final class PostgresPushQueue: PushQueue {
     /// Payloads that are kept in memory: some hundred kilobytes.

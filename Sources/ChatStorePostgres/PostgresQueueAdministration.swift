@@ -124,12 +124,12 @@ package struct PostgresQueueAdministration: QueueAdministration {
         return try await apply(retry, to: selection, progress)
     }
 
-    /// Nobody has it, or only a relay that shows no sign of life any more, by ``RelayStarts/limit``. What that had sent it may
+    /// Nobody has it, or only a relay that shows no sign of life any more, by ``RelayHeartbeat/limit``. What that had sent it may
     /// still say if it comes back: the row keeps its name.
     private static let isFree = """
         (q.lease_start IS NULL OR NOT EXISTS (SELECT FROM relay_starts s
             WHERE s.start_id = q.lease_start AND s.time_ended IS NULL
-                AND s.time_seen > now() - \(RelayStarts.limit.milliseconds) * interval '1 ms'))
+                AND s.time_seen > now() - \(RelayHeartbeat.limit.milliseconds) * interval '1 ms'))
         """
 
     package func cancel(_ selection: QueueSelection, progress: (Int) -> Void) async throws -> Int {

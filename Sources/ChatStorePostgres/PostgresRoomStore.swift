@@ -30,7 +30,7 @@ package struct PostgresRoomStore: RoomStore {
             let now = database.clock()
             transaction.lock([(.member, member.text)] + (request.token.map { [(.device, $0.description)] } ?? []))
             transaction.lock([(.room, code.text)])
-            let isEmpty = try Self.requireRoom(in: code, for: request, now: now, transaction)
+            let isEmpty = try Self.requireSpace(in: code, for: request, now: now, transaction)
             let token = Self.takeToken(request.token, of: member, app: request.app, code: code, transaction)
             // The same room again: the member stays who it is, with its place and its history.
             let count = try transaction.run(
@@ -134,7 +134,7 @@ package struct PostgresRoomStore: RoomStore {
 
     /// Refuses who may not come in, and a room that is full.
     /// - Returns: whether nobody is in the room.
-    private static func requireRoom(
+    private static func requireSpace(
         in code: SecretCode, for request: JoinRequest, now: Timestamp, _ transaction: PostgresTransaction
     ) throws -> Bool {
         try PostgresModeration.requireAdmitted(request.member, request.token, to: code, now: now, transaction)

@@ -285,7 +285,8 @@ CREATE TABLE feedback (
 );
 CREATE INDEX feedback_open ON feedback (feedback_id) WHERE result IS NULL;
 
--- One row a push. Another program needs to set only device_token and payload.
+-- One row a push. Another program needs to set only device_token and payload. `message_id` is the push's own number, which the
+-- log calls `entry`; the message of the chat is `chat_message`, which the log calls `message_id`.
 --
 -- What is due lies in push_queue_due, which stays small; what is settled moves into a partition of its day, which retention
 -- drops. Another program that settles a row or makes it due again sets `state` alone: the relay moves the row.

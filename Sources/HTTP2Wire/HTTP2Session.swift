@@ -4,18 +4,18 @@ package import NIOHPACK
 /// The client side of an HTTP/2 connection, without its socket (RFC 9113), as far as senders of pushes need it.
 ///
 /// It answers SETTINGS and PING, keeps the windows of both sides, and ends a connection that is flooded. Its owner knows
-/// which streams are open, and gets the frames for closed ones, too. Of the windows for the peer the connection's is
-/// enforced; those of streams are not, since the bodies of answers are bounded where they are read.
+/// which streams are open, and gets the frames for closed ones, too. Of our receive windows only the connection's is
+/// enforced, not the streams': the bodies of answers are bounded where they are read.
 package struct HTTP2Session: Sendable {
     /// What a peer may send, and how long.
     struct Limits: Sendable {
-        /// Frames in each ``window``, whatever they are. Apple changes the limit of streams as it likes.
+        /// Frames in each ``interval``, whatever they are. Apple changes the limit of streams as it likes.
         var frames = 20_000
         /// And as many more for each stream that we open.
         var framesPerStream = 8
         /// Frames that ask for an acknowledgement, while the peer does not read what we write.
         var acknowledgements = 5_000
-        var window = TimeAmount.seconds(30)
+        var interval = TimeAmount.seconds(30)
     }
 
     private let limits: Limits
@@ -23,9 +23,9 @@ package struct HTTP2Session: Sendable {
     private var writer = FrameWriter()
     /// The highest stream that we have opened.
     private var lastStream = 0
-    /// Frames that the peer may still send before ``windowEnd``.
+    /// Frames that the peer may still send before ``intervalEnd``.
     private var framesLeft: Int
-    private var windowEnd = NIODeadline.distantPast
+    private var intervalEnd = NIODeadline.distantPast
     /// Written since the peer was last known to read what we write.
     private var acknowledgements = 0
     /// Bytes of bodies that the peer may send.
@@ -43,8 +43,8 @@ package struct HTTP2Session: Sendable {
 
     /// Adds bytes; ``next()`` is to be called until it returns nil.
     package mutating func feed(_ bytes: ByteBuffer, now: NIODeadline) {
-        if now >= windowEnd {
-            windowEnd = now + limits.window
+        if now >= intervalEnd {
+            intervalEnd = now + limits.interval
             framesLeft = limits.frames
         }
         reader.feed(bytes)
@@ -91,7 +91,7 @@ package struct HTTP2Session: Sendable {
     // MARK: To the peer
 
     /// Whether the peer's window allows a byte of another body.
-    package var canOpen: Bool { writer.window > 0 }
+    package var hasSendWindow: Bool { writer.window > 0 }
 
     /// Whether a stream's request is still to be finished.
     package func hasUnsentBody(_ stream: Int) -> Bool { writer.hasUnsentBody(stream) }

@@ -11,7 +11,7 @@ struct BrowserPush: Sendable, Hashable {
 /// slow or down holds up nobody else. A value; ``WebPushGateway`` acts.
 struct OriginState: Sendable {
     /// Requests at once; Apple allows a hundred that are not answered.
-    static let window = 100
+    static let requestLimit = 100
     /// Pushes that wait for the window. With a full window and these, the gateway leases no more until some are answered.
     static let waitingLimit = 400
     /// A service that has not answered for so long, or will need so long for what it has been given, is not waited for: the
@@ -94,7 +94,7 @@ struct OriginState: Sendable {
         {
             return nil
         }
-        return Self.window + Self.waitingLimit - outstanding
+        return Self.requestLimit + Self.waitingLimit - outstanding
     }
 
     mutating func submit(_ push: BrowserPush, at now: Timestamp) -> Decision {
@@ -108,7 +108,7 @@ struct OriginState: Sendable {
             return .send
         case .probing:
             return .postpone(until: postpone(from: now + Self.shortestPause))
-        case .closed where inFlight < Self.window:
+        case .closed where inFlight < Self.requestLimit:
             inFlight += 1
             return .send
         case .closed where waiting.count < Self.waitingLimit:
@@ -142,7 +142,7 @@ struct OriginState: Sendable {
         }
         if case .open(let until) = phase { return Next(pausedUntil: until) }
         guard case .closed = phase else { return Next() }
-        let count = min(waiting.count, Self.window - inFlight)
+        let count = min(waiting.count, Self.requestLimit - inFlight)
         inFlight += count
         return Next(send: (0..<count).compactMap { _ in waiting.popFirst() })
     }

@@ -155,7 +155,7 @@ package final class WebPushGateway: PushGateway {
             .compactMap { $0.capacity(at: now, isAlone: state.origins.count == 1) }.min() ?? .max
         let capacity = min(
             options.limit - state.outstanding,
-            min(busiest, OriginState.window + OriginState.waitingLimit) - state.unassigned)
+            min(busiest, OriginState.requestLimit + OriginState.waitingLimit) - state.unassigned)
         // Few at a time would cost a transaction each.
         guard capacity >= OriginState.waitingLimit / 2 || (state.outstanding == 0 && capacity > 0) else { return nil }
         if state.nextIdentifier > .max - UInt32(options.limit) {

@@ -111,6 +111,7 @@ enum WebPushAnswer: Sendable, Hashable {
         case .status(200..<300, _, _): .answered(accepted: true)
         case .status(401, _, _), .status(403, _, _): .notAuthorized
         case .status(500..., let retryAfter, _): .failed(notBefore: retryAfter)
+        // With 429 a service may mean the one subscription only: that push waits, the others need not.
         case .status, .unusable: .answered(accepted: false)
         case .lost: .failed(notBefore: nil)
         case .notSent: .notSent

@@ -53,7 +53,7 @@ struct InFlightPushesTests {
             at: Self.start)
         #expect(entries(late) == [50...50, 51...100])
         #expect(late.batches[0].allSatisfy { $0.settlement.overrulesSilence })
-        #expect(late.batches[0][1].settlement.transition.result == .due(.first, reason: nil))
+        #expect(late.batches[0][1].settlement.transition.result == .due(.normal, reason: nil))
     }
 
     @Test(
@@ -135,7 +135,7 @@ struct InFlightPushesTests {
         _ = inFlight.admit(FakeQueue.rows(1...4), to: slot(), format: format, at: Self.start)
         let conclusion = inFlight.conclude([report(1...1), report(2...4, .notProcessed)], at: Self.start)
         #expect(entries(conclusion) == [1...1])
-        #expect(conclusion.givenBack == [.first: [2...4]])
+        #expect(conclusion.givenBack == [.normal: [2...4]])
     }
 
     @Test("Many settlements come in batches, of about a thousand pushes each")
@@ -168,13 +168,13 @@ struct InFlightPushesTests {
     func probes() {
         var inFlight = InFlightPushes(PushLifeCycle())
         let rows = LeasedPushes(
-            (1...6).map { FakeQueue.row($0, unanswered: 5) } + [FakeQueue.row(7)], lanes: [.first])
+            (1...6).map { FakeQueue.row($0, unanswered: 5) } + [FakeQueue.row(7)], lanes: [.normal])
         let held = inFlight.admit(rows, to: slot(first: 9), format: format, at: Self.start)
         #expect(held.lease.pushes.isEmpty && inFlight.needsFreshConnection)
-        #expect(held.givenBack == [.retry: [1...6], .first: [7...7]])
+        #expect(held.givenBack == [.retry: [1...6], .normal: [7...7]])
         let probe = inFlight.admit(rows, to: slot(2), format: format, at: Self.start)
         #expect(probe.lease.isProbe && probe.lease.pushes.map(\.entry) == [1, 2, 3, 4])
-        #expect(probe.givenBack == [.retry: [5...6], .first: [7...7]])
+        #expect(probe.givenBack == [.retry: [5...6], .normal: [7...7]])
         let mixed = LeasedPushes([FakeQueue.row(7), FakeQueue.row(8, unanswered: 3)])
         let plain = inFlight.admit(mixed, to: slot(3), format: format, at: Self.start)
         #expect(!plain.lease.isProbe && plain.lease.pushes.map(\.entry) == [7])
@@ -189,7 +189,7 @@ struct InFlightPushesTests {
         #expect(inFlight.limit(for: slot(2, answersEach: true)) == 1000)
         let next = inFlight.admit(FakeQueue.rows(1001...2000), to: slot(2), format: format, at: Self.start)
         #expect(next.lease.isProbe && next.lease.pushes.count == 500)
-        #expect(next.givenBack == [.first: [1501...2000]])
+        #expect(next.givenBack == [.normal: [1501...2000]])
         _ = inFlight.conclude([report(1...500, connection: 2)], at: Self.start)
         #expect(inFlight.limit(for: slot(3)) == 625)
         // A refused push among them is no loss.
@@ -206,7 +206,7 @@ struct InFlightPushesTests {
     func startInDoubt() {
         var inFlight = InFlightPushes(PushLifeCycle(), startsInDoubt: true)
         let first = inFlight.admit(
-            LeasedPushes(FakeQueue.rows(1...256).pushes, lanes: [.first]), to: slot(), format: format, at: Self.start)
+            LeasedPushes(FakeQueue.rows(1...256).pushes, lanes: [.normal]), to: slot(), format: format, at: Self.start)
         #expect(first.lease.isProbe)
         _ = inFlight.conclude([report(1...256)], at: Self.start)
         #expect(inFlight.limit(for: slot(2)) == 512)
@@ -221,16 +221,16 @@ struct InFlightPushesTests {
     @Test("Lanes have their turn after a lease that did not come to them")
     func turns() {
         var turn = LaneTurn()
-        turn.took(through: .first, of: [.first, .bulk, .retry], isSingle: false)
+        turn.took(through: .normal, of: [.normal, .bulk, .retry], isSingle: false)
         #expect(turn.next == .bulk)
-        turn.took(through: .bulk, of: [.first, .bulk, .retry], isSingle: false)
+        turn.took(through: .bulk, of: [.normal, .bulk, .retry], isSingle: false)
         #expect(turn.next == nil)
-        turn.took(through: .first, of: [.first, .bulk, .retry], isSingle: false)
+        turn.took(through: .normal, of: [.normal, .bulk, .retry], isSingle: false)
         #expect(turn.next == .retry)
-        turn.took(through: .retry, of: [.first], isSingle: false)
-        turn.took(through: .first, of: [.first], isSingle: false)
+        turn.took(through: .retry, of: [.normal], isSingle: false)
+        turn.took(through: .normal, of: [.normal], isSingle: false)
         #expect(turn.next == nil)
-        turn.took(through: .first, of: [.bulk], isSingle: true)
+        turn.took(through: .normal, of: [.bulk], isSingle: true)
         #expect(turn.next == nil)
     }
 

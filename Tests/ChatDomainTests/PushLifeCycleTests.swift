@@ -18,7 +18,7 @@ struct PushLifeCycleTests {
     private let command = PushLifeCycle(.init(unansweredLimit: 3, credentialsMayChange: false))
 
     private static func next(
-        _ lifeCycle: PushLifeCycle, _ outcome: Outcome, _ history: PushHistory = fresh, lane: PushLane = .first,
+        _ lifeCycle: PushLifeCycle, _ outcome: Outcome, _ history: PushHistory = fresh, lane: PushLane = .normal,
         expiration: Int64? = nil, leasedAt: Timestamp = now, lastAccepted: Timestamp? = nil
     ) -> Transition {
         lifeCycle.transition(
@@ -372,7 +372,7 @@ struct PushLifeCycleTests {
             #expect(Transition(result).reason == reason)
             #expect(Transition(result).changesNothing == (result == .due(.bulk, reason: nil)))
         }
-        #expect(!Transition(.due(.first, reason: nil), adding: PushHistory(attempts: 1)).changesNothing)
+        #expect(!Transition(.due(.normal, reason: nil), adding: PushHistory(attempts: 1)).changesNothing)
     }
 
     // MARK: - Groups and lanes
@@ -395,7 +395,7 @@ struct PushLifeCycleTests {
     func lanes() {
         for history in [PushHistory(), PushHistory(attempts: 7)] {
             #expect(!history.isSuspect)
-            #expect(PushLane(history, isBulk: false) == .first)
+            #expect(PushLane(history, isBulk: false) == .normal)
             #expect(PushLane(history, isBulk: true) == .bulk)
         }
         for history in [PushHistory(unanswered: 1), PushHistory(refused: 1), PushHistory(unanswered: 2, refused: 3)] {
@@ -403,7 +403,7 @@ struct PushLifeCycleTests {
             #expect(PushLane(history, isBulk: false) == .retry)
             #expect(PushLane(history, isBulk: true) == .retry)
         }
-        #expect(PushLane.allCases == [.first, .bulk, .retry])
+        #expect(PushLane.allCases == [.normal, .bulk, .retry])
     }
 }
 

@@ -11,7 +11,7 @@ struct QueueIndexTests {
     }
 
     private func inserted(
-        _ range: ClosedRange<Int64>, lane: PushLane = .first, content: Bool = false
+        _ range: ClosedRange<Int64>, lane: PushLane = .normal, content: Bool = false
     ) -> DuePushes {
         DuePushes(
             range: range, lane: lane, app: .default, pushes: content ? range.map { Self.push($0) } : [])
@@ -51,21 +51,21 @@ struct QueueIndexTests {
     func exclusion() throws {
         var index = index()
         index.inserted(inserted(1...10), at: .now)
-        let firstFound = index.claim(.default, .first, limit: 4, at: .now)
+        let firstFound = index.claim(.default, .normal, limit: 4, at: .now)
         let first = try #require(firstFound)
         #expect(first.runs.map(\.range) == [1...10])
         index.finish(first, [((1...4).map { Self.push($0) }, 4)])
         #expect(index.inFlightCount(.default) == 4)
         #expect(index.dueCount(.default) == 6)
         // A sweep meets all of them: those that are known are not counted twice.
-        index.found(DuePushes(range: 1...10, lane: .first, app: .default))
+        index.found(DuePushes(range: 1...10, lane: .normal, app: .default))
         #expect(index.dueCount(.default) == 6)
         index.release(2...3, to: .retry, app: .default)
         let againFound = index.claim(.default, .retry, limit: 9, at: .now)
         let again = try #require(againFound)
         #expect(again.runs.map(\.range) == [2...3] && again.excluded == [[]])
         index.finish(again, [])
-        #expect(index.lanes(.default) == [.first, .retry])
+        #expect(index.lanes(.default) == [.normal, .retry])
     }
 
     @Test("What a commit of ours inserted goes without being read, for a moment and in its order")
@@ -74,11 +74,11 @@ struct QueueIndexTests {
         let now = ContinuousClock.now
         index.inserted(inserted(1...2, content: true), at: now)
         index.inserted(inserted(3...3, content: true), at: now)
-        let claimFound = index.claim(.default, .first, limit: 2, at: now)
+        let claimFound = index.claim(.default, .normal, limit: 2, at: now)
         let claim = try #require(claimFound)
         #expect(claim.runs.isEmpty && claim.pushes.map(\.entry) == [1, 2])
         #expect(index.inFlightCount(.default) == 2)
-        let lateFound = index.claim(.default, .first, limit: 2, at: now + .seconds(5))
+        let lateFound = index.claim(.default, .normal, limit: 2, at: now + .seconds(5))
         let late = try #require(lateFound)
         #expect(late.pushes.isEmpty && late.runs.map(\.range) == [3...3])
     }
@@ -88,7 +88,7 @@ struct QueueIndexTests {
         var index = index()
         index.reaches(5)
         index.inserted(inserted(4...5, content: true), at: .now)
-        let claimFound = index.claim(.default, .first, limit: 2, at: .now)
+        let claimFound = index.claim(.default, .normal, limit: 2, at: .now)
         let claim = try #require(claimFound)
         #expect(claim.pushes.isEmpty && claim.runs.map(\.range) == [4...5])
     }
@@ -98,7 +98,7 @@ struct QueueIndexTests {
         var index = index()
         let now = ContinuousClock.now
         index.inserted(inserted(1...3000, content: true), at: now)
-        let claimFound = index.claim(.default, .first, limit: 9, at: now)
+        let claimFound = index.claim(.default, .normal, limit: 9, at: now)
         let claim = try #require(claimFound)
         #expect(claim.pushes.isEmpty && claim.runs.map(\.range) == [1...3000])
     }
@@ -114,7 +114,7 @@ struct QueueIndexTests {
         #expect(index.settledTo == 20 && index.unscanned.ranges == [21...30])
         index.scanned(21...30)
         #expect(index.settledTo == 30)
-        let claimFound = index.claim(.default, .first, limit: 5, at: .now)
+        let claimFound = index.claim(.default, .normal, limit: 5, at: .now)
         let claim = try #require(claimFound)
         #expect(index.settledTo == 30)
         index.finish(claim, [((31...35).map { Self.push($0) }, 35)])
@@ -130,7 +130,7 @@ struct QueueIndexTests {
     func ends() {
         var index = index(settledTo: QueueIndex.ids.lowerBound, highest: 5)
         index.inserted(inserted(Int64.max...Int64.max), at: .now)
-        index.found(DuePushes(range: Int64.min...Int64.min, lane: .first, app: .default))
+        index.found(DuePushes(range: Int64.min...Int64.min, lane: .normal, app: .default))
         index.reaches(Int64.max)
         #expect(index.highest == 5 && index.apps.isEmpty && index.hasNumbersOutOfRange)
     }

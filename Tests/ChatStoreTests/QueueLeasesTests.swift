@@ -78,7 +78,7 @@ struct QueueLeasesTests {
         let failed = leases.begin(.default)
         leases.fail(failed, app: .default, at: start)
         let running = leases.begin(.default)
-        let settlement = Settlement(4...4, Transition(.due(.first, reason: nil)))
+        let settlement = Settlement(4...4, Transition(.due(.normal, reason: nil)))
         let settling = leases.beginSettling([settlement])
         leases.giveBack([5...5], app: .default)
         let search = leases.beginSearch(at: start + .seconds(1))

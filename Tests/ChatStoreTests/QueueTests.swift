@@ -41,7 +41,7 @@ struct QueueTests {
         _ = try await queue.settle([Settlement(1...1, wait)], app: .default)
         await arrivals.next()
         #expect(try await queue.nextDue(app: .default) == time)
-        queue.giveBack([2...2], lane: .first, app: .default)
+        queue.giveBack([2...2], lane: .normal, app: .default)
         await arrivals.next()
         signal.finish()
         #expect(await others.reduce(0) { count, _ in count + 1 } == 0)

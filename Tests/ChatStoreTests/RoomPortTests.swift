@@ -82,7 +82,7 @@ struct RoomPortTests {
         #expect(
             pushes.map { $0.payload.map { String(decoding: $0, as: UTF8.self) } }
                 == Array(repeating: #"{"aps":{"alert":"name1: hi","sound":"default"}}"#, count: 2))
-        #expect(pushes.allSatisfy { $0.isOurs && $0.lane == .first && $0.obstacle == nil })
+        #expect(pushes.allSatisfy { $0.isOurs && $0.lane == .normal && $0.obstacle == nil })
     }
 
     @Test("Who has not joined cannot speak, update or read", arguments: StoreKind.allCases)
@@ -220,7 +220,7 @@ struct RoomPortTests {
         let (chat, programs) = (pushes.filter { $0.priority == nil }, pushes.filter { $0.priority == 5 })
         #expect(Set(chat.map(\.address)).count == others && chat.count == others)
         #expect(Set(programs.map(\.address)).count == others + 1 && programs.count == others + 1)
-        #expect(pushes.allSatisfy { $0.lane == (others > PushLifeCycle.bulkFrom ? .bulk : .first) })
+        #expect(pushes.allSatisfy { $0.lane == (others > PushLifeCycle.bulkFrom ? .bulk : .normal) })
         let payload = #"{"aps":{"alert":{"title":"T","body":"cron: done"}},"link":"https://example.org/"}"#
         #expect(programs.allSatisfy { $0.payload == Array(payload.utf8) })
     }

@@ -23,7 +23,7 @@ struct OriginStateTests {
 
     @Test("Sends up to the window, keeps some waiting, puts the rest off one after the other")
     func window() throws {
-        var state = try Self.busy(OriginState.window)
+        var state = try Self.busy(OriginState.requestLimit)
         for entry in 1...Int64(OriginState.waitingLimit) {
             #expect(state.submit(try Self.push(1000 + entry), at: Self.start) == .wait)
         }
@@ -40,20 +40,20 @@ struct OriginStateTests {
         #expect(last >= Self.start + .seconds(1))
         let next = state.finished(.answered(accepted: true), at: Self.start)
         #expect(next.send.map(\.push.entry) == [1001])
-        #expect(state.outstanding == OriginState.window + OriginState.waitingLimit - 1)
+        #expect(state.outstanding == OriginState.requestLimit + OriginState.waitingLimit - 1)
         #expect(state.capacity(at: Self.start) == 1)
     }
 
     @Test("A service that does not answer for a while does not hold up the others")
     func slow() throws {
-        let state = try Self.busy(OriginState.window)
+        let state = try Self.busy(OriginState.requestLimit)
         #expect(state.capacity(at: Self.start + .milliseconds(1900)) == OriginState.waitingLimit)
         #expect(state.capacity(at: Self.start + .seconds(3)) == nil)
     }
 
     @Test("The others do not wait for a service that answers, but needs long for what it has")
     func needsLong() throws {
-        var state = try Self.busy(OriginState.window)
+        var state = try Self.busy(OriginState.requestLimit)
         for entry in 1...Int64(OriginState.waitingLimit) {
             #expect(state.submit(try Self.push(1000 + entry), at: Self.start) == .wait)
         }
@@ -86,17 +86,17 @@ struct OriginStateTests {
 
     @Test("What waits is withdrawn once, and what is in flight stays")
     func withdrawal() throws {
-        var state = try Self.busy(OriginState.window)
+        var state = try Self.busy(OriginState.requestLimit)
         #expect(state.submit(try Self.push(2000), at: Self.start) == .wait)
         #expect(state.withdrawWaiting().map(\.push.entry) == [2000])
         #expect(state.withdrawWaiting().isEmpty)
-        #expect(state.outstanding == OriginState.window)
+        #expect(state.outstanding == OriginState.requestLimit)
         #expect(state.finished(.answered(accepted: true), at: Self.start).send.isEmpty)
     }
 
     @Test("After failures in a row nothing is sent; then one push finds out; a success opens it for all")
     func pause() throws {
-        var state = try Self.busy(OriginState.window)
+        var state = try Self.busy(OriginState.requestLimit)
         let waiting = (2001...2010).map(Int64.init)
         for entry in waiting { #expect(state.submit(try Self.push(entry), at: Self.start) == .wait) }
         for _ in 1..<OriginState.failureLimit {

@@ -308,7 +308,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
         let wall = time()
         while !isOver, context.channel.isWritable {
             while session.outputSize < Self.flushSize {
-                guard session.canOpen, let (id, request) = state.open(now: now, wall: wall) else { return }
+                guard session.hasSendWindow, let (id, request) = state.open(now: now, wall: wall) else { return }
                 warn(ofType: request.type)
                 do {
                     try session.open(id, headers: request.headers, body: request.body)
@@ -385,7 +385,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
         // First, so that who has seen an outcome does not get a slot that its end has made void.
         let isOfInterest = capacity.publish(
             settled: outcomes.count, limit: isOver ? 0 : state.pushLimit(at: now),
-            canBeSaturated: !isOver && state.isSaturated,
+            canBeSaturated: !isOver && state.canBeSaturated,
             isFirstAnswerLate: !isOver && state.isFirstAnswerLate(at: now))
         reports.put(DeliveryReport.combining(outcomes, on: connectionID))
         if isOfInterest || hasBreakerChanged { listeners.changed() }

@@ -189,8 +189,8 @@ struct HTTP2ConnectionState: Sendable {
         if case .credentials = retirement, !hasAccepted { .nothing } else { achieved }
     }
 
-    /// Nothing but the peer's limit can hold pushes up.
-    var isSaturated: Bool { retirement == nil && isConfirmed && peerLimit != nil && pausedUntil == nil }
+    /// Ready to send: where it has no free capacity, that is the peer's limit, and another connection would help.
+    var canBeSaturated: Bool { retirement == nil && isConfirmed && peerLimit != nil && pausedUntil == nil }
 
     /// The answer to its first push is late; that may be the push's fault.
     func isFirstAnswerLate(at now: NIODeadline) -> Bool {

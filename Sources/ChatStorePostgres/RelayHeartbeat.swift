@@ -4,23 +4,22 @@ import Foundation
 import Logging
 import Synchronization
 
-/// This relay's start and its signs of life, and what the server's notifications say: on one connection and one thread.
+/// This relay's start (a row, which its leases name) and its heartbeat, and what the server's notifications say: on one
+/// connection and one thread.
 ///
 /// All by the server's clock. A start that has been silent for longer than ``limit`` is ended by any relay that has been heard
 /// itself for as long; so an outage of the server, which silences all, ends none.
-final class RelayStarts: Sendable {
+final class RelayHeartbeat: Sendable {
     /// After so long without a sign of life a start's leases may be taken over.
     static let limit = Duration.seconds(15)
     private static let interval = Duration.seconds(3)
-    /// A relay that has not been heard for so long must take its leases for lost.
+    /// So long before the others may take them over, a relay no longer relies on its own leases.
     private static let margin = Duration.seconds(4)
     /// How long a statement of this connection may take.
     private static let statementLimit = Duration.seconds(5)
     /// Without a notification that proves it for so long, they do not come.
     private static let deafAfter = Duration.seconds(8)
     private static let pollInterval = Duration.seconds(1)
-    /// For people and for a look at what happened.
-    private static let keptDays = 30
 
     private struct State {
         var start: Int64 = 0
@@ -188,7 +187,7 @@ final class RelayStarts: Sendable {
             state.seenSince = since
             return began - since > Self.limit
         }
-        if isHeard { try endSilent(connection) }
+        if isHeard { try endDeadRelays(connection) }
     }
 
     private func register(_ connection: PostgresConnection, _ began: ContinuousClock.Instant) throws(PostgresError) {
@@ -209,7 +208,7 @@ final class RelayStarts: Sendable {
         streams.send(.everything)
     }
 
-    private func endSilent(_ connection: PostgresConnection) throws(PostgresError) {
+    private func endDeadRelays(_ connection: PostgresConnection) throws(PostgresError) {
         let silent = try inTransaction(
             connection,
             """
@@ -220,7 +219,7 @@ final class RelayStarts: Sendable {
             """, [.int(Self.limit.milliseconds)])
         guard !silent.isEmpty else { return }
         logger.warning(
-            "relays have been silent for too long: their pushes are taken over",
+            "relays sent no heartbeat for \(Self.limit.components.seconds) seconds: their pushes are taken over",
             metadata: ["relays": "\(silent.compactMap { $0.optionalText(0) }.joined(separator: ", "))"])
         streams.send(.everything)
     }
