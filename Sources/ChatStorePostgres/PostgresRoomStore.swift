@@ -29,7 +29,7 @@ package struct PostgresRoomStore: RoomStore {
         return try await database.write { transaction in
             let now = database.clock()
             transaction.lock([(.member, member.text)] + (request.token.map { [(.device, $0.description)] } ?? []))
-            transaction.lock([(.room, code.text)])
+            Self.lockRooms(of: member, and: code, transaction)
             let isEmpty = try Self.requireSpace(in: code, for: request, now: now, transaction)
             let token = Self.takeToken(request.token, of: member, app: request.app, code: code, transaction)
             // The same room again: the member stays who it is, with its place and its history.
@@ -71,10 +71,20 @@ package struct PostgresRoomStore: RoomStore {
 
     package func leave(_ member: MemberID) async throws(ChatError) -> Bool {
         try await database.write { transaction in
+            transaction.lock([(.member, member.text)])
+            Self.lockRooms(of: member, transaction)
             let rooms = try remove(member, now: database.clock(), transaction)
             if !rooms.isEmpty { note(member, rooms, transaction) }
             return !rooms.isEmpty
         }
+    }
+
+    /// The room that a member is in, and the one that it enters. A message that it is sending meanwhile is committed before it is
+    /// gone from the room: else a ban, which looks for the room, would not wait for it.
+    private static func lockRooms(
+        of member: MemberID, and code: SecretCode? = nil, _ transaction: PostgresTransaction
+    ) {
+        transaction.later(PostBatch.lockSQL, [.texts([member.text]), .texts(code.map { [$0.text] } ?? [])])
     }
 
     /// - Returns: the room that it was in, if any.

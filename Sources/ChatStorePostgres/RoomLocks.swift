@@ -4,7 +4,7 @@ import ChatDomain
 /// Locks of the server that no row stands for; each transaction keeps its own to its end. They are taken before any row is
 /// locked, those of members and devices before those of rooms, and each kind of them in one order: so nobody waits in a circle.
 enum RoomLock: Int64, Sendable {
-    /// Who posts to a room, enters it or is taken out of it. Ids of messages are taken under it, so that in a room they grow
+    /// Who posts to a room, enters it, leaves it or is taken out of it. Ids of messages are taken under it, so that in a room they grow
     /// in the order of the commits.
     case room = 0
     /// Shared by those who queue pushes behind the answer; alone for who takes members away.

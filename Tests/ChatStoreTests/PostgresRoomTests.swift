@@ -1,5 +1,6 @@
 #if PostgreSQL
 import ChatDomain
+import Foundation
 import Synchronization
 import Testing
 
@@ -292,8 +293,51 @@ struct PostgresRoomTests {
             try await others(12)
             end.reach()
             for task in busy { await task.value }
-            #expect(try fixture.value(sql) == said && said > 0)
+            #expect(said > 0)
+            #expect(try fixture.value(sql) == said)
             #expect(try fixture.value("SELECT count(*) FROM active_users WHERE udid = '\(udid)'") == 0)
+        }
+    }
+
+    @Test(
+        "Who leaves, or goes to another room, waits for its message that is being written; so a ban comes after it",
+        arguments: [true, false])
+    func bansAfterMoves(leaves: Bool) async throws {
+        try await withRelays { first, second in
+            let member = try StoreFixture.member(1)
+            try await first.rooms.join(StoreFixture.join(1))
+            let (isWritten, isReleased, isBanned) = (End(), End(), End())
+            defer { isReleased.reach() }
+            let database = first.database
+            let post = Task {
+                try await database.write { transaction in
+                    _ = try PostBatch.answers(
+                        to: [StoreFixture.post(1, "hi")], now: database.clock(),
+                        StoreSettings(format: { _ in TextFormat() }), transaction)
+                    _ = try transaction.row("SELECT 1")
+                    isWritten.reach()
+                    while !isReleased.isReached { usleep(1000) }
+                }
+            }
+            try await wait("the message is written") { isWritten.isReached }
+            let ban = Task {
+                defer { isBanned.reach() }
+                if leaves {
+                    _ = try await second.rooms.leave(member)
+                } else {
+                    try await second.rooms.join(StoreFixture.join(1, "other"))
+                }
+                let request = BanRequest(.udid(member, room: nil))
+                _ = try await second.moderation.ban(request, by: Moderator(name: "admin", address: nil))
+                return try fixture.value("SELECT count(*) FROM messages")
+            }
+            let waiting =
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
+            try await wait("it waits, or is over") { try isBanned.isReached || fixture.value(waiting) > 0 }
+            isReleased.reach()
+            #expect(try await ban.value == 1)
+            try await post.value
+            #expect(try fixture.value("SELECT count(*) FROM messages") == 1)
         }
     }
 
