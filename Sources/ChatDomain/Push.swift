@@ -99,10 +99,10 @@ package enum Outcome: Sendable, Hashable {
     /// The gateway does not accept who sends, and the push waits for better credentials: repeat after a delay, for ever,
     /// unless others of the app get through meanwhile. Then it is the push.
     case notAuthorized(reason: String)
-    /// Written, and certainly not processed, as the gateway says (GOAWAY, REFUSED_STREAM): repeat at once, but behind the others;
-    /// when that goes on, after a delay.
+    /// Written, and certainly not processed, as the gateway says (over HTTP/2: GOAWAY, REFUSED_STREAM, a Shutdown): repeat at
+    /// once, but behind the others; when that goes on, after a delay.
     case sentBack(reason: String)
-    /// Never written, or behind the one over which a binary connection was closed: repeat at once.
+    /// Never written, or after the last one that a binary gateway has processed before it closed: repeat at once.
     case notProcessed
     /// The connection ended without an answer, the outcome is unknown: repeat, and count it.
     case unanswered(reason: String)

@@ -122,7 +122,7 @@ struct ChatPushes {
 
     /// What an SQL statement has joined with line feeds.
     static func apps(_ text: String) -> [String] {
-        text.split(separator: "\n", omittingEmptySubsequences: false).map(String.init)
+        text.unicodeScalars.split(separator: "\n", omittingEmptySubsequences: false).map { String($0) }
     }
 
     /// A message as an app's members get it: those who entered the room after the one, up to the other.

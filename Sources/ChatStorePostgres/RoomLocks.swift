@@ -3,9 +3,10 @@ import ChatDomain
 
 /// Locks of the server that no row stands for; each transaction keeps its own to its end. They are taken before any row is
 /// locked, those of members and devices before those of rooms, and each kind of them in one order: so nobody waits in a circle.
+/// A step behind an answer locks its messages' rows before ``fanout``; who has that lock waits for none of these rows.
 enum RoomLock: Int64, Sendable {
-    /// Who posts to a room, enters it, leaves it or is taken out of it. Ids of messages are taken under it, so that in a room they grow
-    /// in the order of the commits.
+    /// Who posts to a room, enters it, leaves it or is taken out of it. Ids of messages are taken under it, so that in a room
+    /// they grow in the order of the commits.
     case room = 0
     /// Shared by those who queue pushes behind the answer; alone for who takes members away.
     case fanout = 1

@@ -93,7 +93,7 @@ struct MultipartForm {
             guard lines <= HTTPLimits.partHeaders else {
                 throw .malformed("A part of the multipart body has more than \(HTTPLimits.partHeaders) header lines")
             }
-            // Nothing that counts here is outside of ASCII, and comparing it would cost the square of its length (HeadText).
+            // Nothing that counts here is outside of ASCII, and comparing it would cost the square of its length.
             let text = String(decoding: body[line].map { $0 < 128 ? $0 : UInt8(ascii: "?") }, as: UTF8.self)
             guard let colon = text.unicodeScalars.firstIndex(of: ":") else {
                 throw .malformed("A part of the multipart body has a header line without a colon")

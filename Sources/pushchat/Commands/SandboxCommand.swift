@@ -106,7 +106,7 @@ struct SandboxCommand: AsyncParsableCommand {
             }
             let sandbox = Sandbox(configuration: settings, logger: logger)
             let addresses = try await sandbox.start()
-            print(
+            let text =
                 """
                 PushChat sandbox \(Pushchat.version)
                   binary   \(addresses.binary)      (TLS, client certificate)
@@ -116,19 +116,13 @@ struct SandboxCommand: AsyncParsableCommand {
                   control  http://\(addresses.control)/
                   folder   \(settings.directory)/
                 Stop with Ctrl-C.
-                """)
-            fflush(nil)
-            if let readyFile {
-                let ready = SandboxReadiness(
-                    addresses: addresses, credentials: try await settings.credentials(logger: logger))
-                do {
-                    try ready.write(to: readyFile)
-                } catch {
-                    await sandbox.stop()
-                    throw Failure("--ready-file \(readyFile) cannot be written: \(error.localizedDescription)")
-                }
-            }
-            var services = [ServiceGroupConfiguration.ServiceConfiguration(service: sandbox)]
+                """
+            let readiness = SandboxReadiness(
+                text: text, file: readyFile, addresses: addresses,
+                credentials: try await settings.credentials(logger: logger))
+            var services: [ServiceGroupConfiguration.ServiceConfiguration] = [
+                .init(service: sandbox), .init(service: readiness),
+            ]
             if endWithParent {
                 services.append(.init(service: parent, successTerminationBehavior: .gracefullyShutdownGroup))
             }
@@ -183,10 +177,26 @@ private struct ParentWatch: Service {
     }
 }
 
-/// What a test needs to know of a sandbox that listens (docs/sandbox.md).
-private struct SandboxReadiness {
+/// Says that the sandbox listens, and what a test needs to know of it (docs/sandbox.md). As a service, since from then on a
+/// signal has to end it in order.
+private struct SandboxReadiness: Service {
+    let text: String
+    let file: String?
     let addresses: SandboxAddresses
     let credentials: SandboxCredentials
+
+    func run() async throws {
+        print(text)
+        fflush(nil)
+        if let file {
+            do {
+                try write(to: file)
+            } catch {
+                throw Failure("--ready-file \(file) cannot be written: \(error.localizedDescription)")
+            }
+        }
+        try await gracefulShutdown()
+    }
 
     private var json: JSONValue {
         .object([
@@ -205,7 +215,7 @@ private struct SandboxReadiness {
     }
 
     /// In one piece: who finds the file finds all of it.
-    func write(to file: String) throws {
+    private func write(to file: String) throws {
         try Data((json.indented + "\n").utf8).write(to: URL(filePath: file), options: .atomic)
     }
 }

@@ -151,9 +151,13 @@ extension Configuration.Database {
     /// For the log: the file, or the URL without what is secret in it.
     var place: String {
         guard let url = url?.text else { return path }
-        let parts = url.prefix { $0 != "?" }.split(separator: "://", maxSplits: 1)
-        guard parts.count == 2 else { return "PostgreSQL" }
-        let address = parts[1].split(separator: "@").last ?? ""
-        return "\(parts[0])://\(address)" + (schema.map { " (schema \($0))" } ?? "")
+        // By bytes, so that no combining character hides an `@`. A password may contain a `?`, and one with a `/` makes no URL.
+        let parts = url.utf8.split(separator: "://".utf8, maxSplits: 1)
+        guard let rest = parts.dropFirst().first else { return "PostgreSQL" }
+        let (authority, path) = (rest.prefix { $0 != UInt8(ascii: "/") }, rest.drop { $0 != UInt8(ascii: "/") })
+        guard !path.contains(UInt8(ascii: "@")) else { return "PostgreSQL" }
+        let host = authority.split(separator: UInt8(ascii: "@"), omittingEmptySubsequences: false).last ?? authority
+        let address = "\(Substring(host))\(Substring(path))".utf8.prefix { $0 != UInt8(ascii: "?") }
+        return "\(Substring(parts[0]))://\(Substring(address))" + (schema.map { " (schema \($0))" } ?? "")
     }
 }
