@@ -210,7 +210,7 @@ struct RoomRecordsTests {
         for number in 1...count { store.feed.handedOut(message, to: try StoreFixture.member(number)) }
         _ = try fixture.query(
             """
-            CREATE TRIGGER stop BEFORE UPDATE ON active_users
+            CREATE TRIGGER stop BEFORE UPDATE OF fetched_to ON active_users
             WHEN (SELECT count(*) FROM active_users WHERE fetched_to > 0) >= 500
             BEGIN SELECT raise(ABORT, 'no'); END
             """)
