@@ -23,8 +23,8 @@ package enum FieldText {
         text.utf8.allSatisfy { $0 < 128 } ? text : text.precomposedStringWithCanonicalMapping
     }
 
-    /// Composing shortens a text to a third at most, so one that is four times as long as its limit cannot fit. It is not
-    /// composed, which may cost the square of its length.
+    /// Composing leaves at least a third of a text's bytes, so one that is more than four times as long as its limit cannot
+    /// fit. It is not composed, which may cost the square of its length.
     private static let mostShrinking = 4
 
     /// Trims, composes if asked to, and checks: not empty, no more UTF-8 bytes than `limit`, no control characters (U+0000 to

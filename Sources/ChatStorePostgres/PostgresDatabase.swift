@@ -49,7 +49,7 @@ package final class PostgresDatabase: Sendable {
     private let channel: AnnouncementChannel
     private let streams = AnnouncementStreams()
     private let pool: ConnectionPool
-    private let starts: RelayHeartbeat
+    private let heartbeat: RelayHeartbeat
     let measures = TransactionMeasures()
 
     /// Connects, and makes the tables or brings them up to date; takes seconds, longer for an upgrade.
@@ -66,7 +66,7 @@ package final class PostgresDatabase: Sendable {
         idKey = opened.idKey
         channel = AnnouncementChannel(schema: opened.schema)
         pool = ConnectionPool(url: place.url, connections: place.connections)
-        starts = RelayHeartbeat(place: place, channel: channel, streams: streams, logger: logger)
+        heartbeat = RelayHeartbeat(place: place, channel: channel, streams: streams, logger: logger)
     }
 
     // MARK: - Calls
@@ -209,22 +209,22 @@ package final class PostgresDatabase: Sendable {
     func announcements() -> AsyncStream<Announcement> { streams.stream() }
 
     /// This relay's start: a row of `relay_starts`. 0 before ``beginStart()``.
-    var start: Int64 { starts.start }
+    var start: Int64 { heartbeat.start }
 
     /// Whether this relay's leases are its own for certain: its last sign of life is recent.
-    var holdsLeases: Bool { starts.isAlive }
+    var holdsLeases: Bool { heartbeat.isAlive }
 
     /// Writes down that this relay runs, and begins its signs of life. Once: further calls do nothing.
     func beginStart() async throws(ChatError) {
         let result: Result<Void, ChatError> = await withCheckedContinuation { caller in
-            starts.begin { caller.resume(returning: $0) }
+            heartbeat.begin { caller.resume(returning: $0) }
         }
         try result.get()
     }
 
     /// Ends the start, whose leases are free at once, and closes the connections. Calls after it fail.
     package func close() {
-        starts.end()
+        heartbeat.end()
         pool.close()
         streams.end()
     }
