@@ -89,12 +89,14 @@ def main(server):
         return value("SELECT coalesce(max(tuples_processed), 0) FROM pg_stat_progress_copy") > min(PUSHES // 4, 20_000)
 
     def end(move, number):
+        """Ends it by a signal, and waits for the server's side of it, which would pass for the copying of the move after it."""
         move.process.send_signal(number)
         status, _, errors, *_ = move.ended()
         if number == signal.SIGKILL:
             check("it was killed", status == -number, f"{status} {errors}")
         else:
             check("it has ended and says so", status == 1 and "it was stopped; nothing was kept" in errors, f"{status} {errors}")
+        until("the server copies no more", lambda: value("SELECT count(*) FROM pg_stat_progress_copy") == 0)
 
     for number in (signal.SIGKILL, signal.SIGINT):
         move = Move(file, "@" + url)
