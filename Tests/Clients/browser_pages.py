@@ -277,6 +277,7 @@ def chat(relay):
             until("being offline is said", lambda: "offline" in find(bob, "status").text)
             form(cmd="message", udid=carol, text="Said meanwhile")
     until("back online nothing is missing", lambda: texts(bob)[-1] == "Said meanwhile")
+    until("nor with the other", lambda: texts(alice)[-1] == "Said meanwhile")
     check("and nothing is double", texts(bob) == texts(alice), (texts(bob), texts(alice)))
     before = texts(bob)
     bob.refresh()
@@ -757,6 +758,7 @@ def notifications(relay):
     until("and a page tells the relay for each room", lambda: tokens(kitchen)[0] == tokens(hall)[0] == hashlib.sha256(
         driver.execute_script("return JSON.parse(localStorage.getItem('fake')).subscription.endpoint").encode()).hexdigest())
 
+    until("and knows that it has", lambda: find(driver, "notify").text == "Stop notifying")
     press(driver, "notify", "Notify me", "notify")
     until("who stops is forgotten", lambda: tokens(kitchen)[0] == tokens(hall)[0] is None)
     check("and by the browser", driver.execute_script("return localStorage.getItem('fake')") is None)
@@ -764,7 +766,8 @@ def notifications(relay):
     until("it stays so", lambda: find(driver, "room").text == kitchen)
     check("until it is asked for again", find(driver, "notify").text == "Notify me")
     find(driver, "leave").click()
-    until("who leaves one room is in the other", lambda: find(driver, "room").text == hall and find(driver, "chat").is_displayed())
+    until("who leaves one room is in the other", lambda: find(driver, "room").text == hall and find(driver, "chat").is_displayed()
+          and find(driver, "leave").is_enabled())
     find(driver, "leave").click()
     until("and then at the door", lambda: find(driver, "login").is_displayed() and not find(driver, "back").is_displayed())
     quiet(driver, "rooms and notifications")

@@ -1,6 +1,9 @@
 """What the scripts look at, printed line by line; the first thing that does not hold ends them with status 1."""
 import random, socket, time
 
+# Ports that this process was given, each with a name that nobody else can take meanwhile.
+claims = []
+
 
 def check(what, holds, detail=""):
     if not holds:
@@ -28,12 +31,17 @@ def until(what, look, within=120, told=None):
 
 
 def free_port():
-    """Below the range from which the system takes ports for connections: one of those might take it meanwhile."""
+    """Below the range from which the system takes ports for connections: one of those might take it meanwhile. No script is given the
+    same while this one runs."""
     while True:
+        number, claim = random.randrange(10_000, 32_000), socket.socket(socket.AF_UNIX)
         with socket.socket(socket.AF_INET6) as held:
             held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             try:
-                held.bind(("::", random.randrange(10_000, 32_000)))
+                claim.bind(f"\0pushchat-test-port-{number}")
+                held.bind(("::", number))
             except OSError:
+                claim.close()
                 continue
-            return held.getsockname()[1]
+        claims.append(claim)
+        return number

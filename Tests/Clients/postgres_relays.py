@@ -22,6 +22,8 @@ ROOMS, MEMBERS, RELAYS, CLIENTS, STREAMS = 4, 4, 3, 8, 8
 SILENCE = 5
 # Seconds in which a relay gives several signs of life.
 PROOF = 12
+# Seconds after which a stream that should have something has lost it.
+WHILE = 60
 # What the held transactions call themselves.
 HELD = "held"
 chance = random.Random(SEED)
@@ -282,7 +284,7 @@ def check_pooled(relay, pooled):
         joined = ask("POST", relay.base + "/api.php", urllib.parse.urlencode({
             "cmd": "join", "udid": member(ROOMS, number), "token": "0", "name": f"n{number}", "code": "pooled"}).encode())
         check(f"member {number} joins the room of the pooled stream", joined[0] == 200, joined)
-    connection = http.client.HTTPConnection("127.0.0.1", pooled.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", pooled.port, timeout=WHILE)
     connection.request("GET", "/events", headers={"X-Udid": member(ROOMS, 1)})
     answer, slowest, end = connection.getresponse(), 0, time.time() + PROOF
     while time.time() < end:
@@ -292,10 +294,10 @@ def check_pooled(relay, pooled):
         check("a message for the pooled stream is taken", posted[0] == 200, posted)
         try:
             while text not in answer.readline().decode():
-                if time.time() > begun + 5:
+                if time.time() > begun + WHILE:
                     raise TimeoutError("not among its lines")
         except OSError as error:
-            check("the pooled stream has it within 5 s", False, error)
+            check(f"the pooled stream has it within {WHILE} s", False, error)
         slowest = max(slowest, time.time() - begun)
     connection.close()
     print(f"a stream behind PgBouncer has another relay's messages after {slowest:.1f} s at the most", flush=True)

@@ -30,7 +30,7 @@ extension Surroundings {
             }
 
             let accepted = Answers()
-            /// At how many kills each push was in flight.
+            /// In how many of the relay's lives each push was in flight at the kill, or its connection ended without an answer.
             var inFlight: [String: Int] = [:]
             try await withThrowingTaskGroup(of: Void.self) { group in
                 for client in 0..<Self.clients {
@@ -58,7 +58,9 @@ extension Surroundings {
                     try await eventually("it answers") { accepted.texts.count >= before + 10 }
                     relay.process.kill(SIGKILL)
                     try await relay.process.ended()
-                    for push in try await relay.inFlight(at: sandbox) { inFlight[push, default: 0] += 1 }
+                    for push in try await relay.inFlight(at: sandbox).union(relay.repeated()) {
+                        inFlight[push, default: 0] += 1
+                    }
                     relay = try await RelayProcess.start(folder, configuration: configuration, port: port)
                 }
                 try await Task.sleep(for: .milliseconds(300))
@@ -66,6 +68,9 @@ extension Surroundings {
                 try await group.waitForAll()
             }
             try await relay.drained()
+            relay.process.kill(SIGTERM)
+            try await relay.process.ended()
+            for push in try relay.repeated() { inFlight[push, default: 0] += 1 }
 
             let texts = accepted.texts
             let arrivals = try await sandbox.notifications().filter { $0.answer == "accepted" }

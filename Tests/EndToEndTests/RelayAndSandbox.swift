@@ -285,7 +285,7 @@ struct RelayProcess: Sendable {
     }
 
     private var inDoubt: Int {
-        process.log().filter { $0.message == "connection ended without an answer, repeating" }
+        process.log().filter { $0.message == Self.repeating }
             .reduce(0) { $0 + (Int($1.fields["count"] ?? "1") ?? 1) }
     }
 
@@ -300,12 +300,30 @@ struct RelayProcess: Sendable {
             return stats.binary.connections.open == 0 && stats.http2.connections.open == 0
         }
         let taken = Set(try await sandbox.notifications().filter { $0.answer == "accepted" }.map(\.content))
-        let open = try remains(
+        return taken.intersection(try contents("q.state <> 'sent'"))
+    }
+
+    /// Pushes whose connection ended without a word about them, by the log, when the relay has ended: each of these may have come
+    /// twice in its life. By ``SandboxProcess/Notification/content``.
+    func repeated() throws -> Set<String> {
+        let ranges = process.log().filter { $0.message == Self.repeating }.compactMap { line in
+            (line.fields["entries"] ?? line.fields["entry"])?.split(separator: "-").compactMap { Int($0) }
+        }
+        return try ranges.reduce(into: []) { repeated, range in
+            guard let first = range.first, let last = range.last else { return }
+            repeated.formUnion(try contents("q.message_id BETWEEN \(first) AND \(last)"))
+        }
+    }
+
+    private static let repeating = "connection ended without an answer, repeating"
+
+    private func contents(_ condition: String) throws -> Set<String> {
+        let rows = try remains(
             """
             SELECT q.device_token || ' ' || coalesce(n.payload, q.payload)
-            FROM push_queue q LEFT JOIN notifications n ON n.notification_id = q.notification WHERE q.state <> 'sent'
+            FROM push_queue q LEFT JOIN notifications n ON n.notification_id = q.notification WHERE \(condition)
             """)
-        return taken.intersection(open.map { $0[0] as String })
+        return Set(rows.map { $0[0] as String })
     }
 
     /// Waits until every entry has come to an end; says what is left and what was logged last when that takes too long.

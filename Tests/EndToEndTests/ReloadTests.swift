@@ -127,7 +127,8 @@ extension EndToEnd {
             #expect(try await sandbox.notifications().last?.protocol == "http2")
 
             // It goes: what is in flight has its answer, the rest waits.
-            try await sandbox.fault(["action": "delay", "delay_ms": 2000, "times": 1], protocol: "http2")
+            // Shorter than a connection's drain, which is 8 s.
+            try await sandbox.fault(["action": "delay", "delay_ms": 6000, "times": 1], protocol: "http2")
             try relay.queue([("news", Name.token(3), "{}")])
             try await eventually("it is under way") { try await waiting()["news"] == "0 1 nothing" }
             try configure("default: \(first)")
