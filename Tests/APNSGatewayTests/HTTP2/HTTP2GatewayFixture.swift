@@ -69,7 +69,7 @@ final class HTTP2GatewayFixture: Sendable {
         options.growthInterval = .milliseconds(1)
         if let clock { options.clock = clock.clock }
         // What is tested of connections with a certificate is not how they begin.
-        if tokens == nil { options.limits.unconfirmedStreams = .max }
+        if tokens == nil { (options.limits.unconfirmedStreams, options.limits.firstAnswer) = (.max, .hours(1)) }
         adjust(&options)
         let target = HTTP2Gateway.Target(
             endpoint: endpoint, bundleID: "com.example.app", tokens: tokens.map { TokenSource(key: key, store: $0) })

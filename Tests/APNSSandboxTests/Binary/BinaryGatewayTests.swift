@@ -207,9 +207,12 @@ struct BinaryGatewayTests {
                 #expect(!ending.isClean)
             }
             #expect(try await sandbox.notifications().isEmpty)
-            let stats = try await sandbox.control(.get, "/stats").object()
-            let binary = try #require(stats["binary"] as? [String: Any])
-            #expect((binary["connections"] as? [String: Int])?["handshakes_failed"] == 1)
+            // The client may learn of it first.
+            try await TestLimit.wait {
+                let stats = try await sandbox.control(.get, "/stats").object()
+                let binary = try #require(stats["binary"] as? [String: Any])
+                return (binary["connections"] as? [String: Int])?["handshakes_failed"] == 1
+            }
         }
     }
 
