@@ -80,7 +80,7 @@ actor ChatClient {
     private func follow(_ since: MessageID) async throws {
         var parser = EventStreamParser()
         let body = try await calls.stream(since: since)
-        screen.print(state.opened())
+        screen.print(state.opened(since: since))
         for try await bytes in body {
             for event in try parser.read(bytes.readableBytesView) {
                 let reports = try state.received(event)

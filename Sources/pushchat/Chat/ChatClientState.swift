@@ -73,6 +73,8 @@ struct ChatClientState {
     private var joinAttempts = 4
     /// The last message that was shown or skipped.
     private(set) var cursor: MessageID = 0
+    /// After which message the stream was asked to begin. The cursor may have moved since: a page may come before the stream.
+    private var streamStart: MessageID = 0
     /// Of the history, only so many are shown; nil for all.
     private let shownHistory: Int?
     private var history: [ChatMessage] = []
@@ -129,7 +131,9 @@ struct ChatClientState {
     }
 
     /// The stream has opened.
-    mutating func opened() -> [Report] {
+    /// - Parameter since: with which it was asked for.
+    mutating func opened(since: MessageID) -> [Report] {
+        streamStart = since
         defer { trouble = nil }
         return trouble == nil ? [] : [.note("connected again")]
     }
@@ -162,7 +166,7 @@ struct ChatClientState {
 
     /// The stream begins after a message. It begins earlier than asked for if the relay has never had that one.
     private mutating func begun(at start: MessageID) -> [Report] {
-        guard start < cursor else { return [] }
+        guard start < streamStart else { return [] }
         cursor = start
         return [.note("the relay's database is another than before: the room's messages follow again")]
     }

@@ -100,11 +100,22 @@ import Testing
     @Test("A stream that begins earlier than asked for is of another database: its messages are shown")
     func otherDatabase() throws {
         var state = try Self.joined([50])
+        _ = state.opened(since: 50)
         #expect(try state.received(ServerSentEvent(id: "50")) == [])
         let reports = try state.received(ServerSentEvent(id: "0"))
         #expect(reports.count == 1)
         #expect(Self.ids(try state.received(Self.event(7))) == [7])
         #expect(state.call == .stream(since: 7))
+    }
+
+    @Test("A page that comes before the stream's beginning moves nothing back: what both bring is shown once")
+    func overtakenStream() throws {
+        var state = try Self.joined()
+        _ = state.opened(since: 0)
+        #expect(Self.ids(try state.received(Self.page(1...2, next: 2))) == [1, 2])
+        #expect(try state.received(ServerSentEvent(id: "0")) == [])
+        #expect(try state.received(Self.event(1)) == [] && state.received(Self.event(2)) == [])
+        #expect(Self.ids(try state.received(Self.event(3))) == [3])
     }
 
     @Test("That a message was deleted is told, if it was shown; the place in the stream stays")
@@ -148,10 +159,10 @@ import Testing
         #expect(again.0 == [] && again.1 == .again(after: .milliseconds(600)))
         for _ in 0..<20 { _ = state.receivingFailed(Self.lost, random: 1) }
         #expect(state.receivingFailed(Self.lost, random: 1).1 == .again(after: .seconds(10)))
-        #expect(state.opened() == [.note("connected again")])
+        #expect(state.opened(since: 1) == [.note("connected again")])
         // What opens and breaks at once is not connected: the wait stays long.
         #expect(state.receivingFailed(Self.lost, random: 1).1 == .again(after: .seconds(10)))
-        _ = state.opened()
+        _ = state.opened(since: 1)
         _ = try state.received(Self.room(1))
         #expect(state.receivingFailed(Self.lost, random: 1).1 == .again(after: .milliseconds(300)))
     }
