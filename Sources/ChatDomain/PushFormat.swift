@@ -104,6 +104,8 @@ package struct QueuedPush: Sendable, Hashable {
         /// The device has unregistered since the push was queued.
         case deviceForgotten
         case notificationCancelled
+        /// The push's message was deleted (``DeletedMessage``).
+        case messageDeleted
         /// Of the chat, for a member who was removed from the room, or whose room was closed.
         case memberRemoved
     }

@@ -155,6 +155,7 @@ package struct PushLifeCycle: Sendable, Hashable {
     package func obstacle(to push: QueuedPush, at now: Timestamp) -> Transition? {
         switch push.obstacle {
         case .notificationCancelled: return Transition(.cancelled(reason: Self.cancelled))
+        case .messageDeleted: return Transition(.cancelled(reason: Self.messageDeleted))
         case .memberRemoved: return Transition(.cancelled(reason: Self.memberRemoved))
         case .deviceForgotten: return Transition(.cancelled(reason: Self.unregistered))
         case .deviceInactive, nil: break

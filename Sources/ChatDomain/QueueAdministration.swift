@@ -40,6 +40,9 @@ package struct QueueEntry: Sendable, Hashable {
     package let priority: UInt8?
     package let collapseID: String?
 
+    /// Whether the entry is a push of a deleted message, or another program's row without content: nothing retries it.
+    package var hasNoContent: Bool { payload.isEmpty && delivery.notification == nil }
+
     package init(
         delivery: Delivery, payload: String, pushType: String?, expiration: Int64?, priority: UInt8?,
         collapseID: String?
@@ -67,7 +70,7 @@ package protocol QueueAdministration: Sendable {
     ///
     /// An expired one has no time any more after which it is not worth sending; the others keep theirs. Those of a notification
     /// that was cancelled stay cancelled, also where they are named: whoever wants it after all sends it again. So do those of
-    /// a device that has unregistered, and of a message that was deleted.
+    /// a device that has unregistered. Entries of a deleted message (``DeletedMessage``) keep their state, whatever it is.
     /// - Returns: how many.
     func retry(_ selection: QueueSelection, progress: (Int) -> Void) async throws -> Int
     /// Takes back pending entries. Where a whole notification is meant, also those that are not queued yet.

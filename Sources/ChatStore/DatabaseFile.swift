@@ -119,7 +119,11 @@ package struct DatabaseFile: Sendable {
         var configuration = GRDB.Configuration()
         configuration.label = label
         configuration.busyMode = .timeout(busyTimeout)
-        configuration.prepareDatabase { db in try db.execute(sql: "PRAGMA temp_store = MEMORY") }
+        configuration.prepareDatabase { db in
+            try db.execute(sql: "PRAGMA temp_store = MEMORY")
+            // Debian's SQLite does so by itself: the bytes of what is deleted are overwritten with zeros.
+            try db.execute(sql: "PRAGMA secure_delete = ON")
+        }
         return configuration
     }
 

@@ -187,14 +187,16 @@ struct NotificationFanout {
         "(:apps IS NULL OR \(item.columns.app) IN (SELECT value FROM json_each(:apps)))"
     }
 
-    /// Whether the device's last push of the same kind beside the chat's, sent or on its way, said the same. What is scheduled
+    /// Whether the device's last push of the same kind beside the chat's, sent or on its way, said the same. A push whose message
+    /// is gone has no `chat_message`, but a `member`. What is scheduled
     /// for later is not on its way. A notification of nothing but a badge (`:badge`) is compared with the last badge; any other,
     /// as a whole, with the last one that was not of nothing but a badge.
     private static let isUnchanged = """
         (SELECT iif(:badge IS NULL, n.payload = :payload, \(badge) = :badge)
         FROM push_queue p INDEXED BY push_queue_device
         LEFT JOIN notifications n ON n.notification_id = p.notification
-        WHERE p.device = d.device_id AND p.chat_message IS NULL AND (p.state = 'pending' OR p.state = 'sent')
+        WHERE p.device = d.device_id AND p.chat_message IS NULL AND p.member IS NULL
+            AND (p.state = 'pending' OR p.state = 'sent')
             AND p.notification IS NOT :id
             AND NOT (p.state = 'pending' AND p.attempts = 0 AND coalesce(p.not_before, 0) > :nowMilliseconds)
             AND iif(:badge IS NULL, \(badge) IS NULL OR \(content("$.aps.alert")) IS NOT NULL, \(badge) IS NOT NULL)

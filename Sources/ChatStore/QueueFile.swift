@@ -82,6 +82,7 @@ package struct QueueFile: QueueAdministration {
                     OR (q.state = 'pending' AND q.not_before IS NOT NULL AND q.attempts > 0))
                 AND NOT (q.state = 'cancelled' AND coalesce(q.reason, '')
                     IN ('\(PushLifeCycle.unregistered)', '\(PushLifeCycle.messageDeleted)'))
+                AND NOT \(DeletedMessage.hasNoContent)
                 AND NOT EXISTS (SELECT 1 FROM notifications n
                     WHERE n.notification_id = q.notification AND n.time_cancelled IS NOT NULL)
                 """,

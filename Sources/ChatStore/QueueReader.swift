@@ -38,7 +38,7 @@ struct QueueReader {
     static let sql = """
         SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.attempts, q.unanswered, q.refused,
             q.bulk, q.chat_message, q.push_type, q.collapse_id, q.apns_id, q.notification, q.device,
-            d.device_id, d.time_deactivated IS NOT NULL, q.time_queued, q.not_before
+            d.device_id, d.time_deactivated IS NOT NULL, q.time_queued, q.not_before, \(DeletedMessage.isOfOne)
         FROM push_queue q LEFT JOIN devices d ON d.device_id = q.device
         WHERE q.message_id BETWEEN ? AND ? AND q.state = 'pending' AND q.app = ?
             AND (q.not_before IS NULL OR q.not_before <= ? OR (q.attempts > 0 AND q.not_before > ?))
@@ -77,6 +77,8 @@ struct QueueReader {
         var obstacle: QueuedPush.Obstacle?
         if notification?.1?.isCancelled == true {
             obstacle = .notificationCancelled
+        } else if row.bool(19) {
+            obstacle = .messageDeleted
         } else if let message, try isTakenBack(entry, of: message, to: address, db) {
             obstacle = .memberRemoved
         } else if !row.isNull(15) {

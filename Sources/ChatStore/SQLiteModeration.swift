@@ -204,24 +204,20 @@ package struct SQLiteModeration: Moderation {
 
     // MARK: - Messages
 
-    /// Taking back a message to the largest room takes about a second, in one transaction: who asks for it next does not get it.
+    /// Settles the message's waiting pushes and empties the payload of all (``DeletedMessage``). For the largest room that takes
+    /// some seconds, in one transaction: who asks for the message next does not get it.
     package func delete(_ message: MessageID, by moderator: Moderator) async throws(ChatError) {
         let (room, ended) = try await database.writer.perform { db -> (SecretCode, [FinalStateCount]) in
             let code: String? = try db.value("SELECT secret_code FROM messages WHERE message_id = ?", [message])
             guard let code else { throw ChatError.notFound("message") }
-            let apps: [String] = try db.values(
-                """
-                UPDATE push_queue SET state = 'cancelled', reason = ?, time_settled = ?
-                WHERE chat_message = ? AND state = 'pending' RETURNING app
-                """, [PushLifeCycle.messageDeleted, database.clock().sqlText, message])
+            let counts = try db.rows(Self.waitingSQL, [message]).map { row in
+                FinalStateCount(
+                    app: AppName(row[0]), state: .cancelled, reason: PushLifeCycle.messageDeleted, count: row[1])
+            }
+            try db.run(Self.deleteSQL, [PushLifeCycle.messageDeleted, database.clock().sqlText, message])
             // A fan-out that is under way finds no message any more, and ends.
             try db.run("DELETE FROM messages WHERE message_id = ?", [message])
             try record(.delete, room: code, subject: "\(message)", by: moderator, db)
-            let counts = Dictionary(grouping: apps) { $0 }.map {
-                FinalStateCount(
-                    app: AppName($0.key), state: .cancelled, reason: PushLifeCycle.messageDeleted, count: $0.value.count
-                )
-            }
             return (SecretCode(stored: code), counts)
         } committed: { _ in
             queue.forgetContent()
@@ -229,6 +225,16 @@ package struct SQLiteModeration: Moderation {
         outcomes.add(ended)
         feed.note { $0.deleted[room, default: []].append(message) }
     }
+
+    static let waitingSQL = """
+        SELECT app, count(*) FROM push_queue WHERE chat_message = ? AND state = 'pending' GROUP BY app
+        """
+    /// Also does what the foreign key would do with the end of the message, so that each row is written once.
+    static let deleteSQL = """
+        UPDATE push_queue SET payload = '', chat_message = NULL, state = iif(state = 'pending', 'cancelled', state),
+            reason = iif(state = 'pending', ?1, reason), time_settled = iif(state = 'pending', ?2, time_settled)
+        WHERE chat_message = ?3
+        """
 
     // MARK: - Records
 

@@ -108,6 +108,7 @@ package struct PostgresQueueAdministration: QueueAdministration {
                     AND q.attempts > 0 AND q.lease_start IS NULL))
                 AND NOT (q.state = 'cancelled' AND coalesce(q.reason, '')
                     IN ('\(PushLifeCycle.unregistered)', '\(PushLifeCycle.messageDeleted)'))
+                AND NOT \(DeletedMessage.hasNoContent)
                 AND NOT EXISTS (SELECT FROM notifications n
                     WHERE n.notification_id = q.notification AND n.time_cancelled IS NOT NULL)
                 """,

@@ -89,7 +89,8 @@ struct QueueReader {
                     SELECT FROM moderation m
                     WHERE m.last_push >= q.message_id AND (m.device_token IS NULL OR m.device_token = q.device_token)
                         AND (m.secret_code IS NULL OR m.secret_code = (
-                            SELECT s.secret_code FROM messages s WHERE s.message_id = q.chat_message)))
+                            SELECT s.secret_code FROM messages s WHERE s.message_id = q.chat_message))),
+                \(DeletedMessage.isOfOne)
             FROM leased q LEFT JOIN devices d ON d.device_id = q.device
             LEFT JOIN devices e ON d.device_id IS NULL
                 AND e.device_token = lower(translate(q.device_token, ' <>', '')) AND e.app = q.app
@@ -164,6 +165,8 @@ struct QueueReader {
         var obstacle: QueuedPush.Obstacle?
         if try row.bool(19) {
             obstacle = .notificationCancelled
+        } else if try row.bool(22) {
+            obstacle = .messageDeleted
         } else if try row.bool(21) {
             obstacle = .memberRemoved
         } else if !row.isNull(15) {

@@ -1,4 +1,5 @@
 import ChatDomain
+import Foundation
 import GRDB
 import Testing
 
@@ -212,12 +213,31 @@ struct ModerationTests {
         #expect(try await bench.lease(StoreFixture.slot()).pushes.isEmpty)
     }
 
+    @Test("Nothing of a deleted message's text is left in the file")
+    func noRemains() async throws {
+        for number in 1...3 { try await store.rooms.join(StoreFixture.join(number)) }
+        let kept = try await store.rooms.post(StoreFixture.post(1, "what stays: magenta")).message
+        let message = try await store.rooms.post(StoreFixture.post(1, "what goes: vermilion")).message
+        #expect(kept < message)
+        func file(has text: String) throws -> Bool {
+            let bytes = try Data(contentsOf: URL(filePath: bench.fixture.path))
+            return bytes.range(of: Data(text.utf8)) != nil
+        }
+        _ = try bench.fixture.query("PRAGMA wal_checkpoint(TRUNCATE)")
+        #expect(try file(has: "vermilion"))
+        try await store.moderation.delete(message, by: moderator)
+        _ = try bench.fixture.query("PRAGMA wal_checkpoint(TRUNCATE)")
+        #expect(try file(has: "magenta") && !file(has: "vermilion"))
+    }
+
     @Test("What refuses a join, a program's post and a push goes by its index")
     func plans() throws {
         for (sql, words) in [
             (SQLiteModeration.admissionSQL, ["bans_udid (udid=?)", "bans_device (device_token=?)", "bans_room"]),
             (SQLiteModeration.closedSQL, ["bans_room (secret_code=?)"]),
             (QueueReader.removalsSQL, ["moderation_pushes (last_push>?)"]),
+            (SQLiteModeration.waitingSQL, ["push_queue_chat_message (chat_message=?)"]),
+            (SQLiteModeration.deleteSQL, ["push_queue_chat_message (chat_message=?)"]),
         ] {
             let plan = try bench.fixture.connection().read { db in
                 let statement = try db.makeStatement(sql: "EXPLAIN QUERY PLAN " + sql)

@@ -146,6 +146,7 @@ struct PostgresScriptTests {
         #expect(try relays.fixture.value("SELECT count(*) FROM messages") == 0)
         #expect(try relays.fixture.value("SELECT count(*) FROM push_queue WHERE state IN ('sent', 'cancelled')") == 8)
         #expect(try relays.fixture.value("SELECT count(*) FROM push_queue WHERE state = 'cancelled'") >= 2)
+        #expect(try relays.fixture.value("SELECT count(*) FROM push_queue WHERE payload <> ''") == 0)
     }
 }
 #endif

@@ -1,4 +1,5 @@
 import ChatDomain
+import Foundation
 import Testing
 
 /// What docs/stores.md asks of every store's rooms, and of order in them, through the ports alone.
@@ -570,5 +571,99 @@ struct RoomPortTests {
         #expect(records.map(\.subject) == [large, messages[1], messages[0]].map { "\($0)" })
         // Who was at the newest one goes on there, and is not taken for a reader of another database.
         #expect(try await store.stores.feed.position(of: StoreFixture.member(2)).last >= messages[1])
+    }
+
+    private static let nobody: @Sendable (Int) -> Void = { _ in }
+
+    /// A push of the room after another, in the order of their numbers.
+    private func states(in store: TestedStore) throws -> [String] {
+        try store.query("SELECT state, coalesce(reason, '') FROM push_queue ORDER BY message_id").map {
+            $0.joined(separator: " ").trimmingCharacters(in: .whitespaces)
+        }
+    }
+
+    @Test(
+        "All pushes of a deleted message are settled for good and keep no text, whatever an outcome or a script says later",
+        arguments: StoreKind.allCases)
+    func deletedPushes(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...8, in: store)
+        let message = try await post(1, "a secret", in: store)
+        let pushes = try await store.lease()
+        #expect(pushes.count == 7)
+        let attempt = PushHistory(attempts: 1)
+        let wait = Transition(.waiting(until: store.now() + .seconds(60), reason: "Busy"), adding: attempt)
+        try await store.settle(Array(pushes[0...1]), Transition(.sent, adding: attempt))
+        try await store.settle([pushes[2]], Transition(.failed(reason: "Bad"), adding: attempt))
+        try await store.settle([pushes[3]], wait)
+        try await store.settle([pushes[4]], Transition(.expired))
+
+        // The last two are with a gateway.
+        try await store.stores.moderation.delete(message, by: Self.moderator)
+        #expect(try store.value("SELECT count(*) FROM push_queue WHERE payload <> ''") == 0)
+        let deleted = "cancelled MessageDeleted"
+        #expect(try states(in: store) == ["sent", "sent", "failed Bad", deleted, "expired", deleted, deleted])
+        let queue = try store.queue()
+        #expect(try await queue.retry(.matching(QueueFilter()), progress: Self.nobody) == 0)
+        #expect(try await queue.retry(.entries(pushes.map(\.entry)), progress: Self.nobody) == 0)
+        #expect(try await queue.entry(pushes[2].entry)?.hasNoContent == true)
+
+        func settle(_ push: QueuedPush, _ transition: Transition, late: Bool = false) async throws -> Int {
+            let entries = push.entry...push.entry
+            return try await store.stores.queue.settle(
+                [Settlement(entries, transition, overrulesSilence: late)], app: .default)[0].count
+        }
+        // A gateway sends one back and takes the other. Of one that its silence had accepted it says that it was lost.
+        #expect(try await settle(pushes[5], wait) == 0)
+        #expect(try await settle(pushes[6], Transition(.sent, adding: attempt)) == 1)
+        #expect(try await settle(pushes[0], wait, late: true) == 1)
+        _ = try store.query(
+            "UPDATE push_queue SET state = 'pending', not_before = \(store.now().milliseconds) WHERE state = 'failed'")
+        store.advance(.seconds(60))
+        try await store.notice()
+        let again = try await store.lease()
+        #expect(Set(again.map(\.entry)) == [pushes[0].entry, pushes[2].entry])
+        for push in again {
+            #expect(push.obstacle == .messageDeleted)
+            let end = try #require(PushLifeCycle().obstacle(to: push, at: store.now()))
+            try await store.settle([push], end)
+        }
+        #expect(try states(in: store) == [deleted, "sent", deleted, deleted, "expired", deleted, "sent"])
+        try await store.restart()
+        #expect(try await store.lease().isEmpty)
+    }
+
+    @Test("A message that retention removes keeps its pushes and their text", arguments: StoreKind.allCases)
+    func retainedPushes(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...3, in: store)
+        try await post(1, in: store)
+        try await store.settle([try #require(try await store.lease(1).first)], Transition(.failed(reason: "Bad")))
+        store.advance(.seconds(100))
+        let ages = (messages: Duration.seconds(10), queue: Duration.seconds(1000))
+        #expect(try await store.stores.upkeep.applyRetention(messages: ages.messages, queue: ages.queue).messages == 1)
+        #expect(try await store.queue().retry(.matching(QueueFilter()), progress: Self.nobody) == 1)
+        try await store.restart()
+        let pushes = try await store.lease()
+        #expect(pushes.map(\.obstacle) == [nil, nil])
+        #expect(pushes.allSatisfy { $0.payload?.isEmpty == false })
+    }
+
+    @Test(
+        "A deleted message does not stand between a notification and an earlier one that said the same",
+        arguments: StoreKind.allCases)
+    func skippedDespiteDeletion(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...2, in: store)
+        let request = NotificationRequest(
+            audience: .all, payload: #"{"aps":{"alert":"news"}}"#, skipsUnchanged: true)
+        let sent = Transition(.sent, adding: PushHistory(attempts: 1))
+        _ = try await store.stores.notifications.send(request)
+        try await store.settle(try await store.lease(), sent)
+        let message = try await post(1, in: store)
+        try await store.settle(try await store.lease(), sent)
+        try await store.stores.moderation.delete(message, by: Self.moderator)
+        let second = try await store.stores.notifications.send(request)
+        #expect(try await store.stores.notifications.notification(second.id).skipped == 2)
     }
 }

@@ -92,7 +92,14 @@ struct Queue: ParsableCommand {
         @OptionGroup var change: Change
 
         func run() async throws {
-            try await change.run("retried") { try await $0.retry($1, progress: $2) }
+            try await change.run("retried") {
+                try await $0.retry($1, progress: $2)
+            } explain: { queue in
+                var deleted: [String] = []
+                for id in change.ids where try await queue.entry(id)?.hasNoContent == true { deleted.append("\(id)") }
+                return deleted.isEmpty
+                    ? nil : "not retried, because no text is left since the message was deleted: \(deleted.joined(separator: " "))"
+            }
         }
     }
 
@@ -147,16 +154,20 @@ struct Queue: ParsableCommand {
             }
         }
 
-        /// - Parameter verb: `retried`.
+        /// - Parameters:
+        ///   - verb: `retried`.
+        ///   - explain: says why entries that were named were not changed; `nil` if nothing more is known.
         func run(
             _ verb: String,
-            _ change: (any QueueAdministration, QueueSelection, (Int) -> Void) async throws -> Int
+            _ change: (any QueueAdministration, QueueSelection, (Int) -> Void) async throws -> Int,
+            explain: (any QueueAdministration) async throws -> String? = { _ in nil }
         ) async throws {
             let selection: QueueSelection = ids.isEmpty ? .matching(try which.filter()) : .entries(ids)
             var line = ProgressLine()
             defer { line.end() }
-            let count = try await options.withQueue { queue in
-                try await change(queue, selection) { line.show("\($0) \(verb)") }
+            let (count, explanation) = try await options.withQueue { queue in
+                let count = try await change(queue, selection) { line.show("\($0) \(verb)") }
+                return (count, count < Set(ids).count ? try await explain(queue) : nil)
             }
             line.end()
             if json {
@@ -164,6 +175,7 @@ struct Queue: ParsableCommand {
             } else {
                 print("\(count) \(count == 1 ? "entry" : "entries") \(verb)")
             }
+            if let explanation { Output.note(explanation) }
             // Named ones are expected to be there; of others there may be none.
             if count < Set(ids).count { throw ExitCode(1) }
         }
