@@ -1,4 +1,4 @@
--- PushChat Relay: the database, version 8.
+-- PushChat Relay: the database, version 9.
 --
 -- Times are UTC, as text that SQLite's date functions read (2026-05-07 21:57:29.123), except where a column's comment says
 -- otherwise. The version stands in PRAGMA user_version; the relay upgrades an older file and refuses a newer one.
@@ -46,6 +46,16 @@ CREATE INDEX past_members_room ON past_members (secret_code, fetched_to);
 -- What a member had read when it comes back.
 CREATE INDEX past_members_udid ON past_members (udid, secret_code, fetched_to);
 CREATE INDEX past_members_left ON past_members (time_left);
+
+-- Rooms. A row is made when somebody joins, when a program posts, or when the operator sets something; rows of scripts in
+-- active_users may have none. It is deleted when the room has no members, messages, bans, tokens or choices of the operator any
+-- more.
+CREATE TABLE rooms (
+    room_id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (room_id BETWEEN 1 AND 2147483647),  -- never reused
+    secret_code TEXT NOT NULL UNIQUE,
+    history TEXT CHECK (history = 'joined' OR history = 'all'),  -- the operator's choice; NULL: the setting messages.history
+    time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+) STRICT;
 
 -- Devices that registered, by joining or by themselves. A gateway's answer deletes none: it deactivates, until the app registers
 -- again.
@@ -180,16 +190,18 @@ CREATE TABLE bans (
     ban_id INTEGER PRIMARY KEY AUTOINCREMENT,
     secret_code TEXT,  -- from this room; NULL: from every room
     udid TEXT,
-    device_token TEXT,  -- neither udid nor device_token: nobody may come in, the room is closed
+    device_token TEXT,  -- without udid, device_token and address: nobody may come in, the room is closed
     nickname TEXT,  -- as the member was called
     reason TEXT,
     time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
     time_ends TEXT,  -- NULL for never
-    CHECK (secret_code IS NOT NULL OR udid IS NOT NULL OR device_token IS NOT NULL)
+    address TEXT,  -- an IPv4 address, or the prefix of an IPv6 network: 2001:db8:0:1::/64
+    CHECK (secret_code IS NOT NULL OR udid IS NOT NULL OR device_token IS NOT NULL OR address IS NOT NULL)
 ) STRICT;
 CREATE INDEX bans_udid ON bans (udid) WHERE udid IS NOT NULL;
 CREATE INDEX bans_device ON bans (device_token) WHERE device_token IS NOT NULL;
-CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token IS NULL;
+CREATE INDEX bans_address ON bans (address) WHERE address IS NOT NULL;
+CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token IS NULL AND address IS NULL;
 
 -- Who did what to members, messages and rooms, and when.
 CREATE TABLE moderation (

@@ -148,7 +148,8 @@ package struct SQLiteModeration: Moderation {
     }
 
     private static let columns = """
-        ban_id, secret_code, udid IS NULL AND device_token IS NULL, nickname, device_token, reason, time_created, time_ends
+        ban_id, secret_code, udid IS NULL AND device_token IS NULL AND address IS NULL, nickname, device_token, reason,
+        time_created, time_ends
         """
 
     /// - Parameter row: begins with ``columns``.
@@ -184,7 +185,7 @@ package struct SQLiteModeration: Moderation {
                 AND (time_ends IS NULL OR time_ends > :now)
             UNION ALL
             SELECT 1, 0, time_ends FROM bans
-            WHERE udid IS NULL AND device_token IS NULL AND secret_code = :room
+            WHERE udid IS NULL AND device_token IS NULL AND address IS NULL AND secret_code = :room
                 AND (time_ends IS NULL OR time_ends > :now))
         ORDER BY isClosed, time_ends IS NOT NULL, time_ends DESC LIMIT 1
         """
@@ -198,7 +199,8 @@ package struct SQLiteModeration: Moderation {
 
     static let closedSQL = """
         SELECT time_ends FROM bans
-        WHERE udid IS NULL AND device_token IS NULL AND secret_code = ? AND (time_ends IS NULL OR time_ends > ?)
+        WHERE udid IS NULL AND device_token IS NULL AND address IS NULL AND secret_code = ?
+            AND (time_ends IS NULL OR time_ends > ?)
         ORDER BY time_ends IS NOT NULL, time_ends DESC LIMIT 1
         """
 

@@ -18,6 +18,7 @@ package struct SQLiteRoomStore: RoomStore {
             try SQLiteModeration.requireAdmitted(request.member, request.token, to: request.code, now: time, db)
             let client = kept(request.client)
             let isEmpty = try Self.requireSpace(in: request.code, for: request.member, db)
+            try RoomRow.make(request.code, now: time, db)
             let token = try Self.register(
                 request.token, of: request.member, app: request.app, code: request.code, user: request.user,
                 says: settings().keepsUsage ? client : nil, now: time, db)
@@ -234,7 +235,10 @@ package struct SQLiteRoomStore: RoomStore {
         if let earlier = try Self.earlier(request, db) {
             return Posted(receipt: earlier.receipt, room: earlier.room, time: now)
         }
-        if let program = request.program { try SQLiteModeration.requireOpen(program.room, now: now, db) }
+        if let program = request.program {
+            try SQLiteModeration.requireOpen(program.room, now: now, db)
+            try RoomRow.make(program.room, now: now, db)
+        }
         guard let room = try PostRoom(of: request, db) else { throw ChatError.notJoined() }
         let settings = settings()
         let extras = request.program?.extras ?? .none

@@ -203,6 +203,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
             of: Self.retentionStep,
             "DELETE FROM past_members WHERE member_id IN (SELECT member_id FROM past_members WHERE time_left < ?2 LIMIT ?1)",
             before: (now - messages).sqlText)
+        try await RoomRow.deleteUnused(database)
         _ = try await database.writer.perform(.upkeep) { db in
             try db.run("DELETE FROM device_days WHERE day < ?", [(now - .seconds(DeviceDay.kept * 86_400)).day])
         }

@@ -5,7 +5,7 @@ extension Schema {
     /// Tables are changed in place and never made anew, because views, triggers, indexes and columns of their users are to
     /// stay.
     static let releasedUpgrades: [Int: String] = [
-        1: version2, 2: version3, 3: version4, 4: version5, 5: version6, 6: version7, 7: version8,
+        1: version2, 2: version3, 3: version4, 4: version5, 5: version6, 6: version7, 7: version8, 8: version9,
     ]
 
     /// Apple's HTTP/2 API: `apns_id` and the like, priority 1, and the provider tokens.
@@ -263,5 +263,34 @@ extension Schema {
             devices INTEGER NOT NULL,
             PRIMARY KEY (day, app, kind, value)
         ) STRICT, WITHOUT ROWID;
+        """
+
+    /// Rooms, and bans of addresses.
+    ///
+    /// A room counts from the first entry or message that is still stored.
+    private static let version9 = """
+        CREATE TABLE rooms (
+            room_id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (room_id BETWEEN 1 AND 2147483647),
+            secret_code TEXT NOT NULL UNIQUE,
+            history TEXT CHECK (history = 'joined' OR history = 'all'),
+            time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+        ) STRICT;
+        INSERT INTO rooms (secret_code, time_created)
+        SELECT secret_code, min(time_created) AS since FROM (
+            SELECT secret_code, time_joined AS time_created FROM active_users
+            WHERE member_id IN (SELECT min(member_id) FROM active_users GROUP BY secret_code)
+            UNION ALL
+            SELECT secret_code, time_sent FROM messages
+            WHERE message_id IN (SELECT min(message_id) FROM messages GROUP BY secret_code))
+        GROUP BY secret_code ORDER BY since, secret_code;
+        ALTER TABLE bans ADD COLUMN address TEXT;
+        DROP INDEX bans_room;
+        PRAGMA writable_schema = ON;
+        UPDATE sqlite_schema
+        SET sql = replace(sql, 'device_token IS NOT NULL)', 'device_token IS NOT NULL OR address IS NOT NULL)')
+        WHERE type = 'table' AND name = 'bans';
+        PRAGMA writable_schema = RESET;
+        CREATE INDEX bans_address ON bans (address) WHERE address IS NOT NULL;
+        CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token IS NULL AND address IS NULL;
         """
 }

@@ -104,6 +104,8 @@ struct PostBatch {
     }
 
     private func write(_ answers: [Result<Posted, ChatError>]) throws -> [Result<Posted, ChatError>] {
+        // A member's room has its row since the member joined.
+        RoomRow.make(Set(drafts.compactMap(\.request.program?.room.text)), now: now, transaction)
         transaction.later(
             Self.insertSQL,
             [
@@ -190,7 +192,7 @@ struct PostBatch {
         LEFT JOIN messages e ON e.udid = a.udid AND e.idempotency_key = a.key
         LEFT JOIN LATERAL (
             SELECT true AS is_closed, b.time_ends FROM bans b
-            WHERE b.udid IS NULL AND b.device_token IS NULL AND b.secret_code = a.room
+            WHERE b.udid IS NULL AND b.device_token IS NULL AND b.address IS NULL AND b.secret_code = a.room
                 AND (b.time_ends IS NULL OR b.time_ends > at($4::bigint))
             ORDER BY b.time_ends DESC NULLS FIRST LIMIT 1) c ON true
         CROSS JOIN LATERAL (

@@ -149,8 +149,8 @@ package struct PostgresModeration: Moderation {
     }
 
     private static let columns = """
-        ban_id, secret_code, udid IS NULL AND device_token IS NULL, nickname, device_token, reason, ms(time_created),
-        ms(time_ends)
+        ban_id, secret_code, udid IS NULL AND device_token IS NULL AND address IS NULL, nickname, device_token, reason,
+        ms(time_created), ms(time_ends)
         """
 
     /// - Parameters:
@@ -193,7 +193,7 @@ package struct PostgresModeration: Moderation {
                 AND (time_ends IS NULL OR time_ends > at($4::bigint))
             UNION ALL
             SELECT true, false, time_ends FROM bans
-            WHERE udid IS NULL AND device_token IS NULL AND secret_code = $3::text
+            WHERE udid IS NULL AND device_token IS NULL AND address IS NULL AND secret_code = $3::text
                 AND (time_ends IS NULL OR time_ends > at($4::bigint))) b
         ORDER BY is_closed, time_ends DESC NULLS FIRST LIMIT 1
         """

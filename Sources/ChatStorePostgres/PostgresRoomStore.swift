@@ -31,6 +31,7 @@ package struct PostgresRoomStore: RoomStore {
             transaction.lock([(.member, member.text)] + (request.token.map { [(.device, $0.description)] } ?? []))
             Self.lockRooms(of: member, and: code, transaction)
             let isEmpty = try Self.requireSpace(in: code, for: request, now: now, transaction)
+            RoomRow.make([code.text], now: now, transaction)
             let token = Self.takeToken(request.token, of: member, app: request.app, code: code, transaction)
             // The same room again: the member stays who it is, with its place and its history.
             let count = try transaction.run(

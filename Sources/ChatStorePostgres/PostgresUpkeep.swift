@@ -131,6 +131,7 @@ package struct PostgresUpkeep: StoreUpkeep {
         await apply(\.notifications) { () throws(ChatError) in
             try await NotificationRetention(database: database).apply(before: settled)
         }
+        try await RoomRow.deleteUnused(database)
         // Of browsers that nobody knows any more. One that was just brought is registered in the next moment.
         _ = try await deleteInSteps(
             """

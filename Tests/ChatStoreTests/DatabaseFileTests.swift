@@ -49,21 +49,21 @@ struct DatabaseFileTests {
         #expect(try await store.pragma("journal_mode") == "wal")
         #expect(try await store.pragma("synchronous") == "2")
         #expect(try await store.pragma("foreign_keys") == "1")
-        #expect(try await store.pragma("user_version") == "8")
+        #expect(try await store.pragma("user_version") == "9")
     }
 
     @Test("An older version is upgraded step by step")
     func upgrades() throws {
         _ = try fixture.open()
         let later = Schema(
-            version: 10, sql: "", upgrades: [8: "CREATE TABLE second (x)", 9: "ALTER TABLE second ADD COLUMN y"])
+            version: 11, sql: "", upgrades: [9: "CREATE TABLE second (x)", 10: "ALTER TABLE second ADD COLUMN y"])
         _ = try fixture.open(later)
         #expect(try fixture.value("SELECT count(*) FROM pragma_table_info('second')") == 2)
-        #expect(try fixture.value("PRAGMA user_version") == 10)
+        #expect(try fixture.value("PRAGMA user_version") == 11)
     }
 
     @Test(
-        "A file of an earlier version becomes what a new one is, with all that it held", arguments: 1...7)
+        "A file of an earlier version becomes what a new one is, with all that it held", arguments: 1...8)
     func fromEarlier(version: Int) async throws {
         try fixture.createFile(ofVersion: version)
         let token = String(repeating: "ab", count: 32)
@@ -85,7 +85,7 @@ struct DatabaseFileTests {
             """)
 
         let store = try fixture.open()
-        #expect(try fixture.value("PRAGMA user_version") == 8)
+        #expect(try fixture.value("PRAGMA user_version") == 9)
         let new = try StoreFixture()
         _ = try new.open()
         let structure = try Self.structure(fixture)
@@ -107,6 +107,31 @@ struct DatabaseFileTests {
                 try fixture.query("INSERT INTO push_queue (device_token, payload, \(bad)")
             }
         }
+    }
+
+    @Test("The rooms of version 8 are those with members or messages; a closed room stays closed")
+    func rooms() async throws {
+        try fixture.createFile(ofVersion: 8)
+        for (number, room, time) in [(1, "a", "09"), (2, "a", "08"), (3, "b", "07")] {
+            _ = try fixture.query(
+                "INSERT INTO active_users (udid, nickname, secret_code, time_joined) VALUES (?, 'n', ?, ?)",
+                [try StoreFixture.member(number).text, room, "2026-01-\(time) 00:00:00.000"])
+        }
+        for (room, time) in [("c", "06"), ("a", "05"), ("c", "04")] {
+            _ = try fixture.query(
+                "INSERT INTO messages (secret_code, udid, nickname, text, time_sent) VALUES (?, 'u', 'n', 't', ?)",
+                [room, "2026-01-\(time) 00:00:00.000"])
+        }
+        _ = try fixture.query("INSERT INTO bans (secret_code) VALUES ('shut')")
+        let store = try fixture.open()
+        let rooms = try fixture.query("SELECT room_id, secret_code, substr(time_created, 9, 2), history FROM rooms")
+        #expect(rooms.map { [$0[0] as Int, Int($0[2] as String) ?? 0] } == [[1, 5], [2, 6], [3, 7]])
+        #expect(rooms.map { $0[1] } == ["a", "c", "b"] && rooms.allSatisfy { $0.hasNull(atIndex: 3) })
+        _ = try fixture.query("INSERT INTO bans (address) VALUES ('192.0.2.1')")
+        for bad in ["INSERT INTO bans (reason) VALUES ('r')", "UPDATE rooms SET history = 'none'"] {
+            #expect(throws: (any Error).self) { try fixture.query(bad) }
+        }
+        await #expect(throws: ChatError.self) { try await store.rooms.join(StoreFixture.join(5, "shut")) }
     }
 
     @Test("What version 7 knew of members' clients goes to their devices")
@@ -260,7 +285,7 @@ struct DatabaseFileTests {
         #expect(try content() == before)
         _ = try fixture.query(remedy)
         _ = try fixture.open()
-        #expect(try fixture.value("PRAGMA user_version") == 8)
+        #expect(try fixture.value("PRAGMA user_version") == 9)
     }
 
     /// The SQL of every table and index, without comments, blanks and quotes, by its name.
@@ -276,9 +301,9 @@ struct DatabaseFileTests {
     @Test("An upgrade that fails leaves the old version whole")
     func failedUpgrade() throws {
         _ = try fixture.open()
-        let broken = Schema(version: 10, sql: "", upgrades: [8: "CREATE TABLE second (x)", 9: "NO SQL"])
+        let broken = Schema(version: 11, sql: "", upgrades: [9: "CREATE TABLE second (x)", 10: "NO SQL"])
         #expect(throws: (any Error).self) { try fixture.open(broken) }
-        #expect(try fixture.value("PRAGMA user_version") == 8)
+        #expect(try fixture.value("PRAGMA user_version") == 9)
         #expect(try fixture.value("SELECT count(*) FROM sqlite_schema WHERE name = 'second'") == 0)
     }
 
@@ -345,7 +370,7 @@ struct DatabaseFileTests {
             try FileManager.default.copyItem(atPath: fixture.path + suffix, toPath: copy.path + suffix)
         }
         _ = try copy.open()
-        #expect(try copy.value("PRAGMA user_version") == 8)
+        #expect(try copy.value("PRAGMA user_version") == 9)
         try store.close()
     }
 

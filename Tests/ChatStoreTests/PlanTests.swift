@@ -70,6 +70,14 @@ struct PlanTests {
                 NotificationCancellation.cancelSQL,
                 ["SEARCH push_queue USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
             ),
+            (RoomRow.makeSQL, ["USING COVERING INDEX sqlite_autoindex_rooms_1 (secret_code=?)"]),
+            (
+                RoomRow.lookSQL,
+                [
+                    "SEARCH rooms USING INTEGER PRIMARY KEY (rowid>?)", "active_users_room (secret_code=?)",
+                    "past_members_room (secret_code=?)", "messages_room (secret_code=?)",
+                ]
+            ),
             (ReadState.earlierSQL, ["USING INDEX past_members_udid (udid=? AND secret_code=?)"]),
             (ReadState.sentSQL, ["push_queue_chat_message (chat_message=?)"]),
             (

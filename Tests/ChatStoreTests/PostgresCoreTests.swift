@@ -248,7 +248,7 @@ struct PostgresCoreTests {
         #expect(try place.inspect().text.contains("no tables yet"))
         try database(fixture).close()
         let found = try place.inspect()
-        #expect(found.text.contains("schema version 1, 0 relays, 0 members") && found.problems.isEmpty)
+        #expect(found.text.contains("schema version 2, 0 relays, 0 members") && found.problems.isEmpty)
 
         let other = "\(fixture.database)_ascii"
         try fixture.query("CREATE DATABASE \(other) TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'")
@@ -256,6 +256,48 @@ struct PostgresCoreTests {
         let ascii = PostgresPlace(url: fixture.server.url(other))
         #expect { try ascii.inspect() } throws: { "\($0)".contains("its encoding is SQL_ASCII") }
         #expect { try PostgresSchema.current.bringUpToDate(ascii) } throws: { "\($0)".contains("SQL_ASCII") }
+    }
+
+    @Test("Version 1 becomes what a new database is, with its rooms")
+    func upgraded() async throws {
+        let (fixture, new) = (try PostgresFixture(), try PostgresFixture())
+        let file = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "schema-postgres-1.sql")
+        try fixture.query(try String(contentsOf: file, encoding: .utf8))
+        try fixture.query(
+            """
+            INSERT INTO relay_schema (id, version) VALUES (1, 1);
+            INSERT INTO active_users (udid, nickname, secret_code, time_joined)
+            SELECT repeat(n::text, 40), 'n', CASE WHEN n < 3 THEN 'a' ELSE 'b' END, now() - n * interval '1 hour'
+            FROM generate_series(1, 3) n;
+            INSERT INTO messages (secret_code, udid, nickname, text, time_sent)
+            VALUES ('c', 'u', 'n', 't', now() - interval '4 hours'), ('c', 'u', 'n', 't', now());
+            INSERT INTO bans (secret_code) VALUES ('shut');
+            """)
+        let store = try await fixture.open()
+        try await new.open().close()
+        let structure = """
+            SELECT 'column', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull::text, a.attidentity,
+                (SELECT collname FROM pg_collation o WHERE o.oid = a.attcollation),
+                pg_get_expr(d.adbin, d.adrelid), a.attnum::text
+            FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+            LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+            WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
+            UNION ALL
+            SELECT 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid), '', '', '', '', ''
+            FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+            UNION ALL
+            SELECT 'index', tablename, indexname, indexdef, '', '', '', '', '' FROM pg_indexes WHERE schemaname = 'public'
+            ORDER BY 1, 2, 3
+            """
+        let wanted = try new.query(structure)
+        #expect(wanted.contains("rooms") && wanted.contains("bans_address"))
+        #expect(try fixture.query(structure) == wanted)
+        #expect(try fixture.value("SELECT version FROM relay_schema") == 2)
+        #expect(try fixture.query("SELECT room_id, secret_code FROM rooms ORDER BY 1") == "1|c\n2|b\n3|a")
+        await #expect(throws: ChatError.self) { try await store.rooms.join(StoreFixture.join(5, "shut")) }
+        try await store.rooms.join(StoreFixture.join(5, "d"))
+        #expect(try fixture.value("SELECT room_id FROM rooms WHERE secret_code = 'd'") == 4)
+        store.close()
     }
 
     @Test("After a commit in doubt what was announced before is another's")

@@ -378,6 +378,7 @@ struct PostgresRoomTests {
             (PostgresModeration.admissionSQL, 4, ["bans_udid", "bans_device", "bans_room"]),
             (PostgresModeration.emptySQL, 1, ["push_queue_due_chat_message"]),
             (RoomRetention.messagesSQL, 4, ["messages_pkey"]),
+            (RoomRow.makeSQL, 2, ["rooms_secret_code_key"]),
         ]
         for (sql, count, indexes) in statements {
             let plan = try fixture.query(

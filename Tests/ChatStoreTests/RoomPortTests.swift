@@ -666,4 +666,55 @@ struct RoomPortTests {
         let second = try await store.stores.notifications.send(request)
         #expect(try await store.stores.notifications.notification(second.id).skipped == 2)
     }
+
+    // MARK: - Rows of rooms
+
+    @Test(
+        "A room has a row from the first entry or program's message until nothing of it is left; its id is never reused",
+        arguments: StoreKind.allCases)
+    func rows(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        func rows() throws -> [[String]] {
+            try store.query("SELECT room_id, secret_code FROM rooms ORDER BY room_id")
+        }
+        func retain() async throws {
+            _ = try await store.stores.upkeep.applyRetention(messages: .seconds(3600), queue: .seconds(3600))
+        }
+        try await join(1...2, in: store)
+        try await join(1...1, in: store)
+        _ = try await store.stores.rooms.post(program("hi", room: "ops"))
+        _ = try await store.stores.rooms.post(program("again", room: "ops"))
+        for room in ["left", "banned", "chosen"] { try await join(3...3, room, in: store) }
+        try await post(2, in: store)
+        _ = try await store.stores.moderation.ban(
+            BanRequest(.udid(StoreFixture.member(9), room: code("banned"))), by: Self.moderator)
+        _ = try store.query("UPDATE rooms SET history = 'all' WHERE secret_code = 'chosen'")
+        _ = try await store.stores.rooms.leave(StoreFixture.member(3))
+        #expect(try rows().map { $0[1] } == ["room", "ops", "left", "banned", "chosen"])
+        #expect(try rows().map { $0[0] } == ["1", "2", "3", "4", "5"])
+        try await retain()
+        #expect(try rows().map { $0[1] } == ["room", "ops", "banned", "chosen"])
+        store.advance(.seconds(7200))
+        try await retain()
+        #expect(try rows().map { $0[1] } == ["room", "banned", "chosen"])
+        try await join(3...3, "left", in: store)
+        #expect(try rows().last == ["6", "left"])
+        // Those that all ids were used up for work as they are.
+        _ = try store.query("INSERT INTO rooms (room_id, secret_code) VALUES (2147483647, 'last')")
+        if kind != .sqlite { _ = try store.query("SELECT setval('rooms_room_id_seq', 2147483647)") }
+        try await join(4...4, "beyond", in: store)
+        _ = try await store.stores.rooms.post(program("beyond", room: "further"))
+        #expect(try rows().last == ["2147483647", "last"])
+        #expect(try await names("beyond", in: store) == ["name4"])
+    }
+
+    @Test("A ban of an address alone closes no room", arguments: StoreKind.allCases)
+    func addressAlone(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        _ = try store.query("INSERT INTO bans (secret_code, address) VALUES ('room', '192.0.2.1')")
+        try await join(1...1, in: store)
+        _ = try await store.stores.rooms.post(program("hi"))
+        #expect(
+            try await store.stores.moderation.bans(in: code(), before: nil, limit: 9).items.map(\.isClosed) == [false])
+    }
 }

@@ -51,6 +51,9 @@ package struct MigratedTable: Sendable {
             "past_members", key: "member_id", numbers: "member_id history_from fetched_to",
             texts: "secret_code udid nickname", times: "time_fetched time_left"),
         MigratedTable(
+            "rooms", key: "room_id", isNumbered: true, numbers: "room_id", texts: "secret_code history",
+            times: "time_created"),
+        MigratedTable(
             "devices", key: "device_id", isNumbered: true, numbers: "device_id refusals",
             texts: """
                 app device_token deactivated_reason user_reference client_info server_info app_version os_version \
@@ -83,7 +86,7 @@ package struct MigratedTable: Sendable {
             texts: "name scopes room audience used_from", bytes: "hash", times: "time_created time_expires time_used"),
         MigratedTable(
             "bans", key: "ban_id", isNumbered: true, numbers: "ban_id",
-            texts: "secret_code udid device_token nickname reason", times: "time_created time_ends"),
+            texts: "secret_code udid device_token address nickname reason", times: "time_created time_ends"),
         MigratedTable(
             "moderation", key: "moderation_id", isNumbered: true, numbers: "moderation_id last_push",
             texts: "action secret_code subject actor ip_address device_token", times: "time_done"),

@@ -8,6 +8,22 @@ package enum RoomSize {
     package static let step = 500
 }
 
+/// Rules for the table `rooms`.
+package enum RoomRules {
+    /// Rows of `rooms` that one step of retention looks at.
+    package static let step = 500
+
+    /// A condition on `rooms`, in SQL of both databases: nothing of the room is left.
+    package static let isUnused = """
+        history IS NULL
+            AND NOT EXISTS (SELECT 1 FROM active_users u WHERE u.secret_code = rooms.secret_code)
+            AND NOT EXISTS (SELECT 1 FROM past_members p WHERE p.secret_code = rooms.secret_code)
+            AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.secret_code = rooms.secret_code)
+            AND secret_code NOT IN (SELECT b.secret_code FROM bans b WHERE b.secret_code IS NOT NULL)
+            AND secret_code NOT IN (SELECT t.room FROM api_tokens t WHERE t.room IS NOT NULL)
+        """
+}
+
 extension StoreSettings {
     /// Until when a chat push of now is worth sending: UNIX seconds; nil for ever.
     package func expiration(at now: Timestamp) -> Int64? { expiration.map { (now + $0).seconds } }

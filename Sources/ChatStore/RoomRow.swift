@@ -1,0 +1,42 @@
+import ChatDomain
+import GRDB
+
+/// A room's row in the table `rooms`.
+enum RoomRow {
+    /// Makes the row of a room that has none.
+    ///
+    /// A room works without a row, too: then it has the default of every choice. The operation goes on when all ids are used up.
+    static func make(_ room: SecretCode, now: Timestamp, _ db: Database) throws {
+        try db.run(makeSQL, [room.text, now.sqlText])
+    }
+
+    /// `OR IGNORE` alone would use up an id each time.
+    static let makeSQL = """
+        INSERT OR IGNORE INTO rooms (secret_code, time_created)
+        SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM rooms WHERE secret_code = ?1)
+        """
+
+    /// Deletes the rows of rooms of which nothing is left, in steps.
+    static func deleteUnused(_ database: SQLiteDatabase) async throws(ChatError) {
+        var after: Int64 = 0
+        while true {
+            let (last, unused) = try await database.read { [after] db -> (Int64?, [Int64]) in
+                let rows = try db.rows(lookSQL, [after, RoomRules.step])
+                return (rows.last?[0], rows.filter { $0[1] }.map { $0[0] })
+            }
+            guard let last else { return }
+            if !unused.isEmpty {
+                let ids = JSONValue.array(unused.map { .number($0) }).description
+                _ = try await database.writer.perform(.upkeep) { db in
+                    try db.run(
+                        """
+                        DELETE FROM rooms WHERE room_id IN (SELECT value FROM json_each(?)) AND \(RoomRules.isUnused)
+                        """, [ids])
+                }
+            }
+            after = last
+        }
+    }
+
+    static let lookSQL = "SELECT room_id, \(RoomRules.isUnused) FROM rooms WHERE room_id > ? ORDER BY room_id LIMIT ?"
+}
