@@ -15,6 +15,19 @@ package struct SandboxConfiguration: Sendable {
         case close
     }
 
+    /// The answer to a probe: a notification with an empty token. A provider sends it last, and concludes from the answer that the
+    /// gateway has processed everything before it (apns-binary.md §8).
+    package enum ProbeAnswer: String, Sendable, CaseIterable {
+        /// Status 2 and the probe's identifier, as Apple's gateway did.
+        case answer
+        /// An error that names no notification: the gateway takes the probe for a malformed frame.
+        case unidentified
+        /// The connection is closed without a packet.
+        case close
+        /// None. Nothing more is read.
+        case silence
+    }
+
     /// Where the credentials are; made if need be.
     package var directory: String
     /// The address of all listeners.
@@ -50,6 +63,7 @@ package struct SandboxConfiguration: Sendable {
     /// Notifications to one device in a second over HTTP/2, above which it is TooManyRequests; nil: any number.
     package var deviceRate: Int?
     package var malformedAnswer = MalformedAnswer.protocolError
+    package var probeAnswer = ProbeAnswer.answer
     /// Forget feedback when it is handed out, and not only once its reader has it.
     package var clearFeedbackOnHandshake = false
     /// Notifications that the inbox keeps.

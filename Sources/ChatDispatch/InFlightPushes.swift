@@ -43,6 +43,8 @@ struct InFlightPushes: Sendable {
         /// Identifiers without an outcome.
         var open = IDRanges()
         let answersEach: Bool
+        /// Only silence proves the group.
+        var isProvenBySilence = false
         /// Pushes of a group that was asked about, and whether nothing else was due; nil where there is none.
         var probe: (count: Int, isAll: Bool)?
         /// The group is suspected: its losses make groups smaller, not the window.
@@ -179,6 +181,7 @@ struct InFlightPushes: Sendable {
         connection.probe = probe
         connection.hasLost = false
         connection.isSuspect = isSuspect
+        connection.isProvenBySilence = slot.isProvenBySilence
         for (index, row) in rows.enumerated() {
             let identifier = slot.firstIdentifier + UInt32(index)
             if row.history != PushHistory() { histories[row.entry] = row.history }
@@ -255,7 +258,7 @@ struct InFlightPushes: Sendable {
             if !connection.isSuspect { window.lost(lost) }
             connection.hasLost = true
         } else if connection.open.isEmpty, let probe = connection.probe, !connection.hasLost {
-            window.confirmed(probe.count, isAll: probe.isAll)
+            window.confirmed(probe.count, isAll: probe.isAll, bySilence: connection.isProvenBySilence)
             connection.probe = nil
         }
     }

@@ -32,15 +32,19 @@ package struct ConnectionSlot: Sendable, Hashable {
     /// Each push is answered for itself. Otherwise silence means acceptance, and a lost connection leaves in doubt
     /// whatever was written on it.
     package let answersEach: Bool
+    /// The gateway does not answer when it is asked about what was written. Only its silence proves a lease, which takes a while.
+    package let isProvenBySilence: Bool
 
     package init(
-        connection: ConnectionID, firstIdentifier: UInt32, capacity: Int, isFresh: Bool, answersEach: Bool = false
+        connection: ConnectionID, firstIdentifier: UInt32, capacity: Int, isFresh: Bool, answersEach: Bool = false,
+        isProvenBySilence: Bool = false
     ) {
         self.connection = connection
         self.firstIdentifier = firstIdentifier
         self.capacity = capacity
         self.isFresh = isFresh
         self.answersEach = answersEach
+        self.isProvenBySilence = isProvenBySilence
     }
 }
 

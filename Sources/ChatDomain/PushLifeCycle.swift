@@ -297,6 +297,9 @@ package struct PushLifeCycle: Sendable, Hashable {
 /// (a load balancer, say) that would be true for ever. So less is written before confirmation is asked for,
 /// half of what was lost, and step by step more while that works. A relay that starts begins like that, too: an earlier
 /// process may have died with pushes whose outcome is unknown.
+///
+/// Where only silence proves a group, each takes the settle time, and one that is too small costs more time than a lost one. There
+/// the window goes beyond what was lost after fewer proofs.
 package struct ProbeWindow: Sendable, Hashable {
     /// The first window after a start.
     package static let afterStart = 256
@@ -309,12 +312,17 @@ package struct ProbeWindow: Sendable, Hashable {
     /// Groups that were confirmed since the last loss, after which the window may grow beyond what was lost: at a gateway that
     /// closes for a reason of its own each such try costs one loss.
     private static let confirmationsBeforeRetry = 64
+    /// The same for proofs by silence, as a multiple of what was lost. At a gateway that closes after every 1,000 notifications of all
+    /// connections, the groups settle at a fifth of that: the least time for all of a queue.
+    private static let silentCeilingsBeforeRetry = 8
 
     /// Pushes that may be written before confirmation; nil: no limit.
     package private(set) var limit: Int?
     /// What was lost last; the window stays below it for a while.
     private var ceiling = Int.max
     private var confirmed = 0
+    /// Pushes that silence has confirmed since the ceiling was set.
+    private var silent = 0
 
     package init(limit: Int? = nil) {
         self.limit = limit
@@ -322,15 +330,20 @@ package struct ProbeWindow: Sendable, Hashable {
 
     /// So many pushes of one connection were lost without an answer.
     package mutating func lost(_ count: Int) {
-        guard count >= Self.smallestLoss || (count > 0 && limit != nil && ceiling < .max) else { return }
-        ceiling = max(Self.smallestLoss, min(count, limit ?? count))
-        limit = max(Self.smallest, ceiling / 2)
+        let isAdapting = limit != nil && ceiling < .max
+        guard count >= (isAdapting ? Self.smallest : Self.smallestLoss) else { return }
+        // Groups that were written at the same time are lost at the same time. Together they halve the window once.
+        ceiling = max(Self.smallestLoss, min(count, ceiling))
+        limit = min(limit ?? .max, max(Self.smallest, count / 2))
         confirmed = 0
+        silent = 0
     }
 
     /// A group that was asked about was answered.
-    /// - Parameter isAll: nothing else was due.
-    package mutating func confirmed(_ count: Int, isAll: Bool) {
+    /// - Parameters:
+    ///   - isAll: nothing else was due.
+    ///   - bySilence: The gateway did not answer, and silence proved the group.
+    package mutating func confirmed(_ count: Int, isAll: Bool, bySilence: Bool = false) {
         guard let limit, count > 0 else { return }
         guard ceiling < .max else {
             // Nothing was lost so far, or not for long.
@@ -338,11 +351,19 @@ package struct ProbeWindow: Sendable, Hashable {
             return
         }
         confirmed += 1
+        if bySilence { silent += count }
         if confirmed >= Self.confirmationsBeforeRetry {
             ceiling = .max
             confirmed = 0
-        } else if count >= limit {
-            self.limit = max(limit, min(limit + max(1, limit / 4), ceiling - max(1, ceiling / 8)))
+            return
+        }
+        if silent >= Self.silentCeilingsBeforeRetry * ceiling {
+            ceiling *= 2
+            silent = 0
+        }
+        if count >= limit {
+            let next = min(limit + max(1, limit / 4), ceiling - max(1, ceiling / 8))
+            self.limit = max(limit, bySilence ? min(next, Self.open) : next)
         }
     }
 }

@@ -202,6 +202,26 @@ struct InFlightPushesTests {
         #expect(inFlight.limit(for: slot(4)) == 781)
     }
 
+    @Test(
+        "Groups that silence proves let the window go beyond what was lost sooner than answered ones",
+        arguments: [true, false])
+    func silentWindow(isProvenBySilence: Bool) throws {
+        var inFlight = InFlightPushes(PushLifeCycle())
+        _ = inFlight.admit(FakeQueue.rows(1...100), to: slot(), format: format, at: Self.start)
+        _ = inFlight.conclude([report(1...100, .unanswered(reason: "Closed"))], at: Self.start)
+        var next: Int64 = 101
+        for connection in 2...15 as ClosedRange<Int64> {
+            let slot = ConnectionSlot(
+                connection: ConnectionID(connection), firstIdentifier: 1, capacity: 1000, isFresh: true,
+                isProvenBySilence: isProvenBySilence)
+            let limit = inFlight.limit(for: slot)
+            _ = inFlight.admit(FakeQueue.rows(next...next + Int64(limit) - 1), to: slot, format: format, at: Self.start)
+            _ = inFlight.conclude([report(1...UInt32(limit), connection: connection)], at: Self.start)
+            next += Int64(limit)
+        }
+        #expect((inFlight.limit(for: slot(99)) > 100) == isProvenBySilence)
+    }
+
     @Test("A relay that starts with a backlog begins in small proved groups, and opens once they are through")
     func startInDoubt() {
         var inFlight = InFlightPushes(PushLifeCycle(), startsInDoubt: true)

@@ -516,6 +516,46 @@ struct ProbeWindowTests {
         }
     }
 
+    @Test("Groups that were lost together halve the window once")
+    func simultaneousLosses() {
+        var window = Self.window(lost: 800)
+        for _ in 0..<3 { window.lost(400) }
+        #expect(window.limit == 200)
+        window.lost(800)
+        #expect(window.limit == 200)
+    }
+
+    @Test("A loss of fewer than the smallest window says nothing about its size", arguments: [1, 15])
+    func tinyLoss(count: Int) {
+        var window = Self.window(lost: 1000)
+        window.lost(count)
+        #expect(window.limit == 500)
+    }
+
+    @Test(
+        "Where silence proves, the window goes beyond what was lost after eight times that, up to a lease",
+        arguments: [32, 100, 400])
+    func silence(lost: Int) throws {
+        var window = Self.window(lost: lost)
+        var proven = 0
+        while try #require(window.limit) < lost {
+            let limit = try #require(window.limit)
+            window.confirmed(limit, isAll: false, bySilence: true)
+            proven += limit
+            try #require(proven < 10 * lost)
+        }
+        #expect(proven >= 8 * lost)
+        // What is lost there counts as before.
+        let beyond = try #require(window.limit)
+        window.lost(beyond)
+        #expect(window.limit == beyond / 2)
+        window = Self.window(lost: 1000)
+        for _ in 0..<63 {
+            window.confirmed(try #require(window.limit), isAll: false, bySilence: true)
+            #expect(try #require(window.limit) <= ProbeWindow.open)
+        }
+    }
+
     @Test("A group that is smaller than the window proves nothing, also if nothing else was due")
     func smallGroup() throws {
         var window = Self.window(lost: 1000)

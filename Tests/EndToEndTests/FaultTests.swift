@@ -123,8 +123,12 @@ extension Stress {
             let every: Int
             /// Each so-and-so-many-th device's token is bad; 0: none.
             var badEvery = 0
+            /// The sandbox's `--probe`.
+            var probe = "answer"
 
-            var testDescription: String { "\(action) every \(every), bad every \(badEvery)" }
+            var testDescription: String {
+                "\(action) every \(every), bad every \(badEvery), probes: \(probe)"
+            }
         }
 
         @Test(
@@ -134,8 +138,59 @@ extension Stress {
                 Closing(action: "close", every: 1500, badEvery: 1000),
             ])
         func closing(_ fault: Closing) async throws {
+            try await settles(fault)
+        }
+
+        private static let silent: [Closing] = ["unidentified", "close", "silence"].flatMap { probe in
+            ["close", "reset"].flatMap { action in
+                [1000, 1500].map { Closing(action: action, every: $0, probe: probe) }
+            }
+        }
+
+        @Test(
+            "The same gateway, which does not understand probes: silence settles all within a minute, none lost, no good one failed",
+            arguments: silent + [
+                Closing(action: "close", every: 1000, badEvery: 1000, probe: "unidentified"),
+                Closing(action: "reset", every: 1500, badEvery: 1000, probe: "close"),
+            ])
+        func closingWithoutProbes(_ fault: Closing) async throws {
+            let duplicates = try await settles(fault)
+            // A close loses one group of the eight in flight, and the groups adapt.
+            #expect(duplicates <= Self.closed / 2)
+        }
+
+        @Test("The same, and the relay is killed in the middle: none lost, no good one failed")
+        func killedWithoutProbes() async throws {
             let folder = try Folder()
-            let sandbox = try await SandboxProcess.start(folder)
+            let sandbox = try await SandboxProcess.start(folder, ["--probe", "unidentified"])
+            try await sandbox.fault(["action": "close", "every": 1000, "times": 1_000_000])
+            let configuration = try await sandbox.relayConfiguration(gateway: "binary")
+            let settings = ["--set", "apps.default.settle=1s"]
+            let tokens = (1...Self.closed).map(Name.token)
+            let first = try await RelayProcess.start(folder, configuration: configuration, settings)
+            try first.queue(tokens)
+            let sent = "SELECT count(*) FROM push_queue WHERE state = 'sent'"
+            try await eventually("a third is sent", within: .seconds(60), every: .milliseconds(100)) {
+                try first.count(sent) >= Self.closed / 3
+            }
+            first.process.kill(SIGKILL)
+            try await first.process.ended()
+            let second = try await RelayProcess.start(folder, configuration: configuration, settings)
+            try await second.drained(within: .seconds(60))
+            let counts = try await sandbox.accepted()
+            #expect(tokens.allSatisfy { counts[$0] != nil })
+            #expect(try second.count(sent) == Self.closed)
+            let duplicates = counts.values.reduce(0) { $0 + $1 - 1 }
+            print("killed without probes: duplicates \(duplicates)")
+            #expect(duplicates <= Self.closed)
+        }
+
+        /// All of a queue passes the gateway within a minute: none is lost, no good one fails, repeats are explained.
+        /// - Returns: The number of repeats.
+        @discardableResult
+        private func settles(_ fault: Closing) async throws -> Int {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder, ["--probe", fault.probe])
             try await sandbox.fault(["action": fault.action, "every": fault.every, "times": 1_000_000])
             let tokens = (1...Self.closed).map(Name.token)
             var bad: Set<String> = []
@@ -163,6 +218,7 @@ extension Stress {
             let failed = try relay.query("SELECT device_token, reason FROM push_queue WHERE state <> 'sent'")
             #expect(Set(failed.map { $0[0] as String }) == bad)
             #expect(failed.allSatisfy { $0[1] == "InvalidToken" })
+            return duplicates
         }
 
         @Test(

@@ -10,14 +10,22 @@ final class BinaryConnection: ChannelConnection {
     let channel: any Channel
     let handler: NIOLoopBound<BinaryConnectionHandler>
     private let availability: Availability
+    private let sentinels: SharedSentinelKnowledge
     private let command: BinaryCommand
     private let nextIdentifier = Atomic<UInt32>(1)
 
     /// Whether a connection takes pushes. Its handler and its user end that for good.
     final class Availability: Sendable {
         private let isOver = Atomic(false)
+        private let waitsForSilence = Atomic(false)
 
         var takesPushes: Bool { !isOver.load(ordering: .acquiring) }
+
+        /// Whether it carries a last lease that silence has to prove.
+        var isProvingBySilence: Bool {
+            get { waitsForSilence.load(ordering: .acquiring) }
+            set { waitsForSilence.store(newValue, ordering: .releasing) }
+        }
 
         func end() {
             isOver.store(true, ordering: .releasing)
@@ -30,6 +38,7 @@ final class BinaryConnection: ChannelConnection {
         self.channel = channel
         self.handler = NIOLoopBound(handler, eventLoop: channel.eventLoop)
         self.availability = handler.availability
+        self.sentinels = handler.sentinels
         self.command = command
     }
 
@@ -37,15 +46,16 @@ final class BinaryConnection: ChannelConnection {
         guard availability.takesPushes, channel.isActive, channel.isWritable else { return nil }
         let next = nextIdentifier.load(ordering: .acquiring)
         return ConnectionSlot(
-            connection: id, firstIdentifier: next, capacity: BinaryGateway.leaseLimit, isFresh: next == 1)
+            connection: id, firstIdentifier: next, capacity: BinaryGateway.leaseLimit, isFresh: next == 1,
+            isProvenBySilence: !sentinels.isUseful)
     }
 
     /// Not while it probes a suspected push.
     var isReplaceable: Bool { availability.takesPushes && nextIdentifier.load(ordering: .acquiring) > 1 }
 
-    /// All connections of a binary gateway are permanent.
     var isSaturated: Bool { false }
-    var isBlocked: Bool { false }
+    /// A proof by silence takes at least the settle time, and other pushes need not wait for it.
+    var isBlocked: Bool { availability.isProvingBySilence }
 
     /// Frames the pushes into one buffer and hands it to the event loop.
     func write(_ lease: Lease, now: Timestamp) {
@@ -88,6 +98,8 @@ final class BinaryConnectionHandler: ConnectionHandler {
 
     /// How long the gateway has to answer a sentinel before the connection is closed without it.
     private static let answerLimit = TimeAmount.seconds(3)
+    /// The same for a trial, which a successor of a connection waits for.
+    private static let trialLimit = TimeAmount.seconds(1)
     /// What is added to the settle time where silence has to mean acceptance instead.
     private static let silenceMargin = TimeAmount.seconds(2)
 
@@ -95,7 +107,7 @@ final class BinaryConnectionHandler: ConnectionHandler {
     /// Nothing more is written.
     private var isEnding = false
     private var state: BinaryConnectionState
-    private let sentinels: SentinelHistory
+    let sentinels: SharedSentinelKnowledge
     private let reports: ReportBuffer
     /// Called when the connection may take pushes again, or never will.
     private let changed: @Sendable () -> Void
@@ -105,11 +117,12 @@ final class BinaryConnectionHandler: ConnectionHandler {
     private var isTicking = false
     private var context: ChannelHandlerContext?
     private var closeReason = "ConnectionClosed"
+    private var hasLearned = false
     /// Closes as soon as silence has settled everything: how a probe ends at a gateway that does not answer sentinels.
     private var closesWhenSettled = false
 
     init(
-        state: BinaryConnectionState, sentinels: SentinelHistory, reports: ReportBuffer, logger: Logger,
+        state: BinaryConnectionState, sentinels: SharedSentinelKnowledge, reports: ReportBuffer, logger: Logger,
         changed: @escaping @Sendable () -> Void
     ) {
         self.state = state
@@ -144,7 +157,7 @@ final class BinaryConnectionHandler: ConnectionHandler {
         context.writeAndFlush(wrapOutboundOut(frames), promise: written)
         written.futureResult.assumeIsolated().whenSuccess { self.wrote(through: last) }
         // A connection whose identifiers run out ends as a probe does: what it carried is confirmed, then comes another.
-        if isProbe || !state.takesPushes { sendSentinel(context) }
+        if isProbe || !state.takesPushes { prove(context) }
         scheduleTick(context)
     }
 
@@ -155,26 +168,39 @@ final class BinaryConnectionHandler: ConnectionHandler {
         if state.isSettled {
             end(context, reason: "Drained")
         } else if !isEnding {
-            sendSentinel(context)
+            prove(context)
         }
     }
 
-    /// Asks at once what became of everything written; nothing is written after it.
+    /// Asks the gateway on this connection, which has carried no push, whether it answers sentinels. Closes it then.
+    func tryOut() {
+        guard let context, context.channel.isActive, !isEnding else { return }
+        sendSentinel(context, answerWithin: Self.trialLimit)
+    }
+
+    /// Proves at once what became of everything written; nothing is written after it.
     ///
     /// Bounded: the gateway answers the sentinel, or silence settles, or the connection is closed.
-    private func sendSentinel(_ context: ChannelHandlerContext) {
+    private func prove(_ context: ChannelHandlerContext) {
+        guard !sentinels.isUseful else { return sendSentinel(context, answerWithin: Self.answerLimit) }
         isEnding = true
         availability.end()
-        let limit: TimeAmount
-        if sentinels.areUseful(now: context.eventLoop.now) {
-            var frame = ByteBuffer()
-            BinaryNotification.sentinel(identifier: state.willWriteSentinel()).write(to: &frame)
-            context.writeAndFlush(wrapOutboundOut(frame), promise: nil)
-            limit = Self.answerLimit
-        } else {
-            closesWhenSettled = true
-            limit = state.settleTime + Self.silenceMargin
-        }
+        closesWhenSettled = true
+        endUnlessFinished(context, in: state.settleTime + Self.silenceMargin)
+        availability.isProvingBySilence = true
+        changed()
+    }
+
+    private func sendSentinel(_ context: ChannelHandlerContext, answerWithin limit: TimeAmount) {
+        isEnding = true
+        availability.end()
+        var frame = ByteBuffer()
+        BinaryNotification.sentinel(identifier: state.willWriteSentinel()).write(to: &frame)
+        context.writeAndFlush(wrapOutboundOut(frame), promise: nil)
+        endUnlessFinished(context, in: limit)
+    }
+
+    private func endUnlessFinished(_ context: ChannelHandlerContext, in limit: TimeAmount) {
         context.eventLoop.assumeIsolated().scheduleTask(in: limit) {
             guard !self.state.isFinished else { return }
             self.end(context, reason: "NoAnswer")
@@ -185,9 +211,26 @@ final class BinaryConnectionHandler: ConnectionHandler {
     private func end(_ context: ChannelHandlerContext, reason: String) {
         isEnding = true
         availability.end()
-        reports.put(state.closed(reason: reason))
+        put(state.closed(reason: reason), now: context.eventLoop.now)
         changed()
         context.close(promise: nil)
+    }
+
+    /// Hands over the connection's last reports. Learns from them first, because the next lease depends on both.
+    private func put(_ last: [DeliveryReport], now: NIODeadline) {
+        if !hasLearned {
+            hasLearned = true
+            if let result = state.sentinelResult {
+                switch sentinels.learn(result, isTrial: state.isTrial, now: now) {
+                case true?: logger.notice("gateway answers sentinels")
+                case false?: logger.notice("gateway did not understand a sentinel, its silence proves pushes now")
+                case nil: break
+                }
+            } else if last.reduce(0, { $0 + $1.lostCount }) >= ProbeWindow.smallestLoss {
+                sentinels.lostPushes(now: now)
+            }
+        }
+        reports.put(last)
     }
 
     private func wrote(through identifier: UInt32) {
@@ -233,7 +276,7 @@ final class BinaryConnectionHandler: ConnectionHandler {
             logger.info(
                 "received an error answer, the gateway closes",
                 metadata: ["reason": "\(response.status.name)", "identifier": "\(response.identifier)"])
-            reports.put(state.answered(response))
+            put(state.answered(response), now: context.eventLoop.now)
             end(context, reason: closeReason)
         } catch {
             logger.error("gateway sent bytes that are no answer of the binary protocol; is it another service?")
@@ -247,15 +290,6 @@ final class BinaryConnectionHandler: ConnectionHandler {
     }
 
     func channelInactive(context: ChannelHandlerContext) {
-        if state.sentinel != nil {
-            if state.isSentinelAnswered {
-                sentinels.noteAnswered()
-            } else if state.isAnswered {
-                sentinels.noteOtherAnswer()
-            } else {
-                sentinels.noteSilence(now: context.eventLoop.now)
-            }
-        }
         end(context, reason: closeReason)
         context.fireChannelInactive()
     }
@@ -267,45 +301,9 @@ final class BinaryConnectionHandler: ConnectionHandler {
     }
 }
 
-/// Whether a gateway answers the deliberately bad notification as Apple's did.
-///
-/// With one that closes or stays silent instead, a sentinel never confirms anything, and what is in doubt would be repeated for
-/// ever; there silence has to mean acceptance.
-final class SentinelHistory: Sendable {
-    /// Failures in a row after which none is sent for a while, if none has ever worked. More than it takes until so little is
-    /// written before the sentinel that a gateway that closes now and then reads up to it.
-    static let failureLimit = 6
-    static let pause = TimeAmount.minutes(10)
-
-    private struct State {
-        var hasWorked = false
-        var failures = 0
-        var lastFailure = NIODeadline.distantPast
-    }
-
-    private let state = Mutex(State())
-
-    func areUseful(now: NIODeadline) -> Bool {
-        state.withLock { $0.hasWorked || $0.failures < Self.failureLimit || now - $0.lastFailure > Self.pause }
-    }
-
-    /// A connection with a sentinel has ended with its answer.
-    func noteAnswered() {
-        state.withLock { state in
-            state.hasWorked = true
-            state.failures = 0
-        }
-    }
-
-    /// It ended with another answer: the gateway answers, but nothing is known about sentinels.
-    func noteOtherAnswer() {
-        state.withLock { $0.failures = 0 }
-    }
-
-    func noteSilence(now: NIODeadline) {
-        state.withLock { state in
-            state.failures += 1
-            state.lastFailure = now
-        }
+extension DeliveryReport {
+    /// Pushes that are in doubt.
+    fileprivate var lostCount: Int {
+        if case .unanswered = outcome { identifiers.count } else { 0 }
     }
 }

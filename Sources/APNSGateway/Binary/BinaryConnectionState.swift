@@ -25,9 +25,8 @@ struct BinaryConnectionState: Sendable {
     private(set) var settled: UInt32 = 0
     /// The bad notification that was sent on purpose; nothing is written after it.
     private(set) var sentinel: UInt32?
-    private(set) var isSentinelAnswered = false
-    /// The gateway has sent an error answer.
-    private(set) var isAnswered = false
+    /// Known when the connection is over. `nil` if it carried no sentinel.
+    private(set) var sentinelResult: SentinelResult?
     /// The connection is over.
     private(set) var isFinished = false
     private(set) var result = ConnectionResult.nothing
@@ -64,6 +63,9 @@ struct BinaryConnectionState: Sendable {
         if isSettled { lastMoved = now }
         written = max(written, identifier)
     }
+
+    /// Whether the sentinel is alone on the connection.
+    var isTrial: Bool { sentinel == 1 }
 
     /// A sentinel goes out now; its identifier follows the last push's.
     mutating func willWriteSentinel() -> UInt32 {
@@ -139,10 +141,9 @@ struct BinaryConnectionState: Sendable {
     mutating func answered(_ response: BinaryErrorResponse) -> [DeliveryReport] {
         guard !isFinished else { return [] }
         isFinished = true
-        isAnswered = true
         let reports = reports(on: response)
         // After a connection that achieved nothing the next must not come at once.
-        if isSentinelAnswered || reports.contains(where: \.isProgress) {
+        if sentinelResult == .answered || reports.contains(where: \.isProgress) {
             result = .progress
         } else if result == .nothing, reports.contains(where: \.isRefusal) {
             result = .refusal
@@ -157,18 +158,21 @@ struct BinaryConnectionState: Sendable {
         if let sentinel, named == sentinel || (named == 0 && response.status == .missingDeviceToken) {
             // The second form: Apple's gateway answered a token without bytes with identifier 0 (§7), and no push of ours
             // lacks a token.
-            isSentinelAnswered = true
+            sentinelResult = .answered
             return isSettled ? [] : [report((settled + 1)...written, .accepted)]
         }
         let isLastGood = response.status == .shutdown || response.status == .noErrors
         guard named > 0, named <= written else {
-            // It does not name a push of ours; or it shuts down, and has processed none.
+            // It does not name a push of ours; or it shuts down, and has processed none. After a sentinel it may also answer
+            // that, having processed all of them.
+            if sentinel != nil { sentinelResult = .notUnderstood }
             guard !isSettled else { return [] }
+            let isUnread = isLastGood && sentinel == nil
             return [
-                report(
-                    (settled + 1)...written, isLastGood ? .notProcessed : .unanswered(reason: response.status.name))
+                report((settled + 1)...written, isUnread ? .notProcessed : .unanswered(reason: response.status.name))
             ]
         }
+        if sentinel != nil { sentinelResult = .notReached }
         var reports: [DeliveryReport] = []
         if named > settled + 1 { reports.append(report((settled + 1)...(named - 1), .accepted)) }
         let late = named <= settled
@@ -183,6 +187,7 @@ struct BinaryConnectionState: Sendable {
     /// The connection is gone without an answer about the rest.
     mutating func closed(reason: String) -> [DeliveryReport] {
         isFinished = true
+        if sentinel != nil, sentinelResult == nil { sentinelResult = .notUnderstood }
         guard !isSettled else { return [] }
         defer { settled = written }
         return [report((settled + 1)...written, .unanswered(reason: reason))]

@@ -7,7 +7,7 @@ import NIOPosix
 /// An app's connections to the legacy binary gateway (apns-binary.md).
 ///
 /// The first that can take pushes gets them, so that order is kept while all is well; the others stand by for when it
-/// is full, stalled or closed by an answer.
+/// is full, stalled or closed by an answer. While silence has to prove what was written, spare ones are opened.
 package final class BinaryGateway: PushGateway {
     package struct Options: Sendable {
         /// How many connections are kept open.
@@ -33,11 +33,18 @@ package final class BinaryGateway: PushGateway {
     /// How long a connection with unproved credentials must stay open before it gets pushes: a gateway that does not accept
     /// the certificate closes without an answer just after the handshake (apns-binary.md §1).
     private static let postHandshakeDelay = TimeAmount.milliseconds(100)
+    /// Connections on which silence proves pushes at the same time. Each proof takes at least the settle time, and a connection that
+    /// the gateway closes meanwhile loses the smaller a part of the queue the more there are.
+    private static let silentConnections = 8
+    /// The shortest time between two spare connections.
+    private static let growthInterval = TimeAmount.milliseconds(100)
+    /// The time after which a spare connection ends.
+    private static let spareLifetime = TimeAmount.seconds(10)
 
     private struct Target: PoolTarget {
         let endpoint: GatewayEndpoint
-        /// Of this endpoint's gateway.
-        let sentinels = SentinelHistory()
+        /// What this endpoint's gateway understands. A reload begins without knowledge.
+        let sentinels = SharedSentinelKnowledge()
     }
 
     package let format: any PushFormat
@@ -52,9 +59,11 @@ package final class BinaryGateway: PushGateway {
         self.format = format
         self.options = options
         self.pool = ConnectionPool(
-            target: endpoint.map(Target.init), size: PoolSize(permanent: options.connections),
-            connectionIDs: connectionIDs,
-            time: time, clock: options.clock, logger: logger)
+            target: endpoint.map(Target.init),
+            size: PoolSize(
+                permanent: options.connections, spare: max(0, Self.silentConnections - options.connections),
+                growthInterval: Self.growthInterval, growsForFresh: false),
+            connectionIDs: connectionIDs, time: time, clock: options.clock, logger: logger)
     }
 
     package func run() async { await pool.run(open: open) }
@@ -75,8 +84,24 @@ package final class BinaryGateway: PushGateway {
     private func open(
         _ attempt: ConnectionAttempt<Target>, _ connectionID: ConnectionID, _ logger: Logger
     ) async throws -> BinaryConnection {
+        if attempt.target.sentinels.takeTrial(now: options.clock.now()) {
+            let (channel, trial) = try await connect(attempt, connectionID, logger)
+            channel.eventLoop.execute { trial.handler.value.tryOut() }
+            await trial.closed()
+        }
+        let (channel, connection) = try await connect(attempt, connectionID, logger)
+        if !attempt.isConfirmed { try? await options.clock.sleep(options.clock.now() + Self.postHandshakeDelay) }
+        guard channel.isActive else {
+            throw GatewayUnreachable("gateway \(GatewayUnreachable.closedEarly)")
+        }
+        return connection
+    }
+
+    private func connect(
+        _ attempt: ConnectionAttempt<Target>, _ connectionID: ConnectionID, _ logger: Logger
+    ) async throws -> (any Channel, BinaryConnection) {
         let changed: @Sendable () -> Void = { [weak pool] in pool?.changed() }
-        let (channel, connection) = try await attempt.target.endpoint.connect(
+        return try await attempt.target.endpoint.connect(
             on: MultiThreadedEventLoopGroup.singleton
         ) { [options, reports = pool.reports] channel in
             let state = BinaryConnectionState(
@@ -86,12 +111,10 @@ package final class BinaryGateway: PushGateway {
                 state: state, sentinels: attempt.target.sentinels, reports: reports, logger: logger,
                 changed: changed)
             try channel.pipeline.syncOperations.addHandler(handler)
+            if !attempt.isPermanent {
+                channel.eventLoop.assumeIsolated().scheduleTask(in: Self.spareLifetime) { handler.drain() }
+            }
             return BinaryConnection(id: connectionID, channel: channel, handler: handler, command: options.command)
         }
-        if !attempt.isConfirmed { try? await options.clock.sleep(options.clock.now() + Self.postHandshakeDelay) }
-        guard channel.isActive else {
-            throw GatewayUnreachable("gateway \(GatewayUnreachable.closedEarly)")
-        }
-        return connection
     }
 }

@@ -11,6 +11,8 @@ struct PoolSize: Sendable {
     var spare = 0
     /// The shortest time between two that are opened in addition.
     var growthInterval = TimeAmount.seconds(1)
+    /// Whether a waiter for a fresh connection gets one in addition. If not, it only gets one while all others are blocked.
+    var growsForFresh = true
 
     var total: Int { permanent + additional + spare }
 }
@@ -295,16 +297,16 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
             entries.contains { $0.connection.isBlocked }
             && entries.allSatisfy { $0.connection.isBlocked || $0.connection.isSaturated }
         let limit: Int
-        if fresh || isBlocked {
+        if (fresh && size.growsForFresh) || isBlocked {
             limit = size.additional + size.spare
         } else if entries.allSatisfy({ $0.connection.isSaturated }) {
             limit = size.additional
         } else {
             return []
         }
-        guard wanted == 0, !entries.isEmpty, entries.count(where: { !$0.isPermanent }) < limit,
-            now - lastGrowth > size.growthInterval
-        else { return [] }
+        guard wanted == 0, !entries.isEmpty, entries.count(where: { !$0.isPermanent }) < limit else { return [] }
+        let earliest = lastGrowth + size.growthInterval
+        guard now > earliest else { return requestWakeUp(at: earliest + .nanoseconds(1)) }
         wanted = 1
         lastGrowth = now
         return connect(now: now)
@@ -316,6 +318,6 @@ extension ConnectionSlot {
     fileprivate var narrowed: ConnectionSlot {
         ConnectionSlot(
             connection: connection, firstIdentifier: firstIdentifier, capacity: min(capacity, 1), isFresh: isFresh,
-            answersEach: answersEach)
+            answersEach: answersEach, isProvenBySilence: isProvenBySilence)
     }
 }

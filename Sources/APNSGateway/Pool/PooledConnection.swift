@@ -26,7 +26,8 @@ protocol PooledConnection: AnyObject, Sendable {
     var isReplaceable: Bool { get }
     /// It is busy up to its peer's limit: another beside it would help.
     var isSaturated: Bool { get }
-    /// It probes a suspected push, or waits for its first answer: other pushes need not wait for that.
+    /// It probes a suspected push, waits for its first answer, or waits until silence has proven a lease: other pushes need not wait
+    /// for that.
     var isBlocked: Bool { get }
 
     func write(_ lease: Lease, now: Timestamp)

@@ -26,6 +26,8 @@ struct Fault: Sendable, Hashable {
         case delay(Int)
         /// Record it as dropped and go on. The client believes that it arrived.
         case drop
+        /// Hits probes only. The status is that of the unidentified error.
+        case probe(SandboxConfiguration.ProbeAnswer, BinaryStatus)
     }
 
     enum HTTP2: Sendable, Hashable {
@@ -102,6 +104,11 @@ struct Fault: Sendable, Hashable {
         }
     }
 
+    /// Whether it hits probes, and nothing else.
+    fileprivate var isForProbes: Bool {
+        if case .binary(.probe) = action { true } else { false }
+    }
+
     /// Whether there is nothing left for it to do.
     var isSpent: Bool { hit >= times }
 }
@@ -124,7 +131,7 @@ extension Fault: Encodable {
     enum Field: String, CodingKey, CaseIterable {
         case `protocol`, token, after, times, every, action
         // With some actions only:
-        case status, identifier, reason, timestamp
+        case status, identifier, answer, reason, timestamp
         case lastStream = "last_stream"
         case code, limit
         case delay = "delay_ms"
@@ -141,6 +148,7 @@ extension Fault: Encodable {
         case stopReading = "stop_reading"
         case delay
         case drop
+        case probe
         case closeAccepted = "close_accepted"
         case goAway = "goaway"
         case streamLimit = "stream_limit"
@@ -154,6 +162,8 @@ extension Fault: Encodable {
             case (.status, .binary): [.status, .identifier, .delay]
             case (.status, .http2): [.status, .reason, .timestamp, .delay]
             case (.status, .webpush): [.status, .retryAfter, .delay]
+            case (.probe, .binary): [.answer, .status]
+            case (.probe, _): nil
             case (.delay, _): [.delay]
             case (.close, _), (.drop, _): []
             case (_, .webpush): nil
@@ -203,6 +213,20 @@ extension Fault: Encodable {
         case .drop: return .drop
         case .stopReading: return .stopReading(delay)
         case .delay: return .delay(try required(delay))
+        case .probe:
+            guard !body.has(.token) else {
+                throw ControlError("token: not with the action probe: a probe has no token")
+            }
+            let answers = SandboxConfiguration.ProbeAnswer.allCases
+            guard let answer = try body.string(.answer).flatMap(SandboxConfiguration.ProbeAnswer.init) else {
+                throw ControlError(
+                    "answer: must be one of \(answers.map(\.rawValue).joined(separator: ", ")), with the action probe")
+            }
+            let status = try body.integer(.status, in: 0...255).map { BinaryStatus(rawValue: UInt8($0)) }
+            guard status == nil || answer == .unidentified else {
+                throw ControlError("status: with the action probe only if answer is unidentified")
+            }
+            return .probe(answer, status ?? SandboxState.unidentifiedStatus)
         // The rest are HTTP/2's, and were refused before.
         case .status, .closeAccepted, .goAway, .streamLimit, .resetStream, .refuseStream, .expireToken:
             guard let status = try body.integer(.status, in: 0...255) else {
@@ -236,7 +260,8 @@ extension Fault: Encodable {
             return .limitStreams(limit ?? 1, milliseconds: delay)
         case .resetStream: return .resetStream(code: code ?? internalErrorCode)
         case .refuseStream: return .resetStream(code: refusedStreamCode)
-        case .expireToken: return .expireToken
+        // `probe` is the binary protocol's, and was refused before.
+        case .expireToken, .probe: return .expireToken
         }
     }
 
@@ -247,7 +272,7 @@ extension Fault: Encodable {
         case .drop: return .drop
         case .delay: return .delay(try required(delay))
         // The rest are the others', and were refused before.
-        case .status, .reset, .stopReading, .closeAccepted, .goAway, .streamLimit, .resetStream, .refuseStream,
+        case .status, .reset, .stopReading, .probe, .closeAccepted, .goAway, .streamLimit, .resetStream, .refuseStream,
             .expireToken:
             guard let status = try body.integer(.status, in: 300...599) else {
                 throw ControlError("status: must be given with the action status, from 300 to 599")
@@ -304,8 +329,14 @@ extension Fault: Encodable {
         if every != 1 { try fields.encode(every, forKey: .every) }
         let (name, reason, numbers) = parts
         try fields.encode(name.rawValue, forKey: .action)
+        try fields.encodeIfPresent(probeAnswer?.rawValue, forKey: .answer)
         try fields.encodeIfPresent(reason, forKey: .reason)
         for (field, number) in numbers { try fields.encodeIfPresent(number, forKey: field) }
+    }
+
+    /// The answer to a probe.
+    private var probeAnswer: SandboxConfiguration.ProbeAnswer? {
+        if case .binary(.probe(let answer, _)) = action { answer } else { nil }
     }
 
     /// The action's name, its reason, and its other fields.
@@ -313,6 +344,8 @@ extension Fault: Encodable {
         switch action {
         case .binary(.status(let status, let delay, let identifier)):
             (.status, nil, [.status: Int(status.rawValue), .delay: delay, .identifier: identifier.map(Int.init)])
+        case .binary(.probe(let answer, let status)):
+            (.probe, nil, [.status: answer == .unidentified ? Int(status.rawValue) : nil])
         case .http2(.status(let status, let delay)):
             (.status, nil, [.status: status, .delay: delay])
         case .http2(.refuse(let refusal, let delay)):
@@ -374,11 +407,14 @@ struct FaultTable: Sendable {
     /// Counts a notification, and says what is to go wrong with it: an action of this protocol.
     ///
     /// Of several faults that are due the oldest applies; a fault that is not due counts it as passed in any case.
-    mutating func trigger(token: [UInt8], over gateway: GatewayProtocol) -> Fault.Action? {
+    /// - Parameter isProbe: Whether it is a probe of the binary protocol.
+    mutating func trigger(token: [UInt8], over gateway: GatewayProtocol, isProbe: Bool = false) -> Fault.Action? {
         guard !waiting.isEmpty else { return nil }
         var due: Int?
         for index in waiting.indices
-        where waiting[index].gateway == gateway && (waiting[index].token == nil || waiting[index].token == token) {
+        where waiting[index].gateway == gateway && waiting[index].isForProbes == isProbe
+            && (waiting[index].token == nil || waiting[index].token == token)
+        {
             if waiting[index].passed < waiting[index].after {
                 waiting[index].passed += 1
             } else if waiting[index].skipped < waiting[index].every - 1 {

@@ -128,6 +128,7 @@ struct SandboxState: Sendable {
     mutating func decide(
         _ malformed: BinaryNotificationParser.Malformed, from peer: BinaryPeer, at now: Date
     ) -> BinaryDecision {
+        if malformed.isProbe, let decision = probed(by: malformed, from: peer, at: now) { return decision }
         var status = malformed.status
         var isSilent = malformed.command == .simple
         if status == .protocolError {
@@ -137,16 +138,49 @@ struct SandboxState: Sendable {
             case .close: isSilent = true
             }
         }
-        counts.binary.answers.count(.refused(status))
-        inbox.append { id in
-            InboxEntry(
-                id: id, connection: peer.connection, topic: peer.topic, token: [], payload: [], receivedAt: now,
-                answer: .refused(status), details: .binary(command: malformed.command, identifier: malformed.identifier)
-            )
-        }
+        record(malformed, from: peer, at: now, .refused(status))
         // Without an identifier the gateway reports 0: it does not know which.
         let packet = BinaryErrorResponse(status: status, identifier: malformed.identifier ?? 0)
         return .end(isSilent ? nil : packet, afterMilliseconds: 0)
+    }
+
+    /// The status of an unidentified error, unless the fault has another.
+    static let unidentifiedStatus = BinaryStatus.processingError
+
+    /// Answers a probe as a fault or the configuration says.
+    /// - Returns: `nil` if it is to be answered as Apple's gateway did.
+    private mutating func probed(
+        by probe: BinaryNotificationParser.Malformed, from peer: BinaryPeer, at now: Date
+    ) -> BinaryDecision? {
+        var (answer, status) = (configuration.probeAnswer, Self.unidentifiedStatus)
+        if case .binary(.probe(let other, let named))? = faults.trigger(token: [], over: .binary, isProbe: true) {
+            (answer, status) = (other, named)
+        }
+        switch answer {
+        case .answer:
+            return nil
+        case .unidentified:
+            record(probe, from: peer, at: now, .refused(status))
+            return .end(BinaryErrorResponse(status: status, identifier: 0), afterMilliseconds: 0)
+        case .close:
+            record(probe, from: peer, at: now, .closed)
+            return .end(nil, afterMilliseconds: 0)
+        case .silence:
+            record(probe, from: peer, at: now, .dropped)
+            return .pause(milliseconds: nil)
+        }
+    }
+
+    private mutating func record(
+        _ malformed: BinaryNotificationParser.Malformed, from peer: BinaryPeer, at now: Date,
+        _ answer: InboxEntry.Answer
+    ) {
+        counts.binary.answers.count(answer)
+        inbox.append { id in
+            InboxEntry(
+                id: id, connection: peer.connection, topic: peer.topic, token: [], payload: [], receivedAt: now,
+                answer: answer, details: .binary(command: malformed.command, identifier: malformed.identifier))
+        }
     }
 
     private mutating func apply(
@@ -169,6 +203,9 @@ struct SandboxState: Sendable {
             return .postpone(milliseconds: milliseconds)
         case .stopReading(let milliseconds):
             return process(notification, from: peer, at: now, then: .pause(milliseconds: milliseconds))
+        case .probe:
+            // Hits probes only, and this is none.
+            return process(notification, from: peer, at: now, then: .next)
         }
     }
 
@@ -445,4 +482,9 @@ final class SharedState: Sendable {
 /// The sandbox keeps no more of something; the text says of what.
 struct LimitReached: Error {
     let text: String
+}
+
+extension BinaryNotificationParser.Malformed {
+    /// Whether it is a notification with an empty token, to which the gateway can say so.
+    fileprivate var isProbe: Bool { status == .missingDeviceToken && command != .simple }
 }

@@ -42,6 +42,11 @@ struct SandboxCommand: AsyncParsableCommand {
     @Option(help: .value("answer", "Answer to a frame that cannot be read: 128, 255 or close."))
     var malformed = SandboxConfiguration.MalformedAnswer.protocolError
 
+    @Option(
+        help: .value(
+            "answer", "Answer to a probe (a frame with an empty token): answer, unidentified, close or silence."))
+    var probe = SandboxConfiguration.ProbeAnswer.answer
+
     @Option(help: .value("count", "Streams that an HTTP/2 connection may have open at once.")) var streamLimit = 1000
     @Option(help: .value("count", "Answer 429 to more pushes a second to one device over HTTP/2.")) var deviceRate: Int?
     @Option(help: .value("count", "Notifications that the inbox keeps.")) var inboxLimit = 100_000
@@ -86,6 +91,7 @@ struct SandboxCommand: AsyncParsableCommand {
             settings.strict = strict
             settings.payloadLimit = payloadLimit
             settings.malformedAnswer = malformed
+            settings.probeAnswer = probe
             settings.http2StreamLimit = streamLimit
             settings.deviceRate = deviceRate
             settings.inboxLimit = inboxLimit
@@ -221,6 +227,7 @@ private struct SandboxReadiness: Service {
 }
 
 extension SandboxConfiguration.MalformedAnswer: ExpressibleByArgument {}
+extension SandboxConfiguration.ProbeAnswer: ExpressibleByArgument {}
 extension AppConfiguration.Gateway: ExpressibleByArgument {}
 
 /// The settings of an app whose gateway is a sandbox.

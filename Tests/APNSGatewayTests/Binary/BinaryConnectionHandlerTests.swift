@@ -12,7 +12,7 @@ struct BinaryConnectionHandlerTests {
     private let buffer = ReportBuffer()
 
     private func connection(
-        _ sentinels: SentinelHistory = SentinelHistory()
+        _ sentinels: SharedSentinelKnowledge = SharedSentinelKnowledge()
     ) throws -> (EmbeddedChannel, BinaryConnectionHandler) {
         let loop = EmbeddedEventLoop()
         let handler = BinaryConnectionHandler(
@@ -48,51 +48,60 @@ struct BinaryConnectionHandlerTests {
         _ = try? channel.finish()
     }
 
-    @Test("After six sentinels that only closed the connection none is sent, and silence ends the probe")
-    func muteGateway() async throws {
-        let sentinels = SentinelHistory()
-        #expect(SentinelHistory.failureLimit == 6)
-        for _ in 0..<SentinelHistory.failureLimit {
-            #expect(sentinels.areUseful(now: EmbeddedEventLoop().now))
-            let (channel, handler) = try connection(sentinels)
-            write(handler, 1...2, isProbe: true)
-            _ = try channel.finish()
-        }
-        let now = EmbeddedEventLoop().now
-        #expect(!sentinels.areUseful(now: now))
-        #expect(sentinels.areUseful(now: now + .minutes(11)), "another try after a while")
+    @Test(
+        "After a sentinel that was not understood none follows pushes, and silence ends the probe",
+        arguments: [nil, [8, 1, 0, 0, 0, 0], [8, 10, 0, 0, 0, 0], [8, 255, 0, 0, 1, 0]] as [[UInt8]?])
+    func muteGateway(answer: [UInt8]?) async throws {
+        let sentinels = SharedSentinelKnowledge()
+        let (first, asking) = try connection(sentinels)
+        write(asking, 1...2, isProbe: true)
+        if let answer { try first.writeInbound(ByteBuffer(bytes: answer)) }
+        _ = try? first.finish()
+        #expect(!sentinels.isUseful)
         let (channel, handler) = try connection(sentinels)
         write(handler, 1...2, isProbe: true)
+        #expect(handler.availability.isProvingBySilence)
         _ = try channel.readOutbound(as: ByteBuffer.self)
         #expect(try channel.readOutbound(as: ByteBuffer.self) == nil)
         for _ in 0..<60 { channel.embeddedEventLoop.advanceTime(by: .milliseconds(100)) }
         #expect(!channel.isActive)
-        #expect(
-            await reports() == Array(
-                repeating: .unanswered(reason: "ConnectionClosed"), count: SentinelHistory.failureLimit) + [.accepted])
+        let reason = answer.map { BinaryStatus(rawValue: $0[1]).name } ?? "ConnectionClosed"
+        #expect(await reports() == [.unanswered(reason: reason), .accepted])
     }
 
-    @Test("A gateway that has answered a sentinel once is sent more, whatever follows")
-    func experience() {
-        let sentinels = SentinelHistory()
-        let now = EmbeddedEventLoop().now
-        sentinels.noteAnswered()
-        for _ in 0..<SentinelHistory.failureLimit + 3 { sentinels.noteSilence(now: now) }
-        #expect(sentinels.areUseful(now: now))
-        let others = SentinelHistory()
-        for _ in 0..<SentinelHistory.failureLimit + 3 {
-            others.noteSilence(now: now)
-            others.noteOtherAnswer()
-        }
-        #expect(others.areUseful(now: now))
+    @Test(
+        "A trial carries no push: its answer makes sentinels useful again, and anything else leaves nothing in doubt",
+        arguments: [([8, 2, 0, 0, 0, 1], true), ([8, 1, 0, 0, 0, 0], false), (nil, false)] as [([UInt8]?, Bool)])
+    func trial(answer: [UInt8]?, isUnderstood: Bool) async throws {
+        let sentinels = SharedSentinelKnowledge()
+        _ = sentinels.learn(.notUnderstood, isTrial: false, now: EmbeddedEventLoop().now)
+        let (channel, handler) = try connection(sentinels)
+        handler.tryOut()
+        #expect(!handler.availability.takesPushes)
+        #expect(try channel.readOutbound(as: ByteBuffer.self)?.readableBytes == 20)
+        if let answer { try channel.writeInbound(ByteBuffer(bytes: answer)) }
+        // A gateway that stays silent is waited for one second.
+        channel.embeddedEventLoop.advanceTime(by: .milliseconds(1100))
+        #expect(!channel.isActive)
+        #expect(sentinels.isUseful == isUnderstood)
+        #expect(await reports().isEmpty)
+    }
+
+    @Test("A loss of many pushes asks for a trial before anything has to be proven", arguments: [31, 32] as [UInt32])
+    func lossBeforeProof(count: UInt32) throws {
+        let sentinels = SharedSentinelKnowledge()
+        let (channel, handler) = try connection(sentinels)
+        write(handler, 1...count)
+        _ = try channel.finish()
+        #expect(sentinels.takeTrial(now: EmbeddedEventLoop().now) == (count == 32))
+        #expect(sentinels.isUseful)
     }
 
     @Test(
         "A gateway that neither answers a sentinel nor closes is waited for three seconds, and its silence proves nothing"
     )
     func silentGateway() async throws {
-        let sentinels = SentinelHistory()
-        let (channel, handler) = try connection(sentinels)
+        let (channel, handler) = try connection()
         write(handler, 1...2, isProbe: true)
         for _ in 0..<29 { channel.embeddedEventLoop.advanceTime(by: .milliseconds(100)) }
         #expect(channel.isActive)

@@ -99,7 +99,33 @@ struct BinaryConnectionStateTests {
         var state = state(written: 3)
         _ = state.willWriteSentinel()
         #expect(state.answered(answer(.missingDeviceToken, 0)) == [report(1...3, .accepted)])
-        #expect(state.isSentinelAnswered)
+        #expect(state.sentinelResult == .answered)
+    }
+
+    @Test(
+        "After a sentinel an error that names no push leaves all in doubt, a shutdown too: the gateway may have taken them",
+        arguments: [BinaryStatus.processingError, .shutdown, .noErrors, .protocolError, .unknown], [UInt32(0), 5, .max])
+    func sentinelNotUnderstood(status: BinaryStatus, identifier: UInt32) {
+        var state = state(written: 3)
+        _ = state.willWriteSentinel()
+        #expect(!state.isTrial)
+        #expect(
+            state.answered(answer(status, identifier)) == [report(1...3, .unanswered(reason: status.name))])
+        #expect(state.sentinelResult == .notUnderstood)
+        #expect(state.result == .nothing)
+    }
+
+    @Test("A close after a sentinel is no answer to it; alone on a connection it puts nothing in doubt")
+    func sentinelThenClose() {
+        var state = state(written: 3)
+        _ = state.willWriteSentinel()
+        #expect(state.closed(reason: "x") == [report(1...3, .unanswered(reason: "x"))])
+        #expect(state.sentinelResult == .notUnderstood)
+        var trial = self.state()
+        #expect(trial.willWriteSentinel() == 1)
+        #expect(trial.isTrial)
+        #expect(trial.closed(reason: "x").isEmpty)
+        #expect(trial.sentinelResult == .notUnderstood)
     }
 
     @Test("An answer before the sentinel's is an ordinary one")
@@ -110,6 +136,7 @@ struct BinaryConnectionStateTests {
             state.answered(answer(.invalidToken, 3)) == [
                 report(1...2, .accepted), report(3...3, .badAddress(reason: "InvalidToken")),
             ])
+        #expect(state.sentinelResult == .notReached)
     }
 
     @Test("Silence settles after its time, counted from the acknowledgement")

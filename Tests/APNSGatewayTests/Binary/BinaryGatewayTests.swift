@@ -19,10 +19,13 @@ private final class Pair: Sendable {
     private let task: Task<Void, Never>
     private let hasEnded = Atomic(false)
 
-    init(connections: Int = 1, settleTime: Duration = .seconds(30)) async throws {
+    init(
+        connections: Int = 1, settleTime: Duration = .seconds(30), probe: SandboxConfiguration.ProbeAnswer = .answer
+    ) async throws {
         folder = FileManager.default.temporaryDirectory.appending(path: "pushchat-\(UUID().uuidString)")
         let silent = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
         var configuration = SandboxConfiguration(directory: folder.path)
+        configuration.probeAnswer = probe
         (configuration.binaryPort, configuration.feedbackPort) = (0, 0)
         (configuration.http2Port, configuration.controlPort, configuration.webPushPort) = (0, 0, 0)
         credentials = try await configuration.credentials(logger: silent)
@@ -172,6 +175,27 @@ struct BinaryGatewayTests {
         #expect(await pair.reports(slot, 4).map(\.outcome) == [.accepted])
         let next = try #require(await pair.gateway.slot(fresh: false))
         #expect(next.connection != slot.connection)
+        await pair.end()
+    }
+
+    @Test(
+        "A gateway that does not understand probes: one group is in doubt, then silence proves several at a time",
+        arguments: [SandboxConfiguration.ProbeAnswer.unidentified, .close])
+    func notUnderstood(probe: SandboxConfiguration.ProbeAnswer) async throws {
+        let pair = try await Pair(settleTime: .milliseconds(300), probe: probe)
+        let first = try #require(await pair.gateway.slot(fresh: true))
+        #expect(!first.isProvenBySilence)
+        pair.gateway.write(try pair.lease(first, 4, isProbe: true))
+        let reason = probe == .close ? "ConnectionClosed" : "ProcessingError"
+        #expect(await pair.reports(first, 4).map(\.outcome) == [.unanswered(reason: reason)])
+        for _ in 0..<3 {
+            let slot = try #require(await pair.gateway.slot(fresh: true))
+            #expect(slot.isProvenBySilence)
+            pair.gateway.write(try pair.lease(slot, 4, isProbe: true))
+        }
+        var outcomes: [Outcome] = []
+        while outcomes.count < 3, let reports = await pair.gateway.reports() { outcomes += reports.map(\.outcome) }
+        #expect(outcomes == [.accepted, .accepted, .accepted])
         await pair.end()
     }
 

@@ -137,6 +137,30 @@ struct ConnectionPoolStateTests {
         #expect(pool.slots[1]??.connection.number == 2)
     }
 
+    @Test(
+        "Where only blocked connections get a spare one beside them, a waiter for a fresh one waits for its successor instead"
+    )
+    func spareOnlyWhenBlocked() throws {
+        var pool = Pool(PoolSize(permanent: 1, spare: 2, growsForFresh: false))
+        let first = try pool.open()
+        pool.ask(1, fresh: true)
+        #expect(pool.attempts.isEmpty)
+        first.change { $0.isBlocked = true }
+        pool.perform { $0.changed(now: $1) }
+        #expect(pool.attempts.map(\.isPermanent) == [false])
+    }
+
+    @Test("A growth that comes too soon is made up for when its interval is over, also if nothing else happens")
+    func growthLater() throws {
+        var pool = Pool(PoolSize(permanent: 1, spare: 2))
+        try pool.open { $0.isBlocked = true }
+        pool.ask(1)
+        try pool.open { $0.isBlocked = true }
+        #expect(pool.attempts.isEmpty)
+        pool.advance(by: .milliseconds(1001))
+        #expect(pool.attempts.count == 1)
+    }
+
     @Test("An attempt that never completes holds up neither the others nor the limit")
     func endlessAttempt() throws {
         var pool = Pool(PoolSize(permanent: 2, additional: 1))

@@ -93,6 +93,41 @@ struct SandboxStateTests {
         #expect(state.inbox.count == 1)
     }
 
+    private static let probe = BinaryNotificationParser.Malformed(
+        status: .missingDeviceToken, identifier: 7, command: .framed)
+
+    @Test(
+        "A probe is answered as configured, and nothing else is",
+        arguments: [
+            (.answer, .end(.init(status: .missingDeviceToken, identifier: 7), afterMilliseconds: 0)),
+            (.unidentified, .end(.init(status: .processingError, identifier: 0), afterMilliseconds: 0)),
+            (.close, .end(nil, afterMilliseconds: 0)), (.silence, .pause(milliseconds: nil)),
+        ] as [(SandboxConfiguration.ProbeAnswer, BinaryDecision)])
+    func probe(answer: SandboxConfiguration.ProbeAnswer, decision: BinaryDecision) {
+        var state = SandboxState.forTests { $0.probeAnswer = answer }
+        #expect(state.decide(Self.probe, from: peer, at: now) == decision)
+        #expect(state.inbox.count == 1)
+        let other = BinaryNotificationParser.Malformed(status: .missingPayload, identifier: 8, command: .framed)
+        #expect(
+            state.decide(other, from: peer, at: now)
+                == .end(.init(status: .missingPayload, identifier: 8), afterMilliseconds: 0))
+    }
+
+    @Test("A fault of probes hits probes only, as often as it says, and other faults do not hit them")
+    func probeFault() throws {
+        var state = SandboxState.forTests()
+        try state.faults.add(Fault(.binary(.probe(.unidentified, .shutdown)), after: 1, times: 1))
+        try state.faults.add(Fault(.binary(.close)))
+        let proper = BinaryDecision.end(.init(status: .missingDeviceToken, identifier: 7), afterMilliseconds: 0)
+        #expect(state.decide(Self.probe, from: peer, at: now) == proper)
+        #expect(state.decide(.good(7), from: peer, at: now) == .end(nil, afterMilliseconds: 0))
+        #expect(state.decide(.good(8), from: peer, at: now) == .next)
+        #expect(
+            state.decide(Self.probe, from: peer, at: now)
+                == .end(.init(status: .shutdown, identifier: 0), afterMilliseconds: 0))
+        #expect(state.decide(Self.probe, from: peer, at: now) == proper)
+    }
+
     @Test("Without an identifier the packet says 0")
     func identifierZero() {
         var state = SandboxState.forTests()

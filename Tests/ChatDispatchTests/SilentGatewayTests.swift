@@ -1,0 +1,245 @@
+import ChatDomain
+import Testing
+
+@testable import ChatDispatch
+
+/// The dispatcher's decisions at a gateway that does not understand probes and closes again and again: without sockets, tasks
+/// and clocks.
+@Suite("A queue through a gateway whose silence has to prove everything")
+struct SilentGatewayTests {
+    struct Gateway: Sendable, CustomTestStringConvertible {
+        /// It closes a connection instead of taking the last of so many notifications …
+        let closesEvery: Int
+        /// … of this connection, or of all of them.
+        let countsEach: Bool
+        /// It refuses each push whose number is a multiple of this, and names it. 0: none.
+        var refusesEvery = 0
+        /// The relay is killed after so many pushes were settled.
+        var restartsAfter = Int.max
+        /// An upper bound for the repeats that the gateway took.
+        let duplicates: Int
+
+        var testDescription: String {
+            "closes every \(closesEvery) of \(countsEach ? "each connection" : "all"), refuses every \(refusesEvery), "
+                + "killed after \(restartsAfter)"
+        }
+    }
+
+    private static let pushes: Int64 = 20_000
+    private static let start = Timestamp(seconds: 1_800_000_000)
+    /// As many as the binary gateway has.
+    private static let connections = 8
+    /// `settle: 1s`, and what comes on top.
+    private static let proofTime = Duration.milliseconds(1150)
+
+    private struct Written {
+        let time: Timestamp
+        let reports: [DeliveryReport]
+    }
+
+    /// The queue, the gateway, and the time.
+    private struct World {
+        let gateway: Gateway
+        var inFlight = InFlightPushes(PushLifeCycle())
+        var now = SilentGatewayTests.start
+        var lanes: [PushLane: [Int64]] = [.normal: Array(1...SilentGatewayTests.pushes)]
+        var histories: [Int64: PushHistory] = [:]
+        var waiting: [(until: Timestamp, entry: Int64)] = []
+        var leased: Set<Int64> = []
+        var written: [Written] = []
+        var lastConnection: Int64 = 0
+        var taken: [Int64: Int] = [:]
+        var sent: Set<Int64> = []
+        var failed: [Int64: String] = [:]
+        private var sinceClose = 0
+
+        init(_ gateway: Gateway) {
+            self.gateway = gateway
+        }
+
+        mutating func slot(isProvenBySilence: Bool) -> ConnectionSlot {
+            lastConnection += 1
+            return ConnectionSlot(
+                connection: ConnectionID(lastConnection), firstIdentifier: 1, capacity: 1000, isFresh: true,
+                isProvenBySilence: isProvenBySilence)
+        }
+
+        private mutating func take(_ limit: Int) -> LeasedPushes {
+            var entries: [(Int64, PushLane)] = []
+            for lane in inFlight.lanes {
+                let count = min(limit - entries.count, lanes[lane]?.count ?? 0)
+                entries += lanes[lane]?.prefix(count).map { ($0, lane) } ?? []
+                lanes[lane]?.removeFirst(count)
+            }
+            let rows = entries.map { entry, lane in
+                let history = histories[entry] ?? PushHistory()
+                return QueuedPush(
+                    entry: entry, lane: lane, history: history, address: FakeQueue.row(1).address, payload: [1],
+                    id: "\(entry)")
+            }
+            leased.formUnion(entries.map(\.0))
+            return LeasedPushes(rows, lanes: Set(lanes.filter { !$0.value.isEmpty }.keys))
+        }
+
+        /// Leases what is due for a slot, lets the gateway read it, and notes its reports for their time.
+        /// - Parameter isUnderstood: Whether the gateway is asked with a probe, which it does not understand.
+        mutating func lease(for slot: ConnectionSlot, isAsked: Bool = false) {
+            var rows = take(inFlight.limit(for: slot))
+            if rows.pushes.isEmpty, inFlight.isTurn {
+                inFlight.turnIsEmpty()
+                rows = take(inFlight.limit(for: slot))
+            }
+            guard !rows.pushes.isEmpty else { return }
+            let admission = inFlight.admit(rows, to: slot, format: FakeFormat(), at: now)
+            for (lane, ranges) in admission.givenBack { giveBack(ranges, lane) }
+            read(admission.lease, isAsked: isAsked)
+        }
+
+        private mutating func read(_ lease: Lease, isAsked: Bool) {
+            var since = gateway.countsEach ? 0 : sinceClose
+            defer { if !gateway.countsEach { sinceClose = since } }
+            guard let last = lease.pushes.last?.identifier else { return }
+            func report(_ identifiers: ClosedRange<UInt32>, _ outcome: Outcome) -> DeliveryReport {
+                DeliveryReport(connection: lease.slot.connection, identifiers: identifiers, outcome: outcome)
+            }
+            let all = lease.slot.firstIdentifier...last
+            for push in lease.pushes {
+                since += 1
+                if since >= gateway.closesEvery {
+                    since = 0
+                    return note([report(all, .unanswered(reason: "ConnectionLost"))], after: .milliseconds(5))
+                }
+                if gateway.refusesEvery > 0, push.entry.isMultiple(of: Int64(gateway.refusesEvery)) {
+                    var reports = [report(push.identifier...push.identifier, .badAddress(reason: "InvalidToken"))]
+                    if push.identifier > 1 { reports.insert(report(1...(push.identifier - 1), .accepted), at: 0) }
+                    if push.identifier < last { reports.append(report((push.identifier + 1)...last, .notProcessed)) }
+                    return note(reports, after: .milliseconds(5))
+                }
+                taken[push.entry, default: 0] += 1
+            }
+            if isAsked {
+                note([report(all, .unanswered(reason: "ProcessingError"))], after: .milliseconds(5))
+            } else {
+                note([report(all, .accepted)], after: SilentGatewayTests.proofTime)
+            }
+        }
+
+        private mutating func note(_ reports: [DeliveryReport], after time: Duration) {
+            written.append(Written(time: now + time, reports: reports))
+        }
+
+        private mutating func giveBack(_ ranges: IDRanges, _ lane: PushLane) {
+            for range in ranges.ranges {
+                lanes[lane, default: []].insert(contentsOf: range, at: 0)
+                leased.subtract(range)
+            }
+        }
+
+        /// Moves the time to the next reports, and concludes.
+        mutating func step() {
+            written.sort { $0.time < $1.time }
+            let next = written.first.map(\.time) ?? .init(milliseconds: .max)
+            now = max(now, min(next, waiting.map(\.until).min() ?? next))
+            let due = waiting.filter { $0.until <= now }
+            waiting.removeAll { $0.until <= now }
+            lanes[.retry, default: []] += due.map(\.entry)
+            guard let first = written.first, first.time <= now else { return }
+            written.removeFirst()
+            let conclusion = inFlight.conclude(first.reports, at: now)
+            for (lane, ranges) in conclusion.givenBack { giveBack(ranges, lane) }
+            for (settlement, _) in conclusion.batches.joined() { settle(settlement) }
+        }
+
+        private mutating func settle(_ settlement: Settlement) {
+            let added = settlement.transition.added
+            for entry in settlement.entries {
+                leased.remove(entry)
+                var history = histories[entry] ?? PushHistory()
+                history.attempts += added.attempts
+                history.unanswered += added.unanswered
+                histories[entry] = history
+                switch settlement.transition.result {
+                case .sent: sent.insert(entry)
+                case .failed(let reason, _): failed[entry] = reason
+                case .due(let lane, _): lanes[lane, default: []].append(entry)
+                case .waiting(let until, _): waiting.append((until, entry))
+                case .expired, .cancelled: Issue.record("no push expires or is cancelled here")
+                }
+            }
+        }
+
+        /// The relay is killed and starts again. It knows what is in the queue, and nothing of what was in flight.
+        mutating func restart() {
+            inFlight = InFlightPushes(PushLifeCycle(), startsInDoubt: true)
+            written = []
+            for entry in leased.sorted() {
+                lanes[(histories[entry]?.unanswered ?? 0) > 0 ? .retry : .normal, default: []].append(entry)
+            }
+            leased = []
+        }
+    }
+
+    @Test(
+        "All 20,000 are settled within a minute at a settle time of a second, none is lost, no good one fails",
+        .timeLimit(.minutes(2)),
+        arguments: [
+            Gateway(closesEvery: 1000, countsEach: true, duplicates: 8_000),
+            Gateway(closesEvery: 1500, countsEach: true, duplicates: 8_000),
+            Gateway(closesEvery: 1000, countsEach: false, duplicates: 10_000),
+            Gateway(closesEvery: 1500, countsEach: false, duplicates: 10_000),
+            Gateway(closesEvery: 1000, countsEach: true, refusesEvery: 700, duplicates: 8_000),
+            Gateway(closesEvery: 1000, countsEach: false, refusesEvery: 700, duplicates: 10_000),
+            Gateway(closesEvery: 1000, countsEach: false, restartsAfter: 8_000, duplicates: 14_000),
+        ])
+    func settles(gateway: Gateway) {
+        var world = World(gateway)
+        // Nothing was lost before: the first connection carries all of the queue.
+        let first = world.slot(isProvenBySilence: false)
+        for number in 0..<UInt32(Self.pushes / 1000) {
+            world.lease(
+                for: ConnectionSlot(
+                    connection: first.connection, firstIdentifier: 1 + number * 1000, capacity: 1000,
+                    isFresh: number == 0))
+        }
+        // The gateway reads up to its first close, and the rest of the connection is lost with it.
+        world.written = [
+            Written(
+                time: world.now,
+                reports: [
+                    DeliveryReport(
+                        connection: first.connection, identifiers: 1...UInt32(Self.pushes),
+                        outcome: .unanswered(reason: "ConnectionLost"))
+                ])
+        ]
+        world.taken = [:]
+        for entry in 1..<Int64(gateway.closesEvery) { world.taken[entry] = 1 }
+        world.step()
+        // Two connections ask before the relay knows that this gateway does not understand.
+        for _ in 0..<2 { world.lease(for: world.slot(isProvenBySilence: false), isAsked: true) }
+        for _ in 0..<2 { world.step() }
+        var hasRestarted = false
+        var steps = 0
+        while world.sent.count + world.failed.count < Self.pushes, steps < 20_000 {
+            steps += 1
+            while world.written.count < Self.connections, world.lanes.values.contains(where: { !$0.isEmpty }) {
+                world.lease(for: world.slot(isProvenBySilence: true))
+            }
+            world.step()
+            if !hasRestarted, world.sent.count >= gateway.restartsAfter {
+                hasRestarted = true
+                world.restart()
+            }
+        }
+        let seconds = world.now.seconds(since: Self.start)
+        let duplicates = world.taken.values.reduce(0) { $0 + $1 - 1 }
+        print("\(gateway.testDescription): \(seconds) s, \(duplicates) duplicates, \(world.lastConnection) connections")
+        #expect(seconds < 60)
+        #expect(duplicates <= gateway.duplicates)
+        #expect(world.sent.allSatisfy { world.taken[$0] != nil }, "sent, and not with the gateway")
+        let refused = (1...Self.pushes).filter {
+            gateway.refusesEvery > 0 && $0.isMultiple(of: Int64(gateway.refusesEvery))
+        }
+        #expect(world.failed == Dictionary(uniqueKeysWithValues: refused.map { ($0, "InvalidToken") }))
+        #expect(world.sent.count == Int(Self.pushes) - refused.count)
+    }
+}
