@@ -1,8 +1,10 @@
+import ChatDomain
+import HTTPTypes
 import Testing
 
 @testable import ChatHTTP
 
-@Suite("Foreign web pages")
+@Suite("Foreign web pages", .timeLimit(.minutes(1)))
 struct ForeignPageGuardTests {
     @Test(
         "Local names and addresses pass",
@@ -24,5 +26,126 @@ struct ForeignPageGuardTests {
         ])
     func foreign(authority: String) {
         #expect(!ForeignPageGuard.isLocal(authority))
+    }
+
+    // MARK: - What browsers say of the page
+
+    private static func relay(_ settings: ChatHTTPSettings) throws -> Relay {
+        Relay(
+            try ScriptedStore(
+                join: { false }, post: Sample.receipt,
+                admin: AdminAnswers(depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: []),
+                tokens: TokenAccessTests.tokens()), settings: settings)
+    }
+
+    /// Through a socket, because loopback is what counts.
+    private static func status(
+        _ settings: ChatHTTPSettings, _ request: String, _ headers: [String], body: String = ""
+    ) async throws -> (status: Int, calls: Int) {
+        let relay = try relay(settings)
+        let lines = [request + " HTTP/1.1", "Host: localhost", "Content-Length: \(body.utf8.count)"] + headers
+        let answer = try await relay.exchange(Array((lines.joined(separator: "\r\n") + "\r\n\r\n" + body).utf8))
+        return (answer.status, relay.store.calls.count)
+    }
+
+    private static let development = ChatHTTPSettings(isDevelopment: true, refusesForeignPages: true)
+    private static let production = ChatHTTPSettings(adminTokens: ["geheim"])
+
+    @Test(
+        "In development a page of another site, or of another port, cannot post by an image",
+        arguments: ["GET", "HEAD", "POST", "PUT"], ["cross-site", "same-site"])
+    func image(method: String, site: String) async throws {
+        let path = method.hasPrefix("P") ? "/ntfy/kitchen?message=x" : "/ntfy/kitchen/send?message=x"
+        let (status, calls) = try await Self.status(
+            Self.development, "\(method) \(path)", ["Sec-Fetch-Site: \(site)", "Sec-Fetch-Dest: image"])
+        #expect(status == 403 && calls == 0)
+    }
+
+    @Test(
+        "In development a page of another site cannot change anything through the admin API",
+        arguments: ["POST /v1/messages?room=kitchen", "DELETE /v1/members/1", "POST /gotify/message", "POST /"])
+    func adminCalls(request: String) async throws {
+        let (status, calls) = try await Self.status(
+            Self.development, request, ["Sec-Fetch-Site: cross-site"], body: "x")
+        #expect(status == 403 && calls == 0)
+    }
+
+    @Test(
+        "Programs, the relay's own pages, addresses that somebody types, and reading stay as they are",
+        arguments: [
+            ("GET /ntfy/kitchen/publish?message=x", nil), ("GET /ntfy/kitchen/publish?message=x", "none"),
+            ("POST /v1/messages?room=kitchen", "same-origin"), ("GET /v1/queue", "cross-site"),
+        ] as [(String, String?)])
+    func own(request: String, site: String?) async throws {
+        let headers = site.map { ["Sec-Fetch-Site: \($0)"] } ?? []
+        let status = try await Self.status(
+            Self.development, request, headers, body: request.hasPrefix("POST") ? "x" : ""
+        ).status
+        #expect((200...201).contains(status))
+    }
+
+    @Test(
+        "With a token of its own a page of another site may post",
+        arguments: [
+            ("GET /ntfy/kitchen/publish?message=x&auth=QmVhcmVyIHBjdF9wb3N0X2tpdGNoZW4", []),
+            ("POST /gotify/message?token=pct_post_kitchen", []),
+            ("POST /gotify/message", ["X-Gotify-Key: pct_post_kitchen"]),
+            ("POST /v1/messages", ["Authorization: Bearer pct_post_kitchen", "Content-Type: text/plain"]),
+        ] as [(String, [String])])
+    func credential(request: String, headers: [String]) async throws {
+        let form = request.contains("gotify") ? ["Content-Type: application/x-www-form-urlencoded"] : []
+        for settings in [ChatHTTPSettings(isDevelopment: true), Self.production] {
+            let (status, calls) = try await Self.status(
+                settings, request, headers + form + ["Sec-Fetch-Site: cross-site"],
+                body: request.hasPrefix("POST") ? "message=x" : "")
+            #expect((200...201).contains(status) && calls == 1)
+        }
+    }
+
+    @Test(
+        "In development, too, an unknown credential is answered 401, and lets no page of another site in",
+        arguments: [
+            ("GET /v1/queue", ["Authorization: Bearer x"]), ("GET /v1/queue", ["Authorization: Basic eDp4"]),
+            ("GET /v1/queue", ["Authorization: x"]), ("GET /metrics", ["Authorization: Bearer pct_x"]),
+            ("GET /readyz", ["Authorization: Bearer x"]), ("POST /gotify/message?token=x", []),
+            ("POST /gotify/message", ["X-Gotify-Key: "]), ("GET /ntfy/kitchen/publish?auth=x", []),
+            ("GET /ntfy/kitchen/publish?auth=QmVhcmVyIHg", []), ("GET /ntfy/kitchen/publish?auth", []),
+            ("POST /ntfy/kitchen", ["Authorization: Digest x"]),
+        ] as [(String, [String])])
+    func unknownCredential(request: String, headers: [String]) async throws {
+        for site in [[], ["Sec-Fetch-Site: cross-site"]] {
+            let (status, calls) = try await Self.status(Self.development, request, headers + site)
+            #expect(status == 401 && calls == 0)
+        }
+    }
+
+    private static let join = "cmd=join&udid=\(Sample.udid)&token=\(Sample.token)&name=A&code=kitchen"
+
+    @Test(
+        "A page of another site cannot enter a room or register a device by a form; apps' pages and calls with a session can",
+        arguments: [
+            ("cross-site", ["Origin: https://example.com"], 403), ("cross-site", [], 403),
+            ("cross-site", ["Origin: null"], 403), ("cross-site", ["Origin: https://localhost.example.com"], 403),
+            ("cross-site", ["Origin: capacitor://localhost"], 200), ("cross-site", ["Origin: https://localhost"], 200),
+            ("cross-site", ["Origin: http://localhost:8100"], 200),
+            ("same-site", ["Origin: https://a.example.com"], 200),
+            ("cross-site", ["Origin: https://example.com", "Authorization: Bearer session"], 200),
+            ("same-origin", ["Origin: http://localhost"], 200), ("none", [], 200),
+        ] as [(String, [String], Int)])
+    func forms(site: String, headers: [String], expected: Int) async throws {
+        let (status, calls) = try await Self.status(
+            Self.production, "POST /api.php",
+            headers + ["Sec-Fetch-Site: \(site)", "Content-Type: application/x-www-form-urlencoded"], body: Self.join)
+        #expect(status == expected && calls == (expected == 200 ? 1 : 0))
+    }
+
+    @Test(
+        "So it is with every call that anybody may make",
+        arguments: ["/api", "/push_chat_service.php", "/admin/apns_devices.json", "/events/ticket"])
+    func openCalls(path: String) async throws {
+        let (status, calls) = try await Self.status(
+            Self.production, "POST \(path)",
+            ["Sec-Fetch-Site: cross-site", "Content-Type: application/x-www-form-urlencoded"], body: Self.join)
+        #expect(status == 403 && calls == 0)
     }
 }

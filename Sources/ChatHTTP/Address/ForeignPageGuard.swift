@@ -2,11 +2,16 @@ import ChatDomain
 import HTTPTypes
 import Hummingbird
 
-/// Refuses calls by web pages of other sites, for a relay that only its own machine is meant to reach.
+/// Refuses calls by web pages of other sites: a page can make its visitor's browser call any address that the visitor reaches.
 ///
-/// A page can make its visitor's browser call any address, also one on loopback. The `Origin` check refuses calls from
-/// pages of other sites, the `Host` check refuses public names that resolve to loopback (DNS rebinding). Addresses, and names
-/// that no public name server answers, pass, so that the tutorial's `pushchat.local` works.
+/// As middleware it protects a relay that only its own machine is meant to reach. The `Origin` check refuses calls from pages
+/// of other sites, the `Host` check refuses public names that resolve to loopback (DNS rebinding). Addresses, and names that
+/// no public name server answers, pass, so that the tutorial's `pushchat.local` works.
+///
+/// An image or a form sends no `Origin` in some browsers and for some methods. Calls that change something therefore look at
+/// `Sec-Fetch-Site`, too, which browsers send with every request to loopback and over HTTPS. ``AdminGuard`` asks for
+/// ``checkSite(_:)`` where it accepts a call without a credential; ``refusingForeignPages(_:)`` stands before the calls that
+/// need none.
 struct ForeignPageGuard: RouterMiddleware {
     typealias Context = ChatContext
 
@@ -33,6 +38,40 @@ struct ForeignPageGuard: RouterMiddleware {
                 throw ChatError(.forbidden, "Origin: pages of other sites may not call this relay", field: "Origin")
             }
         }
+    }
+
+    /// For a call that is accepted because it comes from this machine: another port of `localhost` is another program's page,
+    /// although browsers call it the same site.
+    static func checkSite(_ request: Request) throws(ChatError) {
+        guard let site = request.headers.first(.secFetchSite), site != "same-origin", site != "none" else { return }
+        throw foreignPage("may not change anything here without a token")
+    }
+
+    /// Stands before a call that changes something and that anybody may make.
+    ///
+    /// A page of another site can send `Authorization` only where the relay, or a proxy in front, allows that site by CORS. So
+    /// the header shows that the call is meant.
+    static func refusingForeignPages(_ handler: @escaping Routes.Handler) -> Routes.Handler {
+        { request, context in
+            if request.headers.first(.secFetchSite) == "cross-site", !request.headers.contains(.authorization),
+                !isOfApp(request.headers.first(.origin) ?? "")
+            {
+                throw foreignPage("must send Authorization with what changes something here")
+            }
+            return try await handler(request, context)
+        }
+    }
+
+    private static func foreignPage(_ rule: String) -> ChatError {
+        ChatError(.forbidden, "Sec-Fetch-Site: pages of other sites \(rule)", field: "Sec-Fetch-Site")
+    }
+
+    /// Whether an origin is that of an app's own page in a WebView, which no website can have: `localhost`, or a scheme of the
+    /// app's (`capacitor://localhost`). Sandboxed frames of any site have the origin `null`.
+    static func isOfApp(_ origin: String) -> Bool {
+        guard let mark = origin.firstRange(of: "://") else { return false }
+        guard ["http", "https"].contains(origin[..<mark.lowerBound].lowercased()) else { return true }
+        return origin[mark.upperBound...].split(separator: ":", maxSplits: 1).first?.lowercased() == "localhost"
     }
 
     /// Whether a `Host` header names this machine or a local network. A missing one passes: browsers always send one.

@@ -68,22 +68,25 @@ struct AdminGuard: Sendable {
     let limiter: RequestLimiter
     let logger: Logger
 
+    private static let unknownToken = "The token is not known here: it was revoked, has expired, or never was one"
     /// Characters of a token that is looked up.
     private static let longestToken = 128
 
     /// - Parameters:
     ///   - scope: what a token must have.
-    ///   - credential: the token of a request; nil if it has none.
+    ///   - credential: the token of a request; empty if it presents a credential of another form, `nil` if it presents none.
     func guarding(
         _ handler: @escaping Routes.Handler, _ scope: Scope = .admin,
-        credential: @escaping @Sendable (Request) -> String? = { $0.headers.bearerToken }
+        credential: @escaping @Sendable (Request) -> String? = { $0.headers.credential }
     ) -> Routes.Handler {
         { request, context in
             // The router takes `//v1` for `/v1`; a rule of a proxy does not.
             guard !request.uri.path.utf8.contains("//".utf8) else { throw ErrorAnswer.notFound }
             let settings = settings()
             let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
-            let caller = try await caller(credential(request), client, request, context, settings)
+            // ntfy's clients post by GET, too.
+            let changes = scope == .post || ![.get, .head].contains(request.method)
+            let caller = try await caller(credential(request), client, request, context, settings, changes: changes)
             try caller.require(scope)
             log(caller, client, request, context)
             return try await handler(request, context.called(by: caller))
@@ -92,7 +95,7 @@ struct AdminGuard: Sendable {
 
     private func caller(
         _ credential: String?, _ client: IPAddress?, _ request: Request, _ context: ChatContext,
-        _ settings: ChatHTTPSettings
+        _ settings: ChatHTTPSettings, changes: Bool
     ) async throws(ChatError) -> Caller {
         if let credential, credential.hasPrefix(AccessToken.prefix), credential.utf8.count <= Self.longestToken {
             // Above the limit of wrong ones none is looked at.
@@ -103,10 +106,12 @@ struct AdminGuard: Sendable {
                 return .token(token)
             }
             _ = try limiter.compareToken(client) { false }
-            throw .unauthorized("The token is not known here: it was revoked, has expired, or never was one")
+            throw .unauthorized(Self.unknownToken)
         }
         if settings.adminTokens.isEmpty {
-            try Self.checkOrigin(request, context, settings)
+            // Whoever presents a credential does not count on being on this machine.
+            guard credential == nil else { throw .unauthorized(Self.unknownToken) }
+            try Self.checkOrigin(request, context, settings, changes: changes)
         } else {
             try checkToken(credential, client, settings)
         }
@@ -131,7 +136,7 @@ struct AdminGuard: Sendable {
     private func checkToken(
         _ given: String?, _ client: IPAddress?, _ settings: ChatHTTPSettings
     ) throws(ChatError) {
-        guard let given else {
+        guard let given, !given.isEmpty else {
             throw .unauthorized("Send Authorization: Bearer with the relay's admin.token, or a token of the relay")
         }
         let isRight = try limiter.compareToken(client) {
@@ -145,7 +150,7 @@ struct AdminGuard: Sendable {
 
     /// Without a token: only from this machine, not through a proxy, and not for a page of another site.
     private static func checkOrigin(
-        _ request: Request, _ context: ChatContext, _ settings: ChatHTTPSettings
+        _ request: Request, _ context: ChatContext, _ settings: ChatHTTPSettings, changes: Bool
     ) throws(ChatError) {
         guard settings.isDevelopment else {
             throw ChatError(.forbidden, "Nobody may call this: set admin.token in the relay's configuration")
@@ -156,6 +161,7 @@ struct AdminGuard: Sendable {
                 .forbidden, "Only this machine may call without a token: set admin.token in the relay's configuration")
         }
         try ForeignPageGuard.check(request)
+        if changes { try ForeignPageGuard.checkSite(request) }
     }
 
     /// Compares in a time that depends only on the length of `given`. False for an empty `wanted`.

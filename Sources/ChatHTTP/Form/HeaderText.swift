@@ -112,6 +112,8 @@ extension HTTPField.Name {
         HTTPField.Name("X-Real-IP")!, .via,
     ]
     static let referrerPolicy = HTTPField.Name("Referrer-Policy")!
+    /// What a browser says of the page that makes a request (Fetch Metadata); no page can set or change it.
+    static let secFetchSite = HTTPField.Name("Sec-Fetch-Site")!
     static let lastEventID = HTTPField.Name("Last-Event-ID")!
     /// nginx: whether it collects the parts of an answer before it passes them on.
     static let accelBuffering = HTTPField.Name("X-Accel-Buffering")!
@@ -136,6 +138,10 @@ extension HTTPFields {
         let token = HeaderText.trimmed(parts[1])
         return token.isEmpty ? nil : String(token)
     }
+
+    /// ``bearerToken``, for calls that need a credential: empty for an `Authorization` header of another form, which opens
+    /// nothing; `nil` only if the request has no such header.
+    var credential: String? { bearerToken ?? (contains(.authorization) ? "" : nil) }
 
     /// The `Idempotency-Key` header, with which a repeated request is executed once; nil if there is none.
     func idempotencyKey() throws(ChatError) -> String? {

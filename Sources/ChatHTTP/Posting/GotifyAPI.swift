@@ -12,7 +12,7 @@ struct GotifyAPI: Sendable {
     /// `X-Gotify-Key`, `?token=` or `Authorization: Bearer`, as Gotify takes them.
     @Sendable static func credential(_ request: Request) -> String? {
         request.headers.first(.gotifyKey) ?? request.uri.queryParameters["token"].map { String($0) }
-            ?? request.headers.bearerToken
+            ?? request.headers.credential
     }
 
     /// `POST /gotify/message`, in JSON or as a form.

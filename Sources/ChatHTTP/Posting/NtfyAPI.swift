@@ -13,16 +13,17 @@ struct NtfyAPI: Sendable {
     private static let empty = "triggered"
 
     /// `Authorization` with Bearer, or with Basic where the password is the token; `?auth=`, which has the whole header in
-    /// base64.
+    /// base64. Empty for a credential of another form.
     @Sendable static func credential(_ request: Request) -> String? {
         var headers = request.headers
-        if let auth = request.uri.queryParameters["auth"], let header = base64(String(auth)) {
-            headers = [.authorization: header]
+        if let auth = request.uri.queryParameters["auth"] {
+            headers = [.authorization: base64(String(auth)) ?? ""]
         }
         if let token = headers.bearerToken { return token }
-        guard let value = headers.first(.authorization), value.lowercased().hasPrefix("basic "),
+        guard let value = headers.first(.authorization) else { return nil }
+        guard value.lowercased().hasPrefix("basic "),
             let pair = base64(String(HeaderText.trimmed(value.dropFirst("basic ".count))))
-        else { return nil }
+        else { return "" }
         let parts = pair.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
         let password = parts.count == 2 ? String(parts[1]) : ""
         return password.isEmpty ? String(parts[0]) : password

@@ -76,7 +76,7 @@ struct Routes {
 
         // Some of ntfy's clients know a server without a path only.
         let publishing = administrators.guarding(ntfy.publishJSON, .post, credential: NtfyAPI.credential)
-        routes.add("/", [.get: pages.chat, .post: publishing])
+        routes.add("/", [.get: pages.chat, .post: publishing]) { $1 }
         routes.add("/webpush/key", [.get: pages.pushKey])
         for file in WebFiles.all { routes.add(file.path, [.get: { request, _ in file.answer(request) }]) }
         // The tutorial's pages, in development only.
@@ -105,10 +105,12 @@ struct Routes {
     /// The router knows paths and methods as one; a known path with another method has its own answer, 405.
     /// - Parameters:
     ///   - answersHead: whether what answers GET answers HEAD, too.
-    ///   - guarding: stands before the handler of each method, known or not.
+    ///   - guarding: stands before the handler of each method, known or not. Unless given, pages of other sites may only read.
     private func add(
         _ path: String, _ handlers: [HTTPRequest.Method: Handler], answersHead: Bool = true,
-        guarding: (_ method: HTTPRequest.Method, _ handler: @escaping Handler) -> Handler = { $1 }
+        guarding: (_ method: HTTPRequest.Method, _ handler: @escaping Handler) -> Handler = {
+            [.get, .head, .options].contains($0) ? $1 : ForeignPageGuard.refusingForeignPages($1)
+        }
     ) {
         var handlers = handlers
         if answersHead, handlers[.head] == nil { handlers[.head] = handlers[.get] }
