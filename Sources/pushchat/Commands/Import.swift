@@ -210,6 +210,7 @@ extension Devices {
                 Tags stand between semicolons, times are like 2026-12-24T18:00:00Z. What a device has in the file it has
                 here afterwards; columns that the file does not have stay as they are. A device that has registered here
                 after its registered_at, or was deactivated after that, stays as it is.
+                Of a value like '=1 the apostrophe is removed, which an export puts before what a spreadsheet would run.
                 """)
 
         @Argument(help: "The file.", completion: .file(extensions: ["csv"])) var file: String
@@ -237,7 +238,10 @@ extension Devices {
     struct Export: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Print all devices as a table with commas, which `pushchat devices import` takes.",
-            discussion: "From the database. Browsers are left out: they subscribe by themselves.")
+            discussion: """
+                From the database. Browsers are left out: they subscribe by themselves. An apostrophe stands before values
+                that begin with =, +, - or @, because a spreadsheet would run them; an import removes it.
+                """)
 
         @Option(help: .value("name", "Only those of an app.")) var app: String?
         @OptionGroup(title: "The database") var options: DatabaseOptions

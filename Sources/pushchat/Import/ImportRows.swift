@@ -136,7 +136,7 @@ struct DeviceTable: ImportRows {
                 WrongRow(line: record.line, text: "has \(fields.count) values, and the first row names \(names.count)"))
         }
         do throws(ChatError) {
-            return .device(try device(Dictionary(zip(names, fields)) { $1 }))
+            return .device(try device(Dictionary(zip(names, fields.map(SpreadsheetMark.removed))) { $1 }))
         } catch {
             return .wrong(WrongRow(line: record.line, text: error.message))
         }
@@ -197,13 +197,34 @@ struct DeviceTable: ImportRows {
     /// A device with all columns, as ``names`` has them.
     static func line(_ device: Device) -> String {
         let tags = device.tags.map { CSVReader.text($0.text, putting: "\\", before: ["\\", ";"]) }
-        return CSVReader.line([
+        let values = [
             device.token.description, device.app.text, device.user?.text ?? "", device.clientInfo ?? "",
             device.serverInfo ?? "", tags.joined(separator: ";"), device.client.appVersion ?? "",
             device.client.osVersion ?? "", device.client.deviceModel ?? "", device.createdAt.rfc3339,
             device.registeredAt.rfc3339, device.seenAt?.rfc3339 ?? "", device.deactivatedAt?.rfc3339 ?? "",
             device.deactivatedReason ?? "",
-        ])
+        ]
+        return CSVReader.line(values.map(SpreadsheetMark.added))
+    }
+}
+
+/// An apostrophe before a value that a spreadsheet would run as a formula. Clients choose the values, and an operator opens
+/// the table.
+///
+/// Values that already have apostrophes before such a beginning get one more, so that removing the mark restores every value.
+enum SpreadsheetMark {
+    private static let mark = Unicode.Scalar("'")
+    private static let formulas: Set<Unicode.Scalar> = ["=", "+", "-", "@", "\t", "\r"]
+
+    static func added(_ value: String) -> String { isFormula(value) ? "'" + value : value }
+
+    static func removed(_ value: String) -> String {
+        value.unicodeScalars.first == mark && isFormula(value) ? String(value.unicodeScalars.dropFirst()) : value
+    }
+
+    /// Whether a value begins a formula, or is such a value behind apostrophes.
+    private static func isFormula(_ value: String) -> Bool {
+        value.unicodeScalars.first { $0 != mark }.map(formulas.contains) ?? false
     }
 }
 

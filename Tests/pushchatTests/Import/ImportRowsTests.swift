@@ -110,6 +110,43 @@ struct ImportRowsTests {
         #expect(try table(text) == [.device(expected)])
     }
 
+    @Test(
+        "What a spreadsheet would run has an apostrophe in an export, and an import removes it",
+        arguments: [
+            ("=1+1", "'=1+1"), ("+1", "'+1"), ("-x", "'-x"), ("@SUM(1)", "'@SUM(1)"), ("\t=1", "'\t=1"),
+            ("\r=1", "'\r=1"),
+            ("'=1", "''=1"), ("''=1", "'''=1"), ("'-", "''-"), ("=\u{308}1", "'=\u{308}1"),
+            ("'it", "'it"), ("''", "''"), ("a=1", "a=1"), ("", ""),
+        ])
+    func spreadsheets(value: String, cell: String) throws {
+        #expect(Array(SpreadsheetMark.added(value).utf8) == Array(cell.utf8))
+        #expect(Array(SpreadsheetMark.removed(cell).utf8) == Array(value.utf8))
+    }
+
+    @Test("An export, an import and an export give the same bytes, also for values that a spreadsheet would run")
+    func spreadsheetRoundTrip() throws {
+        let time = try #require(Timestamp(rfc3339: "2026-05-07T21:57:29.123Z"))
+        func line(_ record: DeviceRecord) -> String {
+            DeviceTable.line(
+                Device(
+                    id: 1, token: record.token, app: record.app, user: record.user, clientInfo: record.clientInfo,
+                    serverInfo: record.serverInfo, client: record.client,
+                    tags: record.tags.sorted { $0.text < $1.text },
+                    createdAt: time, registeredAt: time, seenAt: nil, deactivatedAt: nil, deactivatedReason: nil))
+        }
+        var record = DeviceRecord(token: try DeviceToken(parsing: Self.token), app: AppName("news"))
+        (record.user, record.clientInfo, record.serverInfo) = (UserReference(stored: "=cmd|' /C calc'!A0"), "'@x", "-1")
+        record.client = ClientInfo(appVersion: "+1", osVersion: "''=", deviceModel: "'phone")
+        record.tags = [Tag(stored: "=a"), Tag(stored: "@b;c")]
+        let exported = line(record)
+        #expect(exported.contains(",'=cmd|' /C calc'!A0,''@x,'-1,'=a;@b\\;c,'+1,'''=,'phone,"))
+        guard case .device(let read) = try table(CSVReader.line(DeviceTable.names) + exported).first else {
+            Issue.record("the row is not a device")
+            return
+        }
+        #expect(line(read) == exported)
+    }
+
     @Test("A list of tokens is enough, with a mark of UTF-8, line ends of Windows and empty lines")
     func tokens() throws {
         let record = DeviceRecord(token: try DeviceToken(parsing: Self.token), app: AppName("chat"))
