@@ -23,8 +23,11 @@ struct SessionClaims: JWTPayload {
     /// Checks nothing; ``check(_:now:)`` does, with the time and the rules as parameters.
     func verify(using algorithm: some JWTAlgorithm) {}
 
-    /// The user of the session, if the claims are valid now.
-    func check(_ rules: SessionRules, now: Timestamp) throws(ChatError) -> UserReference {
+    /// The latest end of a session, in milliseconds: RFC 3339 has no later years.
+    private static let latestEnd = 253_402_300_799_000.0
+
+    /// Returns the session, if the claims are valid now.
+    func check(_ rules: SessionRules, now: Timestamp) throws(ChatError) -> UserSession {
         guard let expires else { throw .unauthorized("The session token never expires: it needs the claim exp") }
         let seconds = Double(now.milliseconds) / 1000
         guard seconds < expires + SessionRules.leeway else { throw .unauthorized("The session token has expired") }
@@ -45,7 +48,9 @@ struct SessionClaims: JWTPayload {
             throw .unauthorized("The session token names no user: it needs the claim sub")
         }
         do throws(ChatError) {
-            return try UserReference(parsing: subject, field: "sub")
+            let end = min((expires + SessionRules.leeway) * 1000, Self.latestEnd).rounded(.up)
+            return UserSession(
+                user: try UserReference(parsing: subject, field: "sub"), end: Timestamp(milliseconds: Int64(end)))
         } catch {
             throw .unauthorized("The session token's user is not valid: \(error.message)")
         }

@@ -72,7 +72,7 @@ package struct TokenVerifier: SessionVerifier {
         return keys
     }
 
-    package func user(of token: String) async throws(ChatError) -> UserReference {
+    package func session(of token: String) async throws(ChatError) -> UserSession {
         guard token.utf8.count <= Self.maxTokenLength else {
             throw .unauthorized("The session token has more than \(Self.maxTokenLength) bytes")
         }

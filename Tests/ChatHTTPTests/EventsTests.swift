@@ -163,6 +163,35 @@ struct EventsTests {
         }
     }
 
+    @Test(
+        "A stream ends when its session does, and not before; one without a session goes on", arguments: [true, false])
+    func sessionEnd(hasTicket: Bool) async throws {
+        let (feed, clock) = (FakeFeed(), TestClock())
+        let wallTime = WallTime()
+        feed.join(Self.member(1), Self.room)
+        var relay = Relay(ScriptedStore(feed: feed))
+        (relay.clock, relay.sessions) = (clock, OneSession())
+        relay.time = { wallTime.now }
+        try await relay.listening { port in
+            let session = "Authorization: Bearer good\r\n"
+            try await RawConnection.open(port: port) { stream in
+                let ticket = hasTicket ? try await Self.ticket("\(Self.member(1))", stream, headers: session) : nil
+                try await stream.write(
+                    "GET /events?\(ticket.map { "ticket=\($0)" } ?? "udid=\(Self.member(1))") HTTP/1.1\r\n"
+                        + "Host: localhost\r\n\(ticket == nil ? session : "")\r\n")
+                _ = try await stream.text(until: "retry: 2000\n")
+                wallTime.now = OneSession.end - .milliseconds(1)
+                await clock.advanceSleepers(by: .seconds(1))
+                feed.post("still here", by: Self.member(1))
+                _ = try await stream.text(until: "\"still here\"", and: "\n\n")
+                wallTime.now = OneSession.end
+                await clock.advanceSleepers(by: .seconds(1))
+                // The end of a chunked body: an orderly end, after which the client comes again and is refused.
+                #expect(!(try await stream.text(until: "\r\n0\r\n\r\n")).contains("event: left"))
+            }
+        }
+    }
+
     @Test("A probe's stream says how its request came, once, and ends two seconds later")
     func probe() async throws {
         let clock = TestClock()

@@ -140,9 +140,11 @@ struct SessionRegistrationTests {
 }
 
 /// Knows one token.
-private struct OneSession: SessionVerifier {
-    func user(of token: String) async throws(ChatError) -> UserReference {
+struct OneSession: SessionVerifier {
+    static let end = Sample.time + .seconds(600)
+
+    func session(of token: String) async throws(ChatError) -> UserSession {
         guard token == "good" else { throw .unauthorized("The session token has expired") }
-        return UserReference(stored: "alice")
+        return UserSession(user: UserReference(stored: "alice"), end: Self.end)
     }
 }

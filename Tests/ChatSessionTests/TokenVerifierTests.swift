@@ -57,7 +57,7 @@ struct TokenVerifierTests {
 
     static func reason(_ token: String, _ verifier: TokenVerifier) async -> String? {
         do throws(ChatError) {
-            _ = try await verifier.user(of: token)
+            _ = try await verifier.session(of: token)
             return nil
         } catch {
             #expect(error.code == .unauthorized)
@@ -69,8 +69,21 @@ struct TokenVerifierTests {
     func good() async throws {
         for signer in try await Signer.all() {
             let verifier = try await Self.verifier(signer.source)
-            #expect(try await verifier.user(of: signer.sign(Self.claims())).text == "alice")
+            #expect(try await verifier.session(of: signer.sign(Self.claims())).user.text == "alice")
         }
+    }
+
+    @Test(
+        "A session ends when its token is refused, which is a minute after the token's own end",
+        arguments: [(60.0, 120_000), (0.5, 60_500), (1e300, nil)] as [(Double, Int64?)])
+    func end(expires: Double, milliseconds: Int64?) async throws {
+        let signer = try await Signer.all()[0]
+        let token = try await signer.sign(Self.claims(expires: expires))
+        let session = try await Self.verifier(signer.source).session(of: token)
+        #expect(session.end.milliseconds == milliseconds.map { Self.now.milliseconds + $0 } ?? 253_402_300_799_000)
+        guard milliseconds != nil else { return }
+        let late = try await TokenVerifier([signer.source], clock: { session.end })
+        #expect(await Self.reason(token, late)?.contains("has expired") == true)
     }
 
     @Test("A token of another key, or of another algorithm's key, is refused")
@@ -198,7 +211,7 @@ struct TokenVerifierTests {
         let verifier = try await TokenVerifier(signers.map(\.source), clock: { Self.now })
         for signer in signers {
             #expect(
-                try await verifier.user(of: signer.sign(Self.claims(subject: signer.algorithm))).text
+                try await verifier.session(of: signer.sign(Self.claims(subject: signer.algorithm))).user.text
                     == signer.algorithm)
         }
     }

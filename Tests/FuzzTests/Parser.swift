@@ -265,7 +265,7 @@ enum Parser: String, CaseIterable {
             let text = String(decoding: bytes, as: UTF8.self)
             let isDone = DispatchSemaphore(value: 0)
             Task.detached {
-                if (try? await verifier.user(of: text)) != nil { fatalError("a forged token is taken") }
+                if (try? await verifier.session(of: text)) != nil { fatalError("a forged token is taken") }
                 isDone.signal()
             }
             isDone.wait()

@@ -296,21 +296,24 @@ struct ChatAPI: Sendable {
     }
 
     /// The member that a form names, as for a command: admitted, and with a session where one is needed.
-    func member(of request: Request, _ context: ChatContext) async throws -> MemberID {
+    func member(of request: Request, _ context: ChatContext) async throws -> (MemberID, UserSession?) {
         let call = try await read(request, context)
         let member = try call.member()
         try limiter.admit(member, limit: call.settings.memberRate)
-        _ = try await user(call.headers)
-        return member
+        return (member, try await session(call.headers))
     }
 
-    /// Whose session a request belongs to; nil where it needs none.
-    func user(_ headers: HTTPFields) async throws(ChatError) -> UserReference? {
+    private func user(_ headers: HTTPFields) async throws(ChatError) -> UserReference? {
+        try await session(headers)?.user
+    }
+
+    /// Returns the session of a request; `nil` where none is needed.
+    func session(_ headers: HTTPFields) async throws(ChatError) -> UserSession? {
         guard let sessions = sessions() else { return nil }
         guard let token = headers.bearerToken else {
             throw .unauthorized("This relay needs a session token: send Authorization: Bearer")
         }
-        return try await sessions.user(of: token)
+        return try await sessions.session(of: token)
     }
 }
 

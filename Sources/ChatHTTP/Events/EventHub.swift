@@ -64,20 +64,25 @@ final class EventHub: Service {
     private let feed: any RoomFeed
     private let maxStreams: Int
     private let time: ElapsedTime
+    private let clock: TimeSource
     private let figures: LimitFigures
     private let logger: Logger
     private let state = Mutex(State())
     /// There may be something to read; any number of signals before it is taken are one.
     private let signal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
 
-    /// - Parameter maxStreams: streams that may be open at a time, of all members.
+    /// - Parameters:
+    ///   - maxStreams: streams that may be open at a time, of all members.
+    ///   - clock: the wall clock, by which sessions end.
     init(
-        feed: any RoomFeed, maxStreams: Int, time: ElapsedTime, figures: LimitFigures = LimitFigures(), logger: Logger
+        feed: any RoomFeed, maxStreams: Int, time: ElapsedTime, clock: @escaping TimeSource = Timestamp.now,
+        figures: LimitFigures = LimitFigures(), logger: Logger
     ) {
         self.figures = figures
         self.feed = feed
         self.maxStreams = maxStreams
         self.time = time
+        self.clock = clock
         self.logger = logger
     }
 
@@ -90,14 +95,16 @@ final class EventHub: Service {
     ///
     /// - Parameters:
     ///   - address: the client's; this machine's own programs are not limited.
+    ///   - sessionEnd: when the stream ends because the client's session does; `nil` without a session.
     ///   - close: closes the connection.
     /// - Returns: what keeps the stream open for as long as somebody holds it.
     func open(
-        _ member: MemberID, from address: IPAddress? = nil, at position: RoomPosition,
+        _ member: MemberID, from address: IPAddress? = nil, at position: RoomPosition, sessionEnd: Timestamp? = nil,
         close: @escaping @Sendable () -> Void
     ) throws(ChatError) -> EventSubscription {
         let address = address.flatMap { $0.isLoopback ? nil : $0.rateKey }
-        let stream = EventStream(member: member, address: address, room: position.code, now: time.now, close: close)
+        let stream = EventStream(
+            member: member, address: address, room: position.code, sessionEnd: sessionEnd, now: time.now, close: close)
         let refusal = state.withLock { state -> ChatError? in
             guard state.count < maxStreams else {
                 figures.hit(.streams)
@@ -262,8 +269,8 @@ final class EventHub: Service {
         }
     }
 
-    /// Once a second, what is not urgent: counts members, checks some streams' members, closes the connections of streams
-    /// that accept nothing, wakes streams that need a comment.
+    /// Once a second, what is not urgent: counts members, checks some streams' members, ends streams whose session has ended,
+    /// closes the connections of streams that accept nothing, wakes streams that need a comment.
     func maintain() async {
         let now = time.now()
         let (hasUnread, uncounted, streams, gone, unchecked, receipts) = state.withLock { state in
@@ -281,9 +288,12 @@ final class EventHub: Service {
         await checkMembers(of: gone, .left)
         await checkMembers(of: unchecked, nil)
         await countMembers(of: uncounted)
+        let wallTime = clock()
         for stream in streams {
             let (began, isUnderWay) = stream.lastWrite
-            if isUnderWay, now - began >= HTTPLimits.streamWriteTime {
+            if let end = stream.sessionEnd, wallTime >= end {
+                stream.end(.reconnect, closesConnection: true)
+            } else if isUnderWay, now - began >= HTTPLimits.streamWriteTime {
                 stream.end(.reconnect, closesConnection: true)
             } else if !isUnderWay, now - began >= Self.heartbeat {
                 stream.wake()

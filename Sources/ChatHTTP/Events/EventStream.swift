@@ -22,7 +22,7 @@ final class EventStream: Sendable, Hashable {
         case left
         /// As ``left``, and not by the member itself.
         case removed
-        /// The client is too slow, or the process stops: the client has to connect again.
+        /// The client is too slow, its session has ended, or the process stops: the client has to connect again.
         case reconnect
         /// The client has closed the connection.
         case disconnected
@@ -44,17 +44,20 @@ final class EventStream: Sendable, Hashable {
     /// By which it is counted; nil for this machine's own programs.
     let address: IPAddress?
     let room: SecretCode
+    /// When the session ends that the stream was opened with; `nil` without a session.
+    let sessionEnd: Timestamp?
     private let now: @Sendable () -> Duration
     private let close: @Sendable () -> Void
     private let state: Mutex<State>
 
     init(
-        member: MemberID, address: IPAddress?, room: SecretCode, now: @escaping @Sendable () -> Duration,
-        close: @escaping @Sendable () -> Void
+        member: MemberID, address: IPAddress?, room: SecretCode, sessionEnd: Timestamp? = nil,
+        now: @escaping @Sendable () -> Duration, close: @escaping @Sendable () -> Void
     ) {
         self.member = member
         self.address = address
         self.room = room
+        self.sessionEnd = sessionEnd
         self.now = now
         self.close = close
         state = Mutex(State(lastWrite: (now(), false)))

@@ -5,8 +5,15 @@ import Synchronization
 /// Tickets that stand for a member's udid in the address of one event stream: each for one use, within
 /// ``HTTPLimits/ticketTime``. Kept in memory, ``HTTPLimits/tickets`` at the most: above that the oldest ends.
 final class EventTickets: Sendable {
+    /// The holder of a ticket.
+    struct Holder: Sendable, Hashable {
+        let member: MemberID
+        /// When the session ends that the ticket was made with; `nil` without a session.
+        var sessionEnd: Timestamp?
+    }
+
     private struct State {
-        var members: [UInt128: (member: MemberID, end: Duration)] = [:]
+        var holders: [UInt128: (holder: Holder, end: Duration)] = [:]
         /// All that are not too old, also those that were used, oldest first.
         var made = CircularBuffer<(number: UInt128, end: Duration)>()
     }
@@ -21,34 +28,34 @@ final class EventTickets: Sendable {
     }
 
     /// Tickets that are held in memory.
-    var count: Int { state.withLock { max($0.members.count, $0.made.count) } }
+    var count: Int { state.withLock { max($0.holders.count, $0.made.count) } }
 
-    func make(for member: MemberID) -> String {
+    func make(for holder: Holder) -> String {
         // The system's generator: it cannot be predicted.
         let number = UInt128.random(in: 0...UInt128.max)
         let now = now()
         state.withLock { state in
             while let oldest = state.made.first, oldest.end <= now || state.made.count >= capacity {
                 state.made.removeFirst()
-                state.members[oldest.number] = nil
+                state.holders[oldest.number] = nil
             }
             state.made.append((number, now + HTTPLimits.ticketTime))
-            state.members[number] = (member, now + HTTPLimits.ticketTime)
+            state.holders[number] = (holder, now + HTTPLimits.ticketTime)
         }
         let digits = String(number, radix: 16)
         return String(repeating: "0", count: Self.digits - digits.count) + digits
     }
 
-    /// Whose ticket it is; nil if it is used, too old, or none. It is used then.
-    func take(_ ticket: Substring) -> MemberID? {
+    /// Uses a ticket. Returns its holder; `nil` if the ticket was used, is too old, or never was one.
+    func take(_ ticket: Substring) -> Holder? {
         guard ticket.utf8.count == Self.digits, ticket.utf8.allSatisfy(Hex.isDigit),
             let number = UInt128(ticket, radix: 16)
         else { return nil }
         let now = now()
-        guard let (member, end) = state.withLock({ $0.members.removeValue(forKey: number) }), now < end else {
+        guard let (holder, end) = state.withLock({ $0.holders.removeValue(forKey: number) }), now < end else {
             return nil
         }
-        return member
+        return holder
     }
 
     private static let digits = 32

@@ -24,11 +24,13 @@ struct EventsAPI: Sendable {
 
     func stream(_ request: Request, _ context: ChatContext) async throws -> Response {
         let (settings, address) = try chat.admit(request, context)
-        let member = try await member(request)
-        if member == Self.prober { return probeStream(request, context, settings, address) }
+        let holder = try await holder(request)
+        if holder.member == Self.prober { return probeStream(request, context, settings, address) }
         let since = try Self.since(request)
-        let position = try await feed.position(of: member)
-        let subscription = try hub.open(member, from: address, at: position) { [channel = context.channel] in
+        let position = try await feed.position(of: holder.member)
+        let subscription = try hub.open(
+            holder.member, from: address, at: position, sessionEnd: holder.sessionEnd
+        ) { [channel = context.channel] in
             channel.close(promise: nil)
         }
         logger.debug(
@@ -80,28 +82,28 @@ struct EventsAPI: Sendable {
     }
 
     /// `POST /v1/probes`: a ticket for one stream that shows how requests come to the relay.
-    func probe(_ request: Request, _ context: ChatContext) -> Response { ticket(for: Self.prober) }
+    func probe(_ request: Request, _ context: ChatContext) -> Response { ticket(for: .init(member: Self.prober)) }
 
     /// `POST /events/ticket`: for one stream of a member, because browsers send no header of ours with a stream.
     func ticket(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let member = try await chat.member(of: request, context)
+        let (member, session) = try await chat.member(of: request, context)
         _ = try await feed.position(of: member)
-        return ticket(for: member)
+        return ticket(for: .init(member: member, sessionEnd: session?.end))
     }
 
-    private func ticket(for member: MemberID) -> Response {
+    private func ticket(for holder: EventTickets.Holder) -> Response {
         Answers.json([
-            "ticket": .string(tickets.make(for: member)),
+            "ticket": .string(tickets.make(for: holder)),
             "expires_in": .number(Int(HTTPLimits.ticketTime.components.seconds)),
         ])
     }
 
     /// Whose stream it is: by a ticket, by the header, or by the query, which proxies write into their logs.
-    private func member(_ request: Request) async throws(ChatError) -> MemberID {
+    private func holder(_ request: Request) async throws(ChatError) -> EventTickets.Holder {
         let query = request.uri.queryParameters
         if let ticket = query["ticket"] {
             // The session was asked for with the ticket.
-            if let member = tickets.take(ticket) { return member }
+            if let holder = tickets.take(ticket) { return holder }
             throw .unauthorized("The ticket is not valid: it was used, or is older than 30 s; get another")
         }
         let header = request.headers.first(.udid)
@@ -109,8 +111,7 @@ struct EventsAPI: Sendable {
             throw .missing("udid")
         }
         let member = try MemberID(parsing: text, field: header == nil ? "udid" : HTTPField.Name.udid.rawName)
-        _ = try await chat.user(request.headers)
-        return member
+        return .init(member: member, sessionEnd: try await chat.session(request.headers)?.end)
     }
 
     /// The message after which the stream is to begin: the header that browsers send when they reconnect, or the query.

@@ -122,7 +122,7 @@ package struct ChatServer: Service {
         // An eighth of the connections is left for requests.
         let hub = EventHub(
             feed: stores.feed, maxStreams: configuration.maximumConnections / 8 * 7, time: elapsed,
-            figures: figures.limits, logger: logger)
+            clock: time, figures: figures.limits, logger: logger)
         self.hub = hub
         let health = Health(store: stores.rooms, readiness: readiness, logger: logger)
         let limiter = RequestLimiter(figures: figures.limits, now: elapsed.now)

@@ -31,6 +31,8 @@ struct Relay: Sendable {
     var certificate: ServerCertificate?
     var checks: [ReadinessCheck] = []
     var clock: any Clock<Duration> = ContinuousClock()
+    /// The wall clock.
+    var time: TimeSource = { Sample.time }
     var apps: [AppStatus] = [AppStatus(app: .default, gateway: "http2", address: nil, topic: nil)]
     /// What the apps' gateways require of pushes; for other apps what Apple's HTTP/2 gateway requires.
     var formats: [AppName: APNSFormat] = [:]
@@ -60,7 +62,7 @@ struct Relay: Sendable {
             recentWarnings: { [warnings] in warnings },
             sessions: { [sessions] in sessions }, browsers: { [browsers] in browsers },
             readiness: { [checks] in checks },
-            clock: clock, time: { Sample.time }, version: "1.2.3", commit: "abc1234", history: history,
+            clock: clock, time: time, version: "1.2.3", commit: "abc1234", history: history,
             logger: log.logger, onListening: onListening)
     }
 

@@ -1,3 +1,4 @@
+import ChatDomain
 import Synchronization
 
 /// A clock that only the test moves.
@@ -65,5 +66,15 @@ final class TestClock: Clock {
             return due.values.map(\.continuation)
         }
         for continuation in woken { continuation.resume() }
+    }
+}
+
+/// A wall clock that only the test turns.
+final class WallTime: Sendable {
+    private let state = Mutex(Sample.time)
+
+    var now: Timestamp {
+        get { state.withLock { $0 } }
+        set { state.withLock { $0 = newValue } }
     }
 }
