@@ -195,6 +195,11 @@ package protocol NotificationStore: Sendable {
     ) async throws(ChatError) -> [Result<NotificationReceipt, ChatError>]
     /// The answer to an earlier request with the same key; nil if there was none.
     func earlier(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt?
+    /// Lists notifications, the newest first, from before `cursor` on; with a `token`, those that were sent with it. A page
+    /// may have fewer than `limit`, even none, and still a next one.
+    func notifications(
+        sentWith token: Int64?, before cursor: NotificationID?, limit: Int
+    ) async throws(ChatError) -> Page<NotificationStatus>
     /// Throws ``ChatError/Code/notFound``.
     func notification(_ id: NotificationID) async throws(ChatError) -> NotificationStatus
     /// Its pushes, in the order of the queue, those after `cursor`; only those in `state` if one is given. A page may

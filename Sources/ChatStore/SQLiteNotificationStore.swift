@@ -89,6 +89,22 @@ package struct SQLiteNotificationStore: NotificationStore {
         return (NotificationReceipt(id: id, devices: devices, isRepeat: false), step)
     }
 
+    package func notifications(
+        sentWith token: Int64?, before cursor: NotificationID?, limit: Int
+    ) async throws(ChatError) -> Page<NotificationStatus> {
+        try await database.read { db in
+            let page = try db.page(
+                """
+                SELECT notification_id, token FROM notifications WHERE notification_id < ?
+                ORDER BY notification_id DESC LIMIT ?
+                """, [cursor ?? Int64.max, token == nil ? limit + 1 : Database.pageWindow + 1], limit: limit
+            ) { row in token == nil || row[1] as Int64? == token }
+            let now = database.clock()
+            return Page(
+                items: try page.rows.map { row in try Self.status(of: row[0], now: now, db) }, next: page.next)
+        }
+    }
+
     package func notification(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
         try await database.read { db in try Self.status(of: id, now: database.clock(), db) }
     }

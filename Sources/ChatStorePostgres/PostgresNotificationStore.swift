@@ -98,6 +98,24 @@ package struct PostgresNotificationStore: NotificationStore {
         return (NotificationReceipt(id: id, devices: devices, isRepeat: false), step.ended)
     }
 
+    package func notifications(
+        sentWith token: Int64?, before cursor: NotificationID?, limit: Int
+    ) async throws(ChatError) -> Page<NotificationStatus> {
+        try await database.read { [database] transaction in
+            let most = token == nil ? limit + 1 : PostgresTransaction.pageWindow + 1
+            let page = try transaction.page(
+                """
+                SELECT notification_id, token FROM notifications WHERE notification_id < $1::bigint
+                ORDER BY notification_id DESC LIMIT $2::bigint
+                """, [.int(cursor ?? Int64.max), .int(most)], limit: limit
+            ) { row in token == nil || (try? row.optionalInt(1)) == token }
+            let now = database.clock()
+            return Page(
+                items: try page.rows.map { row in try Self.status(of: row.int(0), now: now, transaction) },
+                next: page.next)
+        }
+    }
+
     package func notification(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
         try await database.read { [database] transaction in
             try Self.status(of: id, now: database.clock(), transaction)

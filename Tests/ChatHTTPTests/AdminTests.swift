@@ -495,7 +495,7 @@ struct AdminTests {
         let expected = [
             "/metrics": "get", "/v1/devices": "get post", "/v1/devices/{token}": "delete get patch put",
             "/v1/failures": "get", "/v1/members": "get", "/v1/messages": "get post", "/v1/messages/{id}": "delete get",
-            "/v1/notifications": "post", "/v1/notifications:batch": "post", "/v1/notifications/{id}": "delete get",
+            "/v1/notifications": "get post", "/v1/notifications:batch": "post", "/v1/notifications/{id}": "delete get",
             "/v1/openapi.json": "get", "/v1/members/{id}": "delete", "/v1/bans": "get post", "/v1/bans/{id}": "delete",
             "/v1/moderation": "get", "/v1/probes": "post",
             "/v1/queue": "get", "/v1/rooms": "get", "/v1/stats": "get", "/v1/warnings": "get",

@@ -44,7 +44,7 @@ struct TokenAccessTests {
                         unregister: { true }, edit: Given.answers.edit, device: Given.answers.device,
                         devices: { Page(items: [], next: nil) }, deliveries: { Page(items: [], next: nil) },
                         send: { NotificationReceipt(id: 1, devices: 1, isRepeat: false) },
-                        notification: { sent }, cancel: { sent }, rooms: { RoomPage(rooms: [], next: nil) },
+                        notifications: { Page(items: [sent], next: 1) }, notification: { sent }, cancel: { sent }, rooms: { RoomPage(rooms: [], next: nil) },
                         members: { Page(items: [], next: nil) }, messages: { Page(items: [], next: nil) },
                         progress: { () throws(ChatError) in throw .notFound("message") },
                         messageDeliveries: { Page(items: [], next: nil) },
@@ -69,7 +69,8 @@ struct TokenAccessTests {
     private static let routes: [(HTTPRequest.Method, String, Set<Scope>)] = [
         (.put, "/v1/devices/aabb", []), (.get, "/v1/devices/aabb", []), (.patch, "/v1/devices/aabb", []),
         (.delete, "/v1/devices/aabb", []), (.get, "/v1/devices", []), (.post, "/v1/devices", []),
-        (.post, "/v1/notifications", [.send]), (.post, "/v1/notifications:batch", [.send]),
+        (.get, "/v1/notifications", [.send]), (.post, "/v1/notifications", [.send]),
+        (.post, "/v1/notifications:batch", [.send]),
         (.get, "/v1/notifications/1", [.send]),
         (.delete, "/v1/notifications/1", [.send]), (.get, "/v1/rooms", []), (.get, "/v1/members?room=kitchen", []),
         (.get, "/v1/messages?room=kitchen", [.read]), (.post, "/v1/messages?room=kitchen", [.post]),
@@ -107,6 +108,22 @@ struct TokenAccessTests {
                 let status = try await status("geheim")
                 #expect(status != 401 && status != 403)
             }
+        }
+    }
+
+    @Test(
+        "The list of notifications is a page, of a token those that were sent with it",
+        arguments: [("geheim", nil), ("pct_admin", nil), ("pct_send", 3)] as [(String, Int64?)])
+    func notifications(token: String, own: Int64?) async throws {
+        let relay = try Self.relay()
+        let answer = try await relay.send(.get, "/v1/notifications?limit=7&cursor=9", headers: Self.headers(token))
+        let json = try #require(try JSONValue(parsing: answer.text).object)
+        #expect(json["next"]?.integer == 1 && json["notifications"]?.array?.count == 1)
+        #expect(json["notifications"]?.array?.first?.object?["counts"] != nil)
+        #expect(relay.store.calls == [.notifications(own, before: 9, limit: 7)])
+        for query in ["limit=101", "limit=0", "cursor=x", "state=sent"] {
+            let refused = try await relay.send(.get, "/v1/notifications?" + query, headers: Self.headers(token))
+            #expect(refused.status == .badRequest, "\(query)")
         }
     }
 

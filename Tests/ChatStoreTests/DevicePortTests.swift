@@ -318,6 +318,37 @@ struct DevicePortTests {
         #expect(try await deliveries(of: 99, store).isEmpty)
     }
 
+    @Test("Notifications are listed page by page, the newest first, and by token", arguments: StoreKind.allCases)
+    func list(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await register(1...2, in: store)
+        let notifications = store.stores.notifications
+        var ids: [NotificationID] = []
+        for number in 1...5 {
+            var request = request(.all)
+            request.token = number % 2 == 0 ? 7 : nil
+            ids.append(try await notifications.send(request).id)
+        }
+        func list(_ token: Int64?, limit: Int) async throws -> [[NotificationID]] {
+            var (pages, cursor): ([[NotificationID]], NotificationID?) = ([], nil)
+            repeat {
+                let page = try await notifications.notifications(sentWith: token, before: cursor, limit: limit)
+                pages.append(page.items.map(\.id))
+                cursor = page.next
+            } while cursor != nil
+            return pages
+        }
+        #expect(try await list(nil, limit: 2) == [[ids[4], ids[3]], [ids[2], ids[1]], [ids[0]]])
+        #expect(try await list(nil, limit: 5) == [ids.reversed()])
+        #expect(try await list(7, limit: 5) == [[ids[3], ids[1]]])
+        #expect(try await list(7, limit: 1).flatMap(\.self) == [ids[3], ids[1]])
+        #expect(try await list(8, limit: 5) == [[]])
+        // Each item is what the notification by itself is.
+        let first = try await notifications.notifications(sentWith: nil, before: nil, limit: 1).items
+        #expect(try await first == [notifications.notification(ids[4])])
+        #expect(first[0].counts[.pending] == 2 && first[0].state == .sending)
+    }
+
     @Test(
         "skip_unchanged compares a badge with the last badge, and anything else with the last that was more",
         arguments: StoreKind.allCases)

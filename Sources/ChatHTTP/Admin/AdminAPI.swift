@@ -259,6 +259,19 @@ struct AdminAPI: Sendable {
         return try format(.default).compose(content, for: .default)
     }
 
+    /// `GET /v1/notifications`: the newest first; for a token those that were sent with it.
+    func notifications(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let query = try AdminQuery(request, names: ["limit", "cursor"])
+        let limit = try query.limit()
+        // Each is counted.
+        guard limit <= HTTPLimits.reachPage else {
+            throw ChatError.invalid("limit", "must be at most \(HTTPLimits.reachPage)")
+        }
+        let page = try await stores.notifications.notifications(
+            sentWith: Self.ownToken(context), before: query.cursor(), limit: limit)
+        return Self.page("notifications", page.items.map(\.json), next: .optional(page.next))
+    }
+
     /// `GET /v1/notifications/{id}`
     func notification(_ request: Request, _ context: ChatContext) async throws -> Response {
         let id = try Self.id(context)
@@ -290,10 +303,16 @@ struct AdminAPI: Sendable {
 
     /// A token sees the notifications that were sent with it.
     private func requireOwn(_ id: NotificationID, _ context: ChatContext) async throws {
-        guard let token = try context.caller().token, !token.grant.scopes.contains(.admin) else { return }
-        guard try await stores.notifications.notification(id).request.token == token.id else {
+        guard let token = try Self.ownToken(context) else { return }
+        guard try await stores.notifications.notification(id).request.token == token else {
             throw ChatError.notFound("notification")
         }
+    }
+
+    /// The token that the caller's view is limited to; `nil` for administrators.
+    private static func ownToken(_ context: ChatContext) throws -> Int64? {
+        guard let token = try context.caller().token, !token.grant.scopes.contains(.admin) else { return nil }
+        return token.id
     }
 
     // MARK: - Rooms

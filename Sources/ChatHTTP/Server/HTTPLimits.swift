@@ -26,7 +26,7 @@ enum HTTPLimits {
     static let requestID = 128
     /// Messages in one answer of the chat API, items in one answer of the admin API; and how many without a `limit`.
     static let page = 1...500
-    /// Messages of a page that says how far each has come.
+    /// Messages or notifications of a page that says how far each has come.
     static let reachPage = 100
     static let defaultPage = 100
     /// Proxies that are followed back through `Forwarded` or `X-Forwarded-For`.

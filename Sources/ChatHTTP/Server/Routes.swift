@@ -36,7 +36,7 @@ struct Routes {
             "/v1/devices/{token}",
             [.put: admin.register, .get: admin.device, .patch: admin.edit, .delete: admin.unregister])
         addAdmin("/v1/devices", [.get: admin.devices, .post: admin.subscribe])
-        addAdmin("/v1/notifications", [.post: admin.send], [.post: .send])
+        addAdmin("/v1/notifications", [.get: admin.notifications, .post: admin.send], [.get: .send, .post: .send])
         addAdmin("/v1/notifications:batch", [.post: admin.sendBatch], [.post: .send])
         addAdmin(
             "/v1/notifications/{id}", [.get: admin.notification, .delete: admin.cancel], [.get: .send, .delete: .send])

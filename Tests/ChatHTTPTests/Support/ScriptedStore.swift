@@ -19,6 +19,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         case history(Int64, before: Int64?, limit: Int)
         case send(NotificationRequest)
         case earlier(NotificationRequest)
+        case notifications(Int64?, before: NotificationID?, limit: Int)
         case notification(NotificationID)
         case deliveries(NotificationID, PushState?, after: Int64?, limit: Int)
         case cancel(NotificationID)
@@ -135,6 +136,11 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     }
     func earlier(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt? {
         try await run(.earlier(request), admin.earlier)
+    }
+    func notifications(
+        sentWith token: Int64?, before cursor: NotificationID?, limit: Int
+    ) async throws(ChatError) -> Page<NotificationStatus> {
+        try await run(.notifications(token, before: cursor, limit: limit), admin.notifications)
     }
     func notification(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
         try await run(.notification(id), admin.notification)
@@ -305,6 +311,7 @@ struct AdminAnswers: Sendable {
     var deliveries: ScriptedStore.Answer<Page<Delivery>>?
     var send: ScriptedStore.Answer<NotificationReceipt>?
     var earlier: ScriptedStore.Answer<NotificationReceipt?>?
+    var notifications: ScriptedStore.Answer<Page<NotificationStatus>>?
     var notification: ScriptedStore.Answer<NotificationStatus>?
     var cancel: ScriptedStore.Answer<NotificationStatus>?
     var rooms: ScriptedStore.Answer<RoomPage>?
