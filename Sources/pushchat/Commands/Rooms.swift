@@ -144,18 +144,20 @@ struct Messages: AsyncParsableCommand, ListingCommands {
     struct List: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "List the messages of a room, the newest first, without their texts.",
-            discussion: "What was said is for the members: pushchat chat. With --json an object a line.")
+            discussion: "What was said is for the members, unless --text asks for it. With --json an object a line.")
 
         @Argument(help: .value("code", "The room's secret code.")) var code: String
         @OptionGroup var list: ListOptions
+        @Flag(help: "With the texts, as a last column.") var text = false
         @Flag(help: "As JSON, an object a line.") var json = false
         @OptionGroup(title: "The relay") var caller: CallerOptions
 
         func run() async throws {
             try await list.print(
-                ["ID", "NAME", "BYTES", "SENT"], json: json, of: caller, "/v1/messages", "messages", [("room", code)]
+                ["ID", "NAME", "BYTES", "SENT"] + (text ? ["TEXT"] : []), json: json, of: caller, "/v1/messages",
+                "messages", [("room", code), ("text", text ? "true" : nil)]
             ) { message in
-                ["id", "name", "bytes", "sent_at"].map { message.cell($0) }
+                (["id", "name", "bytes", "sent_at"] + (text ? ["text"] : [])).map { message.cell($0) }
             }
         }
     }
