@@ -11,8 +11,10 @@ struct Dev: AsyncParsableCommand {
         discussion: """
             State is kept in ./.pushchat/; delete it to start again.
             What is posted to the relay arrives in the sandbox's inbox.
+            With --host 0.0.0.0 other machines reach the relay, but neither the sandbox nor the operator's page.
             """)
 
+    @Option(help: .value("address", "The address that the relay listens on.")) var host = "127.0.0.1"
     @Option(help: .value("port", "The relay's port; 0 for any that is free.")) var port = 44447
     @OptionGroup var sandboxPorts: SandboxPorts
     @Option(help: .value("folder", "Where the state is kept.")) var directory = ".pushchat"
@@ -41,6 +43,7 @@ struct Dev: AsyncParsableCommand {
         var flags =
             [
                 ConfigurationFlag("environment", "development", name: "dev"),
+                ConfigurationFlag("http.host", host, name: "--host"),
                 ConfigurationFlag("http.port", String(port), name: "--port"),
                 ConfigurationFlag("database.path", directory + "/pushchat.db", name: "--directory"),
                 ConfigurationFlag("log.level", logOptions.logLevel.rawValue, name: "--log-level"),
@@ -61,10 +64,14 @@ struct Dev: AsyncParsableCommand {
         try await RelayProcess(
             sources: sources, configuration: configuration, log: log, reloads: false, additionalServices: [sandbox]
         ) { port in
+            var listening = configuration
+            listening.http.port = port
+            let relay = listening.localAddress
             print(
                 """
                 PushChat Relay \(Pushchat.version)
-                  chat     http://127.0.0.1:\(port)/         (for apps: POST /api.php)
+                  chat     \(relay)/         (for apps: POST /api.php)
+                  operator \(relay)/admin    (queue, rooms, devices; for this machine only)
                   inbox    http://\(addresses.control)/          (what devices get, and what can go wrong)
                   data     \(directory)/
                 Stop with Ctrl-C.
