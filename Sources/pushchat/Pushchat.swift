@@ -1,5 +1,6 @@
 import ArgumentParser
 import BuildInfo
+import Foundation
 
 /// The executable: a chat relay, and a sandbox that plays Apple's push service.
 @main
@@ -41,13 +42,39 @@ struct Pushchat: AsyncParsableCommand {
             try CommandWords.check(Array(CommandLine.arguments.dropFirst()), of: self)
             var command = try await asyncParseAsRoot()
             if !(command is Serve) { HangupSignal.release(meaning) }
-            if var asynchronous = command as? any AsyncParsableCommand {
-                try await asynchronous.run()
-            } else {
-                try command.run()
+            do {
+                if var asynchronous = command as? any AsyncParsableCommand {
+                    try await asynchronous.run()
+                } else {
+                    try command.run()
+                }
+            } catch let error as ValidationError {
+                FileHandle.standardError.write(Data(usageError(error, of: type(of: command)).utf8))
+                throw ExitCode.validationFailure
             }
         } catch {
             exit(withError: error)
         }
+    }
+
+    /// The text for a command that was misused, with that command's usage. For an error of `run` the library would print the
+    /// usage of the whole program.
+    static func usageError(_ error: ValidationError, of command: any ParsableCommand.Type) -> String {
+        let words = words(for: command, in: self) ?? [_commandName]
+        return """
+            Error: \(error.message)
+            Usage: \(usageString(for: command))
+              See '\(words.joined(separator: " ")) --help' for more information.
+
+            """
+    }
+
+    /// The words of a command line that name a command; `nil` if it is not below `root`.
+    private static func words(for command: any ParsableCommand.Type, in root: any ParsableCommand.Type) -> [String]? {
+        if command == root { return [root._commandName] }
+        for next in root.configuration.subcommands {
+            if let words = words(for: command, in: next) { return [root._commandName] + words }
+        }
+        return nil
     }
 }

@@ -36,4 +36,16 @@ import Testing
     func known(words: [String]) throws {
         try CommandWords.check(words, of: Pushchat.self)
     }
+
+    @Test("An error of a command that has begun comes with the usage of that command")
+    func usage() {
+        for (command, name) in [
+            (Rooms.Close.self, "pushchat rooms close"), (Devices.Show.self, "pushchat devices show"),
+            (Send.self, "pushchat send"),
+        ] as [(any ParsableCommand.Type, String)] {
+            let text = Pushchat.usageError(ValidationError("--for x: must be a duration"), of: command)
+            #expect(text.hasPrefix("Error: --for x: must be a duration\nUsage: \(name) "), "\(text)")
+            #expect(text.hasSuffix("\n  See '\(name) --help' for more information.\n"), "\(text)")
+        }
+    }
 }
