@@ -59,7 +59,7 @@ actor ChatClient {
                     try await calls.join(code, as: name)
                     state.joined()
                     if screen.isInteractive {
-                        screen.print([.note("in the room as \(name.text); Enter sends a line, Ctrl-D ends")])
+                        screen.print([.note("in the room as \(name.text); Enter sends a line, Ctrl-D ends, /help helps")])
                     }
                 case .page: try await fetch()
                 case .stream(let since): try await follow(since)
@@ -149,7 +149,9 @@ actor ChatClient {
             if Task.isCancelled { break }
             let (lines, isLast) = screen.read(bytes)
             hasEnded = isLast
-            for line in lines { screen.print(state.typed(line, key: UUID().uuidString)) }
+            for line in lines {
+                screen.print(state.typed(line, isInteractive: screen.isInteractive, key: UUID().uuidString))
+            }
             if hasEnded { state.inputEnded() }
             postSignal.continuation.yield()
             if state.isFull {

@@ -242,10 +242,20 @@ struct ChatClientState {
     /// Whether no further line is to be read now.
     var isFull: Bool { drafts.count >= Self.maximumDrafts }
 
+    /// What `/help` shows.
+    static let help: [Report] = [
+        .note("a line is a message: Enter sends it"),
+        .note("Ctrl-D or Ctrl-C ends the chat; you stay a member of the room, unless it was started with --leave"),
+        .note("`pushchat chat --help` lists the options"),
+    ]
+
     /// A line was typed, or read.
-    /// - Parameter key: one that no other line has.
-    mutating func typed(_ line: InputLine, key: @autoclosure () -> String) -> [Report] {
+    /// - Parameters:
+    ///   - isInteractive: whether a person types it. A script's `/help` is a message like any other line.
+    ///   - key: one that no other line has.
+    mutating func typed(_ line: InputLine, isInteractive: Bool = false, key: @autoclosure () -> String) -> [Report] {
         switch line {
+        case .text(let text) where isInteractive && FieldText.trimmed(text) == "/help": return Self.help
         case .text(let text):
             if !FieldText.trimmed(text).isEmpty { drafts.append(Draft(key: key(), text: text)) }
             return []

@@ -203,6 +203,16 @@ import Testing
         #expect(state.receivingFailed(Self.refused(404, nil, "status 404"), random: 1).1 == .end("status 404"))
     }
 
+    @Test("/help of a person is help; of a script it is a message")
+    func help() throws {
+        var state = try Self.joined()
+        #expect(state.typed(.text(" /help "), isInteractive: true, key: "1") == ChatClientState.help)
+        #expect(state.drafts.isEmpty)
+        #expect(state.typed(.text("/helpme"), isInteractive: true, key: "2") == [])
+        #expect(state.typed(.text("/help"), key: "3") == [])
+        #expect(state.drafts.map(\.text) == ["/helpme", "/help"])
+    }
+
     // MARK: - Posting
 
     @Test("Lines are posted one after another, none before the history is shown, each with its key until it was taken")
