@@ -43,6 +43,9 @@ package struct AccessGrant: Sendable, Hashable {
     /// Whether it opens what needs a scope; `admin` opens everything.
     package func includes(_ scope: Scope) -> Bool { scopes.contains(scope) || scopes.contains(.admin) }
 
+    /// Whether it opens the messages of a room.
+    package func reads(_ wanted: SecretCode) -> Bool { includes(.read) && (room == nil || room == wanted) }
+
     /// Whether it may send to all whom `wanted` names.
     package func allows(_ wanted: Audience) -> Bool {
         guard includes(.send) else { return false }

@@ -1,4 +1,5 @@
 import ChatDomain
+import Synchronization
 import Testing
 
 @testable import ChatHTTP
@@ -10,6 +11,7 @@ struct EventHubTests {
     private let member = MemberID(stored: "0001")
     private let other = MemberID(stored: "0002")
     private let feed = FakeFeed()
+    private let tokens = FakeTokens()
     private let clock = TestClock()
 
     /// Both members are in the room.
@@ -18,7 +20,7 @@ struct EventHubTests {
         feed.join(other, room)
         _ = feed.takeRoomChanges()
         return EventHub(
-            feed: feed, maxStreams: maxStreams, time: ElapsedTime(clock), logger: LogRecorder().logger)
+            feed: feed, tokens: tokens, maxStreams: maxStreams, time: ElapsedTime(clock), logger: LogRecorder().logger)
     }
 
     private func open(
@@ -293,5 +295,78 @@ struct EventHubTests {
         room.append(events(1001...1100, text: String(repeating: "y", count: 4000)))
         #expect((room.last - room.start) < 40)
         #expect(room.events(after: room.start, limit: 1)?.first?.id == room.start + 1)
+    }
+
+    // MARK: - Programs
+
+    private func program(_ hub: EventHub, _ secret: String) throws -> EventSubscription {
+        try hub.open(
+            MemberID(stored: "token:1"), at: RoomPosition(code: room, historyFrom: 0, last: 0),
+            admission: .program(secret: secret)
+        ) { Issue.record("closed") }
+    }
+
+    @Test(
+        "A program's stream ends when its token is revoked, has expired, or may not read the room any more",
+        arguments: [nil, try AccessGrant(scopes: [.post]), try AccessGrant(scopes: [.read], room: SecretCode(stored: "hall"))]
+            as [AccessGrant?])
+    func tokenEnds(grant: AccessGrant?) async throws {
+        let hub = hub()
+        let (good, other) = try (AccessGrant(scopes: [.read], room: room), AccessGrant(scopes: [.read]))
+        tokens.grants.withLock { $0 = ["pct_a": good, "pct_b": other] }
+        let (first, second) = (try program(hub, "pct_a"), try program(hub, "pct_b"))
+        await hub.maintain()
+        #expect(first.stream.end == nil && second.stream.end == nil)
+        tokens.grants.withLock { $0["pct_a"] = grant }
+        clock.advance(by: .seconds(5))
+        await hub.maintain()
+        #expect(first.stream.end == .reconnect && second.stream.end == nil)
+    }
+
+    @Test("While tokens cannot be looked up, programs' streams stay open")
+    func tokensUnknown() async throws {
+        let hub = hub()
+        tokens.isBroken.withLock { $0 = true }
+        let stream = try program(hub, "pct_a")
+        await hub.maintain()
+        #expect(stream.stream.end == nil)
+    }
+
+    @Test("Nobody asks whether a program is a member, not even when another process has written")
+    func noMember() async throws {
+        let hub = hub()
+        tokens.grants.withLock { $0 = ["pct_a": try? AccessGrant(scopes: [.read])].compactMapValues(\.self) }
+        let stream = try program(hub, "pct_a")
+        feed.post("x", by: other, isLocal: false)
+        feed.close(room)
+        await hub.readChanges()
+        for _ in 0..<3 { await hub.maintain() }
+        #expect(stream.stream.end == nil && feed.positionLookups == 0)
+    }
+}
+
+/// Tokens whose grants the test changes; fails the test for anything but a look-up.
+final class FakeTokens: TokenStore {
+    let grants = Mutex<[String: AccessGrant]>([:])
+    let isBroken = Mutex(false)
+
+    func token(of secret: String) async throws(ChatError) -> AccessToken? {
+        if isBroken.withLock({ $0 }) { throw .unavailable(cause: "broken") }
+        return grants.withLock { $0[secret] }.map { grant in
+            AccessToken(id: 1, name: Nickname(stored: "bot"), grant: grant, createdAt: Sample.time)
+        }
+    }
+    func create(
+        _ name: Nickname, _ grant: AccessGrant, expiresAt: Timestamp?
+    ) async throws(ChatError) -> (token: AccessToken, secret: String) {
+        throw unasked()
+    }
+    func tokens(after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<AccessToken> { throw unasked() }
+    func revoke(_ id: Int64) async throws(ChatError) -> Nickname? { throw unasked() }
+    func used(_ id: Int64, from address: String?) { _ = unasked() }
+
+    private func unasked() -> ChatError {
+        Issue.record("The tokens were asked for more than a look-up")
+        return ChatError(.internalError, "not told")
     }
 }

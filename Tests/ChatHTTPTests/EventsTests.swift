@@ -414,7 +414,7 @@ struct EventsTests {
     @Test("An address has a limited number of streams, whatever members they are of; this machine has not")
     func addressLimit() throws {
         let hub = EventHub(
-            feed: FakeFeed(), maxStreams: 10_000, time: ElapsedTime(ContinuousClock()),
+            feed: FakeFeed(), tokens: FakeTokens(), maxStreams: 10_000, time: ElapsedTime(ContinuousClock()),
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         let position = RoomPosition(code: SecretCode(stored: "room"), historyFrom: 0, last: 0)
         func open(_ number: Int, from address: String) throws -> EventSubscription {
@@ -431,6 +431,68 @@ struct EventsTests {
         kept.removeFirst()
         kept.append(try open(9002, from: "192.0.2.1"))
         #expect(hub.count == kept.count)
+    }
+
+    // MARK: - Programs
+
+    private static func programs(
+        _ feed: FakeFeed, newest: MessageID? = nil, _ body: @Sendable (Int) async throws -> Void
+    ) async throws {
+        feed.join(member(1), room)
+        let message = newest.map {
+            MessageRecord(
+                message: Message(id: $0, sender: member(1), nickname: "n", text: "x", sentAt: Sample.time), room: room)
+        }
+        let store = ScriptedStore(
+            admin: AdminAnswers(messages: { Page(items: message.map { [$0] } ?? [], next: nil) }), feed: feed,
+            tokens: try TokenAccessTests.tokens())
+        var relay = Relay(store, settings: ChatHTTPSettings(adminTokens: ["geheim"]))
+        relay.sessions = OneSession()
+        try await relay.listening(body)
+    }
+
+    @Test(
+        "A token with the scope read opens a stream of its room, from a message on, and is no member",
+        arguments: [
+            ("pct_read_kitchen", ""), ("pct_read_kitchen", "room=kitchen"), ("pct_read", "room=kitchen"),
+            ("pct_admin", "room=kitchen"),
+        ])
+    func program(token: String, query: String) async throws {
+        let feed = FakeFeed()
+        feed.join(Self.member(1), Self.room)
+        for number in 1...3 { feed.post("m\(number)", by: Self.member(1)) }
+        try await Self.programs(feed, newest: 3) { port in
+            for (since, first) in [("", 3), ("since=1", 1), ("since=9", 3)] {
+                try await RawConnection.open(port: port) { connection in
+                    try await connection.write(
+                        "GET /events?\(query)&\(since) HTTP/1.1\r\nHost: localhost\r\n"
+                            + "Authorization: Bearer \(token)\r\n\r\n")
+                    var text = try await connection.text(until: "retry: 2000\n", and: "\n\n")
+                    #expect(text.contains("id: \(first)\n"), "\(text)")
+                    feed.post("new", by: Self.member(1))
+                    text = try await connection.text(until: "\"new\"", and: "\n\n")
+                    #expect(text.contains("\"m2\"") == (first == 1) && !text.contains("\"m1\""))
+                }
+            }
+        }
+        #expect(feed.handedOut.isEmpty && feed.positionLookups == 0)
+    }
+
+    @Test(
+        "Other tokens, other rooms and the operator's own token open none",
+        arguments: [
+            ("pct_post_kitchen", "room=kitchen", 403), ("pct_read_kitchen", "room=hall", 403), ("pct_read", "", 400),
+            ("pct_read", "room=", 400), ("pct_wrong", "room=kitchen", 401), ("geheim", "room=kitchen", 400),
+            ("pct_read", "udid=\(member(1))", 401),
+        ])
+    func programRefused(token: String, query: String, status: Int) async throws {
+        try await Self.programs(FakeFeed()) { port in
+            try await RawConnection.open(port: port) { connection in
+                try await connection.write(
+                    "GET /events?\(query) HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \(token)\r\n\r\n")
+                #expect(try await connection.answer().status == status)
+            }
+        }
     }
 
     @Test("A HEAD request opens no stream")

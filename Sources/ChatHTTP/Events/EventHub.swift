@@ -20,6 +20,8 @@ final class EventHub: Service {
     private static let heartbeat = Duration.seconds(15)
     /// Between two runs of ``EventRoom/forget()``: longer than a stream that is read needs for an event.
     private static let keptTime = Duration.seconds(10)
+    /// Between two checks of the tokens of programs' streams.
+    private static let tokenCheck = Duration.seconds(5)
     /// Of the streams whose member may have left the room, those that are checked in one run of ``maintain()``.
     private static let checksPerRun = 2000
 
@@ -41,6 +43,8 @@ final class EventHub: Service {
         /// Whose members were gone when the last run of ``EventHub/maintain()`` looked. Why may still be on its way from the
         /// store: the next run ends them.
         var gone: Set<EventStream> = []
+        /// When the tokens of programs' streams are checked next.
+        var nextTokenCheck = Duration.zero
         /// When rooms forget what they hold next.
         var nextForgetting = Duration.zero
 
@@ -52,7 +56,7 @@ final class EventHub: Service {
 
         mutating func takeUnchecked(_ limit: Int) -> [EventStream] {
             if mustCheckAll, unchecked.isEmpty {
-                unchecked = Set(rooms.values.flatMap(\.streams))
+                unchecked = Set(rooms.values.flatMap(\.streams).filter(\.isOfMember))
                 mustCheckAll = false
             }
             let some = Array(unchecked.prefix(limit))
@@ -62,6 +66,7 @@ final class EventHub: Service {
     }
 
     private let feed: any RoomFeed
+    private let tokens: any TokenStore
     private let maxStreams: Int
     private let time: ElapsedTime
     private let clock: TimeSource
@@ -75,11 +80,12 @@ final class EventHub: Service {
     ///   - maxStreams: streams that may be open at a time, of all members.
     ///   - clock: the wall clock, by which sessions end.
     init(
-        feed: any RoomFeed, maxStreams: Int, time: ElapsedTime, clock: @escaping TimeSource = Timestamp.now,
+        feed: any RoomFeed, tokens: any TokenStore, maxStreams: Int, time: ElapsedTime, clock: @escaping TimeSource = Timestamp.now,
         figures: LimitFigures = LimitFigures(), logger: Logger
     ) {
         self.figures = figures
         self.feed = feed
+        self.tokens = tokens
         self.maxStreams = maxStreams
         self.time = time
         self.clock = clock
@@ -95,16 +101,16 @@ final class EventHub: Service {
     ///
     /// - Parameters:
     ///   - address: the client's; this machine's own programs are not limited.
-    ///   - sessionEnd: when the stream ends because the client's session does; `nil` without a session.
+    ///   - admission: why the client may read the room.
     ///   - close: closes the connection.
     /// - Returns: what keeps the stream open for as long as somebody holds it.
     func open(
-        _ member: MemberID, from address: IPAddress? = nil, at position: RoomPosition, sessionEnd: Timestamp? = nil,
-        close: @escaping @Sendable () -> Void
+        _ member: MemberID, from address: IPAddress? = nil, at position: RoomPosition,
+        admission: EventStream.Admission = .member(sessionEnd: nil), close: @escaping @Sendable () -> Void
     ) throws(ChatError) -> EventSubscription {
         let address = address.flatMap { $0.isLoopback ? nil : $0.rateKey }
         let stream = EventStream(
-            member: member, address: address, room: position.code, sessionEnd: sessionEnd, now: time.now, close: close)
+            member: member, admission: admission, address: address, room: position.code, now: time.now, close: close)
         let refusal = state.withLock { state -> ChatError? in
             guard state.count < maxStreams else {
                 figures.hit(.streams)
@@ -113,7 +119,7 @@ final class EventHub: Service {
             guard state.streams[member, default: []].count < HTTPLimits.streamsPerMember else {
                 figures.hit(.streamsPerMember)
                 return ChatError(
-                    .tooManyRequests, "This member has \(HTTPLimits.streamsPerMember) streams open already",
+                    .tooManyRequests, "This member or token has \(HTTPLimits.streamsPerMember) streams open already",
                     retryAfter: .seconds(30))
             }
             if let address {
@@ -132,7 +138,7 @@ final class EventHub: Service {
             // stream was known here.
             state.unread.insert(position.code)
             state.receipts.changed(in: [position.code])
-            state.unchecked.insert(stream)
+            if stream.isOfMember { state.unchecked.insert(stream) }
             if state.rooms[position.code]?.members == nil { state.uncounted.insert(position.code) }
             return nil
         }
@@ -269,8 +275,8 @@ final class EventHub: Service {
         }
     }
 
-    /// Once a second, what is not urgent: counts members, checks some streams' members, ends streams whose session has ended,
-    /// closes the connections of streams that accept nothing, wakes streams that need a comment.
+    /// Once a second, what is not urgent: counts members, checks some streams' members, ends streams whose session or token has
+    /// ended, closes the connections of streams that accept nothing, wakes streams that need a comment.
     func maintain() async {
         let now = time.now()
         let (hasUnread, uncounted, streams, gone, unchecked, receipts) = state.withLock { state in
@@ -291,7 +297,7 @@ final class EventHub: Service {
         let wallTime = clock()
         for stream in streams {
             let (began, isUnderWay) = stream.lastWrite
-            if let end = stream.sessionEnd, wallTime >= end {
+            if case .member(let end?) = stream.admission, wallTime >= end {
                 stream.end(.reconnect, closesConnection: true)
             } else if isUnderWay, now - began >= HTTPLimits.streamWriteTime {
                 stream.end(.reconnect, closesConnection: true)
@@ -299,7 +305,29 @@ final class EventHub: Service {
                 stream.wake()
             }
         }
+        await checkTokens(of: streams, now: now)
         await readReceipts(receipts)
+    }
+
+    /// Ends streams of programs whose token was revoked, has expired, or does not open the room any more. Each token is looked
+    /// up once.
+    private func checkTokens(of streams: [EventStream], now: Duration) async {
+        var ofTokens: [String: [EventStream]] = [:]
+        for stream in streams {
+            if case .program(let secret) = stream.admission { ofTokens[secret, default: []].append(stream) }
+        }
+        guard !ofTokens.isEmpty, now >= state.withLock({ $0.nextTokenCheck }) else { return }
+        state.withLock { $0.nextTokenCheck = now + Self.tokenCheck }
+        for (secret, streams) in ofTokens {
+            do throws(ChatError) {
+                let grant = try await tokens.token(of: secret)?.grant
+                for stream in streams where grant?.reads(stream.room) != true {
+                    stream.end(.reconnect, closesConnection: true)
+                }
+            } catch {
+                return warn("tokens", error)
+            }
+        }
     }
 
     private func countMembers(of rooms: Set<SecretCode>) async {
@@ -340,7 +368,7 @@ final class EventHub: Service {
     /// Ends the streams of members who are not in their room any more.
     /// - Parameter end: why; nil: nobody has said that they have gone.
     private func checkMembers(of streams: [EventStream], _ end: EventStream.End?) async {
-        for stream in streams {
+        for stream in streams where stream.isOfMember {
             do throws(ChatError) {
                 if try await feed.position(of: stream.member).code != stream.room { found(stream, end) }
             } catch  where error.code == .notJoined {

@@ -22,7 +22,7 @@ final class EventStream: Sendable, Hashable {
         case left
         /// As ``left``, and not by the member itself.
         case removed
-        /// The client is too slow, its session has ended, or the process stops: the client has to connect again.
+        /// The client is too slow, its session or token has ended, or the process stops: the client has to connect again.
         case reconnect
         /// The client has closed the connection.
         case disconnected
@@ -40,24 +40,32 @@ final class EventStream: Sendable, Hashable {
         var lastWrite: (began: Duration, isUnderWay: Bool)
     }
 
+    /// Why the client may read the room.
+    enum Admission: Sendable, Hashable {
+        /// A member, for as long as it is in the room. With a session, the stream ends when that does.
+        case member(sessionEnd: Timestamp?)
+        /// A program, for as long as this token of the relay lets it read the room.
+        case program(secret: String)
+    }
+
+    /// The reader; for a program the writer that it posts as.
     let member: MemberID
+    let admission: Admission
     /// By which it is counted; nil for this machine's own programs.
     let address: IPAddress?
     let room: SecretCode
-    /// When the session ends that the stream was opened with; `nil` without a session.
-    let sessionEnd: Timestamp?
     private let now: @Sendable () -> Duration
     private let close: @Sendable () -> Void
     private let state: Mutex<State>
 
     init(
-        member: MemberID, address: IPAddress?, room: SecretCode, sessionEnd: Timestamp? = nil,
+        member: MemberID, admission: Admission, address: IPAddress?, room: SecretCode,
         now: @escaping @Sendable () -> Duration, close: @escaping @Sendable () -> Void
     ) {
         self.member = member
         self.address = address
         self.room = room
-        self.sessionEnd = sessionEnd
+        self.admission = admission
         self.now = now
         self.close = close
         state = Mutex(State(lastWrite: (now(), false)))
@@ -68,6 +76,8 @@ final class EventStream: Sendable, Hashable {
     func hash(into hasher: inout Hasher) {
         hasher.combine(ObjectIdentifier(self))
     }
+
+    var isOfMember: Bool { if case .member = admission { true } else { false } }
 
     /// Nil while it is open.
     var end: End? { state.withLock { $0.end } }

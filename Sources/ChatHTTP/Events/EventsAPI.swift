@@ -4,13 +4,14 @@ import Hummingbird
 import Logging
 import NIOCore
 
-/// `GET /events`: a member's room as Server-Sent Events (WHATWG HTML, "Server-sent events").
+/// `GET /events`: a member's room, or one that a program may read, as Server-Sent Events (WHATWG HTML, "Server-sent events").
 ///
 /// Events: `message`, whose id is the message's and whose data is a message as `messages` answers it; `room`, with the number
 /// of `members`; `receipt`, how far the member's own last message has come; `deleted`, with the `id` of a message that is not in the room any more; `left`, after which the stream ends,
 /// with a `reason` where the member did not leave by itself. Comments in between keep the connection open.
 struct EventsAPI: Sendable {
     let feed: any RoomFeed
+    let records: any RoomRecords
     let hub: EventHub
     let chat: ChatAPI
     let tickets: EventTickets
@@ -28,17 +29,48 @@ struct EventsAPI: Sendable {
         if holder.member == Self.prober { return probeStream(request, context, settings, address) }
         let since = try Self.since(request)
         let position = try await feed.position(of: holder.member)
-        let subscription = try hub.open(
-            holder.member, from: address, at: position, sessionEnd: holder.sessionEnd
-        ) { [channel = context.channel] in
+        // An id after the last message is of another database.
+        let start =
+            since.map { max($0, position.historyFrom) }.map { $0 > position.last ? position.historyFrom : $0 }
+            ?? position.last
+        return try open(
+            holder.member, .member(sessionEnd: holder.sessionEnd), at: position, from: start, address, context)
+    }
+
+    /// Whether a request for a stream names no member and brings a token of the relay.
+    static func isOfProgram(_ request: Request) -> Bool {
+        let query = request.uri.queryParameters
+        return request.headers.bearerToken?.hasPrefix(AccessToken.prefix) == true && request.headers.first(.udid) == nil
+            && ["ticket", "udid", "user_id"].allSatisfy { query[$0[...]] == nil }
+    }
+
+    /// The stream of a room for a program with the scope `read`.
+    func programStream(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let (_, address) = try chat.admit(request, context)
+        guard let secret = request.headers.bearerToken else { throw ChatError(.internalError, "the stream has no token") }
+        let named = try request.uri.queryParameters["room"].map { text throws(ChatError) in
+            try SecretCode(parsing: String(text), field: "room")
+        }
+        let (caller, since) = (try context.caller(), try Self.since(request))
+        let room = try caller.room(named)
+        let newest = try await records.messages(of: room, .newestFirst(before: nil), limit: 1).items.first
+        let last = newest?.message.id ?? 0
+        return try open(
+            caller.writer, .program(secret: secret), at: RoomPosition(code: room, historyFrom: 0, last: last),
+            from: min(since ?? last, last), address, context)
+    }
+
+    /// - Parameter start: the message after which the stream begins.
+    private func open(
+        _ reader: MemberID, _ admission: EventStream.Admission, at position: RoomPosition, from start: MessageID,
+        _ address: IPAddress?, _ context: ChatContext
+    ) throws(ChatError) -> Response {
+        let subscription = try hub.open(reader, from: address, at: position, admission: admission) {
+            [channel = context.channel] in
             channel.close(promise: nil)
         }
         logger.debug(
             "stream opened", metadata: context.ids.metadata([LogKeys.streams: "\(hub.count)"]))
-        // Without an id it begins with the next message. An id after the last message is of another database.
-        let start =
-            since.map { max($0, position.historyFrom) }.map { $0 > position.last ? position.historyFrom : $0 }
-            ?? position.last
         return Response(
             status: .ok, headers: Self.headers,
             body: ResponseBody { [channel = context.channel] writer in
@@ -173,7 +205,7 @@ struct EventsAPI: Sendable {
     ) async throws -> MessageID? {
         guard let (bytes, last) = MessageEvent.write(events, for: stream.member) else { return nil }
         try await write(bytes, of: stream, into: &writer)
-        feed.handedOut(last, to: stream.member)
+        if stream.isOfMember { feed.handedOut(last, to: stream.member) }
         return last
     }
 

@@ -20,8 +20,13 @@ struct Routes {
         routes.add("/api", [.post: chat.answer])
         routes.add("/push_chat_service.php", [.post: chat.register])
         routes.add("/admin/apns_devices.json", [.post: chat.registerAsJSON])
+        let programStream = administrators.guarding(events.programStream, .read)
+        let stream: Handler = { request, context in
+            EventsAPI.isOfProgram(request)
+                ? try await programStream(request, context) : try await events.stream(request, context)
+        }
         // HEAD has no stream, and would use up a ticket.
-        routes.add(Self.events, [.get: events.stream], answersHead: false)
+        routes.add(Self.events, [.get: stream], answersHead: false)
         routes.add("/events/ticket", [.post: events.ticket])
 
         /// - Parameter scopes: what a token needs for a method; for others `admin`.
