@@ -3,8 +3,10 @@ package typealias MessageID = Int64
 
 /// What a member says.
 package struct MessageText: Sendable, Hashable {
-    /// Bytes of UTF-8: what a tutorial client lets its user type.
+    /// Bytes of UTF-8: what a tutorial client lets its user type, and what fits the payloads of the binary protocol.
     package static let defaultLimit = 190
+    /// The default where all gateways take payloads of some kilobytes.
+    package static let roomyLimit = 1000
     /// The most that the limit can be set to: a text of this size still fits a 4,096-byte payload.
     package static let highestLimit = 4000
 

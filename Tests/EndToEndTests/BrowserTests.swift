@@ -39,7 +39,7 @@ private enum ChromiumPages {
             [
                 part, "http://localhost:\(port.number)", "http://localhost:\(sandbox.control)", shell,
                 Running.executable.path, "serve", "--config", configuration.path, "--port", "\(port.number)",
-                "--database", store.path,
+                "--database", store.path, "--set", "push.text_limit=190",
             ], variables: store.variables, input: Data(), within: 560)
         #expect(played.status == 0, "\(played.text.split(separator: "\n").suffix(3)) \(played.errors.suffix(3000))")
         #expect(played.text.split(separator: "\n").count >= checks)

@@ -109,14 +109,14 @@ extension EndToEnd {
         func pipe() async throws {
             let folder = try Folder()
             let relay = try await Self.relay(folder)
-            let long = String(repeating: "x", count: 300)
+            let long = String(repeating: "x", count: 1200)
             let run = try await Self.chat(folder, relay, ["ops", "--name", "cron"], input: "one\n\n\(long)\nlast")
             #expect(run.status == 1)
             #expect(
                 run.text.split(separator: "\n").map { $0.split(separator: " ", maxSplits: 1)[1] } == [
                     "cron: one", "cron: last",
                 ])
-            #expect(run.errors.contains("Invalid text: must have at most 190 bytes of UTF-8, has 300"), "\(run.errors)")
+            #expect(run.errors.contains("Invalid text: must have at most 1000 bytes of UTF-8, has 1200"), "\(run.errors)")
             #expect(!run.text.contains("\u{1B}") && !run.errors.contains("\u{1B}"))
 
             let state = folder.file("state/pushchat")

@@ -78,7 +78,7 @@ struct Configuration: Sendable {
         /// Nil for no sound.
         var sound: String? = "default"
         /// Bytes of UTF-8.
-        var textLimit = MessageText.defaultLimit
+        var textLimit = MessageText.roomyLimit
         /// Nil for ever.
         var expiration: Duration?
         /// `mailto:…` or `https://…`.
@@ -363,7 +363,7 @@ enum SettingsTable {
             "a sound file in the app, or `default`, for chat messages"),
         Relay(
             "push.text_limit", \.push.textLimit, .number(1...MessageText.highestLimit, unit: "bytes"),
-            "the longest text of a chat message"),
+            "the longest text of a chat message; unless set, 190 where an app uses `binary`"),
         Relay(
             "push.expiration", \.push.expiration,
             SettingKind.duration(.seconds(60) ... .days(365), example: "1 day").optional(none: "none"),

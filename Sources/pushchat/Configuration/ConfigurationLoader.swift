@@ -252,6 +252,11 @@ private struct ConfigurationLoader {
         configuration.apps = (names.isEmpty ? [.default] : names).map { appConfiguration($0) }
         // Those of the other environment are only checked.
         for name in Self.apps(of: layers) where !names.contains(name) { _ = appConfiguration(name) }
+        if origins[SettingKey(name: "push.text_limit")] == nil,
+            configuration.apps.contains(where: { $0.gateway == .binary })
+        {
+            configuration.push.textLimit = MessageText.defaultLimit
+        }
         configuration.origins = origins
         configuration.secretsInFile = secretsInFile
         checkTogether(configuration)

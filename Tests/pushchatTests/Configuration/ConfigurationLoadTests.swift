@@ -17,7 +17,7 @@ import Testing
         #expect(configuration.http.tls == nil)
         #expect(configuration.database.path == folder.path + "/pushchat.db")
         #expect(configuration.admin.tokens.isEmpty)
-        #expect(configuration.push == .init(sound: "default", textLimit: 190, expiration: nil))
+        #expect(configuration.push == .init(sound: "default", textLimit: 1000, expiration: nil))
         #expect(configuration.messages.retention == .seconds(30 * 86_400))
         #expect(configuration.queue.retention == .seconds(7 * 86_400))
         #expect(configuration.log == .init(format: .text, level: .info))
@@ -25,6 +25,17 @@ import Testing
         #expect(configuration.defaultApp == .default)
         #expect(configuration.file == nil)
         #expect(configuration.origins.isEmpty)
+    }
+
+    @Test(
+        "A text may have 1,000 bytes, but 190 where an app uses the binary protocol, unless that is set",
+        arguments: [
+            ("", 1000), ("apps: {a: {gateway: http2}, b: {gateway: http2}}", 1000),
+            ("apps: {a: {gateway: http2}, b: {gateway: binary}}", 190),
+            ("push: {text_limit: 300}\napps: {default: {gateway: binary}}", 300), ("push: {text_limit: 190}", 190),
+        ])
+    func textLimit(yaml: String, limit: Int) throws {
+        #expect(try folder.load(yaml).push.textLimit == limit)
     }
 
     @Test("An app's defaults are Apple's for the environment", arguments: Configuration.Environment.allCases)

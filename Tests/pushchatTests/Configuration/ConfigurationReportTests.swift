@@ -126,7 +126,7 @@ import Testing
             "| `environment` | `development` | ",
             "| `http.host` | `127.0.0.1` in development, `0.0.0.0` in production | ",
             "| `http.port` | `44447` | ", "| `admin.token` or `admin.token_file` | none | ",
-            "| `push.text_limit` | `190` | ", "| `messages.retention` | `30 days` | ",
+            "| `push.text_limit` | `1000` | ", "| `messages.retention` | `30 days` | ",
             "| `apps.NAME.host` | `api.sandbox.push.apple.com` in development, `api.push.apple.com` in",
             "| `apps.NAME.feedback_interval` | `1 hour` | ",
         ] {
