@@ -25,6 +25,17 @@ package struct MemberID: Sendable, Hashable, CustomStringConvertible {
     }
 
     package var description: String { text }
+
+    // MARK: - Programs, which are no members
+
+    /// The writer of what the operator's programs post.
+    package static let administrator = MemberID(stored: "admin")
+
+    /// The writer of what programs with a token post.
+    package static func program(token: Int64) -> MemberID { MemberID(stored: "token:\(token)") }
+
+    /// Whether it is the writer of a program's messages. No member has such an id: theirs are digits.
+    package var isProgram: Bool { self == .administrator || text.hasPrefix("token:") }
 }
 
 /// What a member is called; shown as the sender of messages.

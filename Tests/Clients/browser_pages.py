@@ -818,6 +818,7 @@ def programs():
               "Updates installedRestart when you have the time", "It is 31 °C in the rack"]
     for each in (driver, phone):
         until("with title and link, the page shows it", lambda: texts(each) == wanted)
+        check("and says that a program has written it", texts(each, "#log .name") == ["backup program"], texts(each, "#log .name"))
         links = each.find_elements(By.CSS_SELECTOR, "#log a")
         check("the title is the link; without one, the host is", [
             (made.get_attribute("href"), made.accessible_name) for made in links] == [

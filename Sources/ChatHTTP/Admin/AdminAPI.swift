@@ -506,6 +506,7 @@ extension MessageRecord {
             "id": .number(message.id), "room": .string(room.text), "name": .string(message.nickname),
             "bytes": .number(message.text.utf8.count), "sent_at": .time(message.sentAt),
         ]
+        if message.sender.isProgram { json["program"] = .bool(true) }
         guard withText else { return json }
         json["text"] = .string(message.text)
         json["title"] = .optional(message.title)

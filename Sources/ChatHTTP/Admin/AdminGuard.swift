@@ -21,8 +21,8 @@ enum Caller: Sendable, Hashable {
     /// By which the store tells writers apart.
     var writer: MemberID {
         switch self {
-        case .administrator: MemberID(stored: "admin")
-        case .token(let token): MemberID(stored: "token:\(token.id)")
+        case .administrator: .administrator
+        case .token(let token): .program(token: token.id)
         }
     }
 

@@ -391,6 +391,8 @@ extension Message {
             text += "\",\"\(key)\":\""
             JSONString.escape(value, into: &text)
         }
-        text += #"","sent_at":"\#(sentAt.rfc3339)","own":\#(isOwn)}"#
+        text += #"","sent_at":"\#(sentAt.rfc3339)","own":\#(isOwn)"#
+        if sender.isProgram { text += #","program":true"# }
+        text += "}"
     }
 }

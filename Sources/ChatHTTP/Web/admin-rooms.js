@@ -48,7 +48,7 @@ async function showRoom(code, withTexts = false) {
   box.append(table(["Message", "By", ...(withTexts ? ["Text"] : []), "Bytes", "Reached", "Fetched", "At",
     ...(hasOrder ? ["Actions"] : [])],
     messages.messages.map((message) => [
-      link(String(message.id), () => follow(() => showMessage(message.id))), message.name,
+      link(String(message.id), () => follow(() => showMessage(message.id))), message.name + (message.program ? " (program)" : ""),
       ...(withTexts ? [said(message)] : []),
       message.bytes, message.sent, message.fetched + " of " + message.readers, clock(message.sent_at), ...(hasOrder ? [actions([deletion(message, again)])] : []),
     ])));

@@ -298,7 +298,9 @@ function show(message, before) {
   }
   const item = element("div", message.own ? "own" : "other");
   item.dataset.id = message.id;
-  item.append(element("bdi", "", message.own ? "You" : message.name), element("span", "only-spoken", ": "));
+  const name = element("bdi", "", message.own ? "You" : message.name);
+  if (message.program) name.append(" ", element("span", "program", "program"));
+  item.append(name, element("span", "only-spoken", ": "));
   const time = element("time", "time", timeOf.format(date));
   time.dateTime = message.sent_at;
   if (message.own) item.append(time, bubbleOf(message));
@@ -332,7 +334,7 @@ function receiptText({ reached, read, read_by: names }) {
 // Above the first of several messages of others; otherwise it is only spoken.
 function showName(item, message, before) {
   const isShown = !message.own
-    && (before?.name !== message.name || before.own || item.previousElementSibling?.classList.contains("line"));
+    && (before?.name !== message.name || before.program !== message.program || before.own || item.previousElementSibling?.classList.contains("line"));
   item.firstChild.className = isShown ? "name" : "only-spoken";
 }
 

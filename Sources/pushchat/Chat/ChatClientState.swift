@@ -7,6 +7,8 @@ struct ChatMessage: Equatable {
     let text: String
     let sentAt: Timestamp
     let isOwn: Bool
+    /// Written by a program, and by no member.
+    let isOfProgram: Bool
     /// All of it, as it came.
     let json: JSONObject
 
@@ -16,6 +18,7 @@ struct ChatMessage: Equatable {
         else { return nil }
         (self.id, self.name, self.text, self.sentAt, self.json) = (id, name, text, sentAt, json)
         isOwn = json["own"] == .bool(true)
+        isOfProgram = json["program"] == .bool(true)
     }
 }
 

@@ -34,7 +34,7 @@ struct ChatText {
         case (.members, .plain), (.deleted, .plain), (.left, _): return ([], nil)
         case (.message(let message), .plain):
             return (
-                ["\(message.sentAt.rfc3339) \(Output.oneLine(message.name)): \(Output.oneLine(Self.body(message)))"],
+                ["\(message.sentAt.rfc3339) \(Self.writer(message)): \(Output.oneLine(Self.body(message)))"],
                 nil
             )
         case (.message(let message), .terminal(let isColoured)):
@@ -52,7 +52,7 @@ struct ChatText {
             day = today
             lines.append(coloured("— \(today) —", "2"))
         }
-        let name = coloured(Output.oneLine(message.name), message.isOwn ? "1" : Self.colour(of: message.name))
+        let name = coloured(Self.writer(message), message.isOwn ? "1" : Self.colour(of: message.name))
         // The lines of a text stand under each other.
         let rows = Self.body(message).split(omittingEmptySubsequences: false) { ["\n", "\r", "\r\n"].contains($0) }
         for (index, row) in rows.enumerated() {
@@ -60,6 +60,11 @@ struct ChatText {
             lines.append(head + Output.oneLine(String(row)))
         }
         return lines
+    }
+
+    /// The writer's name. No member can be called like a program: a colon cannot stand in its name.
+    private static func writer(_ message: ChatMessage) -> String {
+        (message.isOfProgram ? "program:" : "") + Output.oneLine(message.name)
     }
 
     /// The text, with what a program may have put beside it.

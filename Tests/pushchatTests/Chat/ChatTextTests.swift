@@ -53,6 +53,9 @@ import Testing
         #expect(
             text.lines(try Self.message("cron", "done", ["title": .string("Backup"), "link": .null])).output
                 == ["2026-11-22T12:03:04.567Z cron: Backup done"])
+        #expect(
+            text.lines(try Self.message("cron", "done", ["program": .bool(true)])).output
+                == ["2026-11-22T12:03:04.567Z program:cron: done"])
         let (output, note) = text.lines(.members(3))
         #expect(output.isEmpty && note == nil)
     }
@@ -64,6 +67,8 @@ import Testing
         #expect(first.count == 3 && first[0].hasPrefix("— ") && first[0].contains("November 2026"))
         #expect(first[1].hasSuffix(" Ann: one") && first[2] == "      two")
         #expect(text.lines(try Self.message("Ann", "three")).output.count == 1)
+        let program = text.lines(try Self.message("cron", "done", ["program": .bool(true)])).output
+        #expect(program.count == 1 && program[0].hasSuffix(" program:cron: done"))
         #expect(text.lines(.members(1)).note == "only you are in the room")
     }
 
