@@ -308,7 +308,9 @@ struct EventHubTests {
 
     @Test(
         "A program's stream ends when its token is revoked, has expired, or may not read the room any more",
-        arguments: [nil, try AccessGrant(scopes: [.post]), try AccessGrant(scopes: [.read], room: SecretCode(stored: "hall"))]
+        arguments: [
+            nil, try AccessGrant(scopes: [.post]), try AccessGrant(scopes: [.read], room: SecretCode(stored: "hall")),
+        ]
             as [AccessGrant?])
     func tokenEnds(grant: AccessGrant?) async throws {
         let hub = hub()

@@ -116,7 +116,8 @@ extension EndToEnd {
                 run.text.split(separator: "\n").map { $0.split(separator: " ", maxSplits: 1)[1] } == [
                     "cron: one", "cron: last",
                 ])
-            #expect(run.errors.contains("Invalid text: must have at most 1000 bytes of UTF-8, has 1200"), "\(run.errors)")
+            #expect(
+                run.errors.contains("Invalid text: must have at most 1000 bytes of UTF-8, has 1200"), "\(run.errors)")
             #expect(!run.text.contains("\u{1B}") && !run.errors.contains("\u{1B}"))
 
             let state = folder.file("state/pushchat")

@@ -80,7 +80,8 @@ final class EventHub: Service {
     ///   - maxStreams: streams that may be open at a time, of all members.
     ///   - clock: the wall clock, by which sessions end.
     init(
-        feed: any RoomFeed, tokens: any TokenStore, maxStreams: Int, time: ElapsedTime, clock: @escaping TimeSource = Timestamp.now,
+        feed: any RoomFeed, tokens: any TokenStore, maxStreams: Int, time: ElapsedTime,
+        clock: @escaping TimeSource = Timestamp.now,
         figures: LimitFigures = LimitFigures(), logger: Logger
     ) {
         self.figures = figures

@@ -47,7 +47,9 @@ struct EventsAPI: Sendable {
     /// The stream of a room for a program with the scope `read`.
     func programStream(_ request: Request, _ context: ChatContext) async throws -> Response {
         let (_, address) = try chat.admit(request, context)
-        guard let secret = request.headers.bearerToken else { throw ChatError(.internalError, "the stream has no token") }
+        guard let secret = request.headers.bearerToken else {
+            throw ChatError(.internalError, "the stream has no token")
+        }
         let named = try request.uri.queryParameters["room"].map { text throws(ChatError) in
             try SecretCode(parsing: String(text), field: "room")
         }

@@ -121,7 +121,8 @@ package struct ChatServer: Service {
         connections = ConnectionCounter(figures: figures.limits, trustedProxies: { settings().trustedProxies })
         // An eighth of the connections is left for requests.
         let hub = EventHub(
-            feed: stores.feed, tokens: stores.tokens, maxStreams: configuration.maximumConnections / 8 * 7, time: elapsed,
+            feed: stores.feed, tokens: stores.tokens, maxStreams: configuration.maximumConnections / 8 * 7,
+            time: elapsed,
             clock: time, figures: figures.limits, logger: logger)
         self.hub = hub
         let health = Health(store: stores.rooms, readiness: readiness, logger: logger)
@@ -144,7 +145,8 @@ package struct ChatServer: Service {
         responder = Routes.build(
             chat: chat,
             events: EventsAPI(
-                feed: stores.feed, records: stores.records, hub: hub, chat: chat, tickets: EventTickets(now: elapsed.now),
+                feed: stores.feed, records: stores.records, hub: hub, chat: chat,
+                tickets: EventTickets(now: elapsed.now),
                 sleep: elapsed.sleep, logger: logger),
             admin: AdminAPI(
                 stores: stores, browsers: browsers, resolveApp: resolveApp, apps: apps, format: format,

@@ -59,7 +59,9 @@ actor ChatClient {
                     try await calls.join(code, as: name)
                     state.joined()
                     if screen.isInteractive {
-                        screen.print([.note("in the room as \(name.text); Enter sends a line, Ctrl-D ends, /help helps")])
+                        screen.print([
+                            .note("in the room as \(name.text); Enter sends a line, Ctrl-D ends, /help helps")
+                        ])
                     }
                 case .page: try await fetch()
                 case .stream(let since): try await follow(since)

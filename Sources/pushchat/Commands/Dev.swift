@@ -11,7 +11,7 @@ struct Dev: AsyncParsableCommand {
         discussion: """
             State is kept in ./.pushchat/; delete it to start again.
             What is posted to the relay arrives in the sandbox's inbox.
-            With --host 0.0.0.0 other machines reach the relay, but neither the sandbox nor the operator's page.
+            With --host 0.0.0.0 other machines reach the chat, but neither the sandbox nor the admin API.
             """)
 
     @Option(help: .value("address", "The address that the relay listens on.")) var host = "127.0.0.1"
