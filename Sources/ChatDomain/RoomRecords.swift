@@ -1,15 +1,33 @@
+/// The messages that somebody who joins a room may read.
+package enum RoomHistory: String, Sendable, Hashable, CaseIterable {
+    /// Those that are posted after the member has joined.
+    case joined
+    /// All that are kept, also those that were posted before.
+    case all
+
+    package init(parsing text: String, field: String = "history") throws(ChatError) {
+        guard let history = RoomHistory(rawValue: text) else { throw .invalid(field, "must be joined, all or null") }
+        self = history
+    }
+}
+
 /// A room that somebody is in, as the operator sees it.
 package struct RoomRecord: Sendable, Hashable {
     package let code: SecretCode
     package let members: Int
     package let lastMessage: MessageID?
     package let lastMessageAt: Timestamp?
+    /// The operator's choice; `nil` if the room follows the setting `messages.history`.
+    package let history: RoomHistory?
 
-    package init(code: SecretCode, members: Int, lastMessage: MessageID?, lastMessageAt: Timestamp?) {
+    package init(
+        code: SecretCode, members: Int, lastMessage: MessageID?, lastMessageAt: Timestamp?, history: RoomHistory? = nil
+    ) {
         self.code = code
         self.members = members
         self.lastMessage = lastMessage
         self.lastMessageAt = lastMessageAt
+        self.history = history
     }
 }
 
@@ -150,8 +168,11 @@ package struct MessageDelivery: Sendable, Hashable {
     }
 }
 
-/// What the operator may see of rooms.
+/// What the operator may see of rooms, and choose for them.
 package protocol RoomRecords: Sendable {
+    /// Chooses the history of a room, which need not have members; `nil` for the setting's. It counts for members that join
+    /// from then on.
+    func setHistory(_ history: RoomHistory?, of room: SecretCode) async throws(ChatError)
     /// Those whose code begins with a text, after a code, in order.
     func rooms(
         startingWith prefix: String, after cursor: SecretCode?, limit: Int

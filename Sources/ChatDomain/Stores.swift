@@ -79,6 +79,8 @@ package struct StoreSettings: Sendable {
     package var format: @Sendable (AppName) -> any PushFormat
     /// How long a chat push is worth sending; nil for ever.
     package var expiration: Duration?
+    /// The history of rooms for which the operator has chosen none.
+    package var history: RoomHistory
     /// Whose pushes another program's are, which says nothing of apps.
     package var defaultApp: AppName
     /// Whether it is kept what apps say of themselves, and when devices were seen.
@@ -88,10 +90,12 @@ package struct StoreSettings: Sendable {
 
     package init(
         format: @escaping @Sendable (AppName) -> any PushFormat, expiration: Duration? = nil,
+        history: RoomHistory = .joined,
         defaultApp: AppName = .default, keepsUsage: Bool = true, apps: Set<AppName>? = nil
     ) {
         self.format = format
         self.expiration = expiration
+        self.history = history
         self.defaultApp = defaultApp
         self.keepsUsage = keepsUsage
         self.apps = apps

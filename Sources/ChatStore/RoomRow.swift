@@ -16,6 +16,17 @@ enum RoomRow {
         SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM rooms WHERE secret_code = ?1)
         """
 
+    /// Returns the operator's choice; `nil` if there is none.
+    static func history(of room: SecretCode, _ db: Database) throws -> RoomHistory? {
+        let text: String? = try db.value("SELECT history FROM rooms WHERE secret_code = ?", [room.text])
+        return text.flatMap(RoomHistory.init(rawValue:))
+    }
+
+    static func setHistory(_ history: RoomHistory?, of room: SecretCode, now: Timestamp, _ db: Database) throws {
+        try make(room, now: now, db)
+        try db.run("UPDATE rooms SET history = ? WHERE secret_code = ?", [history?.rawValue, room.text])
+    }
+
     /// Deletes the rows of rooms of which nothing is left, in steps.
     static func deleteUnused(_ database: SQLiteDatabase) async throws(ChatError) {
         var after: Int64 = 0

@@ -15,7 +15,8 @@ package struct SQLiteRoomRecords: RoomRecords {
             let rooms = rows.prefix(limit).map { row in
                 RoomRecord(
                     code: SecretCode(stored: row[0]), members: row[1], lastMessage: row[2],
-                    lastMessageAt: row.optionalTime(3))
+                    lastMessageAt: row.optionalTime(3),
+                    history: (row[4] as String?).flatMap(RoomHistory.init(rawValue:)))
             }
             return RoomPage(rooms: rooms, next: rows.count > limit ? rooms.last?.code : nil)
         }
@@ -35,13 +36,20 @@ package struct SQLiteRoomRecords: RoomRecords {
                 SELECT min(secret_code) FROM messages WHERE secret_code > c.code))
             FROM codes c WHERE c.code IS NOT NULL
             LIMIT :limit)
-        SELECT r.code, r.members, r.last, (SELECT m.time_sent FROM messages m WHERE m.message_id = r.last)
+        SELECT r.code, r.members, r.last, (SELECT m.time_sent FROM messages m WHERE m.message_id = r.last),
+            (SELECT o.history FROM rooms o WHERE o.secret_code = r.code)
         FROM (
             SELECT c.code AS code,
                 (SELECT count(*) FROM active_users u WHERE u.secret_code = c.code) AS members,
                 (SELECT max(m.message_id) FROM messages m WHERE m.secret_code = c.code) AS last
             FROM codes c WHERE c.code < :prefix || char(0x10FFFF)) r
         """
+
+    package func setHistory(_ history: RoomHistory?, of room: SecretCode) async throws(ChatError) {
+        _ = try await database.writer.perform { db in
+            try RoomRow.setHistory(history, of: room, now: database.clock(), db)
+        }
+    }
 
     package func members(
         of room: SecretCode, after cursor: Int64?, limit: Int

@@ -40,12 +40,13 @@ package struct SQLiteRoomStore: RoomStore {
                 """
                 INSERT INTO active_users (udid, device_token, nickname, secret_code, ip_address, app, app_version,
                     os_version, device_model, time_joined, time_updated, history_from, fetched_to, time_fetched)
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(message_id), 0) FROM messages), ?, ?)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+                    CASE WHEN ? = 'all' THEN 0 ELSE (SELECT coalesce(max(message_id), 0) FROM messages) END, ?, ?)
                 """,
                 [
                     request.member.text, token, request.nickname.text, request.code.text, client.address,
                     request.app.text, client.appVersion, client.osVersion, client.deviceModel, now, now,
-                    fetchedTo, fetchedAt,
+                    (try RoomRow.history(of: request.code, db) ?? settings().history).rawValue, fetchedTo, fetchedAt,
                 ])
             return ([request.code] + earlier, isEmpty)
         }

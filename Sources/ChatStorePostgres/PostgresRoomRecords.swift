@@ -20,7 +20,8 @@ package struct PostgresRoomRecords: RoomRecords {
             let rooms = try rows.prefix(limit).map { row in
                 RoomRecord(
                     code: SecretCode(stored: try row.text(0)), members: Int(try row.int(1)),
-                    lastMessage: try row.optionalInt(2), lastMessageAt: try row.optionalTime(3))
+                    lastMessage: try row.optionalInt(2), lastMessageAt: try row.optionalTime(3),
+                    history: row.optionalText(4).flatMap(RoomHistory.init(rawValue:)))
             }
             return RoomPage(rooms: rooms, next: rows.count > limit ? rooms.last?.code : nil)
         }
@@ -38,13 +39,20 @@ package struct PostgresRoomRecords: RoomRecords {
                 (SELECT min(secret_code) FROM active_users WHERE secret_code > c.code),
                 (SELECT min(secret_code) FROM messages WHERE secret_code > c.code))
             FROM codes c WHERE c.code IS NOT NULL)
-        SELECT c.code, u.members, m.message_id, ms(m.time_sent)
+        SELECT c.code, u.members, m.message_id, ms(m.time_sent),
+            (SELECT r.history FROM rooms r WHERE r.secret_code = c.code)
         FROM (SELECT code FROM codes LIMIT $3::bigint) c
         CROSS JOIN LATERAL (SELECT count(*) AS members FROM active_users WHERE secret_code = c.code) u
         LEFT JOIN LATERAL (
             SELECT message_id, time_sent FROM messages WHERE secret_code = c.code ORDER BY message_id DESC LIMIT 1) m ON true
         WHERE c.code < $1::text || chr(1114111) ORDER BY c.code
         """
+
+    package func setHistory(_ history: RoomHistory?, of room: SecretCode) async throws(ChatError) {
+        try await database.write(isRepeatable: true) { [database] transaction in
+            RoomRow.setHistory(history, of: room, now: database.clock(), transaction)
+        }
+    }
 
     package func members(
         of room: SecretCode, after cursor: Int64?, limit: Int

@@ -53,6 +53,7 @@ package struct PostgresRoomStore: RoomStore {
                         .text(member.text), .text(code.text), .text(token), .text(request.nickname.text),
                         .optional(client.address), .text(request.app.text), .optional(client.appVersion),
                         .optional(client.osVersion), .optional(client.deviceModel), .time(now),
+                        .text(settings().history.rawValue),
                     ])
                 note(member, [code] + earlier, transaction)
             }
@@ -66,7 +67,10 @@ package struct PostgresRoomStore: RoomStore {
         INSERT INTO active_users (udid, secret_code, device_token, nickname, ip_address, app, app_version, os_version,
             device_model, time_joined, time_updated, history_from, fetched_to, time_fetched)
         SELECT $1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text, at($10::bigint),
-            at($10::bigint), (SELECT coalesce(max(message_id), 0) FROM messages), coalesce(p.fetched_to, 0), p.time_fetched
+            at($10::bigint),
+            CASE coalesce((SELECT r.history FROM rooms r WHERE r.secret_code = $2::text), $11::text) WHEN 'all' THEN 0
+                ELSE (SELECT coalesce(max(message_id), 0) FROM messages) END,
+            coalesce(p.fetched_to, 0), p.time_fetched
         FROM (VALUES (1)) AS one (row) LEFT JOIN (\(ReadState.earlierSQL)) p ON true
         """
 

@@ -19,6 +19,16 @@ enum RoomRow {
         ON CONFLICT (secret_code) DO NOTHING
         """
 
+    static func setHistory(
+        _ history: RoomHistory?, of room: SecretCode, now: Timestamp, _ transaction: PostgresTransaction
+    ) {
+        transaction.lock([(.room, room.text)])
+        make([room.text], now: now, transaction)
+        transaction.later(
+            "UPDATE rooms SET history = $1::text WHERE secret_code = $2::text",
+            [.optional(history?.rawValue), .text(room.text)])
+    }
+
     /// Deletes the rows of rooms of which nothing is left, in steps.
     static func deleteUnused(_ database: PostgresDatabase) async throws(ChatError) {
         var after: Int64 = 0

@@ -47,7 +47,8 @@ struct AdminRoomsTests {
         let (answer, calls) = try await call("/v1/rooms?prefix=our%20&cursor=our%20a&limit=1")
         #expect(
             answer.text
-                == #"{"rooms":[{"code":"our room/1","members":2,"last_message":9,"last_message_at":"1970-01-01T00:00:01.000Z"}],"#
+                == #"{"rooms":[{"code":"our room/1","members":2,"last_message":9,"#
+                + #""last_message_at":"1970-01-01T00:00:01.000Z","history":null}],"#
                 + #""next":"our room/1"}"#)
         #expect(calls == [.rooms("our ", after: SecretCode(stored: "our a"), limit: 1)])
         // As browsers' URLSearchParams and forms write it.
@@ -55,6 +56,30 @@ struct AdminRoomsTests {
             try await call("/v1/rooms?prefix=our+%2B&cursor=our+a&limit=%31").1
                 == [.rooms("our +", after: SecretCode(stored: "our a"), limit: 1)])
         #expect(try await call("/v1/rooms").1 == [.rooms("", after: nil, limit: 100)])
+    }
+
+    @Test("A room's history is chosen, and the choice is taken back", arguments: ["joined", "all", nil] as [String?])
+    func history(choice: String?) async throws {
+        let relay = Relay(ScriptedStore(admin: AdminAnswers(setHistory: {})))
+        let json = choice.map { "\"\($0)\"" } ?? "null"
+        let answer = try await AdminTests.call(
+            .patch, "/v1/rooms", #"{"room":"our room/1","history":\#(json)}"#, to: relay)
+        #expect(answer.status == .ok && answer.text == #"{"room":"our room/1","history":\#(json)}"#)
+        #expect(relay.store.calls == [.setHistory(choice.flatMap(RoomHistory.init(rawValue:)), Self.room)])
+    }
+
+    @Test(
+        "A choice that is wrong is named",
+        arguments: [
+            ("{}", "room"), (#"{"room":"a"}"#, "history"), (#"{"room":"a","history":"some"}"#, "history"),
+            (#"{"room":"a","history":7}"#, "history"), (#"{"room":"","history":"all"}"#, "room"),
+            (#"{"history":"all"}"#, "room"), (#"{"room":"a","history":"all","title":"x"}"#, "title"),
+        ])
+    func wrongHistory(body: String, field: String) async throws {
+        let relay = Relay(ScriptedStore())
+        let answer = try await AdminTests.call(.patch, "/v1/rooms", body, to: relay)
+        #expect(answer.status == .badRequest && relay.store.calls.isEmpty)
+        #expect(try JSONValue(parsing: answer.text).object?["field"]?.text == field)
     }
 
     @Test("A room's members, without their udids, and its messages, without the text")

@@ -498,7 +498,7 @@ struct AdminTests {
             "/v1/notifications": "get post", "/v1/notifications:batch": "post", "/v1/notifications/{id}": "delete get",
             "/v1/openapi.json": "get", "/v1/members/{id}": "delete", "/v1/bans": "get post", "/v1/bans/{id}": "delete",
             "/v1/moderation": "get", "/v1/probes": "post",
-            "/v1/queue": "get", "/v1/rooms": "get", "/v1/stats": "get", "/v1/warnings": "get",
+            "/v1/queue": "get", "/v1/rooms": "get patch", "/v1/stats": "get", "/v1/warnings": "get",
             "/v1/tokens": "get post", "/v1/tokens/{id}": "delete", "/gotify/message": "post", "/gotify/version": "get",
             "/gotify/health": "get", "/ntfy": "post put", "/ntfy/{topic}": "post put", "/ntfy/{topic}/publish": "get",
             "/ntfy/{topic}/send": "get", "/ntfy/{topic}/trigger": "get", "/ntfy/v1/health": "get", "/": "get post",

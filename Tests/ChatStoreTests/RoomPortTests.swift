@@ -68,6 +68,37 @@ struct RoomPortTests {
         try result.get()
     }
 
+    // MARK: - History
+
+    @Test(
+        "Where a room's history is all, who joins reads what was posted before; else only what comes",
+        arguments: StoreKind.allCases)
+    func history(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (rooms, records) = (store.stores.rooms, store.stores.records)
+        // Chosen before anybody is there.
+        try await records.setHistory(.all, of: code("ops"))
+        for room in ["ops", "tea"] { _ = try await rooms.post(try program("before", room: room)) }
+        try await join(1...1, "ops", in: store)
+        try await join(2...2, "tea", in: store)
+        for room in ["ops", "tea"] { _ = try await rooms.post(try program("after", room: room)) }
+        #expect(try await texts(for: 1, in: store) == ["before", "after"])
+        #expect(try await texts(for: 2, in: store) == ["after"])
+        #expect(try await store.stores.feed.position(of: StoreFixture.member(1)).historyFrom == 0)
+        func choices() async throws -> [RoomHistory?] {
+            try await records.rooms(startingWith: "", after: nil, limit: 10).rooms.map(\.history)
+        }
+        #expect(try await choices() == [.all, nil])
+        // Another choice counts for those who join from then on.
+        try await records.setHistory(nil, of: code("ops"))
+        try await records.setHistory(.joined, of: code("tea"))
+        #expect(try await choices() == [nil, .joined])
+        try await join(3...3, "ops", in: store)
+        #expect(try await texts(for: 3, in: store) == [])
+        try await join(1...1, "ops", in: store)
+        #expect(try await texts(for: 1, in: store) == ["before", "after"])
+    }
+
     // MARK: - Members and messages
 
     @Test("A message goes to everyone else of the room, once each", arguments: StoreKind.allCases)

@@ -326,6 +326,23 @@ struct AdminAPI: Sendable {
         return Self.page("rooms", page.rooms.map(\.json), next: .optional(page.next?.text))
     }
 
+    /// `PATCH /v1/rooms`: the operator's choices for a room.
+    func editRoom(_ request: Request, _ context: ChatContext) async throws -> Response {
+        _ = try AdminQuery(request, names: [])
+        let body = try await AdminBody.read(request, members: ["room", "history"])
+        guard let text = try body.text("room") else { throw ChatError.missing("room") }
+        let room = try SecretCode(parsing: text, field: "room")
+        let history: RoomHistory?
+        switch try body.change("history", RoomHistory.init(parsing:field:)) {
+        case .keep: throw ChatError.missing("history")
+        case .remove: history = nil
+        case .set(let choice): history = choice
+        }
+        try await stores.records.setHistory(history, of: room)
+        logger.info("room changed", metadata: context.ids.metadata([LogKeys.caller: "\(try context.caller().name)"]))
+        return Answers.json(["room": .string(room.text), "history": .optional(history?.rawValue)])
+    }
+
     /// `GET /v1/members`
     func members(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try AdminQuery(request, names: ["room", "limit", "cursor"])
@@ -484,7 +501,7 @@ extension RoomRecord {
     fileprivate var json: JSONObject {
         [
             "code": .string(code.text), "members": .number(members), "last_message": .optional(lastMessage),
-            "last_message_at": .optional(lastMessageAt),
+            "last_message_at": .optional(lastMessageAt), "history": .optional(history?.rawValue),
         ]
     }
 }

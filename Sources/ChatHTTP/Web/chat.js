@@ -207,6 +207,7 @@ async function connect() {
     return;
   }
   remember(room);
+  showEmpty();
   const source = new EventSource("/events?" + new URLSearchParams({ ticket, since: room.cursor }));
   stream = source;
   source.addEventListener("open", () => {
@@ -286,8 +287,16 @@ function take(message, isLive = false) {
   else byId("newest").hidden = false;
 }
 
+// Where the list ends without a message, its cursor is where one's history begins: 0 is the beginning of the room.
+function showEmpty() {
+  if (current.messages.length || byId("log").childElementCount) return;
+  byId("log").append(element("div", "line empty", current.cursor > 0
+    ? "What was said before you came is not shown" : "Nothing has been said here yet"));
+}
+
 function show(message, before) {
   const log = byId("log");
+  log.querySelector(".empty")?.remove();
   const date = new Date(message.sent_at);
   if (!before || new Date(before.sent_at).toDateString() !== date.toDateString()) {
     log.append(element("div", "line", dayOf.format(date)));

@@ -131,7 +131,7 @@ struct DatabaseOptions: ParsableArguments {
 extension Configuration {
     /// For stores that a command opens.
     fileprivate var commandSettings: StoreSettings {
-        StoreSettings(format: { _ in browserFormat }, keepsUsage: analytics == .on)
+        StoreSettings(format: { _ in browserFormat }, history: messages.history, keepsUsage: analytics == .on)
     }
 }
 

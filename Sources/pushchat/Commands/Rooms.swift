@@ -4,11 +4,11 @@ import ChatDomain
 /// `pushchat rooms`
 struct Rooms: AsyncParsableCommand, ListingCommands {
     static let configuration = CommandConfiguration(
-        abstract: "The rooms, by their codes; close one, and open it again.",
+        abstract: "The rooms, by their codes; close one, open it again, choose its history.",
         discussion: """
             pushchat rooms tea lists those whose code begins with tea. Of a room that is called
             like a command: pushchat rooms list open
-            """, subcommands: [List.self, Close.self, Open.self], defaultSubcommand: List.self)
+            """, subcommands: [List.self, Close.self, Open.self, History.self], defaultSubcommand: List.self)
 
     /// `pushchat rooms list`
     struct List: AsyncParsableCommand {
@@ -42,6 +42,30 @@ struct Rooms: AsyncParsableCommand, ListingCommands {
         func run() async throws {
             let closed = try await ban.make(["closed": .bool(true), "room": .string(code)], by: caller)
             Output.note("the room is closed\(closed.cell("ends_at", after: " until "))")
+        }
+    }
+
+    /// `pushchat rooms history`
+    struct History: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Choose what those may read who join a room from now on.",
+            discussion: """
+                all: everything that is kept, as for an operations room. joined: what is posted
+                after they have joined. default: as the setting messages.history says.
+                """)
+
+        enum Choice: String, ExpressibleByArgument, CaseIterable {
+            case all, joined, `default`
+        }
+
+        @Argument(help: .value("code", "The room's secret code.")) var code: String
+        @Argument(help: .value("history", "all, joined or default.")) var history: Choice
+        @OptionGroup(title: "The relay") var caller: CallerOptions
+
+        func run() async throws {
+            let choice: JSONValue = history == .default ? .null : .string(history.rawValue)
+            _ = try await caller.client().call(.PATCH, "/v1/rooms", ["room": .string(code), "history": choice])
+            Output.note("the history of the room is chosen: \(history.rawValue)")
         }
     }
 

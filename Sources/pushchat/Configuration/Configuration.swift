@@ -97,6 +97,12 @@ struct Configuration: Sendable {
         var retention: Duration
     }
 
+    struct Messages: Sendable, Equatable {
+        var retention: Duration = .days(30)
+        /// Of rooms for which the operator has chosen none.
+        var history = RoomHistory.joined
+    }
+
     struct Log: Sendable, Equatable {
         var format = LogFormat.text
         var level = Logger.Level.info
@@ -110,7 +116,7 @@ struct Configuration: Sendable {
     var session = Session()
     var push = Push()
     var webPush = WebPush()
-    var messages = Retention(retention: .days(30))
+    var messages = Messages()
     var queue = Retention(retention: .days(7))
     var analytics = Analytics.on
     var log = Log()
@@ -379,6 +385,10 @@ enum SettingsTable {
             "webpush.trust", \.webPush.trust, SettingKind.file("a PEM file").optional(),
             "authorities to trust for push services beside the system's, for a sandbox"),
         Relay("messages.retention", \.messages.retention, .retention, "how long the chat's messages are kept"),
+        Relay(
+            "messages.history", \.messages.history, .choice,
+            "what members may read that join from then on: what is posted after they have joined, or all that is kept; "
+                + "`pushchat rooms history` chooses for one room"),
         Relay(
             "queue.retention", \.queue.retention, .retention,
             "how long pushes are kept after they were sent or refused"),

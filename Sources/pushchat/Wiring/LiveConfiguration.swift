@@ -54,7 +54,8 @@ final class LiveConfiguration: Sendable {
                 adminTokens: configuration.admin.tokens.map(\.text)),
             store: StoreSettings(
                 format: { [formats] in formats[$0] ?? other },
-                expiration: configuration.push.expiration, defaultApp: configuration.defaultApp,
+                expiration: configuration.push.expiration, history: configuration.messages.history,
+                defaultApp: configuration.defaultApp,
                 keepsUsage: configuration.analytics == .on,
                 apps: Set(configuration.apps.map(\.name)).union([.web])),
             apps: AppDirectory(configuration, topics: topics), sessions: sessions)

@@ -23,6 +23,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         case notification(NotificationID)
         case deliveries(NotificationID, PushState?, after: Int64?, limit: Int)
         case cancel(NotificationID)
+        case setHistory(RoomHistory?, SecretCode)
         case rooms(String, after: SecretCode?, limit: Int)
         case members(SecretCode, after: Int64?, limit: Int)
         case roomMessages(SecretCode, MessageOrder, limit: Int)
@@ -136,6 +137,9 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     }
     func earlier(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt? {
         try await run(.earlier(request), admin.earlier)
+    }
+    func setHistory(_ history: RoomHistory?, of room: SecretCode) async throws(ChatError) {
+        try await run(.setHistory(history, room), admin.setHistory)
     }
     func notifications(
         sentWith token: Int64?, before cursor: NotificationID?, limit: Int
@@ -314,6 +318,7 @@ struct AdminAnswers: Sendable {
     var notifications: ScriptedStore.Answer<Page<NotificationStatus>>?
     var notification: ScriptedStore.Answer<NotificationStatus>?
     var cancel: ScriptedStore.Answer<NotificationStatus>?
+    var setHistory: ScriptedStore.Answer<Void>?
     var rooms: ScriptedStore.Answer<RoomPage>?
     var members: ScriptedStore.Answer<Page<MemberRecord>>?
     var messages: ScriptedStore.Answer<Page<MessageRecord>>?

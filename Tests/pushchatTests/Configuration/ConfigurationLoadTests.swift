@@ -18,7 +18,7 @@ import Testing
         #expect(configuration.database.path == folder.path + "/pushchat.db")
         #expect(configuration.admin.tokens.isEmpty)
         #expect(configuration.push == .init(sound: "default", textLimit: 1000, expiration: nil))
-        #expect(configuration.messages.retention == .seconds(30 * 86_400))
+        #expect(configuration.messages == .init(retention: .seconds(30 * 86_400), history: .joined))
         #expect(configuration.queue.retention == .seconds(7 * 86_400))
         #expect(configuration.log == .init(format: .text, level: .info))
         #expect(configuration.apps == [AppConfiguration(name: .default, environment: .development)])
@@ -116,7 +116,7 @@ import Testing
               jwks: app.key
               audience: pushchat
               issuer: https://example.com
-            messages: {retention: 2 weeks}
+            messages: {retention: 2 weeks, history: all}
             queue: {retention: 36h}
             analytics: off
             log: {format: json, level: debug}
@@ -180,7 +180,7 @@ import Testing
                 == .init(
                     secret: Secret("0123456789abcdef0123456789abcdef"), key: folder.path + "/app.key",
                     keySet: folder.path + "/app.key", audience: "pushchat", issuer: "https://example.com"))
-        #expect(configuration.messages.retention == .seconds(14 * 86_400))
+        #expect(configuration.messages == .init(retention: .seconds(14 * 86_400), history: .all))
         #expect(configuration.queue.retention == .seconds(36 * 3600))
         #expect(configuration.analytics == .off)
         #expect(configuration.log == .init(format: .json, level: .debug))
