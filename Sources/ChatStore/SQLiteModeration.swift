@@ -207,7 +207,7 @@ package struct SQLiteModeration: Moderation {
     // MARK: - Messages
 
     /// Settles the message's waiting pushes and empties the payload of all (``DeletedMessage``). For the largest room that takes
-    /// some seconds, in one transaction: who asks for the message next does not get it.
+    /// a second or two, in one transaction: who asks for the message next does not get it.
     package func delete(_ message: MessageID, by moderator: Moderator) async throws(ChatError) {
         let (room, ended) = try await database.writer.perform { db -> (SecretCode, [FinalStateCount]) in
             let code: String? = try db.value("SELECT secret_code FROM messages WHERE message_id = ?", [message])

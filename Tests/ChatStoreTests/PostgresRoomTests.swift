@@ -376,7 +376,6 @@ struct PostgresRoomTests {
             (PostgresRoomRecords.messageDeliveriesSQL, 3, ["push_queue_due_chat_message", "active_users_pkey"]),
             (PostgresRoomRecords.failuresSQL, 3, ["push_queue_due_time_settled"]),
             (PostgresModeration.admissionSQL, 4, ["bans_udid", "bans_device", "bans_room"]),
-            (PostgresModeration.emptySQL, 1, ["push_queue_due_chat_message"]),
             (RoomRetention.messagesSQL, 4, ["messages_pkey"]),
             (RoomRow.makeSQL, 2, ["rooms_secret_code_key"]),
         ]

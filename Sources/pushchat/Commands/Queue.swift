@@ -97,8 +97,8 @@ struct Queue: ParsableCommand {
             } explain: { queue in
                 var deleted: [String] = []
                 for id in change.ids where try await queue.entry(id)?.hasNoContent == true { deleted.append("\(id)") }
-                return deleted.isEmpty
-                    ? nil : "not retried, because no text is left since the message was deleted: \(deleted.joined(separator: " "))"
+                let list = deleted.joined(separator: " ")
+                return deleted.isEmpty ? nil : "not retried, because the message was deleted: \(list)"
             }
         }
     }
