@@ -10,6 +10,11 @@ import Synchronization
 package struct FeedbackReader: Service {
     /// Before a reading that failed is tried again; doubles, up to the interval.
     private static let firstRepeat = Duration.seconds(15)
+    /// Reports that one reading stores: more than an app loses devices in an hour. A list without an end would fill the disk.
+    package static let mostReports = 100_000
+
+    /// The service sent ``mostReports``, and goes on.
+    private struct ListTooLong: Error {}
 
     private let app: AppName
     private let store: any FeedbackStore
@@ -48,7 +53,8 @@ package struct FeedbackReader: Service {
         }
     }
 
-    /// One reading, and what follows from it and from readings that were interrupted.
+    /// One reading, and what follows from it and from readings that were interrupted. A list that is too long ends it: the next
+    /// reading, after the interval, takes what the service still has.
     /// - Returns: whether it worked.
     package func readOnce() async -> Bool {
         guard let source = source() else { return true }
@@ -56,12 +62,20 @@ package struct FeedbackReader: Service {
         do {
             let rest = try await source.read { reports in
                 try await record(reports)
-                count.withLock { $0 += reports.count }
+                let total = count.withLock { count in
+                    count += reports.count
+                    return count
+                }
+                if total >= Self.mostReports { throw ListTooLong() }
             }
             if rest > 0 {
                 logger.warning("feedback ended inside a tuple", metadata: ["bytes": "\(rest)"])
             }
             return await act(tokens: count.withLock { $0 })
+        } catch is ListTooLong {
+            let total = count.withLock { $0 }
+            logger.warning("feedback list is too long: the rest is read next time", metadata: ["tokens": "\(total)"])
+            return await act(tokens: total)
         } catch {
             await act(tokens: count.withLock { $0 })
             logger.warning(

@@ -197,6 +197,32 @@ struct FeedbackReaderTests {
         #expect(whenActing == [3])
     }
 
+    /// A service whose list never ends.
+    private struct EndlessSource: FeedbackSource {
+        let piece: [FeedbackReport]
+
+        func read(_ store: @Sendable ([FeedbackReport]) async throws -> Void) async throws -> Int {
+            while true { try await store(piece) }
+        }
+    }
+
+    @Test("A list without an end is read up to a limit, and acted on; the next reading goes on")
+    func endless() async throws {
+        store.state.withLock { $0.result = FeedbackResult(deactivated: 1) }
+        let piece = try Array(repeating: report(1), count: 999)
+        let reader = FeedbackReader(
+            app: .default, store: store, source: { EndlessSource(piece: piece) }, interval: { .seconds(3600) },
+            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        let most = FeedbackReader.mostReports
+        for reading in 1...2 {
+            // It worked: it is not repeated before the interval.
+            #expect(await reader.readOnce())
+            let acted = store.state.withLock { $0.recordedWhenActing }
+            #expect(acted.count == reading)
+            #expect((reading * most..<reading * (most + 999)).contains(acted[reading - 1]))
+        }
+    }
+
     @Test("Has nothing to do for an app without credentials")
     func noSource() async {
         #expect(await reader(nil).readOnce())
