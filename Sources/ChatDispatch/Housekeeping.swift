@@ -2,75 +2,81 @@ package import ChatDomain
 package import Logging
 import ServiceLifecycle
 
-/// Deletes what is older than its retention, every so often.
+/// Deletes what is older than its retention, every so often, unless ``RetentionGate`` doubts the wall clock.
 package struct Housekeeping<Timer: Clock>: Service where Timer.Duration == Duration {
     private let interval: Duration
     private let clock: TimeSource
     private let timer: Timer
+    private let isSynchronized: @Sendable () -> Bool
+    private let evidence: @Sendable (_ limit: Timestamp) async throws(ChatError) -> ClockEvidence
     private let sweep: @Sendable () async throws(ChatError) -> Logger.Metadata
     private let logger: Logger
 
     /// - Parameters:
     ///   - interval: also how long after the start the first sweep comes.
     ///   - timer: what the interval is measured with.
+    ///   - isSynchronized: whether the kernel says that a time service has set the wall clock.
+    ///   - evidence: what the database says of the time, with the newest stored time up to a limit.
     ///   - sweep: deletes, and says for the log what.
     package init(
         interval: Duration = .seconds(600), clock: @escaping TimeSource = Timestamp.now,
-        timer: Timer = ContinuousClock(), sweep: @escaping @Sendable () async throws(ChatError) -> Logger.Metadata,
-        logger: Logger
+        timer: Timer = ContinuousClock(), isSynchronized: @escaping @Sendable () -> Bool,
+        evidence: @escaping @Sendable (_ limit: Timestamp) async throws(ChatError) -> ClockEvidence,
+        sweep: @escaping @Sendable () async throws(ChatError) -> Logger.Metadata, logger: Logger
     ) {
         self.interval = interval
         self.clock = clock
         self.timer = timer
+        self.isSynchronized = isSynchronized
+        self.evidence = evidence
         self.sweep = sweep
         self.logger = logger
     }
 
     package func run() async throws {
         await cancelWhenGracefulShutdown {
-            var steady = SteadyClock(wall: clock(), elapsed: .zero)
+            var gate = RetentionGate(wall: clock())
             let start = timer.now
+            var isClosed = false
             while true {
                 do { try await timer.sleep(for: interval) } catch { return }
-                guard steady.isSteady(wall: clock(), elapsed: start.duration(to: timer.now)) else {
-                    logger.warning("the clock has jumped; nothing is deleted by age until it has settled")
-                    continue
-                }
                 do throws(ChatError) {
-                    let metadata = try await sweep()
-                    if !metadata.isEmpty { logger.info("deleted by age", metadata: metadata) }
+                    let wall = clock()
+                    let doubt = gate.doubt(
+                        RetentionGate.Reading(
+                            wall: wall, elapsed: start.duration(to: timer.now), isSynchronized: isSynchronized(),
+                            evidence: try await evidence(wall - RetentionGate.unproven)))
+                    if let doubt {
+                        log(doubt, at: wall)
+                    } else {
+                        if isClosed { logger.notice("the clock is believed again: rows are deleted by age") }
+                        let metadata = try await sweep()
+                        if !metadata.isEmpty { logger.info("deleted by age", metadata: metadata) }
+                    }
+                    isClosed = doubt != nil
                 } catch {
                     logger.error("old rows could not be deleted", metadata: ["error": "\(error)"])
                 }
             }
         }
     }
-}
 
-/// Tells whether the wall clock kept pace with the one that only counts.
-///
-/// A wall clock that jumps ahead by years would make everything look old enough to be deleted. A jump is reported for
-/// ``SteadyClock/settlingTime`` after it was seen, which is time for a time server or a person to set it right.
-struct SteadyClock: Sendable {
-    /// What counts as a jump.
-    static let tolerance = Duration.seconds(3600)
-    static let settlingTime = Duration.seconds(24 * 3600)
-
-    private var wall: Timestamp
-    private var elapsed: Duration
-    private var jumpedAt: Duration?
-
-    init(wall: Timestamp, elapsed: Duration) {
-        self.wall = wall
-        self.elapsed = elapsed
-    }
-
-    mutating func isSteady(wall now: Timestamp, elapsed: Duration) -> Bool {
-        let drift = (now.milliseconds - wall.milliseconds) - (elapsed - self.elapsed).milliseconds
-        if abs(drift) > Self.tolerance.milliseconds { jumpedAt = elapsed }
-        wall = now
-        self.elapsed = elapsed
-        guard let jumpedAt else { return true }
-        return elapsed - jumpedAt >= Self.settlingTime
+    private func log(_ doubt: RetentionGate.Doubt, at wall: Timestamp) {
+        switch doubt {
+        case .jumped:
+            logger.warning(
+                "nothing is deleted by age: the clock has jumped, and no time service has confirmed it",
+                metadata: ["clock": "\(wall.rfc3339)"])
+        case .ahead(let newest):
+            logger.warning(
+                """
+                nothing is deleted by age: the clock is far ahead of all that was stored; waiting for a time service to \
+                confirm it, or for a day
+                """, metadata: ["clock": "\(wall.rfc3339)", "stored": "\(newest.rfc3339)"])
+        case .differs(let server):
+            logger.warning(
+                "nothing is deleted by age: the clock differs from the database server's; set the wrong one right",
+                metadata: ["clock": "\(wall.rfc3339)", "server": "\(server.rfc3339)"])
+        }
     }
 }

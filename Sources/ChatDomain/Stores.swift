@@ -47,10 +47,39 @@ package protocol StoreUpkeep: Sendable {
     /// Whether what is written reaches the disk; for readiness. Tries it, once a second at the most, whoever asks, and takes
     /// some seconds at the most. Throws ``ChatError/Code/unavailable``.
     func tryWriting() async throws(ChatError)
-    /// Deletes messages older than `messages`, pushes and feedback that were settled longer ago than `queue`, and
-    /// notifications older than that of which no push is left; what those had read who left a room longer ago than `messages`,
-    /// and the counts of days before ``DeviceDay/kept``. What is not settled stays, however old.
-    func applyRetention(messages: Duration, queue: Duration) async throws(ChatError) -> RetentionResult
+    /// Deletes what is older than asked for, in steps: messages, and the addresses that they came from; what those had read who
+    /// left a room; settled pushes and feedback, and notifications without pushes; bans that have ended and records of order in
+    /// rooms, but those that still take back pushes. Also counts of days before ``DeviceDay/kept``, and subscriptions that
+    /// nobody uses. What is not settled stays, however old.
+    func applyRetention(_ ages: RetentionAges) async throws(ChatError) -> RetentionResult
+    /// What the database says of the time.
+    /// - Parameter limit: for ``ClockEvidence/newest``.
+    func clockEvidence(upTo limit: Timestamp) async throws(ChatError) -> ClockEvidence
+}
+
+extension StoreUpkeep {
+    package func applyRetention(messages: Duration, queue: Duration) async throws(ChatError) -> RetentionResult {
+        try await applyRetention(RetentionAges(messages: messages, queue: queue))
+    }
+}
+
+/// How long rows are kept.
+package struct RetentionAges: Sendable, Hashable {
+    /// Since a message was posted, and since a member left.
+    package var messages: Duration
+    /// Since a push was settled.
+    package var queue: Duration
+    /// Since a ban ended, and since something was done to keep order.
+    package var moderation: Duration
+
+    /// How long a message keeps the address that it was posted from: for as long as somebody may ask where abuse came from.
+    package static let addresses = Duration.seconds(30 * 86_400)
+
+    package init(messages: Duration, queue: Duration, moderation: Duration = .seconds(365 * 86_400)) {
+        self.messages = messages
+        self.queue = queue
+        self.moderation = moderation
+    }
 }
 
 /// What an earlier process left to do.
@@ -69,6 +98,8 @@ package struct RetentionResult: Sendable, Hashable {
     package var pushes = 0
     package var feedback = 0
     package var notifications = 0
+    /// Ended bans, and records.
+    package var moderation = 0
 
     package init() {}
 }

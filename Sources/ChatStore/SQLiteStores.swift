@@ -50,7 +50,8 @@ package struct SQLiteStores: Sendable {
         upkeep = SQLiteUpkeep(
             database: database, queue: queue, repair: repair,
             adoption: AppAdoption(database: database, settings: settings), figures: figures, feed: feed,
-            activity: activity, tokens: tokens, jobs: jobs, probe: .writing(database.writer))
+            activity: activity, tokens: tokens, jobs: jobs, probe: .writing(database.writer),
+            retention: SQLiteRetention(database: database))
         imports = SQLiteImport(database: database, settings: settings)
     }
 

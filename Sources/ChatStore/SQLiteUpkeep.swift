@@ -28,6 +28,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
     let tokens: SQLiteTokenStore
     let jobs: BackgroundJobs
     let probe: WriteProbe
+    let retention: SQLiteRetention
 
     package func prepare() async throws(ChatError) -> StoreBacklog {
         try await adoption.run()
@@ -82,6 +83,14 @@ package struct SQLiteUpkeep: StoreUpkeep {
     }
 
     package func tryWriting() async throws(ChatError) { try await probe.run() }
+
+    package func applyRetention(_ ages: RetentionAges) async throws(ChatError) -> RetentionResult {
+        try await retention.apply(ages)
+    }
+
+    package func clockEvidence(upTo limit: Timestamp) async throws(ChatError) -> ClockEvidence {
+        try await retention.clockEvidence(upTo: limit)
+    }
 
     private func watchOthers() async {
         var watch = Watch()
@@ -166,135 +175,6 @@ package struct SQLiteUpkeep: StoreUpkeep {
             guard position == nil, isSweepWanted, round >= nextSweep else { return }
             isSweepWanted = false
             position = QueueIndex.ids.lowerBound
-        }
-    }
-
-    // MARK: - Retention
-
-    /// Rows that one transaction deletes: few, so that a request never waits long behind it.
-    private static let retentionStep = 500
-    /// The oldest rows, of which those of a wrong clock or with work left may stay in the way.
-    private static let retentionWindow = 2000
-    /// Messages that one transaction deletes: each may have a large room's pushes, which then forget it.
-    private static let messageStep = 10
-
-    package func applyRetention(messages: Duration, queue: Duration) async throws(ChatError) -> RetentionResult {
-        let now = database.clock()
-        let settled = (now - queue).sqlText
-        var result = RetentionResult()
-        result.pushes = try await deletePushes(settledBefore: settled)
-        // Ids grow with time, so the oldest stand first and no index on the time is needed.
-        result.messages = try await deleteInSteps(
-            of: Self.messageStep,
-            """
-            DELETE FROM messages WHERE message_id IN (
-                SELECT message_id FROM (SELECT * FROM messages ORDER BY message_id LIMIT \(Self.retentionWindow))
-                WHERE fanout_after IS NULL AND time_sent < ?2 LIMIT ?1)
-            """, before: (now - messages).sqlText)
-        result.feedback = try await deleteInSteps(
-            of: Self.retentionStep,
-            """
-            DELETE FROM feedback WHERE feedback_id IN (
-                SELECT feedback_id FROM (SELECT * FROM feedback ORDER BY feedback_id LIMIT \(Self.retentionWindow))
-                WHERE result IS NOT NULL AND time_received < ?2 LIMIT ?1)
-            """, before: settled)
-        // Of those who left so long ago every message is deleted that they had read.
-        _ = try await deleteInSteps(
-            of: Self.retentionStep,
-            "DELETE FROM past_members WHERE member_id IN (SELECT member_id FROM past_members WHERE time_left < ?2 LIMIT ?1)",
-            before: (now - messages).sqlText)
-        try await RoomRow.deleteUnused(database)
-        _ = try await database.writer.perform(.upkeep) { db in
-            try db.run("DELETE FROM device_days WHERE day < ?", [(now - .seconds(DeviceDay.kept * 86_400)).day])
-        }
-        result.notifications = try await deleteNotifications(before: settled)
-        // Of browsers that nobody knows any more. One that was just brought is registered in the next moment.
-        _ = try await deleteInSteps(
-            of: Self.retentionStep,
-            """
-            DELETE FROM subscriptions WHERE device_token IN (
-                SELECT s.device_token FROM subscriptions s WHERE s.time_kept < ?2 AND NOT EXISTS (
-                    SELECT 1 FROM devices d WHERE d.device_token = s.device_token) LIMIT ?1)
-            """, before: (now - .seconds(86_400)).sqlText)
-        return result
-    }
-
-    /// Rows that one look goes through.
-    private static let pushWindow = 5000
-
-    static let windowSQL = """
-        SELECT max(message_id), min(time_queued), count(*) FROM (
-            SELECT message_id, time_queued FROM push_queue WHERE message_id > ? ORDER BY message_id LIMIT \(pushWindow))
-        """
-
-    /// What was settled before a time. Pushes of a notification that is still being queued stay: they keep it from going to a
-    /// device twice.
-    private static let isOld = """
-        time_settled < ? AND state <> 'pending' AND NOT EXISTS (
-            SELECT 1 FROM notifications n WHERE n.notification_id = q.notification AND n.work = 'queue')
-        """
-
-    /// Numbers grow with time: it ends where everything was queued too late to be old. What is not settled, or was settled
-    /// late, stays in the way and is passed. Looks beside the writer, which deletes a window's rows in small steps.
-    private func deletePushes(settledBefore time: String) async throws(ChatError) -> Int {
-        var (deleted, after) = (0, Int64.min)
-        while true {
-            let window = try await database.read { [after] db -> (upTo: Int64, isLast: Bool, old: [Int64])? in
-                let row = try db.row(Self.windowSQL, [after])
-                guard let row, let upTo = row[0] as Int64? else { return nil }
-                let old: [Int64] = try db.values(
-                    """
-                    SELECT message_id FROM push_queue q WHERE message_id > ? AND message_id <= ? AND \(Self.isOld)
-                    ORDER BY message_id
-                    """, [after, upTo, time])
-                return (upTo, row[1] as String >= time || row[2] < Self.pushWindow, old)
-            }
-            guard let window else { return deleted }
-            for start in stride(from: 0, to: window.old.count, by: Self.retentionStep) {
-                let range = (window.old[start], window.old[min(start + Self.retentionStep, window.old.count) - 1])
-                deleted += try await database.writer.perform(durably: false, .upkeep) { db in
-                    try db.run(
-                        "DELETE FROM push_queue AS q WHERE message_id BETWEEN ? AND ? AND \(Self.isOld)",
-                        [range.0, range.1, time])
-                }
-            }
-            if window.isLast { return deleted }
-            after = window.upTo
-        }
-    }
-
-    /// Ids grow with time, so it ends at the first that is not old; of the old, those with pushes stay in the way and are
-    /// passed.
-    static let oldNotificationsSQL = """
-        SELECT notification_id, time_created < ?, work IS NULL AND NOT EXISTS (
-            SELECT 1 FROM push_queue q
-            WHERE q.message_id BETWEEN n.first_push AND n.last_push AND +q.notification = n.notification_id)
-        FROM notifications n WHERE notification_id > ? ORDER BY notification_id LIMIT ?
-        """
-
-    private func deleteNotifications(before time: String) async throws(ChatError) -> Int {
-        var (deleted, after): (Int, Int64) = (0, 0)
-        while true {
-            let (count, last) = try await database.writer.perform(.upkeep) { [after] db in
-                let old = try db.rows(Self.oldNotificationsSQL, [time, after, Self.retentionStep]).prefix { $0[1] }
-                let ended = old.filter { $0[2] }
-                for row in ended {
-                    try db.run("DELETE FROM notifications WHERE notification_id = ?", [row[0] as Int64])
-                }
-                return (ended.count, old.count < Self.retentionStep ? nil : old.last?[0] as Int64?)
-            }
-            deleted += count
-            guard let last else { return deleted }
-            after = last
-        }
-    }
-
-    private func deleteInSteps(of step: Int, _ sql: String, before time: String) async throws(ChatError) -> Int {
-        var deleted = 0
-        while true {
-            let count = try await database.writer.perform(.upkeep) { db in try db.run(sql, [step, time]) }
-            deleted += count
-            if count < step { return deleted }
         }
     }
 }

@@ -60,24 +60,5 @@ package struct PostgresFeedbackStore: FeedbackStore {
                 AND date_trunc('second', d.time_registered) <= j.since)
         UPDATE feedback f SET result = j.result FROM judged j WHERE f.feedback_id = j.feedback_id RETURNING f.result
         """
-
-    /// Deletes what was received before a time and acted on.
-    /// - Returns: how many.
-    func applyRetention(before time: Timestamp) async throws(ChatError) -> Int {
-        var deleted = 0
-        while true {
-            let count = try await database.write(.background, isRepeatable: true) { transaction in
-                try transaction.run(
-                    """
-                    DELETE FROM feedback WHERE feedback_id IN (
-                        SELECT feedback_id FROM (
-                            SELECT * FROM feedback ORDER BY feedback_id LIMIT \(4 * Self.step)) f
-                        WHERE result IS NOT NULL AND time_received < at($1::bigint) LIMIT \(Self.step))
-                    """, [.time(time)])
-            }
-            deleted += count
-            if count < Self.step { return deleted }
-        }
-    }
 }
 #endif

@@ -46,7 +46,7 @@ package struct PostgresStores: Sendable {
         figures = PostgresFigures(database: database, outcomeCounter: outcomes, settings: settings)
         upkeep = PostgresUpkeep(
             database: database, queue: QueueUpkeep(database: database, queue: queue, settings: settings),
-            adoption: AppAdoption(database: database, settings: settings), feedback: feedback, activity: activity,
+            adoption: AppAdoption(database: database, settings: settings), activity: activity,
             tokens: tokens, jobs: jobs, settings: settings)
         imports = PostgresImport(database: database, settings: settings)
     }

@@ -9,34 +9,30 @@ package struct PostgresUpkeep: StoreUpkeep {
     private static let settingsInterval = Duration.seconds(5)
     /// How long what members and tokens did may be in memory only.
     private static let recordInterval = Duration.seconds(2)
-    /// Rows that one transaction deletes: few, so that nobody waits long behind it.
-    private static let retentionStep = 500
-    /// How long ended starts are kept, for people.
-    private static let startsKept = Duration.seconds(30 * 86_400)
 
     let database: PostgresDatabase
     let queue: QueueUpkeep
     let adoption: AppAdoption
-    let feedback: PostgresFeedbackStore
     let activity: MemberActivity
     let tokens: PostgresTokenStore
     let jobs: BackgroundJobs
     let settings: @Sendable () -> StoreSettings
+    let retention: PostgresRetention
     private let probe: WriteProbe
 
     init(
-        database: PostgresDatabase, queue: QueueUpkeep, adoption: AppAdoption, feedback: PostgresFeedbackStore,
-        activity: MemberActivity, tokens: PostgresTokenStore, jobs: BackgroundJobs,
+        database: PostgresDatabase, queue: QueueUpkeep, adoption: AppAdoption, activity: MemberActivity,
+        tokens: PostgresTokenStore, jobs: BackgroundJobs,
         settings: @escaping @Sendable () -> StoreSettings
     ) {
         self.database = database
         self.queue = queue
         self.adoption = adoption
-        self.feedback = feedback
         self.activity = activity
         self.tokens = tokens
         self.jobs = jobs
         self.settings = settings
+        retention = PostgresRetention(database: database)
         // Longer than a statement takes before it is given up.
         probe = WriteProbe(limit: PostgresDatabase.answerLimit + .seconds(1)) { end in
             Task {
@@ -109,58 +105,12 @@ package struct PostgresUpkeep: StoreUpkeep {
             "pushes wait for apps that are not configured", metadata: ["apps": "\(names)", "count": "\(waiting.count)"])
     }
 
-    // MARK: - Retention
-
-    package func applyRetention(messages: Duration, queue: Duration) async throws(ChatError) -> RetentionResult {
-        let now = database.clock()
-        let settled = now - queue
-        var (result, failure) = (RetentionResult(), ChatError?.none)
-        // What fails of one kind keeps no other.
-        func apply(_ kind: WritableKeyPath<RetentionResult, Int>, _ work: () async throws(ChatError) -> Int) async {
-            do throws(ChatError) {
-                result[keyPath: kind] = try await work()
-            } catch {
-                failure = failure ?? error
-            }
-        }
-        await apply(\.pushes) { () throws(ChatError) in try await self.queue.applyRetention(keeping: queue) }
-        await apply(\.messages) { () throws(ChatError) in
-            try await RoomRetention(database: database).apply(messages: messages)
-        }
-        await apply(\.feedback) { () throws(ChatError) in try await feedback.applyRetention(before: settled) }
-        await apply(\.notifications) { () throws(ChatError) in
-            try await NotificationRetention(database: database).apply(before: settled)
-        }
-        try await RoomRow.deleteUnused(database)
-        // Of browsers that nobody knows any more. One that was just brought is registered in the next moment.
-        _ = try await deleteInSteps(
-            """
-            DELETE FROM subscriptions WHERE device_token IN (
-                SELECT s.device_token FROM subscriptions s WHERE s.time_kept < at($2::bigint) AND NOT EXISTS (
-                    SELECT 1 FROM devices d WHERE d.device_token = s.device_token)
-                LIMIT $1::bigint FOR UPDATE SKIP LOCKED)
-            """, before: now - .seconds(86_400))
-        try await database.write(.upkeep, isRepeatable: true) { transaction in
-            try transaction.run(
-                "DELETE FROM device_days WHERE day < $1::text",
-                [.text((now - .seconds(DeviceDay.kept * 86_400)).day)])
-            try transaction.run(
-                "DELETE FROM relay_starts WHERE time_ended < now() - $1::bigint * interval '1 ms'",
-                [.int(Self.startsKept.milliseconds)])
-        }
-        if let failure { throw failure }
-        return result
+    package func applyRetention(_ ages: RetentionAges) async throws(ChatError) -> RetentionResult {
+        try await retention.apply(ages, queue)
     }
 
-    private func deleteInSteps(_ sql: String, before time: Timestamp) async throws(ChatError) -> Int {
-        var deleted = 0
-        while true {
-            let count = try await database.write(.upkeep, isRepeatable: true) { transaction in
-                try transaction.run(sql, [.int(Self.retentionStep), .time(time)])
-            }
-            deleted += count
-            if count < Self.retentionStep { return deleted }
-        }
+    package func clockEvidence(upTo limit: Timestamp) async throws(ChatError) -> ClockEvidence {
+        try await retention.clockEvidence(upTo: limit)
     }
 }
 #endif

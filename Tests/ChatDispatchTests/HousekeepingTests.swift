@@ -13,7 +13,8 @@ struct HousekeepingTests {
         let wall = Mutex(Timestamp(seconds: 1_800_000_000))
         let sweeps = Mutex(0)
         let service = Housekeeping(
-            interval: .seconds(600), clock: { wall.withLock { $0 } }, timer: timer,
+            interval: .seconds(600), clock: { wall.withLock { $0 } }, timer: timer, isSynchronized: { false },
+            evidence: { _ throws(ChatError) in ClockEvidence() },
             sweep: { () async throws(ChatError) in
                 let count = sweeps.withLock { count in
                     count += 1

@@ -85,18 +85,28 @@ struct PlanTests {
                 ["active_users_room (secret_code=?)", "past_members_room (secret_code=? AND fetched_to>?)"]
             ),
             (DeviceUsage.addSQL, ["PRIMARY KEY (day=? AND app=? AND kind=? AND value=?)"]),
-            (SQLiteUpkeep.windowSQL, ["SEARCH push_queue USING INTEGER PRIMARY KEY (rowid>?)"]),
             (SQLiteDeviceStore.cancelSQL, ["push_queue_device (device=?)"]),
-            (
-                SQLiteUpkeep.oldNotificationsSQL,
-                ["SEARCH n USING INTEGER PRIMARY KEY", "SEARCH q USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
-            ),
         ]
 
     @Test("Hot queries go by their index and never sort", arguments: 0..<statements.count)
     func plans(index: Int) throws {
         let (sql, words) = Self.statements[index]
         try Self.check(sql, words)
+    }
+
+    @Test("Retention goes by ids, and asks for nothing that it would have to look for")
+    func retention() throws {
+        let store = try StoreFixture().open()
+        defer { try? store.close() }
+        let retention = store.upkeep.retention
+        for rows in [
+            retention.messages, retention.addresses, retention.pushes, retention.feedback, retention.notifications,
+            retention.bans, retention.records,
+        ] {
+            for sql in [rows.windowSQL, rows.oldSQL, rows.stepSQL] {
+                try Self.check(sql, ["r USING INTEGER PRIMARY KEY (rowid>?"])
+            }
+        }
     }
 
     private static let items: [(AudienceItem, Bool, String, [String])] = [

@@ -335,7 +335,7 @@ struct PostgresNotificationTests {
         try check(PostgresNotificationStore.statusSQL, [1])
         try check(NotificationCancellation.cancelSQL, [0, 1, 500, "x", .time(now)])
         try check(NotificationWork.claimSQL, [0, 20])
-        try check(NotificationRetention.oldSQL, [.time(now), 0, 500])
+        try check(PostgresRetention(database: relays.first.database).notifications.sql, [0, 500, .time(now)])
     }
 
     @Test("Old notifications go when none of their pushes is left")
@@ -347,9 +347,9 @@ struct PostgresNotificationTests {
         relays.fixture.advance(.seconds(100))
         let new = try await relays.send(.tokens(Self.tokens(1))).id
         try relays.fixture.query("DELETE FROM push_queue WHERE notification IN (\(old), \(new))")
-        let retention = NotificationRetention(database: relays.first.database)
+        let retention = PostgresRetention(database: relays.first.database).notifications
         let time = relays.fixture.time.withLock { $0 - .seconds(50) }
-        #expect(try await retention.apply(before: time) == 1)
+        #expect(try await retention.apply(before: time, relays.first.database) == 1)
         #expect(
             try relays.fixture.query("SELECT array_agg(notification_id ORDER BY 1) FROM notifications")
                 == "{\(waiting),\(new)}")

@@ -360,7 +360,9 @@ struct PostgresRoomTests {
 
     @Test("What is asked often goes through an index")
     func plans() async throws {
-        try await fixture.open().close()
+        let store = try await fixture.open()
+        defer { store.close() }
+        let retention = PostgresRetention(database: store.database)
         let statements = [
             (PostBatch.lockSQL, 2, ["active_users_udid_key"]),
             (PostBatch.findSQL, 5, ["active_users_udid_key", "active_users_room", "messages_idempotency", "bans_"]),
@@ -376,8 +378,14 @@ struct PostgresRoomTests {
             (PostgresRoomRecords.messageDeliveriesSQL, 3, ["push_queue_due_chat_message", "active_users_pkey"]),
             (PostgresRoomRecords.failuresSQL, 3, ["push_queue_due_time_settled"]),
             (PostgresModeration.admissionSQL, 4, ["bans_udid", "bans_device", "bans_room"]),
-            (RoomRetention.messagesSQL, 4, ["messages_pkey"]),
             (RoomRow.makeSQL, 2, ["rooms_secret_code_key"]),
+            (PostgresModeration.emptySQL, 1, ["push_queue_due_chat_message"]),
+            (retention.messages.sql, 3, ["messages_pkey"]),
+            (retention.addresses.sql, 3, ["messages_pkey"]),
+            (retention.bans.sql, 3, ["bans_pkey"]),
+            (retention.records.sql, 3, ["moderation_pkey", "push_queue_due_id"]),
+            (PostgresRetention.evidenceSQL[0], 1, ["messages_pkey"]),
+            (PostgresRetention.evidenceSQL[1], 1, ["push_queue_due_id"]),
         ]
         for (sql, count, indexes) in statements {
             let plan = try fixture.query(

@@ -335,4 +335,121 @@ struct StorePortTests {
         try await store.restart()
         #expect(try await store.lease().map(\.entry) == [leased[1].entry])
     }
+
+    @Test("Rows that a wrong clock has dated ahead do not keep what is old behind them", arguments: StoreKind.allCases)
+    func datedAhead(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let day = Duration.seconds(86_400)
+        func fill(_ time: Timestamp) throws {
+            for (into, columns, rows) in [
+                ("messages (secret_code, udid, nickname, text, time_sent)", "'room', 'u', 'n', 't'", 3000),
+                (
+                    "push_queue (state, device_token, payload, time_settled, time_queued)",
+                    "'failed', 'aa', '{}', \(store.time(time))", 6000
+                ),
+            ] {
+                _ = try store.query(
+                    """
+                    WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < \(rows))
+                    INSERT INTO \(into) SELECT \(columns), \(store.time(time)) FROM n
+                    """)
+            }
+        }
+        /// - Returns: messages and pushes that some runs delete.
+        func apply(_ age: Duration) async throws -> (messages: Int, pushes: Int) {
+            var (messages, pushes) = (0, 0)
+            for _ in 1...3 {
+                let result = try await store.stores.upkeep.applyRetention(messages: age, queue: age)
+                messages += result.messages
+                pushes += result.pushes
+            }
+            return (messages, pushes)
+        }
+        try fill(store.now() + day * 60)
+        try fill(store.now())
+        try await store.notice()
+        store.advance(day * 40)
+        var deleted = try await apply(day * 30)
+        // PostgreSQL goes by the day on which the relay moved them.
+        #expect(deleted.messages == 3000 && deleted.pushes == (kind == .sqlite ? 6000 : 12_000))
+        // The time of the first has come; those behind them are older.
+        try fill(store.now())
+        try await store.notice()
+        store.advance(day * 25)
+        deleted = try await apply(day * 20)
+        #expect(deleted == (3000, 6000))
+        #expect(try store.value("SELECT count(*) FROM messages") == 3000)
+    }
+
+    @Test("The database knows the newest time up to a limit", arguments: StoreKind.allCases)
+    func evidence(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (upkeep, begin) = (store.stores.upkeep, store.now())
+        #expect(try await upkeep.clockEvidence(upTo: begin).newest == nil)
+        try await room(2, in: store)
+        store.advance(.seconds(100))
+        _ = try store.query(
+            "INSERT INTO push_queue (device_token, payload, time_queued) VALUES ('aa', '{}', \(store.time(store.now())))"
+        )
+        store.advance(.seconds(60 * 86_400))
+        _ = try await store.stores.rooms.post(StoreFixture.post(1, "dated ahead"))
+        func newest(_ limit: Timestamp) async throws -> Timestamp? {
+            try await upkeep.clockEvidence(upTo: limit).newest
+        }
+        #expect(try await newest(begin - .seconds(1)) == nil)
+        #expect(try await newest(begin + .seconds(1)) == begin)
+        #expect(try await newest(store.now() - .seconds(86_400)) == begin + .seconds(100))
+        #expect(try await newest(store.now()) == store.now())
+        let server = try await upkeep.clockEvidence(upTo: begin).server
+        #expect((server != nil) == (kind != .sqlite))
+    }
+
+    @Test(
+        "Ended bans and records are kept for their time, a ban in force for good, an address for 30 days",
+        arguments: StoreKind.allCases)
+    func moderation(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (moderation, upkeep) = (store.stores.moderation, store.stores.upkeep)
+        let moderator = Moderator(name: "admin", address: "192.0.2.9")
+        let day = Duration.seconds(86_400)
+        try await room(3, in: store)
+        func ban(_ number: Int, until end: Timestamp? = nil) async throws -> Int64 {
+            let subject = BanRequest.Subject.udid(try StoreFixture.member(number), room: nil)
+            return try await moderation.ban(BanRequest(subject, endsAt: end), by: moderator).id
+        }
+        // Takes back the push to the second member, which waits.
+        let member = try #require(
+            try await store.stores.records.members(of: SecretCode(stored: "room"), after: nil, limit: 9).items
+                .first { $0.nickname == "name2" })
+        try await moderation.remove(member.id, by: moderator)
+        let bans = [try await ban(7, until: store.now() + day), try await ban(8), try await ban(9)]
+        try await moderation.endBan(bans[2], by: moderator)
+        let ages = RetentionAges(messages: day * 1000, queue: day * 7, moderation: day * 90)
+        func addresses() throws -> Int { try store.value("SELECT count(*) FROM messages WHERE ip_address IS NOT NULL") }
+        _ = try store.query("UPDATE messages SET ip_address = '192.0.2.1'")
+        store.advance(day * 30)
+        #expect(try await upkeep.applyRetention(ages).moderation == 0)
+        #expect(try addresses() == 1)
+        store.advance(.seconds(1))
+        #expect(try await upkeep.applyRetention(ages) == RetentionResult())
+        #expect(try addresses() == 0)
+        #expect(try store.value("SELECT count(*) FROM messages") == 1)
+
+        store.advance(day * 60)
+        // The record of the removal stays while a push waits that it takes back.
+        let result = try await upkeep.applyRetention(ages)
+        #expect(result.moderation == 1 + 3 + 1)
+        #expect(try await moderation.bans(in: nil, before: nil, limit: 9).items.map(\.id) == [bans[1], bans[0]])
+        #expect(try await moderation.records(before: nil, limit: 9).items.map(\.action) == ["remove"])
+        store.advance(day)
+        #expect(try await upkeep.applyRetention(ages).moderation == 1)
+        let pushes = try await store.lease()
+        #expect(pushes.map(\.obstacle) == [.memberRemoved, nil])
+        try await store.settle(pushes, Self.sent)
+        store.advance(day * 9)
+        #expect(try await upkeep.applyRetention(ages).moderation == 1)
+        #expect(try await moderation.bans(in: nil, before: nil, limit: 9).items.map(\.hasEnded) == [false])
+        #expect(try await moderation.records(before: nil, limit: 9).items.isEmpty)
+        await #expect(throws: ChatError.self) { try await store.stores.rooms.join(StoreFixture.join(8)) }
+    }
 }

@@ -118,6 +118,7 @@ struct Configuration: Sendable {
     var webPush = WebPush()
     var messages = Messages()
     var queue = Retention(retention: .days(7))
+    var moderation = Retention(retention: .days(365))
     var analytics = Analytics.on
     var log = Log()
     /// In the order of the file; never empty.
@@ -392,6 +393,9 @@ enum SettingsTable {
         Relay(
             "queue.retention", \.queue.retention, .retention,
             "how long pushes are kept after they were sent or refused"),
+        Relay(
+            "moderation.retention", \.moderation.retention, .retention,
+            "how long bans that have ended, and the record of what was done to keep order, are kept"),
         Relay(
             "analytics", \.analytics, .choice,
             "whether it is kept which versions, systems and models are used, and when; `off` also deletes what was kept"

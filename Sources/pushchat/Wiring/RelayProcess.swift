@@ -92,6 +92,8 @@ struct RelayProcess: Sendable {
         services.append(UnusedMemory(logger: logger))
         services.append(
             Housekeeping(
+                isSynchronized: { KernelClock.isSynchronized },
+                evidence: { limit throws(ChatError) in try await stores.upkeep.clockEvidence(upTo: limit) },
                 sweep: { () async throws(ChatError) in try await sweep(stores.upkeep, live.current) }, logger: logger))
         services.append(watch)
         let browsing = browsers.services(startsInDoubt: backlog.apps.contains(.web), showsTokens: showsTokens)
@@ -153,11 +155,13 @@ struct RelayProcess: Sendable {
         _ upkeep: any StoreUpkeep, _ configuration: Configuration
     ) async throws(ChatError) -> Logger.Metadata {
         let result = try await upkeep.applyRetention(
-            messages: configuration.messages.retention, queue: configuration.queue.retention)
-        guard result.messages + result.pushes + result.feedback + result.notifications > 0 else { return [:] }
+            RetentionAges(
+                messages: configuration.messages.retention, queue: configuration.queue.retention,
+                moderation: configuration.moderation.retention))
+        guard result != RetentionResult() else { return [:] }
         return [
             "messages": "\(result.messages)", "pushes": "\(result.pushes)", "feedback": "\(result.feedback)",
-            "notifications": "\(result.notifications)",
+            "notifications": "\(result.notifications)", "moderation": "\(result.moderation)",
         ]
     }
 }

@@ -303,7 +303,8 @@ private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, Subsc
     func prepare() async throws(ChatError) -> StoreBacklog { throw fail() }
     func watch() async { _ = fail() }
     func tryWriting() async throws(ChatError) { throw fail() }
-    func applyRetention(messages: Duration, queue: Duration) async throws(ChatError) -> RetentionResult { throw fail() }
+    func applyRetention(_ ages: RetentionAges) async throws(ChatError) -> RetentionResult { throw fail() }
+    func clockEvidence(upTo limit: Timestamp) async throws(ChatError) -> ClockEvidence { throw fail() }
 }
 
 /// The scripted answers to the admin API's calls.
