@@ -14,6 +14,8 @@ struct SilentGatewayTests {
         let countsEach: Bool
         /// It refuses each push whose number is a multiple of this, and names it. 0: none.
         var refusesEvery = 0
+        /// It closes over each push whose number is a multiple of this. 0: none.
+        var closesOverEvery = 0
         /// The relay is killed after so many pushes were settled.
         var restartsAfter = Int.max
         /// An upper bound for the repeats that the gateway took.
@@ -21,7 +23,7 @@ struct SilentGatewayTests {
 
         var testDescription: String {
             "closes every \(closesEvery) of \(countsEach ? "each connection" : "all"), refuses every \(refusesEvery), "
-                + "killed after \(restartsAfter)"
+                + "closes over every \(closesOverEvery), killed after \(restartsAfter)"
         }
     }
 
@@ -50,6 +52,7 @@ struct SilentGatewayTests {
         var lastConnection: Int64 = 0
         var taken: [Int64: Int] = [:]
         var sent: Set<Int64> = []
+        var lastSent = SilentGatewayTests.start
         var failed: [Int64: String] = [:]
         private var sinceClose = 0
 
@@ -105,11 +108,11 @@ struct SilentGatewayTests {
             let all = lease.slot.firstIdentifier...last
             for push in lease.pushes {
                 since += 1
-                if since >= gateway.closesEvery {
+                if since >= gateway.closesEvery || push.entry.isMultiple(ofAny: gateway.closesOverEvery) {
                     since = 0
                     return note([report(all, .unanswered(reason: "ConnectionLost"))], after: .milliseconds(5))
                 }
-                if gateway.refusesEvery > 0, push.entry.isMultiple(of: Int64(gateway.refusesEvery)) {
+                if push.entry.isMultiple(ofAny: gateway.refusesEvery) {
                     var reports = [report(push.identifier...push.identifier, .badAddress(reason: "InvalidToken"))]
                     if push.identifier > 1 { reports.insert(report(1...(push.identifier - 1), .accepted), at: 0) }
                     if push.identifier < last { reports.append(report((push.identifier + 1)...last, .notProcessed)) }
@@ -159,7 +162,9 @@ struct SilentGatewayTests {
                 history.unanswered += added.unanswered
                 histories[entry] = history
                 switch settlement.transition.result {
-                case .sent: sent.insert(entry)
+                case .sent:
+                    sent.insert(entry)
+                    lastSent = now
                 case .failed(let reason, _): failed[entry] = reason
                 case .due(let lane, _): lanes[lane, default: []].append(entry)
                 case .waiting(let until, _): waiting.append((until, entry))
@@ -189,6 +194,7 @@ struct SilentGatewayTests {
             Gateway(closesEvery: 1500, countsEach: false, duplicates: 10_000),
             Gateway(closesEvery: 1000, countsEach: true, refusesEvery: 700, duplicates: 8_000),
             Gateway(closesEvery: 1000, countsEach: false, refusesEvery: 700, duplicates: 10_000),
+            Gateway(closesEvery: 1000, countsEach: true, closesOverEvery: 7000, duplicates: 10_000),
             Gateway(closesEvery: 1000, countsEach: false, restartsAfter: 8_000, duplicates: 14_000),
         ])
     func settles(gateway: Gateway) {
@@ -230,16 +236,23 @@ struct SilentGatewayTests {
                 world.restart()
             }
         }
-        let seconds = world.now.seconds(since: Self.start)
+        let seconds = world.lastSent.seconds(since: Self.start)
         let duplicates = world.taken.values.reduce(0) { $0 + $1 - 1 }
         print("\(gateway.testDescription): \(seconds) s, \(duplicates) duplicates, \(world.lastConnection) connections")
         #expect(seconds < 60)
         #expect(duplicates <= gateway.duplicates)
         #expect(world.sent.allSatisfy { world.taken[$0] != nil }, "sent, and not with the gateway")
-        let refused = (1...Self.pushes).filter {
-            gateway.refusesEvery > 0 && $0.isMultiple(of: Int64(gateway.refusesEvery))
+        var bad: [Int64: String] = [:]
+        for entry in 1...Self.pushes {
+            if entry.isMultiple(ofAny: gateway.refusesEvery) { bad[entry] = "InvalidToken" }
+            if entry.isMultiple(ofAny: gateway.closesOverEvery) { bad[entry] = "ConnectionLost" }
         }
-        #expect(world.failed == Dictionary(uniqueKeysWithValues: refused.map { ($0, "InvalidToken") }))
-        #expect(world.sent.count == Int(Self.pushes) - refused.count)
+        #expect(world.failed == bad)
+        #expect(world.sent.count == Int(Self.pushes) - bad.count)
     }
+}
+
+extension Int64 {
+    /// Whether it is a multiple of a number; of 0 nothing is.
+    fileprivate func isMultiple(ofAny number: Int) -> Bool { number > 0 && isMultiple(of: Int64(number)) }
 }

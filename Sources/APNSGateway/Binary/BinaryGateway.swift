@@ -37,7 +37,7 @@ package final class BinaryGateway: PushGateway {
     /// the gateway closes meanwhile loses the smaller a part of the queue the more there are.
     private static let silentConnections = 8
     /// The shortest time between two spare connections.
-    private static let growthInterval = TimeAmount.milliseconds(100)
+    private static let growthInterval = TimeAmount.milliseconds(50)
     /// The time after which a spare connection ends.
     private static let spareLifetime = TimeAmount.seconds(10)
 

@@ -21,8 +21,10 @@ struct SentinelKnowledge: Sendable {
     /// Failures in a row after which a gateway that has answered sentinels is tried again. Such a gateway may also close for
     /// another reason while a sentinel is on its way.
     static let failureLimit = 3
-    /// The time between two trials at a gateway that does not answer sentinels. It may be updated.
-    static let trialInterval = TimeAmount.minutes(10)
+    /// The time after a failed trial until the next. It doubles with each failure: a gateway may be updated, and the first failure may
+    /// have had another reason.
+    static let firstTrialInterval = TimeAmount.seconds(10)
+    static let longestTrialInterval = TimeAmount.minutes(10)
 
     /// `nil` until a sentinel was answered or a trial has failed.
     private var isAnswering: Bool?
@@ -30,6 +32,7 @@ struct SentinelKnowledge: Sendable {
     private var failures = 0
     /// The time from which a trial is wanted. `nil` if none is.
     private var nextTrial: NIODeadline?
+    private var trialInterval = Self.firstTrialInterval
 
     /// Whether a sentinel may follow pushes. If not, only silence proves them.
     var isUseful: Bool { isAnswering ?? (failures == 0) }
@@ -38,7 +41,7 @@ struct SentinelKnowledge: Sendable {
     mutating func takeTrial(now: NIODeadline) -> Bool {
         guard let time = nextTrial, time <= now else { return false }
         // As long as nothing is known, each new connection tries: knowing late costs more than a connection.
-        if isAnswering != nil { nextTrial = now + Self.trialInterval }
+        if isAnswering != nil { nextTrial = now + trialInterval }
         return true
     }
 
@@ -57,7 +60,8 @@ struct SentinelKnowledge: Sendable {
             break
         case .notUnderstood where isTrial:
             isAnswering = false
-            nextTrial = now + Self.trialInterval
+            nextTrial = now + trialInterval
+            trialInterval = min(trialInterval * 2, Self.longestTrialInterval)
         case .notUnderstood:
             failures += 1
             if isAnswering == true, failures >= Self.failureLimit { isAnswering = nil }

@@ -37,16 +37,21 @@ struct SentinelKnowledgeTests {
         #expect(knowledge.takeTrial(now: Self.start + .hours(1)) == false)
     }
 
-    @Test("A failed trial is repeated after ten minutes, by one connection, so that an updated gateway is noticed")
+    @Test(
+        "A failed trial is repeated by one connection, after ten seconds to ten minutes: an updated gateway is noticed")
     func relearning() {
         var knowledge = knowledge(.notUnderstood)
-        knowledge.learn(.notUnderstood, isTrial: true, now: Self.start)
-        #expect(!knowledge.isUseful)
-        let before = Self.start + SentinelKnowledge.trialInterval - .nanoseconds(1)
-        #expect(knowledge.takeTrial(now: before) == false)
-        #expect(knowledge.takeTrial(now: before + .nanoseconds(1)) == true)
-        #expect(knowledge.takeTrial(now: before + .minutes(9)) == false)
-        knowledge.learn(.answered, isTrial: true, now: before)
+        var now = Self.start
+        for seconds in [10, 20, 40, 80, 160, 320, 600, 600] as [Int64] {
+            knowledge.learn(.notUnderstood, isTrial: true, now: now)
+            #expect(!knowledge.isUseful)
+            now = now + .seconds(seconds) - .nanoseconds(1)
+            #expect(knowledge.takeTrial(now: now) == false)
+            now = now + .nanoseconds(1)
+            #expect(knowledge.takeTrial(now: now) == true)
+            #expect(knowledge.takeTrial(now: now) == false)
+        }
+        knowledge.learn(.answered, isTrial: true, now: now)
         #expect(knowledge.isUseful)
     }
 
