@@ -3,7 +3,7 @@ package typealias MessageID = Int64
 
 /// What a member says.
 package struct MessageText: Sendable, Hashable {
-    /// Bytes of UTF-8: what a tutorial client lets its user type, and what fits the payloads of the binary protocol.
+    /// Bytes of UTF-8 that a tutorial client lets its user type, and that fit the payloads of the binary protocol.
     package static let defaultLimit = 190
     /// The default where all gateways take payloads of some kilobytes.
     package static let roomyLimit = 1000

@@ -1,8 +1,8 @@
-/// The messages that somebody who joins a room may read.
+/// The messages that new members of a room may read.
 package enum RoomHistory: String, Sendable, Hashable, CaseIterable {
-    /// Those that are posted after the member has joined.
+    /// Messages that are posted after the member has joined.
     case joined
-    /// All that are kept, also those that were posted before.
+    /// All messages that are kept, also earlier ones.
     case all
 
     package init(parsing text: String, field: String = "history") throws(ChatError) {
@@ -168,7 +168,7 @@ package struct MessageDelivery: Sendable, Hashable {
     }
 }
 
-/// What the operator may see of rooms, and choose for them.
+/// Rooms as the operator sees them, and the operator's choices for them.
 package protocol RoomRecords: Sendable {
     /// Chooses the history of a room, which need not have members; `nil` for the setting's. It counts for members that join
     /// from then on.

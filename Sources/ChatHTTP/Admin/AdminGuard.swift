@@ -84,7 +84,7 @@ struct AdminGuard: Sendable {
             guard !request.uri.path.utf8.contains("//".utf8) else { throw ErrorAnswer.notFound }
             let settings = settings()
             let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
-            // ntfy's clients post by GET, too.
+            // ntfy's clients also post by GET.
             let changes = scope == .post || ![.get, .head].contains(request.method)
             let caller = try await caller(credential(request), client, request, context, settings, changes: changes)
             try caller.require(scope)

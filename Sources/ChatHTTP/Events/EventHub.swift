@@ -43,7 +43,7 @@ final class EventHub: Service {
         /// Whose members were gone when the last run of ``EventHub/maintain()`` looked. Why may still be on its way from the
         /// store: the next run ends them.
         var gone: Set<EventStream> = []
-        /// When the tokens of programs' streams are checked next.
+        /// The time of the next check of the tokens of programs' streams.
         var nextTokenCheck = Duration.zero
         /// When rooms forget what they hold next.
         var nextForgetting = Duration.zero
@@ -102,7 +102,7 @@ final class EventHub: Service {
     ///
     /// - Parameters:
     ///   - address: the client's; this machine's own programs are not limited.
-    ///   - admission: why the client may read the room.
+    ///   - admission: the reason for which the client may read the room.
     ///   - close: closes the connection.
     /// - Returns: what keeps the stream open for as long as somebody holds it.
     func open(
@@ -276,8 +276,8 @@ final class EventHub: Service {
         }
     }
 
-    /// Once a second, what is not urgent: counts members, checks some streams' members, ends streams whose session or token has
-    /// ended, closes the connections of streams that accept nothing, wakes streams that need a comment.
+    /// The work of each second that is not urgent. Counts members, and checks some streams' members. Ends streams whose session
+    /// or token has ended. Closes the connections of streams that accept nothing, and wakes streams that need a comment.
     func maintain() async {
         let now = time.now()
         let (hasUnread, uncounted, streams, gone, unchecked, receipts) = state.withLock { state in

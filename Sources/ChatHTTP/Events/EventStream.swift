@@ -40,11 +40,11 @@ final class EventStream: Sendable, Hashable {
         var lastWrite: (began: Duration, isUnderWay: Bool)
     }
 
-    /// Why the client may read the room.
+    /// The reason for which the client may read the room.
     enum Admission: Sendable, Hashable {
-        /// A member, for as long as it is in the room. With a session, the stream ends when that does.
+        /// A member, until it leaves the room. With a session, the stream ends when the session does.
         case member(sessionEnd: Timestamp?)
-        /// A program, for as long as this token of the relay lets it read the room.
+        /// A program, until this token of the relay does not open the room any more.
         case program(secret: String)
     }
 

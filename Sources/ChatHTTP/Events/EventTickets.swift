@@ -8,7 +8,7 @@ final class EventTickets: Sendable {
     /// The holder of a ticket.
     struct Holder: Sendable, Hashable {
         let member: MemberID
-        /// When the session ends that the ticket was made with; `nil` without a session.
+        /// The end of the session that the ticket was made with; `nil` without a session.
         var sessionEnd: Timestamp?
     }
 

@@ -112,7 +112,7 @@ extension HTTPField.Name {
         HTTPField.Name("X-Real-IP")!, .via,
     ]
     static let referrerPolicy = HTTPField.Name("Referrer-Policy")!
-    /// What a browser says of the page that makes a request (Fetch Metadata); no page can set or change it.
+    /// The relation of the requesting page to this server, as the browser sees it (Fetch Metadata). No page can set it.
     static let secFetchSite = HTTPField.Name("Sec-Fetch-Site")!
     static let lastEventID = HTTPField.Name("Last-Event-ID")!
     /// nginx: whether it collects the parts of an answer before it passes them on.

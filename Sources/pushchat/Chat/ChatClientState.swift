@@ -245,7 +245,7 @@ struct ChatClientState {
     /// Whether no further line is to be read now.
     var isFull: Bool { drafts.count >= Self.maximumDrafts }
 
-    /// What `/help` shows.
+    /// The answer to `/help`.
     static let help: [Report] = [
         .note("a line is a message: Enter sends it"),
         .note("Ctrl-D or Ctrl-C ends the chat; you stay a member of the room, unless it was started with --leave"),

@@ -62,7 +62,7 @@ struct ChatText {
         return lines
     }
 
-    /// The writer's name. No member can be called like a program: a colon cannot stand in its name.
+    /// The writer's name. A member cannot imitate a program, because a nickname has no colon.
     private static func writer(_ message: ChatMessage) -> String {
         (message.isOfProgram ? "program:" : "") + Output.oneLine(message.name)
     }

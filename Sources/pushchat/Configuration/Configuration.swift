@@ -99,7 +99,7 @@ struct Configuration: Sendable {
 
     struct Messages: Sendable, Equatable {
         var retention: Duration = .days(30)
-        /// Of rooms for which the operator has chosen none.
+        /// The history of rooms for which the operator has chosen none.
         var history = RoomHistory.joined
     }
 
