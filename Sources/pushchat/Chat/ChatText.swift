@@ -62,9 +62,11 @@ struct ChatText {
         return lines
     }
 
-    /// The writer's name. A member cannot imitate a program, because a nickname has no colon.
+    /// The writer's name, with a mark before a program's. A member that is called like a program has a mark, too.
     private static func writer(_ message: ChatMessage) -> String {
-        (message.isOfProgram ? "program:" : "") + Output.oneLine(message.name)
+        let name = Output.oneLine(message.name)
+        if message.isOfProgram { return "program:" + name }
+        return name.lowercased().hasPrefix("program:") ? "member:" + name : name
     }
 
     /// The text, with what a program may have put beside it.

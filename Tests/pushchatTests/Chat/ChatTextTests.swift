@@ -56,6 +56,9 @@ import Testing
         #expect(
             text.lines(try Self.message("cron", "done", ["program": .bool(true)])).output
                 == ["2026-11-22T12:03:04.567Z program:cron: done"])
+        #expect(
+            text.lines(try Self.message("Program:cron", "done")).output
+                == ["2026-11-22T12:03:04.567Z member:Program:cron: done"])
         let (output, note) = text.lines(.members(3))
         #expect(output.isEmpty && note == nil)
     }
