@@ -308,11 +308,9 @@ struct EventHubTests {
 
     @Test(
         "A program's stream ends when its token is revoked, has expired, or may not read the room any more",
-        arguments: [
-            nil, try AccessGrant(scopes: [.post]), try AccessGrant(scopes: [.read], room: SecretCode(stored: "hall")),
-        ]
-            as [AccessGrant?])
-    func tokenEnds(grant: AccessGrant?) async throws {
+        arguments: [(nil, nil), ([.post], nil), ([.read], "hall")] as [(Set<Scope>?, String?)])
+    func tokenEnds(scopes: Set<Scope>?, room wanted: String?) async throws {
+        let grant = try scopes.map { try AccessGrant(scopes: $0, room: wanted.map(SecretCode.init(stored:))) }
         let hub = hub()
         let (good, other) = try (AccessGrant(scopes: [.read], room: room), AccessGrant(scopes: [.read]))
         tokens.grants.withLock { $0 = ["pct_a": good, "pct_b": other] }
