@@ -339,7 +339,8 @@ struct AdminAPI: Sendable {
         case .set(let choice): history = choice
         }
         try await stores.records.setHistory(history, of: room)
-        logger.info("room changed", metadata: context.ids.metadata([LogKeys.caller: "\(try context.caller().name)"]))
+        let caller = try context.caller().name
+        logger.info("history of a room chosen", metadata: context.ids.metadata([LogKeys.caller: "\(caller)"]))
         return Answers.json(["room": .string(room.text), "history": .optional(history?.rawValue)])
     }
 
