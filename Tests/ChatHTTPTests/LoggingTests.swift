@@ -80,6 +80,8 @@ struct LoggingTests {
         clock.advance(by: HTTPLimits.refusalReports)
         #expect(refusals.count("streams") == 1001)
         #expect(refusals.count("streams") == nil)
+        #expect(refusals.end("streams") && !refusals.end("streams"))
+        #expect(refusals.count("streams") == 1)
 
         let full = ScriptedStore(leave: { () throws(ChatError) in throw .unavailable(cause: "disk full") })
         let relay = Relay(full)

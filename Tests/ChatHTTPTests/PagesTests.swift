@@ -1,5 +1,6 @@
 import ChatDomain
 import HTTPTypes
+import Synchronization
 import Testing
 
 @testable import ChatHTTP
@@ -186,7 +187,37 @@ struct PagesTests {
         let answer = try await broken.send(.get, "/readyz")
         #expect(answer.status == .serviceUnavailable)
         #expect(!answer.text.contains("locked"))
-        #expect(broken.log.lines.contains { $0.hasPrefix("error database does not answer") && $0.contains("locked") })
+        #expect(broken.log.lines.contains { $0.hasPrefix("error not ready") && $0.contains("locked") })
+    }
+
+    @Test("The log shows once a minute that the relay is not ready, with a count, and a change at once")
+    func readinessLog() async throws {
+        let isAway = Mutex(true)
+        let clock = TestClock()
+        var relay = Relay(
+            ScriptedStore(ping: { () throws(ChatError) in
+                if isAway.withLock(\.self) { throw .unavailable(cause: "the server is away") }
+            }))
+        relay.clock = clock
+        relay.checks = [ReadinessCheck(name: "disk", problem: "takes no writes")]
+        let log = relay.log
+        @Sendable func lines() -> [String] {
+            log.lines.filter { $0.contains("ready") && $0.contains("check=database") }
+        }
+        try await relay.requests { send in
+            for _ in 0..<100 { #expect(try await send(.get, "/readyz", [:], nil).status == .serviceUnavailable) }
+            #expect(lines().count == 1 && lines()[0].hasPrefix("error not ready"))
+            #expect(log.lines.filter { $0.contains("check=disk") }.count == 1)
+            clock.advance(by: .seconds(60))
+            for _ in 0..<10 { _ = try await send(.get, "/readyz", [:], nil) }
+            #expect(lines().count == 2 && lines()[1].contains("count=100"))
+            isAway.withLock { $0 = false }
+            for _ in 0..<10 { _ = try await send(.get, "/readyz", [:], nil) }
+            #expect(lines().count == 3 && lines()[2].hasPrefix("notice ready again"))
+            isAway.withLock { $0 = true }
+            _ = try await send(.get, "/readyz", [:], nil)
+            #expect(lines().count == 4 && lines()[3].hasPrefix("error not ready"))
+        }
     }
 
     @Test(

@@ -6,6 +6,7 @@ import NIOHTTP1
 import NIOHTTPTypes
 import NIOHTTPTypesHTTP1
 import NIOWebSocket
+import WebAssets
 
 /// The connections of the control port: HTTP, and WebSockets of browsers that speak Mozilla's push protocol.
 struct ControlChannel: ServerChildChannel {
@@ -57,6 +58,7 @@ struct ControlChannel: ServerChildChannel {
             configuration.enablePipelining = false
             configuration.enableResponseHeaderValidation = false
             let pipeline = channel.pipeline.syncOperations
+            try pipeline.addHandler(WriteGuard())
             let negotiated = try pipeline.configureUpgradableHTTPServerPipeline(configuration: configuration)
             let gate = UpgradeGate { isPush($0, at: channel.localAddress?.port) }
             try pipeline.addHandler(

@@ -4,6 +4,7 @@ import NIOCore
 import NIOPosix
 import NIOSSL
 import Synchronization
+import WebAssets
 
 enum ListenerKind: String, Sendable, CaseIterable {
     case binary
@@ -53,6 +54,7 @@ final class TLSListener: Sendable {
                     var logger = logger
                     logger[metadataKey: "connection"] = "\(number)"
                     let pipeline = channel.pipeline.syncOperations
+                    try pipeline.addHandler(WriteGuard())
                     try pipeline.addHandler(NIOSSLServerHandler(context: tls))
                     try pipeline.addHandler(
                         ClientHandshake(kind, timeout: timeout, state: state, logger: logger))

@@ -91,7 +91,7 @@ final class RequestLimiter: Sendable {
     private let addresses = Mutex(RateLimiter<IPAddress>())
     private let members = Mutex(RateLimiter<MemberID>())
     private let codes = Mutex(Guesses())
-    private let adminTokens = Mutex(RateLimiter<IPAddress>())
+    private let wrongTokens = Mutex(RateLimiter<IPAddress>())
     private let figures: LimitFigures
     private let now: @Sendable () -> Duration
 
@@ -144,18 +144,14 @@ final class RequestLimiter: Sendable {
         codes.withLock { $0.reports.admit(.all, limit: HTTPLimits.reports, at: now()) == nil }
     }
 
-    /// Whether an address's token is the right one. Wrong ones are counted; above the limit none is looked at.
-    /// - Parameter address: nil where there is none: all of those count together.
-    func compareToken(_ address: IPAddress?, isRight: () -> Bool) throws(ChatError) -> Bool {
-        let (key, limit) = (address?.rateKey ?? IPAddress(bits: 0), HTTPLimits.wrongTokens)
-        let (wait, result) = adminTokens.withLock { table -> (Duration?, Bool) in
-            if let wait = table.admit(key, limit: limit, at: now()) { return (wait, false) }
-            let result = isRight()
-            if result { table.giveBack(key, limit: limit) }
-            return (nil, result)
-        }
+    /// Counts a wrong token of an address. A right one never counts and is never refused, so that nobody can lock out others of
+    /// the same address.
+    ///
+    /// - Parameter address: `nil` where there is none; all of those count together.
+    func countWrongToken(_ address: IPAddress?) throws(ChatError) {
+        let key = address?.rateKey ?? IPAddress(bits: 0)
+        let wait = wrongTokens.withLock { $0.admit(key, limit: HTTPLimits.wrongTokens, at: now()) }
         if let wait { throw tooMany(.wrongTokens, "wrong tokens", from: "address", wait) }
-        return result
     }
 
     private func tooMany(

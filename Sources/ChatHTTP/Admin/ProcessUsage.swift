@@ -18,14 +18,22 @@ struct ProcessUsage {
                 "process_resident_memory_bytes", "gauge", "Memory that is resident.",
                 resident * Int(sysconf(Int32(_SC_PAGESIZE))))
         }
-        if let files = try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd") {
-            text.single("process_open_fds", "gauge", "Open files and connections.", files.count)
+        if let files = Self.openFiles {
+            text.single("process_open_fds", "gauge", "Open files and connections.", files)
         }
+        if let files = Self.mostFiles {
+            text.single("process_max_fds", "gauge", "How many files and connections may be open.", files)
+        }
+    }
+
+    /// `nil` if the system does not say, or if there is no file left with which to ask.
+    static var openFiles: Int? {
+        (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd"))?.count
+    }
+
+    static var mostFiles: Int? {
         var limit = rlimit()
-        if getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 {
-            text.single(
-                "process_max_fds", "gauge", "How many files and connections may be open.", Int(clamping: limit.rlim_cur)
-            )
-        }
+        guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return nil }
+        return Int(clamping: limit.rlim_cur)
     }
 }

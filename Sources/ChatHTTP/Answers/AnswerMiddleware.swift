@@ -27,7 +27,7 @@ struct AnswerMiddleware: RouterMiddleware {
         var response: Response
         do {
             guard request.head.authority != nil else { throw Self.noHost }
-            response = try await next(request, context)
+            response = try await next(request.continued(on: context.channel), context)
         } catch let error as HTTPParserError {
             // The connection's handler answers 400 and closes.
             figures.answered(context.endpointPath, request.method, 400)
@@ -85,28 +85,37 @@ struct AnswerMiddleware: RouterMiddleware {
     }
 }
 
-/// Refusals of a kind that come in numbers, for the log: the first is told of at once, then one in
-/// ``HTTPLimits/refusalReports``, with how many there were since the last that was told of.
+/// Decides which of many equal failures the log shows: the first at once, then one per interval, with the number of failures
+/// since the last line.
 final class RepeatedRefusals: Sendable {
     /// Kinds are few, and there is a limit all the same: those above it count as one.
     private static let kinds = 16
 
     private let told = Mutex<[String: (time: Duration, untold: Int)]>([:])
+    private let interval: Duration
     private let now: @Sendable () -> Duration
 
-    init(now: @escaping @Sendable () -> Duration) {
+    init(interval: Duration = HTTPLimits.refusalReports, now: @escaping @Sendable () -> Duration) {
+        self.interval = interval
         self.now = now
     }
 
-    /// How many to tell of, this one included; nil for none now.
+    /// - Returns: how many failures to log, this one included; `nil` if the log shows none now.
     func count(_ kind: String) -> Int? {
         let now = now()
         return told.withLock { told in
             let kind = told[kind] == nil && told.count >= Self.kinds ? "" : kind
-            let (time, untold) = told[kind] ?? (now - HTTPLimits.refusalReports, 0)
-            let isDue = now - time >= HTTPLimits.refusalReports
+            let (time, untold) = told[kind] ?? (now - interval, 0)
+            let isDue = now - time >= interval
             told[kind] = isDue ? (now, 0) : (time, untold + 1)
             return isDue ? untold + 1 : nil
         }
+    }
+
+    /// The failure is over, so that the log shows the next one at once.
+    ///
+    /// - Returns: whether there was a failure.
+    func end(_ kind: String) -> Bool {
+        told.withLock { $0.removeValue(forKey: kind) != nil }
     }
 }

@@ -1,10 +1,12 @@
 import ChatDomain
 import HTTPTypes
 import Hummingbird
+import HummingbirdCore
 import NIOCore
 import NIOEmbedded
 import NIOHTTP1
 import NIOHTTPCompression
+import NIOHTTPTypes
 
 /// The body of a request, whole.
 enum RequestBody {
@@ -27,6 +29,43 @@ enum RequestBody {
 
     private static func tooLarge(_ limit: Int) -> ChatError {
         ChatError(.tooLarge, "The body has more than \(limit) bytes")
+    }
+}
+
+extension Request {
+    /// Returns the request with a body that tells its client to send it, if the client waits for that (`Expect: 100-continue`).
+    /// The client is told when a handler begins to read: after the checks of the credential and of the length.
+    func continued(on channel: any Channel) -> Request {
+        guard headers.first(.expect)?.lowercased() == "100-continue" else { return self }
+        var request = self
+        request.body = HummingbirdCore.RequestBody(asyncSequence: ExpectedBody(body: body, channel: channel))
+        return request
+    }
+}
+
+/// A body that its client sends after `100 Continue` (RFC 9110, section 10.1.1).
+private struct ExpectedBody: AsyncSequence, Sendable {
+    typealias Element = ByteBuffer
+
+    let body: HummingbirdCore.RequestBody
+    let channel: any Channel
+
+    struct AsyncIterator: AsyncIteratorProtocol {
+        var chunks: HummingbirdCore.RequestBody.AsyncIterator
+        /// `nil` once the client was told.
+        var channel: (any Channel)?
+
+        mutating func next() async throws -> ByteBuffer? {
+            if let channel {
+                self.channel = nil
+                channel.writeAndFlush(HTTPResponsePart.head(HTTPResponse(status: .continue)), promise: nil)
+            }
+            return try await chunks.next()
+        }
+    }
+
+    func makeAsyncIterator() -> AsyncIterator {
+        AsyncIterator(chunks: body.makeAsyncIterator(), channel: channel)
     }
 }
 

@@ -34,7 +34,7 @@ struct Pages: Sendable {
     /// The tutorial's test of the database.
     func testDatabase(_ request: Request, _ context: ChatContext) async throws -> Response {
         try requireDevelopment()
-        let problem = await health.databaseProblem(context)
+        let problem = await health.databaseProblem()
         return Answers.html(TestPages.database(problem), status: problem == nil ? .ok : .serviceUnavailable)
     }
 

@@ -78,6 +78,7 @@ package struct ChatServer: Service {
     private let configuration: ChatServerConfiguration
     private let responder: RouterResponder<ChatContext>
     private let connections: ConnectionCounter
+    private let shortage: ConnectionShortage
     private let hub: EventHub
     /// Nil where no history is kept.
     private let recorder: FigureRecorder?
@@ -119,13 +120,14 @@ package struct ChatServer: Service {
         let elapsed = ElapsedTime(clock)
         let figures = HTTPFigures(now: elapsed.now)
         connections = ConnectionCounter(figures: figures.limits, trustedProxies: { settings().trustedProxies })
+        shortage = ConnectionShortage(figures: figures.limits, now: elapsed.now, logger: logger)
         // An eighth of the connections is left for requests.
         let hub = EventHub(
             feed: stores.feed, tokens: stores.tokens, maxStreams: configuration.maximumConnections / 8 * 7,
             time: elapsed,
             clock: time, figures: figures.limits, logger: logger)
         self.hub = hub
-        let health = Health(store: stores.rooms, readiness: readiness, logger: logger)
+        let health = Health(store: stores.rooms, readiness: readiness, now: elapsed.now, logger: logger)
         let limiter = RequestLimiter(figures: figures.limits, now: elapsed.now)
         let chat = ChatAPI(
             rooms: stores.rooms, feed: stores.feed, devices: stores.devices, subscriptions: stores.subscriptions,
@@ -184,7 +186,7 @@ package struct ChatServer: Service {
         // Hummingbird logs at `info` where it listens, which the relay does itself.
         var quiet = logger
         quiet.logLevel = max(logger.logLevel, .notice)
-        let connections = connections
+        let (connections, shortage) = (connections, shortage)
         var http = HTTP1Channel.Configuration(
             additionalChannelHandlers: [ReadGuard(connections: connections), UpgradeRefusal()],
             idleTimeout: TimeAmount(HTTPLimits.idleTime))
@@ -200,10 +202,15 @@ package struct ChatServer: Service {
             configuration: ApplicationConfiguration(
                 address: .hostname(configuration.host, port: configuration.port), backlog: HTTPLimits.backlog,
                 reuseAddress: true,
-                availableConnectionsDelegate: MaximumAvailableConnections(
-                    configuration.maximumConnections, logger: logger)),
+                availableConnectionsDelegate: ConnectionSlots(
+                    limit: configuration.maximumConnections, shortage: shortage)),
             services: [hub] + (recorder.map { [$0] } ?? []),
-            onServerRunning: { channel in onListening(channel.localAddress?.port ?? 0) },
+            onServerRunning: { channel in
+                try? await channel.eventLoop.submit {
+                    try channel.pipeline.syncOperations.addHandler(AcceptGuard(shortage: shortage), position: .first)
+                }.get()
+                onListening(channel.localAddress?.port ?? 0)
+            },
             logger: quiet)
     }
 }

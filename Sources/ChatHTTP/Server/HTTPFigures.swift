@@ -48,8 +48,13 @@ enum Limit: String, Sendable, CaseIterable {
     case joinsPerAddress = "joins_per_address"
     case wrongTokens = "wrong_tokens"
     case connectionsPerAddress = "connections_per_address"
+    /// All connections are in use, or there is no file descriptor for another one.
+    case connections = "connections"
     /// From a request's head to the end of its body.
     case requestTime = "request_time"
+    /// Without a byte that the client has taken of its answers.
+    case writeTime = "write_time"
+    case pipelinedRequests = "pipelined_requests"
     case body = "body"
     case streams = "streams"
     case streamsPerMember = "streams_per_member"

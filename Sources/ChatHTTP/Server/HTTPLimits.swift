@@ -39,7 +39,9 @@ enum HTTPLimits {
     static let reports = RateLimit(perSecond: 1.0 / 60, burst: 1)!
     /// How often the operator is told that something cannot be done now, which any number of clients ask for.
     static let refusalReports = Duration.seconds(10)
-    /// Wrong tokens of the admin API from one address.
+    /// The interval at which the log repeats that the relay is not ready, or cannot accept connections.
+    static let readinessReports = Duration.seconds(60)
+    /// Wrong tokens of the admin API from one address that are answered 401; further ones are answered 429.
     static let wrongTokens = RateLimit(perSecond: 10.0 / 60, burst: 30)!
     /// How long a ticket for an event stream is valid, and how many there are at a time: the oldest ends first. The rates of
     /// addresses and members are what keeps one client from using them up.
@@ -77,11 +79,14 @@ enum HTTPLimits {
     /// the stream has to wait: a client that reads nothing costs no more than both.
     static let streamWrite = 8 * 1024
     static let streamBuffer = ChannelOptions.Types.WriteBufferWaterMark(low: 1024, high: 4096)
+    /// Bytes of answers that wait in a connection, above which the next answer waits until the client has read some. The
+    /// requests behind it are not read then. One answer may be larger than that.
+    static let answerBuffer = ChannelOptions.Types.WriteBufferWaterMark(low: 32 * 1024, high: 64 * 1024)
+    /// Bytes of answers that the kernel may hold before it sends them (`TCP_NOTSENT_LOWAT`).
+    static let unsentBytes: ChannelOptions.Types.SocketOption.Value = 128 * 1024
+    /// Requests of one connection that have no answer yet. SwiftNIO stops reading after a few; more can come in one piece of
+    /// 64 KiB, and each takes about a kilobyte.
+    static let pipelinedRequests = 500
     /// For what a connection sends next: so many bytes at first, and more where much comes.
     static let readBuffer = AdaptiveRecvByteBufferAllocator(minimum: 256, initial: 512, maximum: 64 * 1024)
-
-    /// Bytes of a body that a request to a path may have.
-    static func body(of path: String?) -> Int {
-        path?.hasPrefix("/v1/") == true ? adminBody : body
-    }
 }

@@ -1,7 +1,6 @@
 import ChatDomain
 import Hummingbird
 import Logging
-import Synchronization
 
 /// Whether a part of the process works without which requests cannot be served.
 package struct ReadinessCheck: Sendable, Hashable {
@@ -23,13 +22,17 @@ final class Health: Sendable {
     private let store: any RoomStore
     private let readiness: @Sendable () async -> [ReadinessCheck]
     private let logger: Logger
-    /// The further checks that failed when they were asked last: each is logged when that changes.
-    private let failing = Mutex<Set<String>>([])
+    /// The checks that failed when they were asked last. Anyone may ask as often as they like.
+    private let failures: RepeatedRefusals
 
-    init(store: any RoomStore, readiness: @escaping @Sendable () async -> [ReadinessCheck], logger: Logger) {
+    init(
+        store: any RoomStore, readiness: @escaping @Sendable () async -> [ReadinessCheck],
+        now: @escaping @Sendable () -> Duration, logger: Logger
+    ) {
         self.store = store
         self.readiness = readiness
         self.logger = logger
+        failures = RepeatedRefusals(interval: HTTPLimits.readinessReports, now: now)
     }
 
     /// The process answers.
@@ -39,21 +42,17 @@ final class Health: Sendable {
 
     /// The process can do its work: 200, or 503 with what is wrong, in a few words.
     func ready(_ request: Request, _ context: ChatContext) async -> Response {
-        await answer(context, isDetailed: false)
+        await answer(isDetailed: false)
     }
 
     /// The same, with what was found.
     func details(_ request: Request, _ context: ChatContext) async -> Response {
-        await answer(context, isDetailed: true)
+        await answer(isDetailed: true)
     }
 
-    private func answer(_ context: ChatContext, isDetailed: Bool) async -> Response {
-        let cause = await databaseFailure(context)
-        let database = ReadinessCheck(
-            name: "database", problem: cause == nil ? nil : "does not answer", cause: cause.map { "\($0)" })
-        let further = await readiness()
-        for check in further { note(check) }
-        let checks = [database] + further
+    private func answer(isDetailed: Bool) async -> Response {
+        let checks = [databaseCheck(await databaseFailure())] + (await readiness())
+        for check in checks { note(check) }
         let isReady = checks.allSatisfy { $0.problem == nil }
         var (results, details) = (JSONObject(), JSONObject())
         for check in checks {
@@ -65,33 +64,36 @@ final class Health: Sendable {
         return Answers.json(json, status: isReady ? .ok : .serviceUnavailable)
     }
 
+    /// Logs a change at once, and a failure that goes on once in ``HTTPLimits/readinessReports``.
     private func note(_ check: ReadinessCheck) {
-        let isNew = failing.withLock { failing in
-            check.problem == nil ? failing.remove(check.name) != nil : failing.insert(check.name).inserted
-        }
-        guard isNew else { return }
         var metadata: Logger.Metadata = [LogKeys.check: "\(check.name)"]
-        if let problem = check.problem {
-            metadata[LogKeys.cause] = "\(check.cause ?? problem)"
-            logger.error("not ready", metadata: metadata)
-        } else {
-            logger.notice("ready again", metadata: metadata)
+        guard let problem = check.problem else {
+            if failures.end(check.name) { logger.notice("ready again", metadata: metadata) }
+            return
         }
+        guard let count = failures.count(check.name) else { return }
+        metadata[LogKeys.cause] = "\(check.cause ?? problem)"
+        if count > 1 { metadata[LogKeys.count] = "\(count)" }
+        logger.error("not ready", metadata: metadata)
     }
 
     /// What the client may read of it; the cause is logged.
-    func databaseProblem(_ context: ChatContext) async -> String? {
-        await databaseFailure(context)?.message
+    func databaseProblem() async -> String? {
+        let failure = await databaseFailure()
+        note(databaseCheck(failure))
+        return failure?.message
     }
 
-    private func databaseFailure(_ context: ChatContext) async -> ChatError? {
+    private func databaseCheck(_ failure: ChatError?) -> ReadinessCheck {
+        ReadinessCheck(
+            name: "database", problem: failure.map { _ in "does not answer" }, cause: failure.map { "\($0)" })
+    }
+
+    private func databaseFailure() async -> ChatError? {
         do throws(ChatError) {
             try await store.ping()
             return nil
         } catch {
-            logger.error(
-                "database does not answer",
-                metadata: context.ids.metadata([LogKeys.cause: "\(error)"]))
             return error
         }
     }

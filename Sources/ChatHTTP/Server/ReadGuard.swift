@@ -1,13 +1,15 @@
 import ChatDomain
+import Foundation
 import HTTPTypes
 import NIOCore
 import NIOHTTP1
 import NIOHTTPTypes
 import NIOHTTPTypesHTTP1
 import Synchronization
+import WebAssets
 
-/// Closes a connection whose client is too slow or sends too much, also when the server stops, answers
-/// `Expect: 100-continue`, and tells a stream when its connection ends.
+/// Closes a connection whose client is too slow or sends too much, also when the server stops, and tells a stream when its
+/// connection ends. Installs `WriteGuard` for clients that do not read.
 ///
 /// Its times are the event loop's. A request that arrives in one piece costs no timer.
 final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
@@ -42,9 +44,15 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
         let pipeline = context.pipeline.syncOperations
         if let codec = try? pipeline.context(handlerType: HTTP1ToHTTPServerCodec.self) {
             try? pipeline.addHandler(VersionRules(), position: .before(codec.handler))
+            let figures = connections.figures
+            try? pipeline.addHandler(WriteGuard { figures.hit(.writeTime) }, position: .first)
         }
+        let options = context.channel.syncOptions
         // The buffer for what comes next stays with the connection, also with one that sends nothing any more.
-        try? context.channel.syncOptions?.setOption(.recvAllocator, value: HTTPLimits.readBuffer)
+        try? options?.setOption(.recvAllocator, value: HTTPLimits.readBuffer)
+        try? options?.setOption(.writeBufferWaterMark, value: HTTPLimits.answerBuffer)
+        // Without it Linux keeps up to four megabytes of answers for a client that reads nothing.
+        try? options?.setOption(.tcpOption(.init(rawValue: TCP_NOTSENT_LOWAT)), value: HTTPLimits.unsentBytes)
         if context.channel.isActive { begin(context) }
     }
 
@@ -68,7 +76,6 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         var data = data
-        let action: ReadProgress.Action
         // What comes after the last request that is still answered is dropped.
         if stop.isStopping || early != nil, !progress.isReading { return }
         switch unwrapInboundIn(data) {
@@ -76,25 +83,21 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
             stopTimer()
             if head.replaceCostlyText() { data = wrapInboundOut(.head(head)) }
             unanswered += 1
-            action = progress.began(head)
-        case .body(let bytes): action = progress.read(bytes.readableBytes)
+            guard unanswered <= HTTPLimits.pipelinedRequests else { return refuse(.pipelinedRequests, context) }
+            progress.began()
+        case .body(let bytes):
+            guard progress.read(bytes.readableBytes) else { return refuse(.body, context) }
         case .end:
             progress.ended()
             if !stop.isStopping { stopTimer() }
-            action = .pass
-        }
-        switch action {
-        case .pass: break
-        case .passAndContinue:
-            let head = HTTPResponse(status: .continue)
-            context.writeAndFlush(wrapOutboundOut(.head(head)), promise: nil)
-        case .close:
-            connections.figures.hit(.body)
-            context.close(promise: nil)
-            return
         }
         context.fireChannelRead(data)
         closeAfterEarlyAnswer(context)
+    }
+
+    private func refuse(_ limit: Limit, _ context: ChannelHandlerContext) {
+        connections.figures.hit(limit)
+        context.close(promise: nil)
     }
 
     func channelReadComplete(context: ChannelHandlerContext) {
@@ -105,6 +108,7 @@ final class ReadGuard: ChannelDuplexHandler, RemovableChannelHandler {
     func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
         var (data, promise) = (data, promise)
         switch unwrapOutboundIn(data) {
+        case .head(let head) where head.status.kind == .informational: break
         case .head(var head):
             stop.isAnswering = true
             if progress.isReading, unanswered == 1 {
@@ -243,8 +247,11 @@ private final class VersionRules: ChannelInboundHandler, RemovableChannelHandler
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         guard case .head(var head) = unwrapInboundIn(data) else { return context.fireChannelRead(data) }
+        // Such a client does not know the answer (RFC 9110, section 10.1.1).
+        let hasExpectation = head.version == .http1_0 && head.headers.contains(name: "Expect")
+        if hasExpectation { head.headers.remove(name: "Expect") }
         var hosts = head.headers["Host"].count
-        if hosts == 1, head.isKeepAlive { return context.fireChannelRead(data) }
+        if !hasExpectation, hosts == 1, head.isKeepAlive { return context.fireChannelRead(data) }
         if hosts == 0, head.version == .http1_0 {
             head.headers.add(name: "Host", value: "")
             hosts = 1
@@ -283,32 +290,21 @@ extension String {
 
 /// How much of the current request has been read.
 struct ReadProgress {
-    enum Action: Equatable {
-        case pass
-        /// The client waits for `100 Continue` before it sends the body.
-        case passAndContinue
-        case close
-    }
-
     private(set) var isReading = false
     private var bytes = 0
 
-    mutating func began(_ head: HTTPRequest) -> Action {
+    mutating func began() {
         isReading = true
         bytes = 0
-        guard let expect = head.headerFields.first(.expect), expect.lowercased() == "100-continue" else {
-            return .pass
-        }
-        // A body that will be refused is not asked for: the client sees the answer instead.
-        let declared = head.headerFields.first(.contentLength).flatMap { Int($0) }
-        return (declared ?? 0) > HTTPLimits.body(of: head.path) ? .pass : .passAndContinue
     }
 
     /// Bytes above the limit of a body are read and dropped up to a second limit, because a client that reads nothing while
     /// it sends would else not see why it was refused.
-    mutating func read(_ count: Int) -> Action {
+    ///
+    /// - Returns: false above the second limit.
+    mutating func read(_ count: Int) -> Bool {
         bytes += count
-        return bytes > HTTPLimits.batchBody + HTTPLimits.discardedBody ? .close : .pass
+        return bytes <= HTTPLimits.batchBody + HTTPLimits.discardedBody
     }
 
     mutating func ended() {

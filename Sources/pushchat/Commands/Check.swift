@@ -82,6 +82,15 @@ struct CheckReport {
         if configuration.environment == .production, configuration.admin.tokens.isEmpty {
             add(.warning, "admin", "no admin.token: nobody may call /v1, and `pushchat send` cannot")
         }
+        for (index, token) in configuration.admin.tokens.enumerated() {
+            let bits = TokenStrength.bits(of: token.text)
+            guard bits < TokenStrength.enough else { continue }
+            let which = configuration.admin.tokens.count > 1 ? "token \(index + 1) of admin.token" : "admin.token"
+            add(
+                .warning, "admin",
+                "\(which) can be guessed: it has at most \(Int(bits)) bits, and needs \(Int(TokenStrength.enough)); "
+                    + "`openssl rand -hex 32` prints a good one")
+        }
         for app in configuration.apps { await check(app, configuration.environment) }
         checkBrowsers(configuration)
         if var address = PublicAddressCheck(configuration) {

@@ -51,7 +51,7 @@ final class LogWriter: Sendable {
         /// When those who wait for room give up; nil while there is room.
         var roomDeadline: DispatchTime?
         /// Who waits: for room (nil), or for a number of entries to be finished.
-        var waiters: [(count: UInt64?, signal: DispatchSemaphore)] = []
+        var waiters: [(count: UInt64?, signal: MonotonicSignal)] = []
         var closeDeadline: DispatchTime?
     }
 
@@ -60,8 +60,8 @@ final class LogWriter: Sendable {
     /// At so many bytes the thread is woken while it collects.
     private let wakeSize: Int
     private let state: Mutex<State>
-    private let wake = DispatchSemaphore(value: 0)
-    private let ended = DispatchSemaphore(value: 0)
+    private let wake = MonotonicSignal()
+    private let ended = MonotonicSignal()
 
     /// The descriptor stays the caller's, who closes it after ``close(within:)``.
     init(
@@ -98,7 +98,7 @@ final class LogWriter: Sendable {
     @discardableResult
     func flush(within limit: DispatchTimeInterval = LogWriter.flushLimit) -> Bool {
         let deadline = DispatchTime.now() + limit
-        let signal = DispatchSemaphore(value: 0)
+        let signal = MonotonicSignal()
         let (isDone, wakes) = state.withLock { state in
             state.backlog.closeGap()
             let last = state.backlog.accepted
@@ -121,7 +121,7 @@ final class LogWriter: Sendable {
         }
         wake.signal()
         // For another call.
-        if ended.wait(timeout: deadline) == .success { ended.signal() }
+        if ended.wait(until: deadline) { ended.signal() }
     }
 
     private func add(_ content: LogBacklog.Content, bytes: Int) {
@@ -141,7 +141,7 @@ final class LogWriter: Sendable {
     /// - Returns: false if there is none, and waiting did not help. The time that ``waitLimit`` allows begins when the room
     ///   ends.
     private func waitForRoom() -> Bool {
-        let signal = DispatchSemaphore(value: 0)
+        let signal = MonotonicSignal()
         let deadline: DispatchTime? = state.withLock { state in
             guard state.backlog.isFull else { return nil }
             let deadline = state.roomDeadline ?? .now() + waitLimit
@@ -154,8 +154,8 @@ final class LogWriter: Sendable {
         return deadline > .now() && wait(signal, until: deadline)
     }
 
-    private func wait(_ signal: DispatchSemaphore, until deadline: DispatchTime) -> Bool {
-        if signal.wait(timeout: deadline) == .success { return true }
+    private func wait(_ signal: MonotonicSignal, until deadline: DispatchTime) -> Bool {
+        if signal.wait(until: deadline) { return true }
         state.withLock { $0.waiters.removeAll { $0.signal === signal } }
         return false
     }
@@ -223,7 +223,7 @@ final class LogWriter: Sendable {
             let hasRoom = !state.backlog.isFull
             if hasRoom { state.roomDeadline = nil }
             let finished = state.backlog.finished
-            var done: [DispatchSemaphore] = []
+            var done: [MonotonicSignal] = []
             state.waiters.removeAll { count, signal in
                 let isDone = count.map { $0 <= finished } ?? hasRoom
                 if isDone { done.append(signal) }
@@ -242,7 +242,7 @@ final class LogWriter: Sendable {
             return true
         }
         guard isQuiet else { return }
-        _ = wake.wait(timeout: .now() + Self.collectTime)
+        _ = wake.wait(until: .now() + Self.collectTime)
         state.withLock { $0.thread = .awake }
     }
 

@@ -6,6 +6,7 @@ import ChatSession
 import ChatStore
 import Foundation
 import Logging
+import NIOCore
 import ServiceLifecycle
 import UnixSignals
 
@@ -198,8 +199,21 @@ enum FileLimit {
         setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
     }
 
-    /// How many clients may be connected: a quarter of the limit is left for the database and the gateways.
-    static var connections: Int { min(maximumConnections, Int(clamping: current?.rlim_cur ?? 1024) / 4 * 3) }
+    /// The least number of connections, where the limit is lower than the reserve.
+    static let fewestConnections = 8
+
+    /// The number of clients that may be connected.
+    static var connections: Int {
+        connections(of: Int(clamping: current?.rlim_cur ?? 1024), eventLoops: NIOCore.System.coreCount)
+    }
+
+    /// A quarter of the limit is left for the database, the log and the gateways, and at least 40 files. An idle relay with
+    /// SQLite has about thirty open, and three for each of SwiftNIO's event loops. Clients must not get the last ones, because
+    /// libdispatch ends the process when it cannot open a file.
+    static func connections(of limit: Int, eventLoops: Int) -> Int {
+        let reserve = max(limit / 4, 40 + 4 * eventLoops)
+        return min(maximumConnections, max(fewestConnections, limit - reserve))
+    }
 
     private static var current: rlimit? {
         var limit = rlimit()

@@ -1,0 +1,177 @@
+import ChatDomain
+import Foundation
+import HummingbirdCore
+import Logging
+import NIOCore
+
+/// Pauses accepting while the process or the machine has no file descriptor for another connection, and gives the spare ones
+/// to the rest of the relay meanwhile.
+///
+/// SwiftNIO's own `AcceptBackoffHandler` (2.101) only delays the next read. The listener stays registered after an accept that
+/// failed, so that the event loop spins.
+final class AcceptGuard: ChannelDuplexHandler {
+    typealias InboundIn = any Channel
+    typealias InboundOut = any Channel
+    typealias OutboundIn = Never
+    typealias OutboundOut = Never
+
+    private static let shortages: Set<CInt> = [EMFILE, ENFILE, ENOBUFS, ENOMEM]
+
+    private let shortage: ConnectionShortage
+    private let spares: SpareFiles
+    private var backoff = AcceptBackoff()
+    /// `nil` while connections are accepted.
+    private var resumption: Scheduled<Void>?
+
+    init(shortage: ConnectionShortage, spares: SpareFiles = SpareFiles()) {
+        self.shortage = shortage
+        self.spares = spares
+    }
+
+    func handlerAdded(context: ChannelHandlerContext) {
+        _ = spares.take()
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        guard let error = error as? IOError, Self.shortages.contains(error.errnoCode) else {
+            return context.fireErrorCaught(error)
+        }
+        spares.release()
+        shortage.failed("\(error)")
+        guard resumption == nil else { return }
+        // A change of `autoRead` to false is the only way to deregister a listener, whose `autoRead` already is false.
+        let options = context.channel.syncOptions
+        try? options?.setOption(.autoRead, value: true)
+        try? options?.setOption(.autoRead, value: false)
+        scheduleResumption(context)
+    }
+
+    private func scheduleResumption(_ context: ChannelHandlerContext) {
+        resumption = context.eventLoop.assumeIsolated().scheduleTask(in: TimeAmount(backoff.next())) {
+            guard self.spares.take() else { return self.scheduleResumption(context) }
+            self.resumption = nil
+            context.read()
+        }
+    }
+
+    /// The read of the resumption stands for all reads during a pause.
+    func read(context: ChannelHandlerContext) {
+        if resumption == nil { context.read() }
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        backoff = AcceptBackoff()
+        context.fireChannelRead(data)
+    }
+
+    func handlerRemoved(context: ChannelHandlerContext) {
+        resumption?.cancel()
+        resumption = nil
+        spares.release()
+    }
+}
+
+/// Descriptors that are held in reserve, so that the rest of the process can open some while accepting is paused.
+///
+/// libdispatch ends the process when it cannot open a file in `/proc`, which it does every second.
+final class SpareFiles {
+    static let count = 8
+
+    private var descriptors: [CInt] = []
+    private let free: () -> Int
+
+    /// - Parameter free: the number of files that the process may still open.
+    init(free: @escaping () -> Int = SpareFiles.free) {
+        self.free = free
+    }
+
+    deinit { release() }
+
+    /// Takes none unless as many stay free.
+    ///
+    /// - Returns: whether all of them are held.
+    func take() -> Bool {
+        guard descriptors.isEmpty else { return true }
+        guard free() >= 2 * Self.count else { return false }
+        for _ in 0..<Self.count {
+            let descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC)
+            guard descriptor >= 0 else {
+                release()
+                return false
+            }
+            descriptors.append(descriptor)
+        }
+        return true
+    }
+
+    func release() {
+        for descriptor in descriptors { close(descriptor) }
+        descriptors = []
+    }
+
+    static func free() -> Int {
+        guard let most = ProcessUsage.mostFiles, let used = ProcessUsage.openFiles else { return 0 }
+        return most - used
+    }
+}
+
+/// The pauses between attempts to accept a connection: doubled from 50 milliseconds up to a second.
+struct AcceptBackoff {
+    static let first = Duration.milliseconds(50)
+    static let longest = Duration.seconds(1)
+
+    private var pause = Self.first
+
+    mutating func next() -> Duration {
+        defer { pause = min(pause * 2, Self.longest) }
+        return pause
+    }
+}
+
+/// Tells the operator that new connections have to wait.
+final class ConnectionShortage: Sendable {
+    private let figures: LimitFigures
+    private let reports: RepeatedRefusals
+    private let logger: Logger
+
+    init(figures: LimitFigures, now: @escaping @Sendable () -> Duration, logger: Logger) {
+        self.figures = figures
+        self.logger = logger
+        reports = RepeatedRefusals(interval: HTTPLimits.readinessReports, now: now)
+    }
+
+    func failed(_ cause: String) {
+        figures.hit(.connections)
+        guard let count = reports.count("accept") else { return }
+        logger.error("cannot accept connections", metadata: [LogKeys.cause: "\(cause)", LogKeys.count: "\(count)"])
+    }
+
+    func reached(_ limit: Int) {
+        figures.hit(.connections)
+        guard let count = reports.count("limit") else { return }
+        logger.warning(
+            "all connections are in use: new ones wait until one ends",
+            metadata: ["connections": "\(limit)", LogKeys.count: "\(count)"])
+    }
+}
+
+/// The connections of a server, up to a limit. Above it the listener accepts none, and they wait in the kernel.
+struct ConnectionSlots: AvailableConnectionsDelegate {
+    let limit: Int
+    let shortage: ConnectionShortage
+    private var count = 0
+
+    init(limit: Int, shortage: ConnectionShortage) {
+        self.limit = limit
+        self.shortage = shortage
+    }
+
+    mutating func connectionOpened() {
+        count += 1
+        if count == limit { shortage.reached(limit) }
+    }
+
+    mutating func connectionClosed() { count -= 1 }
+
+    func isAcceptingNewConnections() -> Bool { count < limit }
+}

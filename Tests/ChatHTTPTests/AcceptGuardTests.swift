@@ -1,0 +1,114 @@
+import Foundation
+import NIOCore
+import NIOEmbedded
+import Synchronization
+import Testing
+
+@testable import ChatHTTP
+
+@Suite("Accepting connections while file descriptors are short")
+struct AcceptGuardTests {
+    /// Stands for the listener's socket: counts how often it is asked to accept.
+    private final class Listener: ChannelOutboundHandler {
+        typealias OutboundIn = Never
+        var reads = 0
+
+        func read(context: ChannelHandlerContext) { reads += 1 }
+    }
+
+    private let log = LogRecorder()
+    private let clock = TestClock()
+    private let figures = LimitFigures()
+    private let listener = Listener()
+
+    private func channel(_ spares: SpareFiles = SpareFiles(free: { 100 })) throws -> EmbeddedChannel {
+        let shortage = ConnectionShortage(figures: figures, now: ElapsedTime(clock).now, logger: log.logger)
+        let channel = EmbeddedChannel()
+        try channel.pipeline.syncOperations.addHandlers([listener, AcceptGuard(shortage: shortage, spares: spares)])
+        try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
+        listener.reads = 0
+        return channel
+    }
+
+    private func fail(_ channel: EmbeddedChannel, _ code: CInt = EMFILE) {
+        channel.pipeline.fireErrorCaught(IOError(errnoCode: code, reason: "accept"))
+    }
+
+    @Test("Accepting pauses after a failure, longer after each, and goes on by itself")
+    func pauses() throws {
+        let channel = try channel()
+        var pause = AcceptBackoff.first
+        for _ in 0..<8 {
+            fail(channel)
+            // No caller ends the pause.
+            channel.read()
+            #expect(listener.reads == 0)
+            channel.embeddedEventLoop.advanceTime(by: TimeAmount(pause) - .milliseconds(1))
+            #expect(listener.reads == 0)
+            channel.embeddedEventLoop.advanceTime(by: .milliseconds(1))
+            #expect(listener.reads == 1)
+            channel.read()
+            #expect(listener.reads == 2)
+            listener.reads = 0
+            pause = min(pause * 2, AcceptBackoff.longest)
+        }
+        // A connection that was accepted shortens the next pause.
+        channel.pipeline.fireChannelRead(EmbeddedChannel() as any Channel)
+        fail(channel)
+        channel.embeddedEventLoop.advanceTime(by: TimeAmount(AcceptBackoff.first))
+        #expect(listener.reads == 1)
+        _ = try channel.finish()
+    }
+
+    @Test("While too few descriptors are free accepting stays paused, and the spare ones are released")
+    func spares() throws {
+        let free = Mutex(100)
+        let spares = SpareFiles(free: { free.withLock(\.self) })
+        #expect(spares.take() == true)
+        let channel = try channel(spares)
+        free.withLock { $0 = 2 * SpareFiles.count - 1 }
+        fail(channel)
+        #expect(spares.take() == false)
+        channel.embeddedEventLoop.advanceTime(by: .seconds(60))
+        channel.read()
+        #expect(listener.reads == 0)
+        free.withLock { $0 += 1 }
+        channel.embeddedEventLoop.advanceTime(by: .seconds(1))
+        #expect(listener.reads == 1)
+        _ = try channel.finish()
+    }
+
+    @Test("The log tells it once a minute with a count; another error is passed on")
+    func reports() throws {
+        let channel = try channel()
+        for _ in 0..<5 { fail(channel) }
+        #expect(log.lines.count == 1 && log.lines[0].hasPrefix("error cannot accept connections"), "\(log.lines)")
+        clock.advance(by: .seconds(60))
+        fail(channel, ENFILE)
+        #expect(log.lines.count == 2 && log.lines[1].contains("count=5"))
+        #expect(figures.count(.connections) == 6)
+        channel.embeddedEventLoop.advanceTime(by: .seconds(1))
+        listener.reads = 0
+        fail(channel, ECONNABORTED)
+        #expect(throws: IOError.self) { try channel.throwIfErrorCaught() }
+        channel.read()
+        #expect(listener.reads == 1)
+        _ = try channel.finish()
+    }
+
+    @Test("Above the limit no connection is accepted until one ends, and the log tells it once")
+    func slots() {
+        let shortage = ConnectionShortage(figures: figures, now: ElapsedTime(clock).now, logger: log.logger)
+        var slots = ConnectionSlots(limit: 2, shortage: shortage)
+        slots.connectionOpened()
+        #expect(slots.isAcceptingNewConnections() && log.lines.isEmpty)
+        for _ in 0..<3 {
+            slots.connectionOpened()
+            #expect(!slots.isAcceptingNewConnections())
+            slots.connectionClosed()
+            #expect(slots.isAcceptingNewConnections())
+        }
+        #expect(log.lines.count == 1 && log.lines[0].contains("connections=2"))
+        #expect(figures.count(.connections) == 3)
+    }
+}
