@@ -114,6 +114,7 @@ let package = Package(
             name: "APNSGateway",
             dependencies: [
                 "ChatDomain", "APNSWire", "HTTP2Wire",
+                .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHPACK", package: "swift-nio-http2"),

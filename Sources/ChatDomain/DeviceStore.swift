@@ -6,6 +6,10 @@ package protocol DeviceStore: Sendable {
     /// - Parameter app: nil where the token belongs to one app only.
     /// - Returns: whether it was known.
     func unregister(_ token: DeviceToken, app: AppName?) async throws(ChatError) -> Bool
+    /// Forgets a browser that unregisters itself, if it has the keys under which its endpoint is known.
+    /// - Returns: whether it was known.
+    /// - Throws: ``ChatError/Code/conflict`` for other keys.
+    func unregister(_ browser: Subscription) async throws(ChatError) -> Bool
     /// Changes what is known of a device, without a registration. Throws ``ChatError/Code/notFound``, or
     /// ``ChatError/Code/ambiguous`` where `app` is nil and the token belongs to several.
     func edit(_ token: DeviceToken, app: AppName?, _ edit: DeviceEdit) async throws(ChatError) -> Device

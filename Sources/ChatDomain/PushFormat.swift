@@ -37,13 +37,6 @@ package struct ChatAlert: Sendable, Hashable {
         self.message = message
         self.extras = extras
     }
-
-    /// Identifies the room without its secret code, the same for all its messages: FNV-1a, 64 bits, in hexadecimal digits.
-    package var room: String {
-        let hash = code.text.utf8.reduce(0xCBF2_9CE4_8422_2325 as UInt64) { ($0 ^ UInt64($1)) &* 0x100_0000_01B3 }
-        let digits = String(hash, radix: 16)
-        return String(repeating: "0", count: 16 - digits.count) + digits
-    }
 }
 
 /// A notification as its gateway kind sends it.
@@ -97,6 +90,9 @@ package struct QueuedPush: Sendable, Hashable {
     package let dueSince: Timestamp?
     /// Why it is not to be sent any more.
     package let obstacle: Obstacle?
+    /// Of the chat's pushes to browsers: how many messages the browser has not fetched (``UnreadCount``), counted when the push
+    /// was leased. `nil` if that is not known, and for all other pushes.
+    package var unread: Int64?
 
     package enum Obstacle: Sendable, Hashable {
         /// The push service said that the device is gone.
@@ -114,7 +110,7 @@ package struct QueuedPush: Sendable, Hashable {
         entry: Int64, lane: PushLane = .normal, history: PushHistory = PushHistory(), address: Address?,
         payload: [UInt8]?, isOurs: Bool = false, expiration: Int64? = nil, priority: Int64? = nil, type: String? = nil,
         collapseID: String? = nil, id: String, notification: NotificationID? = nil, message: MessageID? = nil,
-        dueSince: Timestamp? = nil, obstacle: Obstacle? = nil
+        dueSince: Timestamp? = nil, obstacle: Obstacle? = nil, unread: Int64? = nil
     ) {
         self.entry = entry
         self.lane = lane
@@ -131,5 +127,6 @@ package struct QueuedPush: Sendable, Hashable {
         self.message = message
         self.dueSince = dueSince
         self.obstacle = obstacle
+        self.unread = unread
     }
 }

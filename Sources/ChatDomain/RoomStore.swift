@@ -84,7 +84,8 @@ package protocol RoomStore: Sendable {
     @discardableResult
     func leave(_ member: MemberID) async throws(ChatError) -> Bool
     /// The member's device has another token. With a `user`, whose session it is, the device is that user's from now on.
-    /// With an `app`, the device is of that app from now on. Throws ``ChatError/Code/notJoined``.
+    /// With an `app`, the device is of that app from now on. Throws ``ChatError/Code/notJoined``, and
+    /// ``ChatError/browserNeedsSubscription`` for a browser without an `app`: the caller gives it with a subscription only.
     func update(
         _ member: MemberID, token: DeviceToken, app: AppName?, client: ClientInfo, user: UserReference?
     ) async throws(ChatError)
@@ -101,6 +102,15 @@ package protocol RoomStore: Sendable {
 }
 
 extension RoomStore {
+    /// The app of a member's device after an update: the given one, or the old one.
+    package static func app(_ given: AppName?, after old: AppName) throws(ChatError) -> AppName {
+        guard let given else {
+            if old == .web { throw .browserNeedsSubscription }
+            return old
+        }
+        return given
+    }
+
     /// The device stays of its app.
     package func update(
         _ member: MemberID, token: DeviceToken, client: ClientInfo, user: UserReference?

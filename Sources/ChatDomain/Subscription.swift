@@ -20,6 +20,21 @@ package struct Subscription: Sendable, Hashable {
         self.secret = secret
         self.expiresAt = expiresAt
     }
+
+    /// Checks that the browser has the keys under which its endpoint is known.
+    ///
+    /// Takes the same time for all keys, because `auth` is a secret.
+    /// - Throws: ``ChatError/Code/conflict``.
+    package func requireKeys(publicKey: [UInt8], secret: [UInt8]) throws(ChatError) {
+        let (known, given) = (publicKey + secret, self.publicKey + self.secret)
+        var difference: UInt8 = known.count == given.count ? 0 : 1
+        for (known, given) in zip(known, given) { difference |= known ^ given }
+        guard difference == 0 else {
+            throw ChatError(
+                .conflict, "subscription: this endpoint is known with other keys; subscribe anew", field: "subscription"
+            )
+        }
+    }
 }
 
 /// Reads subscriptions as browsers write them; a gateway kind, which knows what it can send to.
@@ -35,12 +50,17 @@ extension ChatError {
     /// The relay has no gateway for browsers.
     package static let noPushesToBrowsers = invalid(
         "subscription", "cannot be given here: this relay has no pushes to browsers")
+    /// A request names a browser by its token. The token is the hash of the endpoint, so whoever knows the endpoint knows it,
+    /// too: only the keys prove that the request comes from the browser.
+    package static let browserNeedsSubscription = ChatError(
+        .missingField, "Missing subscription: a browser is named by its subscription with keys, not by a token",
+        field: "subscription")
 }
 
 /// Keeps what it takes to reach browsers.
 package protocol SubscriptionStore: Sendable {
     /// Keeps a subscription that a browser brought; to be called before its device is registered.
-    /// - Throws: ``ChatError/Code/conflict`` for a known endpoint with other keys: who knows an endpoint must not be able to
+    /// - Throws: ``ChatError/Code/conflict`` for a known endpoint with other keys: whoever knows an endpoint must not be able to
     ///   take the browser over.
     func keep(_ subscription: Subscription) async throws(ChatError)
     /// Those that are known, by their addresses.

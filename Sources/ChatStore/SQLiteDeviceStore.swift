@@ -46,7 +46,19 @@ package struct SQLiteDeviceStore: DeviceStore {
     /// lease notices that the device is forgotten. No index leads from a device to the chat's pushes, because it would make
     /// every message more expensive.
     package func unregister(_ token: DeviceToken, app: AppName?) async throws(ChatError) -> Bool {
+        try await unregister(token, app: app) { _ in true }
+    }
+
+    package func unregister(_ browser: Subscription) async throws(ChatError) -> Bool {
+        try await unregister(browser.address, app: .web) { db in try SQLiteSubscriptionStore.isKnown(browser, db) }
+    }
+
+    /// - Parameter isAdmitted: looks in the same transaction whether the device may be forgotten.
+    private func unregister(
+        _ token: DeviceToken, app: AppName?, if isAdmitted: @escaping @Sendable (Database) throws -> Bool
+    ) async throws(ChatError) -> Bool {
         let cancelled: [FinalStateCount]? = try await database.writer.perform { db in
+            guard try isAdmitted(db) else { return nil }
             guard let device = try Self.find(token, app: app, db) else { return nil }
             let rows = try db.rows(
                 Self.cancelSQL, [PushLifeCycle.unregistered, database.clock().sqlText, device.id])

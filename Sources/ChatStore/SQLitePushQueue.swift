@@ -40,7 +40,30 @@ package final class SQLitePushQueue: PushQueue {
                 }
             }
         }
+        if app == .web { await countUnread(&pushes) }
         return LeasedPushes(pushes, lanes: memory.index.withLock { $0.lanes(app) })
+    }
+
+    static let unreadSQL = UnreadCount.sql(ofDevice: "?")
+
+    /// Adds to the chat's pushes for browsers how many messages each browser has not fetched. A read of its own, because the
+    /// newest pushes are leased without one.
+    private func countUnread(_ pushes: inout [QueuedPush]) async {
+        let addresses = Set(pushes.lazy.filter { $0.message != nil }.compactMap(\.address))
+        guard !addresses.isEmpty else { return }
+        // Pushes go out without the number if it cannot be read now.
+        let counts = try? await database.scan { db in
+            var counts: [Address: Int64] = [:]
+            for address in addresses {
+                let row = try RawStatement(db, Self.unreadSQL, address.description)
+                if try row.step() { counts[address] = UnreadCount.shown(row.optionalInt(0)) }
+            }
+            return counts
+        }
+        guard let counts else { return }
+        for index in pushes.indices where pushes[index].message != nil {
+            pushes[index].unread = pushes[index].address.flatMap { counts[$0] }
+        }
     }
 
     /// - Parameter earlier: what was leased already, and goes back when the read fails.

@@ -93,7 +93,7 @@ package struct SQLiteRoomStore: RoomStore {
                 [member.text])
             guard let row else { throw ChatError.notJoined() }
             let (old, client) = (AppName(row[0]), kept(client))
-            let app = app ?? old
+            let app = try Self.app(app, after: old)
             // With a new token it is the same app, which need not say again what it has said.
             let known =
                 app == old && row[5] != token.description

@@ -8,13 +8,13 @@ package struct SQLiteSubscriptionStore: SubscriptionStore {
 
     package func keep(_ subscription: Subscription) async throws(ChatError) {
         let earliest = (database.clock() - DeviceRegistration.freshness).sqlText
-        let isKnown = try await database.read { db in
-            try Self.isKnown(subscription, since: earliest, db)
+        let isFresh = try await database.read { db in
+            try Self.isFresh(subscription, since: earliest, db)
         }
-        if isKnown { return }
+        if isFresh { return }
         try await database.writer.perform { db in
             // Others may have brought it meanwhile.
-            _ = try Self.isKnown(subscription, since: earliest, db)
+            _ = try Self.isKnown(subscription, db)
             try db.run(
                 """
                 INSERT INTO subscriptions (device_token, endpoint, p256dh, auth, expires_at, time_kept)
@@ -29,17 +29,23 @@ package struct SQLiteSubscriptionStore: SubscriptionStore {
     }
 
     /// Whether there is nothing to write.
-    private static func isKnown(_ subscription: Subscription, since time: String, _ db: Database) throws -> Bool {
+    private static func isFresh(_ subscription: Subscription, since time: String, _ db: Database) throws -> Bool {
         let row = try db.row(
             "SELECT p256dh, auth, expires_at, time_kept FROM subscriptions WHERE device_token = ?",
             [subscription.address.description])
         guard let row else { return false }
-        guard row[0] as Data == Data(subscription.publicKey), row[1] as Data == Data(subscription.secret) else {
-            throw ChatError(
-                .conflict, "subscription: this endpoint is known with other keys; subscribe anew", field: "subscription"
-            )
-        }
+        try subscription.requireKeys(publicKey: Array(row[0] as Data), secret: Array(row[1] as Data))
         return row[2] as Int64? == subscription.expiresAt?.seconds && row[3] as String >= time
+    }
+
+    /// Whether the endpoint is known, with these keys.
+    /// - Throws: ``ChatError/Code/conflict`` for other keys.
+    static func isKnown(_ subscription: Subscription, _ db: Database) throws -> Bool {
+        let row = try db.row(
+            "SELECT p256dh, auth FROM subscriptions WHERE device_token = ?", [subscription.address.description])
+        guard let row else { return false }
+        try subscription.requireKeys(publicKey: Array(row[0] as Data), secret: Array(row[1] as Data))
+        return true
     }
 
     package func subscriptions(

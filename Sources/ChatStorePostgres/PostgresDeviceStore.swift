@@ -68,7 +68,21 @@ package struct PostgresDeviceStore: DeviceStore {
     /// lease notices that the device is forgotten. No index leads from a device to the chat's pushes, because it would make
     /// every message more expensive.
     package func unregister(_ token: DeviceToken, app: AppName?) async throws(ChatError) -> Bool {
+        try await unregister(token, app: app) { _ in true }
+    }
+
+    package func unregister(_ browser: Subscription) async throws(ChatError) -> Bool {
+        try await unregister(browser.address, app: .web) { transaction in
+            try PostgresSubscriptionStore.isKnown(browser, transaction)
+        }
+    }
+
+    /// - Parameter isAdmitted: looks in the same transaction whether the device may be forgotten.
+    private func unregister(
+        _ token: DeviceToken, app: AppName?, if isAdmitted: @escaping @Sendable (PostgresTransaction) throws -> Bool
+    ) async throws(ChatError) -> Bool {
         let cancelled: [FinalStateCount]? = try await database.write { [database] transaction in
+            guard try isAdmitted(transaction) else { return nil }
             guard let device = try Self.find(token, app: app, "FOR UPDATE", transaction) else { return nil }
             let rows = try transaction.rows(
                 Self.cancelSQL,

@@ -122,7 +122,7 @@ package struct PostgresRoomStore: RoomStore {
                 """, [.text(member.text)])
             guard let row else { throw ChatError.notJoined() }
             let (old, code) = (AppName(try row.text(0)), SecretCode(stored: try row.text(1)))
-            let app = app ?? old
+            let app = try Self.app(app, after: old)
             // With a new token it is the same app, which need not say again what it has said.
             let known =
                 app == old && row.optionalText(5) != token.description

@@ -11,12 +11,13 @@ package struct PostgresSubscriptionStore: SubscriptionStore {
 
     package func keep(_ subscription: Subscription) async throws(ChatError) {
         let earliest = database.clock() - DeviceRegistration.freshness
-        let isKnown = try await database.read { transaction in
-            try Self.isKnown(subscription, since: earliest, transaction)
+        let isFresh = try await database.read { transaction in
+            try Self.isFresh(subscription, since: earliest, transaction)
         }
-        if isKnown { return }
+        if isFresh { return }
         try await database.write(isRepeatable: true) { [database] transaction in
-            // Others may have brought it meanwhile, with whatever keys.
+            _ = try Self.isKnown(subscription, transaction)
+            // Another relay may commit it at the same time, with whatever keys.
             let written = try transaction.run(
                 """
                 INSERT INTO subscriptions AS s (device_token, endpoint, p256dh, auth, expires_at, time_kept)
@@ -29,25 +30,32 @@ package struct PostgresSubscriptionStore: SubscriptionStore {
                     .bytes(subscription.publicKey), .bytes(subscription.secret),
                     .optional(subscription.expiresAt?.seconds), .time(database.clock()),
                 ])
-            guard written > 0 else { throw Self.conflict }
+            // Then the next look at the row finds the other keys.
+            guard written > 0 else { throw PostgresError.collision("the keys of an endpoint") }
         }
     }
 
-    private static let conflict = ChatError(
-        .conflict, "subscription: this endpoint is known with other keys; subscribe anew", field: "subscription")
-
     /// Whether there is nothing to write.
-    private static func isKnown(
+    private static func isFresh(
         _ subscription: Subscription, since time: Timestamp, _ transaction: PostgresTransaction
     ) throws -> Bool {
         let row = try transaction.row(
             "SELECT p256dh, auth, expires_at, ms(time_kept) FROM subscriptions WHERE device_token = $1::text",
             [.text(subscription.address.description)])
         guard let row else { return false }
-        guard try row.bytes(0) == subscription.publicKey, try row.bytes(1) == subscription.secret else {
-            throw conflict
-        }
+        try subscription.requireKeys(publicKey: row.bytes(0), secret: row.bytes(1))
         return try row.optionalInt(2) == subscription.expiresAt?.seconds && row.time(3) >= time
+    }
+
+    /// Whether the endpoint is known, with these keys.
+    /// - Throws: ``ChatError/Code/conflict`` for other keys.
+    static func isKnown(_ subscription: Subscription, _ transaction: PostgresTransaction) throws -> Bool {
+        let row = try transaction.row(
+            "SELECT p256dh, auth FROM subscriptions WHERE device_token = $1::text",
+            [.text(subscription.address.description)])
+        guard let row else { return false }
+        try subscription.requireKeys(publicKey: row.bytes(0), secret: row.bytes(1))
+        return true
     }
 
     package func subscriptions(

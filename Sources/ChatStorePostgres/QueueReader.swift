@@ -57,7 +57,12 @@ struct QueueReader {
 
     /// `$2` is the start, `$3` the limit. Rows that another lease holds are passed over; rows are locked one by one, as many as
     /// are taken. A start that others have ended leases nothing: nobody would release it.
-    static func leaseSQL(_ lanes: [PushLane]) -> String {
+    /// - Parameter app: of browsers, the statement also counts what they have not fetched.
+    static func leaseSQL(_ lanes: [PushLane], of app: AppName) -> String {
+        let unread =
+            app == .web
+            ? "CASE WHEN q.chat_message IS NOT NULL THEN (\(UnreadCount.sql(ofDevice: "q.device_token"))) END"
+            : "NULL::bigint"
         var sources: [(name: String, sql: String)] = []
         for lane in lanes {
             for isWaiting in [true, false] {
@@ -90,7 +95,8 @@ struct QueueReader {
                     WHERE m.last_push >= q.message_id AND (m.device_token IS NULL OR m.device_token = q.device_token)
                         AND (m.secret_code IS NULL OR m.secret_code = (
                             SELECT s.secret_code FROM messages s WHERE s.message_id = q.chat_message))),
-                \(DeletedMessage.isOfOne)
+                \(DeletedMessage.isOfOne),
+                \(unread)
             FROM leased q LEFT JOIN devices d ON d.device_id = q.device
             LEFT JOIN devices e ON d.device_id IS NULL
                 AND e.device_token = lower(translate(q.device_token, ' <>', '')) AND e.app = q.app
@@ -123,7 +129,7 @@ struct QueueReader {
     /// In the order of the lanes, and in each by number.
     mutating func lease(_ lanes: [PushLane], limit: Int) throws -> [LeasedRow] {
         let rows = try transaction.rows(
-            Self.leaseSQL(lanes), places(limit: limit, due: plan.due, waiting: plan.waiting))
+            Self.leaseSQL(lanes, of: app), places(limit: limit, due: plan.due, waiting: plan.waiting))
         let unread = Set(try rows.compactMap { try $0.optionalInt(13) }).filter { payloads[$0] == nil }
         if !unread.isEmpty {
             let found = try transaction.rows(
@@ -184,7 +190,8 @@ struct QueueReader {
             isOurs: message != nil || isOfNotification, expiration: try row.optionalInt(3),
             priority: try row.optionalInt(4), type: row.optionalText(10), collapseID: row.optionalText(11),
             id: row.optionalText(12) ?? ids.id(of: entry), notification: notification, message: message,
-            dueSince: try start ?? row.optionalTime(17), obstacle: obstacle)
+            dueSince: try start ?? row.optionalTime(17), obstacle: obstacle,
+            unread: UnreadCount.shown(try row.optionalInt(23)))
         return LeasedRow(push: push, floor: QueueLeases.Floor(time: dueAt ?? .min, entry: entry))
     }
 }

@@ -7,7 +7,7 @@ package struct WebPushFormat: PushFormat {
     /// Bytes of a payload.
     package static let payloadLimit = MessageEncryption.largestText
     /// What marks a declarative push message.
-    private static let declarative: Int64 = 8030
+    static let declarative: Int64 = 8030
     /// The relay's own address, `https://chat.example.org`: where a click leads. Nil: browsers show the message by the
     /// page's service worker only.
     private let publicURL: String?
@@ -24,7 +24,8 @@ package struct WebPushFormat: PushFormat {
     /// Bytes of text for which a link is left out.
     private static let leastText = 200
 
-    /// Shortened to what fits: first the text; where next to nothing is left of that, the link goes.
+    /// Shortened to what fits beside the largest number of unread messages: first the text; where next to nothing is left of
+    /// that, the link goes.
     package func payload(of alert: ChatAlert) throws(ChatError) -> String {
         if alert.extras.link != nil,
             let payload = payload(of: alert, link: alert.extras.link, leastText: Self.leastText)
@@ -41,6 +42,7 @@ package struct WebPushFormat: PushFormat {
     private func payload(of alert: ChatAlert, link: String?, leastText: Int) -> String? {
         let (title, text) = (alert.extras.title, alert.text.text)
         let isSilent = alert.extras.sound.map(\.isEmpty) ?? isSilent
+        let room = Self.name(of: alert.code)
         func document(_ text: String) -> String {
             var notification: JSONObject = [
                 "title": .string(title ?? alert.nickname.text),
@@ -50,17 +52,28 @@ package struct WebPushFormat: PushFormat {
             if isSilent { notification.append("silent", .bool(true)) }
             if let link { notification.append("navigate", .string(link)) }
             notification.append(
-                "data", .object(["room": .string(alert.room), "message_id": .number(alert.message)]))
-            return self.document(notification, path: "/#room=\(alert.room)", badge: nil)
+                "data", .object(["room": .string(room), "message_id": .number(alert.message)]))
+            return self.document(notification, path: "/#room=\(room)", badge: nil)
         }
         let whole = document(text)
-        let excess = whole.utf8.count - Self.payloadLimit
+        let limit = Self.payloadLimit - Self.badgeRoom
+        let excess = whole.utf8.count - limit
         if excess <= 0 { return whole }
-        let room = JSONString.escapedSize(text) - excess - "…".utf8.count
-        let body = JSONString.prefix(of: text, within: max(0, room))
+        let space = JSONString.escapedSize(text) - excess - "…".utf8.count
+        let body = JSONString.prefix(of: text, within: max(0, space))
         guard body.utf8.count >= leastText else { return nil }
         let shortened = document(body + "…")
-        return shortened.utf8.count <= Self.payloadLimit ? shortened : nil
+        return shortened.utf8.count <= limit ? shortened : nil
+    }
+
+    /// How the page finds the room among those that it is in: FNV-1a, 64 bits, of the code, in hexadecimal digits.
+    ///
+    /// Whoever reads it can find a short code by trying. It may stand in a document that only the browser can decrypt, and
+    /// nowhere else: a push service must never see it.
+    static func name(of code: SecretCode) -> String {
+        let hash = code.text.utf8.reduce(0xCBF2_9CE4_8422_2325 as UInt64) { ($0 ^ UInt64($1)) &* 0x100_0000_01B3 }
+        let digits = String(hash, radix: 16)
+        return String(repeating: "0", count: 16 - digits.count) + digits
     }
 
     private func document(_ notification: JSONObject, path: String, badge: Int64?) -> String {
@@ -71,9 +84,57 @@ package struct WebPushFormat: PushFormat {
         }
         // Without it a message is not a declarative one.
         if notification["navigate"] != nil { document.append("web_push", .number(Self.declarative)) }
+        if let badge { notification.append(Self.badge, .number(badge)) }
         document.append("notification", .object(notification))
-        if let badge { document.append("app_badge", .number(badge)) }
+        if let badge { document.append(Self.badge, .number(badge)) }
         return JSONValue.object(document).description
+    }
+
+    // MARK: - The number at the icon
+
+    /// The member with the number at the app's icon. Safari 18.4 and 18.5 read it inside `notification`, later versions read it
+    /// at the top level, and the worker does not run for declarative messages. So it is always sent in both places.
+    private static let badge = "app_badge"
+    /// Bytes that the largest number of unread messages takes in both places.
+    private static let badgeRoom = 2 * badgeMember(UnreadCount.most).count
+
+    private static func badgeMember(_ number: Int64) -> [UInt8] { Array(#","\#(badge)":\#(number)"#.utf8) }
+
+    /// A chat message's document with the number of unread messages.
+    /// - Returns: the document as it was if it is none of ours, or if there is no room.
+    private static func adding(_ unread: Int64, to document: [UInt8]) -> [UInt8] {
+        let member = badgeMember(unread)
+        guard document.count + 2 * member.count <= payloadLimit, document.last == UInt8(ascii: "}"),
+            let head = heads.first(where: { document.starts(with: $0) })
+        else { return document }
+        var result = head
+        result.reserveCapacity(document.count + 2 * member.count)
+        // Before the first member of `notification`: the comma goes behind it.
+        result += member.dropFirst()
+        result.append(UInt8(ascii: ","))
+        result += document[head.count...].dropLast()
+        result += member
+        result.append(UInt8(ascii: "}"))
+        return result
+    }
+
+    /// How documents of chat messages begin.
+    private static let heads = [
+        Array(#"{"web_push":\#(declarative),"notification":{"#.utf8), Array(#"{"notification":{"#.utf8),
+    ]
+
+    /// A caller's document with its number in both places.
+    private static func withBadges(_ document: JSONObject) -> JSONObject {
+        guard var notification = document["notification"]?.object,
+            let number = document[badge] ?? notification[badge]
+        else { return document }
+        var document = document
+        if notification[badge] == nil {
+            notification.append(badge, number)
+            document["notification"] = .object(notification)
+        }
+        if document[badge] == nil { document.append(badge, number) }
+        return document
     }
 
     // MARK: - Notifications
@@ -81,6 +142,7 @@ package struct WebPushFormat: PushFormat {
     /// The queue keeps Apple's document, which is translated when it is sent; here the translation is tried.
     package func compose(_ content: NotificationContent, for app: AppName) throws(ChatError) -> ComposedNotification {
         let document = try content.document()
+        try BrowserDocument.check(document)
         guard let translated = translated(document, collapseID: content.collapseID) else {
             throw .invalid("alert", "must have a text for browsers of app \(app): they show every push")
         }
@@ -94,10 +156,11 @@ package struct WebPushFormat: PushFormat {
             payload: JSONValue.object(document).description, pushType: Push.alert, priority: content.priority)
     }
 
-    /// Apple's document as browsers read it; one for browsers goes as it is. Nil where there is no text to show.
+    /// Apple's document as browsers read it; one for browsers goes as it is, but for ``withBadges(_:)``. Nil where there is no
+    /// text to show.
     private func translated(_ document: JSONObject, collapseID: String?) -> String? {
         if document["notification"]?.object?["title"]?.text?.isEmpty == false {
-            return JSONValue.object(document).description
+            return JSONValue.object(Self.withBadges(document)).description
         }
         guard let aps = document["aps"]?.object else { return nil }
         let alert = aps["alert"]
@@ -122,7 +185,7 @@ package struct WebPushFormat: PushFormat {
     package func push(_ row: QueuedPush, identifier: UInt32) throws(PushRefusal) -> Push {
         guard let address = row.address else { throw PushRefusal("BadSubscription") }
         guard var payload = row.payload, !payload.isEmpty else { throw PushRefusal("PayloadEmpty") }
-        if !row.isOurs || !payload.starts(with: ownStart) {
+        if row.message == nil || !row.isOurs || !payload.starts(with: ownStart) {
             // A chat message is as it has to be; everything else is read.
             guard payload.count <= Self.longestDocument,
                 let document = (try? JSONValue(parsing: payload))?.object
@@ -130,6 +193,7 @@ package struct WebPushFormat: PushFormat {
             guard let text = translated(document, collapseID: row.collapseID) else { throw PushRefusal("NoText") }
             payload = Array(text.utf8)
         }
+        if let unread = row.unread { payload = Self.adding(unread, to: payload) }
         guard payload.count <= Self.payloadLimit else { throw PushRefusal("PayloadTooLarge") }
         return Push(
             entry: row.entry, identifier: identifier, address: address, payload: payload, expiration: row.expiration,
@@ -138,6 +202,6 @@ package struct WebPushFormat: PushFormat {
 
     /// Bytes of a row's document before it is translated.
     private static let longestDocument = 1 << 16
-    /// How the documents of chat messages begin.
-    private var ownStart: [UInt8] { Array((publicURL == nil ? #"{"notification""# : #"{"web_push""#).utf8) }
+    /// How the documents of chat messages begin with this address.
+    private var ownStart: [UInt8] { publicURL == nil ? Self.heads[1] : Self.heads[0] }
 }

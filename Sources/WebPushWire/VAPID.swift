@@ -27,6 +27,13 @@ package struct VAPIDKey: Sendable {
 
     /// The private key, 32 bytes in base64url.
     package var text: String { Base64URL.text(Array(key.rawRepresentation)) }
+    /// 32 bytes that follow from the private key, others for each purpose (RFC 5869). They reveal nothing about the key.
+    package func secret(for purpose: String) -> [UInt8] {
+        let derived = HKDF<SHA256>.deriveKey(
+            inputKeyMaterial: SymmetricKey(data: key.rawRepresentation), info: Data(purpose.utf8), outputByteCount: 32)
+        return derived.withUnsafeBytes { Array($0) }
+    }
+
     /// What pages subscribe with (`applicationServerKey`): 65 bytes in base64url.
     package var publicText: String { Base64URL.text(Array(key.publicKey.x963Representation)) }
 

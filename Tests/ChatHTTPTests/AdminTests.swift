@@ -112,23 +112,6 @@ struct AdminTests {
         #expect(try await Self.call(.put, Self.device, to: Self.scripted(.unchanged)).status == .ok)
     }
 
-    /// A reader that takes one text.
-    private struct OneSubscription: SubscriptionReader {
-        static let text = #"{"endpoint":"https://push.test/1","keys":{"p256dh":"k","auth":"a"}}"#
-        let publicKey = "BP4z"
-
-        static func known() throws(ChatError) -> Subscription {
-            Subscription(
-                address: try DeviceToken(parsing: Sample.token), endpoint: "https://push.test/1", publicKey: [1],
-                secret: [2])
-        }
-
-        func subscription(_ text: String) throws(ChatError) -> Subscription {
-            guard text == Self.text else { throw .invalid("subscription", "is another one") }
-            return try Self.known()
-        }
-    }
-
     @Test("POST registers a browser by its subscription, as an object or as its text")
     func post() async throws {
         let quoted = JSONValue.string(OneSubscription.text)

@@ -1,4 +1,5 @@
 import ChatDomain
+import Foundation
 import HTTPTypes
 import HummingbirdTesting
 import Testing
@@ -104,6 +105,27 @@ struct RegistrationTests {
         let answer = try await post("/push_chat_service.php", "token=\(Sample.token)&cmd=delete", to: relay)
         #expect(answer.status == .badRequest)
         #expect(relay.store.calls.isEmpty)
+    }
+
+    @Test(
+        "A browser is named by its subscription, never by its token",
+        arguments: [
+            ("/api.php", "cmd=join&udid=\(Sample.udid)&name=A&code=c"), ("/push_chat_service.php", "cmd=register"),
+            ("/push_chat_service.php", "cmd=unregister"), ("/admin/apns_devices.json", "cmd=register"),
+            ("/admin/apns_devices.json", "cmd=unregister"),
+        ])
+    func browsers(path: String, form: String) async throws {
+        let answers = AdminAnswers(unregister: { true })
+        var relay = Relay(ScriptedStore(join: { true }, register: { .created }, admin: answers))
+        relay.browsers = OneSubscription()
+        let refused = try await post(path, "\(form)&token=\(Sample.token)&appid=webpush", to: relay)
+        #expect(refused.status == .badRequest)
+        #expect(refused.header("X-Error-Description") == ChatError.browserNeedsSubscription.message)
+        #expect(relay.store.calls.isEmpty)
+        let text = OneSubscription.text.addingPercentEncoding(withAllowedCharacters: .alphanumerics) ?? ""
+        #expect(try await post(path, "\(form)&subscription=\(text)", to: relay).status == .ok)
+        let known = try OneSubscription.known()
+        #expect(relay.store.calls.first == (form.contains("unregister") ? .unregisterBrowser(known) : .keep(known)))
     }
 
     @Test("Only POST, and a store that cannot write now is a 503")

@@ -438,6 +438,19 @@ struct DevicePortTests {
         for other in [try subscription(1, key: 9), try subscription(1, secret: 9)] {
             #expect(await refusal { try await kept.keep(other) } == .conflict)
         }
+        // Nor does anybody unregister the browser without its keys.
+        let devices = store.stores.devices
+        _ = try await devices.register(RegistrationRequest(token: StoreFixture.token(2), app: .web))
+        for other in [try subscription(2, key: 9), try subscription(2, secret: 9)] {
+            #expect(await refusal { _ = try await devices.unregister(other) } == .conflict)
+        }
+        #expect(try await devices.device(StoreFixture.token(2), app: .web).isActive)
+        #expect(try await devices.unregister(subscription(2)))
+        #expect(try await !devices.unregister(subscription(2)))
+        // A device without keys is the operator's: nobody can prove to be it.
+        _ = try await devices.register(RegistrationRequest(token: StoreFixture.token(3), app: .web))
+        #expect(try await !devices.unregister(subscription(3)))
+        #expect(try await devices.unregister(StoreFixture.token(3), app: .web))
         #expect(try await kept.vapidKey { "first" } == "first")
         try await store.restart()
         let again = store.stores.subscriptions

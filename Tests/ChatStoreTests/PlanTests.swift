@@ -26,6 +26,13 @@ struct PlanTests {
             ),
             (DeviceFilter(app: .default, isActive: false), ["devices_inactive (device_id>?)"]),
         ].map { (SQLiteDeviceStore.candidates($0.0), $0.1) } + [
+            (
+                SQLitePushQueue.unreadSQL,
+                [
+                    "active_users_device (device_token=? AND app=?)",
+                    "messages_room (secret_code=? AND message_id>?)",
+                ]
+            ),
             (SQLitePushQueue.nextWaitingSQL, ["push_queue_waiting (app=? AND <expr>=? AND not_before>?)"]),
             (
                 SQLitePushQueue.waitingSQL,

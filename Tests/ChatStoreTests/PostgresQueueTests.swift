@@ -525,8 +525,17 @@ struct PostgresQueueTests {
             }
         }
         let lease = try await plan(
-            QueueReader.leaseSQL(PushLane.allCases), [.text("default"), 1, 1000, 1, floors, floors, floors])
+            QueueReader.leaseSQL(PushLane.allCases, of: .default),
+            [.text("default"), 1, 1000, 1, floors, floors, floors])
         #expect(!lease.contains("Seq Scan on push_queue") && !lease.contains("Sort"), "\(lease)")
+        #expect(!lease.contains("active_users"), "Only pushes to browsers are counted for: \(lease)")
+        let counting = try await plan(
+            QueueReader.leaseSQL(PushLane.allCases, of: .web),
+            [.text("webpush"), 1, 1000, 1, floors, floors, floors])
+        for table in ["push_queue", "active_users", "messages"] {
+            #expect(!counting.contains("Seq Scan on \(table)"), "\(counting)")
+        }
+        for index in ["active_users_device", "messages_room"] { #expect(counting.contains(index), "\(counting)") }
         #expect(lease.contains("Tid Scan on push_queue_due"), "\(lease)")
         let settle = try await plan(
             SettlementWriter.changeSQL(to: .sent, from: .pending),

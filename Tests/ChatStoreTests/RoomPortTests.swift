@@ -154,6 +154,60 @@ struct RoomPortTests {
         #expect(try await members(in: store).map { $0.token == nil } == [false, false, false, false])
     }
 
+    @Test(
+        "A browser's push says how much the browser has not read in all its rooms, once it has read something",
+        arguments: StoreKind.allCases)
+    func unread(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        for (number, room) in [(1, "a"), (2, "b")] {
+            try await store.stores.rooms.join(StoreFixture.join(number, room, token: 7, app: "webpush"))
+        }
+        try await store.stores.rooms.join(StoreFixture.join(3, "a", app: "webpush"))
+        try await join(4...4, "a", in: store)
+        try await join(5...5, "b", in: store)
+        func leased(_ app: AppName = .web) async throws -> [Int64?] {
+            let pushes = try await store.stores.queue.lease(app: app, lanes: PushLane.allCases, limit: 100).pushes
+            try await store.settle(pushes, Transition(.sent, adding: PushHistory(attempts: 1)), app: app)
+            return pushes.map(\.unread)
+        }
+        try await post(4, in: store)
+        #expect(try await leased() == [nil, nil], "Nobody has fetched anything: they may be clients that never do")
+        try await withUpkeep(store) { _ = try await texts(for: 1, in: store) }
+        try await post(5, in: store)
+        try await post(4, in: store)
+        // The browser's own message in `a` is none that it has to read.
+        try await post(1, in: store)
+        #expect(try await leased() == [2, 2, nil, nil])
+        #expect(try await leased(.default) == [nil], "An app's push has none")
+        // Counted when it is leased, also after a restart, when rows are read.
+        try await post(5, in: store)
+        try await store.restart()
+        #expect(try await leased() == [3])
+        try await withUpkeep(store) {
+            for number in 1...2 { _ = try await texts(for: number, in: store) }
+        }
+        for _ in 0..<3 { try await post(5, in: store) }
+        #expect(try await leased() == [3, 3, 3])
+        for _ in 0..<100 { try await post(5, in: store) }
+        #expect(try await leased() == [Int64?](repeating: 99, count: 100), "Counting ends")
+    }
+
+    @Test("A browser's place is changed by its subscription only, never by a token", arguments: StoreKind.allCases)
+    func browserUpdate(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let rooms = store.stores.rooms
+        try await rooms.join(StoreFixture.join(1, token: 7, app: "webpush"))
+        try await rooms.join(StoreFixture.join(2, token: 8, app: "webpush"))
+        func update(_ app: AppName?) async throws {
+            try await rooms.update(
+                StoreFixture.member(2), token: StoreFixture.token(7), app: app, client: ClientInfo(), user: nil)
+        }
+        #expect(await refusal { try await update(nil) } == ChatError.browserNeedsSubscription.message)
+        #expect(try await members(in: store).map(\.token) == [StoreFixture.token(7), StoreFixture.token(8)])
+        try await update(.web)
+        #expect(try await members(in: store).map(\.token) == [nil, StoreFixture.token(7)])
+    }
+
     @Test("Joining again keeps the place in the room, joining another leaves the first", arguments: StoreKind.allCases)
     func rejoin(kind: StoreKind) async throws {
         let store = try await kind.make()

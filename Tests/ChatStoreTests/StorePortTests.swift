@@ -132,9 +132,9 @@ final class TestedStore {
         try await stores.queue.lease(app: .default, lanes: lanes, limit: limit).pushes
     }
 
-    func settle(_ pushes: [QueuedPush], _ transition: Transition) async throws {
+    func settle(_ pushes: [QueuedPush], _ transition: Transition, app: AppName = .default) async throws {
         let settled = try await stores.queue.settle(
-            pushes.map { Settlement($0.entry...$0.entry, transition, notification: $0.notification) }, app: .default)
+            pushes.map { Settlement($0.entry...$0.entry, transition, notification: $0.notification) }, app: app)
         #expect(settled.map(\.count) == pushes.map { _ in 1 })
     }
 }

@@ -672,6 +672,8 @@ def notifications(relay):
     })()""")
     push(json.dumps({"notification": {"title": "Badge"}, "app_badge": 5}))
     until("the app has its badge", lambda: worker.run("badges").count(5) == 1)
+    push(json.dumps({"notification": {"title": "Badge", "app_badge": 6}}))
+    until("also from inside the notification", lambda: worker.run("badges").count(6) == 1)
 
     # The debugger cannot click on what the system shows: the worker gets the event, without the rights of a click.
     def click_notification(tag):
@@ -733,15 +735,27 @@ def notifications(relay):
     check("and does not keep it", "#" not in driver.current_url)
     until("the page says again where it is reached", lambda: find(driver, "notify").text == "Stop notifying")
 
+    # The relay knows other keys for the endpoint, and refuses these.
+    driver.execute_script("""
+      const kept = JSON.parse(localStorage.getItem("fake"));
+      kept.subscription.keys.auth = "AAAAAAAAAAAAAAAAAAAAAA";
+      localStorage.setItem("fake", JSON.stringify(kept));""")
+    driver.refresh()
+    known_endpoint = "return JSON.parse(localStorage.getItem('fake')).subscription.endpoint"
+    until("with refused keys the page takes another endpoint", lambda: driver.execute_script(known_endpoint) != endpoint)
+    until("and says so for each room", lambda: tokens(kitchen)[0] == tokens(hall)[0] not in (None, device["token"]))
+    until("and knows that it is reached", lambda: find(driver, "notify").text == "Stop notifying")
+    endpoint = driver.execute_script(known_endpoint)
+
     # Another key: the relay has another database, or its key was replaced.
     driver.execute_script("""
       const kept = JSON.parse(localStorage.getItem("fake"));
       kept.key = kept.key.replace(/.{8}$/, "AAAAAAA=");
       localStorage.setItem("fake", JSON.stringify(kept));""")
     driver.refresh()
-    until("with another key the page subscribes anew", lambda: driver.execute_script(
-        "return JSON.parse(localStorage.getItem('fake')).subscription.endpoint") != endpoint)
-    until("and says so for each room", lambda: tokens(kitchen)[0] == tokens(hall)[0] not in (None, device["token"]))
+    until("with another key the page subscribes anew", lambda: driver.execute_script(known_endpoint) != endpoint)
+    old = (None, device["token"], hashlib.sha256(endpoint.encode()).hexdigest())
+    until("and says so for each room", lambda: tokens(kitchen)[0] == tokens(hall)[0] not in old)
 
     # The browser ends the subscription.
     driver.execute_script("localStorage.removeItem('fake')")

@@ -245,9 +245,12 @@ struct WebPushFormatTests {
             message: 42)
     }
 
-    private static func row(_ payload: String, isOurs: Bool = false) throws -> QueuedPush {
+    /// - Parameter isOurs: a chat message's.
+    private static func row(_ payload: String, isOurs: Bool = false, unread: Int64? = nil) throws -> QueuedPush {
         let token = try #require(DeviceToken(bytes: [UInt8](repeating: 1, count: 32)))
-        return QueuedPush(entry: 1, address: .token(token), payload: Array(payload.utf8), isOurs: isOurs, id: "id")
+        return QueuedPush(
+            entry: 1, address: .token(token), payload: Array(payload.utf8), isOurs: isOurs, id: "id",
+            message: isOurs ? 42 : nil, unread: unread)
     }
 
     private static func sent(_ payload: String, format: WebPushFormat = WebPushFormat(publicURL: nil)) throws
@@ -291,7 +294,8 @@ struct WebPushFormatTests {
         let notification = try #require(document["notification"]?.object)
         #expect(notification["title"]?.text == "Anna")
         #expect(notification["body"]?.text == "Hello \"you\"")
-        #expect(notification["navigate"]?.text == "https://chat.example.org/#room=\(alert.room)")
+        #expect(
+            notification["navigate"]?.text == "https://chat.example.org/#room=\(WebPushFormat.name(of: alert.code))")
         #expect(notification["tag"]?.text == "message-42")
         #expect(notification["data"]?.object?["message_id"]?.integer == 42)
         // A row of the relay's own is sent as it is.
@@ -304,10 +308,133 @@ struct WebPushFormatTests {
         let format = WebPushFormat(publicURL: nil)
         let text = String(repeating: character == "\u{1}" ? "\\" : character, count: 10_000)
         let payload = try format.payload(of: try Self.alert(text))
-        #expect(payload.utf8.count <= WebPushFormat.payloadLimit)
-        #expect(payload.utf8.count > WebPushFormat.payloadLimit - 8)
+        // With the largest number at the icon.
+        let row = try Self.row(payload, isOurs: true, unread: UnreadCount.most)
+        let sent = try format.push(row, identifier: 1).payload
+        #expect(sent.count == payload.utf8.count + 30)
+        #expect(sent.count <= WebPushFormat.payloadLimit)
+        #expect(sent.count > WebPushFormat.payloadLimit - 8)
         let body = try JSONValue(parsing: payload).object?["notification"]?.object?["body"]?.text
         #expect(body?.hasSuffix("…") == true)
+    }
+
+    @Test(
+        "The number of unread messages stands in both places where browsers look for it",
+        arguments: [nil, "https://chat.example.org"])
+    func badge(url: String?) throws {
+        let format = WebPushFormat(publicURL: url)
+        let payload = try format.payload(of: try Self.alert("Hello"))
+        func sent(_ unread: Int64?, over other: WebPushFormat? = nil) throws -> JSONObject {
+            let push = try (other ?? format).push(
+                try Self.row(payload, isOurs: true, unread: unread), identifier: 1)
+            return try #require(try JSONValue(parsing: push.payload).object)
+        }
+        for number: Int64 in [0, 7, 99] {
+            var document = try sent(number)
+            #expect(document["app_badge"]?.integer == number)
+            var notification = try #require(document["notification"]?.object)
+            #expect(notification["app_badge"]?.integer == number)
+            // Nothing else is changed.
+            (document["app_badge"], notification["app_badge"]) = (nil, nil)
+            document["notification"] = .object(notification)
+            #expect(try JSONValue(parsing: payload) == .object(document))
+        }
+        #expect(try JSONValue.object(sent(nil)) == JSONValue(parsing: payload))
+        // The relay's address has changed since the push was queued.
+        let moved = try sent(3, over: WebPushFormat(publicURL: url == nil ? "https://chat.example.org" : nil))
+        #expect(moved["app_badge"]?.integer == 3 && moved["notification"]?.object?["app_badge"]?.integer == 3)
+        // An earlier version left no room for it.
+        let full = #"{"notification":{"title":""# + String(repeating: "x", count: 3993 - 29) + #""}}"#
+        #expect(
+            try format.push(try Self.row(full, isOurs: true, unread: 1), identifier: 1).payload == Array(full.utf8))
+    }
+
+    @Test("A number that a caller gives stands in both places, too")
+    func callersBadge() throws {
+        for document in [
+            #"{"aps":{"alert":"a","badge":3}}"#, #"{"notification":{"title":"a"},"app_badge":3}"#,
+            #"{"notification":{"title":"a","app_badge":3}}"#,
+        ] {
+            let sent = try Self.sent(document)
+            #expect(sent["app_badge"]?.integer == 3 && sent["notification"]?.object?["app_badge"]?.integer == 3)
+        }
+        let none = try Self.sent(#"{"notification":{"title":"a"}}"#)
+        #expect(none["app_badge"] == nil && none["notification"]?.object?["app_badge"] == nil)
+    }
+
+    /// By members of `notification`, or with it beside.
+    private static func compose(_ document: String) throws -> ComposedNotification {
+        let object = try #require(try JSONValue(parsing: #"{"payload":\#(document)}"#).object)
+        return try WebPushFormat(publicURL: nil).compose(try NotificationContent(object, now: .now()), for: .web)
+    }
+
+    @Test("A caller's document of every member that browsers know is taken")
+    func everyMember() throws {
+        let document = #"""
+            {"web_push":8030.0,"app_badge":3,"mutable":true,"notification":{"title":"Ann","body":"Dinner?","navigate":
+            "https://chat.example/#room=1","tag":"message-7","lang":"en","dir":"auto","silent":false,
+            "icon":"https://chat.example/icon.png","data":[null],"app_badge":3,"mutable":true,
+            "image":"https://chat.example/i.png","badge":"https://chat.example/b.png","vibrate":[100,50],
+            "timestamp":1700000000000,"renotify":true,"requireInteraction":false,"unknown":{},
+            "actions":[{"action":"a","title":"A","navigate":"https://chat.example/a"},{"action":"b","title":"B"}]}}
+            """#
+        #expect(try Self.compose(document).payload.contains(#""web_push":8030.0"#))
+    }
+
+    @Test(
+        "A caller's document with one wrong member, which Safari would reject whole, is refused by name and rule",
+        arguments: [
+            (#""web_push":"8030","notification":{"title":"a"}"#, "web_push", "must be the number 8030"),
+            (#""web_push":8031,"notification":{"title":"a"}"#, "web_push", "must be the number 8030"),
+            (#""web_push":8030,"notification":{"title":"a"}"#, "notification.navigate", "Missing"),
+            (
+                #""web_push":8030,"notification":{"navigate":"https://a.example/"}"#, "notification.title", "Missing"
+            ),
+            (#""mutable":1,"notification":{"title":"a"}"#, "mutable", "must be true or false"),
+            (#""app_badge":"3","notification":{"title":"a"}"#, "app_badge", "must be a whole number"),
+            (#""app_badge":true,"notification":{"title":"a"}"#, "app_badge", "must be a whole number"),
+            (#""app_badge":-1,"notification":{"title":"a"}"#, "app_badge", "must be a whole number"),
+            (
+                #""app_badge":1,"notification":{"title":"a","app_badge":2}"#, "notification.app_badge",
+                "must equal payload.app_badge"
+            ),
+        ])
+    func wrongAround(members: String, field: String, rule: String) throws {
+        #expect {
+            try Self.compose("{\(members)}")
+        } throws: { error in
+            let error = error as? ChatError
+            return error?.field == "payload.\(field)" && error?.message.contains(rule) == true
+        }
+    }
+
+    @Test(
+        "A member of a caller's notification has the type that browsers require",
+        arguments: [
+            (#""title":"""#, "title", "must be a string that is not empty"),
+            (#""title":7"#, "title", "must be a string"),
+            (#""navigate":"/inbox""#, "navigate", "absolute"), (#""navigate":7"#, "navigate", "absolute"),
+            (#""navigate":"javascript:alert(1)""#, "navigate", "https://"), (#""icon":"icon.png""#, "icon", "absolute"),
+            (#""dir":"up""#, "dir", "must be auto, ltr or rtl"), (#""lang":7"#, "lang", "must be a string"),
+            (#""body":null"#, "body", "must be a string"), (#""tag":7"#, "tag", "must be a string"),
+            (#""silent":1"#, "silent", "must be true or false"), (#""mutable":"yes""#, "mutable", "must be true"),
+            (#""app_badge":1.5"#, "app_badge", "must be a whole number"), (#""image":1"#, "image", "absolute"),
+            (#""badge":2"#, "badge", "absolute"), (#""vibrate":["1"]"#, "vibrate", "must be a number or an array"),
+            (#""timestamp":"now""#, "timestamp", "must be a number"), (#""renotify":1"#, "renotify", "must be true"),
+            (#""requireInteraction":0"#, "requireInteraction", "must be true"),
+            (#""silent":true,"vibrate":[1]"#, "vibrate", "cannot go together with silent"),
+            (#""renotify":true"#, "renotify", "needs a tag"), (#""actions":{}"#, "actions", "must be an array"),
+            (#""actions":[{"action":"a"}]"#, "actions[0]", "must be an object with the strings"),
+            (#""actions":[{"action":"a","title":"A","icon":"i.png"}]"#, "actions[0].icon", "absolute"),
+        ])
+    func wrongMember(member: String, field: String, rule: String) throws {
+        let title = field == "title" ? "" : #""title":"a","#
+        #expect {
+            try Self.compose(#"{"notification":{\#(title)\#(member)}}"#)
+        } throws: { error in
+            let error = error as? ChatError
+            return error?.field == "payload.notification.\(field)" && error?.message.contains(rule) == true
+        }
     }
 
     @Test("Apple's document is translated, as scripts write it")

@@ -13,11 +13,14 @@ package struct APNSFormat: PushFormat {
     package let payloadLimit: Int
     /// Of chat messages: the name of a sound file in the app, or `default`; nil for none.
     private let sound: String?
+    private let threads: RoomThreads?
 
-    package init(_ kind: Kind, payloadLimit: Int, sound: String? = "default") {
+    /// - Parameter threads: names the rooms of chat messages. Without it their payloads have no `thread-id`.
+    package init(_ kind: Kind, payloadLimit: Int, sound: String? = "default", threads: RoomThreads? = nil) {
         self.kind = kind
         self.payloadLimit = payloadLimit
         self.sound = sound
+        self.threads = threads
     }
 
     /// Bytes of a payload of a type's pushes. Apple's own limits; where another is configured, it holds for all types.
@@ -31,7 +34,9 @@ package struct APNSFormat: PushFormat {
     /// The tutorial's payload to the byte where its protocol is spoken.
     package func payload(of alert: ChatAlert) throws(ChatError) -> String {
         let sound = alert.extras.sound.map { $0.isEmpty ? nil : $0 } ?? sound
-        return try AlertPayload(sound: sound, limit: payloadLimit, namesMessage: kind == .http2).json(alert)
+        let thread = kind == .http2 ? threads?.id(of: alert.code) : nil
+        return try AlertPayload(sound: sound, limit: payloadLimit, namesMessage: kind == .http2, thread: thread)
+            .json(alert)
     }
 
     // MARK: - Rows of the queue
@@ -157,7 +162,7 @@ package struct APNSFormat: PushFormat {
 }
 
 /// The payload of a chat message: `{"aps":{"alert":"NAME: TEXT","sound":"default"}}`, as the tutorial's, and where the
-/// gateway leaves room `{"aps":{…,"thread-id":"ROOM"},"message_id":NUMBER}`: an app groups by the one, and drops repeats
+/// gateway leaves room `{"aps":{…,"thread-id":"THREAD"},"message_id":NUMBER}`: an app groups by the one, and drops repeats
 /// and fetches what it missed by the other. A program's message may have a title, `"alert":{"title":"TITLE","body":"NAME: TEXT"}`,
 /// and a `link` beside `aps`.
 ///
@@ -174,13 +179,16 @@ struct AlertPayload: Sendable, Hashable {
     var sound: String?
     /// Bytes that the gateway takes: 256, 2048 or 4096.
     var limit: Int
-    /// Whether it has `thread-id` and `message_id`.
+    /// Whether it has `message_id`.
     var namesMessage: Bool
+    /// The room's `thread-id`; `nil` for none.
+    var thread: String?
 
-    init(sound: String? = "default", limit: Int, namesMessage: Bool = false) {
+    init(sound: String? = "default", limit: Int, namesMessage: Bool = false, thread: String? = nil) {
         self.sound = sound
         self.limit = limit
         self.namesMessage = namesMessage
+        self.thread = thread
     }
 
     /// Bytes that a title keeps when everything else was shortened and nothing fits.
@@ -216,7 +224,7 @@ struct AlertPayload: Sendable, Hashable {
         let head = #"{"aps":{"alert":"# + (title.map { "{" + escaped("title", $0) + #","body":""# } ?? "\"")
         var tail = title == nil ? "\"" : "\"}"
         if let sound { tail += "," + escaped("sound", sound) }
-        if namesMessage { tail += #","thread-id":"\#(alert.room)""# }
+        if let thread { tail += #","thread-id":"\#(thread)""# }
         tail += "}"
         if namesMessage { tail += #","message_id":\#(alert.message)"# }
         if let link { tail += "," + escaped("link", link) }

@@ -1,7 +1,7 @@
 /// Makes a push's UUID of its number: the same each time, without writing it down.
 ///
 /// No two numbers of one database have the same, because the number is only mixed and can be had back; databases differ by
-/// their random key. It hides nothing and proves nothing.
+/// their random key. It hides nothing and proves nothing: the ids that Apple is sent reveal the key. Derive no secret from it.
 package struct PushIDs: Sendable {
     private let high: UInt64
     private let key: UInt64

@@ -63,8 +63,8 @@ struct ChatAPI: Sendable {
         let device = hasNone ? nil : try target(call)
         let nickname = try Nickname(parsing: form.required(.name))
         let code = try SecretCode(parsing: form.required(.code))
-        let app = if let app = device?.app { app } else { try resolveApp(call.optional(.appID)) }
-        let client = try call.client(isBrowser: device?.app == .web)
+        let app = try app(of: device, call)
+        let client = try call.client(isBrowser: device?.subscription != nil)
         try limiter.admit(member, limit: call.settings.memberRate)
         let user = try await user(call.headers)
         let counted = try await countJoin(call, member, code)
@@ -113,11 +113,12 @@ struct ChatAPI: Sendable {
     private func update(_ call: Call) async throws(ChatError) -> Response {
         let member = try call.member()
         let device = try target(call)
-        let client = try call.client(isBrowser: device.app == .web)
+        let client = try call.client(isBrowser: device.subscription != nil)
         try limiter.admit(member, limit: call.settings.memberRate)
         let user = try await user(call.headers)
         try await keep(device)
-        try await rooms.update(member, token: device.token, app: device.app, client: client, user: user)
+        try await rooms.update(
+            member, token: device.token, app: device.subscription == nil ? nil : .web, client: client, user: user)
         logger.info("token updated", metadata: call.metadata(member, [LogKeys.token: "\(device.token.shortened)"]))
         return Answers.ok(asJSON: call.wantsJSON)
     }
@@ -204,13 +205,13 @@ struct ChatAPI: Sendable {
         }
         let device = try target(call)
         let token = device.token
-        let app = if let app = device.app { app } else { try resolveApp(call.optional(.appID)) }
+        let app = try app(of: device, call)
         let note: DeviceEdit.Change<String> =
             switch try call.form.text(.clientInfo) {
             case nil: .keep
             case let text?: try DeviceNote.text(text, field: FormField.clientInfo.key).map { .set($0) } ?? .remove
             }
-        let client = try call.client(isBrowser: device.app == .web)
+        let client = try call.client(isBrowser: device.subscription != nil)
         let user = try await user(call.headers)
         let result: String
         switch command {
@@ -221,7 +222,13 @@ struct ChatAPI: Sendable {
             result = try await devices.register(RegistrationRequest(token: token, app: app, edit: edit)).rawValue
         case .unregister:
             if let user { try await requireOwner(user, of: token, app) }
-            result = try await devices.unregister(token, app: app) ? "unregistered" : "unknown"
+            let wasKnown =
+                if let browser = device.subscription {
+                    try await devices.unregister(browser)
+                } else {
+                    try await devices.unregister(token, app: app)
+                }
+            result = wasKnown ? "unregistered" : "unknown"
         }
         logger.info(
             command == .register ? "device registered" : "device unregistered",
@@ -247,12 +254,20 @@ struct ChatAPI: Sendable {
 
     // MARK: - Whom pushes go to
 
-    /// A phone or a browser.
+    /// A phone, or a browser with its subscription.
     private struct Target {
         let token: DeviceToken
-        /// Of a browser; a phone's form says its app.
-        var app: AppName?
         var subscription: Subscription?
+    }
+
+    /// The app of a device; of a member without one, too. A phone's form says it.
+    /// - Throws: ``ChatError/browserNeedsSubscription`` for a browser that is named by its token, whoever's session it is: the
+    ///   operator's server names it so under `/v1`.
+    private func app(of device: Target?, _ call: Call) throws(ChatError) -> AppName {
+        if device?.subscription != nil { return .web }
+        let app = try resolveApp(call.optional(.appID))
+        guard app != .web || device == nil else { throw .browserNeedsSubscription }
+        return app
     }
 
     private func target(_ call: Call) throws(ChatError) -> Target {
@@ -266,7 +281,7 @@ struct ChatAPI: Sendable {
             throw .invalid("token", "cannot go together with subscription; send one of them")
         }
         let subscription = try browsers.subscription(text)
-        return Target(token: subscription.address, app: .web, subscription: subscription)
+        return Target(token: subscription.address, subscription: subscription)
     }
 
     /// What it takes to reach a browser, before anything says that it is there.

@@ -253,6 +253,8 @@ addEventListener("offline", () => current && say("You are offline."));
 let hiddenSince = null;
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
+    // A push may have set a number while this page showed its message.
+    showBadge();
     hiddenSince = Date.now();
     return;
   }

@@ -65,6 +65,19 @@ async function subscribe() {
   } catch (error) {
     throw new Error(error instanceof Refused ? (error.status === 404 ? words.none : error.message) : words.offline);
   }
+  await subscribeWith(key);
+  try {
+    await bringAll();
+  } catch (error) {
+    if (error.code !== "conflict") throw error;
+    // The relay knows other keys for this endpoint, and keeps to them: only another endpoint helps.
+    await subscription.unsubscribe();
+    await subscribeWith(key);
+    await bringAll();
+  }
+}
+
+async function subscribeWith(key) {
   try {
     const manager = await pushManager();
     subscription = await manager.getSubscription();
@@ -78,6 +91,9 @@ async function subscribe() {
     subscription = null;
     throw new Error(obstacle() ?? words.push + " (" + error.message + ")");
   }
+}
+
+async function bringAll() {
   for (const room of rooms.slice()) await bring(room);
 }
 

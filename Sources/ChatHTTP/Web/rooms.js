@@ -104,8 +104,18 @@ function showRooms() {
   list.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   if (focused) list.querySelector(`[data-udid="${focused}"]`)?.focus();
 
-  const total = rooms.reduce((sum, room) => sum + room.unread, 0);
+  const total = unreadInAll();
   document.title = (total ? "(" + total + ") " : "") + (current ? current.code + " – " : "") + "PushChat";
+  showBadge();
+}
+
+function unreadInAll() {
+  return rooms.reduce((sum, room) => sum + room.unread, 0);
+}
+
+// At the app's icon.
+function showBadge() {
+  const total = unreadInAll();
   (total ? navigator.setAppBadge?.(total) : navigator.clearAppBadge?.())?.catch(() => {});
 }
 

@@ -54,9 +54,10 @@ async function show(data) {
     data: kept,
   });
   await tell({ type: "push", room: kept.room });
-  // A visible page counts by itself what is unread.
+  // The relay's count of unread messages; browsers read it in either place. A visible page counts by itself, and knows better.
   const isCounted = (await pages()).some((page) => page.visibilityState === "visible");
-  const badge = push.app_badge ?? (isCounted ? null : (await registration.getNotifications()).length);
+  const number = kept.room && isCounted ? null : push.app_badge ?? push.notification?.app_badge;
+  const badge = number ?? (isCounted ? null : (await registration.getNotifications()).length);
   if (Number.isSafeInteger(badge) && badge >= 0) await navigator.setAppBadge?.(badge).catch(() => {});
 }
 

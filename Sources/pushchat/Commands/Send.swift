@@ -108,7 +108,8 @@ struct Send: AsyncParsableCommand {
         let gateway = try direct.app(named: app, relay)
         let composed: ComposedNotification
         do throws(ChatError) {
-            composed = try gateway.gatewayKind.format(sound: "default").compose(content, for: gateway.name)
+            let format = gateway.gatewayKind.format(sound: "default", threads: nil)
+            composed = try format.compose(content, for: gateway.name)
         } catch {
             throw Failure(error.message)
         }

@@ -45,7 +45,7 @@ struct WebPush: AsyncParsableCommand {
                     try await stores.subscriptions.setVAPIDKey(given.text)
                     return given
                 }
-                return try VAPIDKey(text: try await stores.subscriptions.vapidKey { VAPIDKey().text })
+                return try await VAPIDKey.load(from: stores)
             }
             print(export ? key.text : key.publicText)
         }

@@ -22,7 +22,7 @@ struct CredentialProof {
     /// - Throws: ``Failure``, where the gateway cannot be reached.
     func run() async throws -> Verdict {
         let content = try NotificationContent(["alert": .string("pushchat check --send")], now: .now())
-        let composed = try app.gatewayKind.format(sound: nil).compose(content, for: app.name)
+        let composed = try app.gatewayKind.format(sound: nil, threads: nil).compose(content, for: app.name)
         let results = try await DirectSending(
             app: app, content: content, composed: composed, tokens: [Self.token].compactMap(\.self),
             timeLimit: Self.timeLimit

@@ -1,3 +1,4 @@
+import APNSGateway
 import ChatDispatch
 import ChatDomain
 import Logging
@@ -17,10 +18,11 @@ final class BrowserRuntime: Sendable {
     private let current: Mutex<WebPushSubscriptions>
     private let logger: Logger
 
-    /// Makes the key if the database has none.
     /// - Throws: ``Failure`` for what cannot be read.
-    init(_ configuration: Configuration, stores: Stores, connectionIDs: ConnectionIDs, logger: Logger) async throws {
-        key = try VAPIDKey(text: try await stores.subscriptions.vapidKey { VAPIDKey().text })
+    init(
+        _ configuration: Configuration, key: VAPIDKey, stores: Stores, connectionIDs: ConnectionIDs, logger: Logger
+    ) throws {
+        self.key = key
         self.stores = stores
         var logger = logger
         logger[metadataKey: "app"] = "\(AppName.web)"
@@ -80,6 +82,19 @@ final class BrowserRuntime: Sendable {
             key: key, subject: configuration.pushContact, rules: try EndpointRules(hosts: configuration.webPush.hosts),
             trust: trust)
     }
+}
+
+extension VAPIDKey {
+    /// The database's key. Makes one if the database has none.
+    static func load(from stores: Stores) async throws -> VAPIDKey {
+        try VAPIDKey(text: try await stores.subscriptions.vapidKey { VAPIDKey().text })
+    }
+
+    /// Names rooms to Apple, in the same way for every relay on the database. A backup and a migration keep the names.
+    ///
+    /// They follow from the private key, because vendors see only its public key and signatures. `queue_state.id_key` is no
+    /// secret: the ids of pushes reveal it to Apple (``PushIDs``).
+    var threads: RoomThreads { RoomThreads(secret: secret(for: "thread-id")) }
 }
 
 extension Configuration {

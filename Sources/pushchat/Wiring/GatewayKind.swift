@@ -8,8 +8,10 @@ import Logging
 protocol GatewayKind: Sendable {
     /// Reads the app's files.
     func credentials() throws(CredentialsError) -> AppCredentials
-    /// - Parameter sound: of chat messages.
-    func format(sound: String?) -> any PushFormat
+    /// - Parameters:
+    ///   - sound: of chat messages.
+    ///   - threads: names the rooms of chat messages to Apple; `nil` where none are sent.
+    func format(sound: String?, threads: RoomThreads?) -> any PushFormat
     func gateway(
         _ credentials: AppCredentials, tokens: any ProviderTokenStore, connectionIDs: ConnectionIDs, logger: Logger
     ) -> any ConfiguredGateway
@@ -56,8 +58,8 @@ private struct BinaryKind: GatewayKind {
             certificate: credentials.summary)
     }
 
-    func format(sound: String?) -> any PushFormat {
-        APNSFormat(.binary, payloadLimit: app.payloadLimit, sound: sound)
+    func format(sound: String?, threads: RoomThreads?) -> any PushFormat {
+        APNSFormat(.binary, payloadLimit: app.payloadLimit, sound: sound, threads: threads)
     }
 
     func gateway(
@@ -97,8 +99,8 @@ private struct HTTP2Kind: GatewayKind {
         return AppCredentials(push: try endpoint(credentials), certificate: credentials.summary)
     }
 
-    func format(sound: String?) -> any PushFormat {
-        APNSFormat(.http2, payloadLimit: app.payloadLimit, sound: sound)
+    func format(sound: String?, threads: RoomThreads?) -> any PushFormat {
+        APNSFormat(.http2, payloadLimit: app.payloadLimit, sound: sound, threads: threads)
     }
 
     func gateway(

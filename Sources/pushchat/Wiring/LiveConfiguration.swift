@@ -1,3 +1,4 @@
+import APNSGateway
 import ChatDomain
 import ChatHTTP
 import Synchronization
@@ -6,6 +7,7 @@ import Synchronization
 final class LiveConfiguration: Sendable {
     private struct Values: Sendable {
         var configuration: Configuration
+        var threads: RoomThreads?
         var http: ChatHTTPSettings
         var store: StoreSettings
         var apps: AppDirectory
@@ -15,7 +17,7 @@ final class LiveConfiguration: Sendable {
     private let values: Mutex<Values>
 
     init(_ configuration: Configuration) {
-        values = Mutex(Self.derive(configuration, topics: [:], sessions: nil))
+        values = Mutex(Self.derive(configuration, threads: nil, topics: [:], sessions: nil))
     }
 
     var current: Configuration { values.withLock { $0.configuration } }
@@ -24,25 +26,29 @@ final class LiveConfiguration: Sendable {
     var apps: AppDirectory { values.withLock { $0.apps } }
     var sessions: (any SessionVerifier)? { values.withLock { $0.sessions } }
 
+    /// Names the rooms of chat messages from now on. The key for it is in the database, which is opened with these settings.
+    func nameRooms(by threads: RoomThreads) {
+        values.withLock { values in
+            values.threads = threads
+            values.store = Self.storeSettings(values.configuration, threads)
+        }
+    }
+
     /// - Parameters:
     ///   - topics: what the apps' certificates name.
     ///   - sessions: nil where anyone may register.
     func replace(_ configuration: Configuration, topics: [AppName: String], sessions: (any SessionVerifier)?) {
-        let new = Self.derive(configuration, topics: topics, sessions: sessions)
-        values.withLock { $0 = new }
+        values.withLock { values in
+            values = Self.derive(configuration, threads: values.threads, topics: topics, sessions: sessions)
+        }
     }
 
     private static func derive(
-        _ configuration: Configuration, topics: [AppName: String], sessions: (any SessionVerifier)?
+        _ configuration: Configuration, threads: RoomThreads?, topics: [AppName: String],
+        sessions: (any SessionVerifier)?
     ) -> Values {
-        let sound = configuration.push.sound
-        var formats: [AppName: any PushFormat] = [.web: configuration.browserFormat]
-        for app in configuration.apps { formats[app.name] = app.gatewayKind.format(sound: sound) }
-        // For an app that is not configured any more: what fits everywhere.
-        let smallest = configuration.apps.min { $0.payloadLimit < $1.payloadLimit } ?? configuration.apps[0]
-        let other = smallest.gatewayKind.format(sound: sound)
-        return Values(
-            configuration: configuration,
+        Values(
+            configuration: configuration, threads: threads,
             http: ChatHTTPSettings(
                 isDevelopment: configuration.environment == .development,
                 refusesForeignPages: configuration.isLoopbackOnly, textLimit: configuration.push.textLimit,
@@ -52,13 +58,22 @@ final class LiveConfiguration: Sendable {
                 joinRate: configuration.http.joinsPerAddress.flatMap(RateLimit.init),
                 publicURL: configuration.http.secureURL,
                 adminTokens: configuration.admin.tokens.map(\.text)),
-            store: StoreSettings(
-                format: { [formats] in formats[$0] ?? other },
-                expiration: configuration.push.expiration, history: configuration.messages.history,
-                defaultApp: configuration.defaultApp,
-                keepsUsage: configuration.analytics == .on,
-                apps: Set(configuration.apps.map(\.name)).union([.web])),
+            store: storeSettings(configuration, threads),
             apps: AppDirectory(configuration, topics: topics), sessions: sessions)
+    }
+
+    private static func storeSettings(_ configuration: Configuration, _ threads: RoomThreads?) -> StoreSettings {
+        let sound = configuration.push.sound
+        var formats: [AppName: any PushFormat] = [.web: configuration.browserFormat]
+        for app in configuration.apps { formats[app.name] = app.gatewayKind.format(sound: sound, threads: threads) }
+        // For an app that is not configured any more: what fits everywhere.
+        let smallest = configuration.apps.min { $0.payloadLimit < $1.payloadLimit } ?? configuration.apps[0]
+        let other = smallest.gatewayKind.format(sound: sound, threads: threads)
+        return StoreSettings(
+            format: { [formats] in formats[$0] ?? other },
+            expiration: configuration.push.expiration, history: configuration.messages.history,
+            defaultApp: configuration.defaultApp, keepsUsage: configuration.analytics == .on,
+            apps: Set(configuration.apps.map(\.name)).union([.web]))
     }
 }
 

@@ -9,6 +9,7 @@ import Logging
 import NIOCore
 import ServiceLifecycle
 import UnixSignals
+import WebPushWire
 
 /// The relay as a process: everything wired together, run until a signal stops it.
 struct RelayProcess: Sendable {
@@ -46,7 +47,7 @@ struct RelayProcess: Sendable {
         let lock = try DatabaseLock(path: configuration.database.path)
         // From now on `pushchat reload` may come: it is answered once the relay listens.
         if reloads { try? ReloadReport(process: getpid()).write(for: configuration.database.path) }
-        let (storage, backlog) = try await openStorage(live, logger)
+        let (storage, key, backlog) = try await openStorage(live, logger)
         let stores = storage.ports
         logger.info(
             "started",
@@ -61,8 +62,8 @@ struct RelayProcess: Sendable {
             stores: stores, connectionIDs: connectionIDs, inDoubt: backlog.apps, showsTokens: showsTokens,
             logger: logger)
         await apps.update(try configuration.apps.map { ($0, try $0.gatewayKind.credentials()) })
-        let browsers = try await BrowserRuntime(
-            configuration, stores: stores, connectionIDs: connectionIDs, logger: logger)
+        let browsers = try BrowserRuntime(
+            configuration, key: key, stores: stores, connectionIDs: connectionIDs, logger: logger)
         live.replace(
             configuration, topics: apps.topics, sessions: try await TokenVerifier.configured(configuration))
         let certificate = try configuration.http.tls.map {
@@ -134,13 +135,18 @@ struct RelayProcess: Sendable {
     }
 
     /// Waits while the database is locked, the disk is full or the server is away: none lasts.
-    private func openStorage(_ live: LiveConfiguration, _ logger: Logger) async throws -> (Storage, StoreBacklog) {
+    private func openStorage(
+        _ live: LiveConfiguration, _ logger: Logger
+    ) async throws -> (Storage, VAPIDKey, StoreBacklog) {
         while true {
             do {
                 let storage = try await Storage.open(
                     configuration.database, settings: { live.storeSettings }, logger: logger)
                 do {
-                    return (storage, try await storage.ports.upkeep.prepare())
+                    let key = try await VAPIDKey.load(from: storage.ports)
+                    // Before anything makes a payload: the store goes on with messages that an earlier process left.
+                    live.nameRooms(by: key.threads)
+                    return (storage, key, try await storage.ports.upkeep.prepare())
                 } catch {
                     try? await storage.close()
                     throw error

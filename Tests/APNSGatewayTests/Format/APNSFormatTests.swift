@@ -166,6 +166,16 @@ struct APNSFormatTests {
         #expect(try Self.binary.push(row, identifier: 1).address.description == String(repeating: "a", count: 64))
     }
 
+    @Test("Apple learns nothing about a room's code from its thread-id: with another key it is another one")
+    func threads() {
+        func id(_ code: String, key: UInt8) -> String {
+            RoomThreads(secret: [UInt8](repeating: key, count: 32)).id(of: SecretCode(stored: code))
+        }
+        // HMAC-SHA256, by Python's hmac.
+        #expect(id("room", key: 1) == "983fa01a448c9385" && id("room", key: 2) == "8d9ad87d9540a822")
+        #expect(id("room", key: 1) != id("Room", key: 1))
+    }
+
     @Test("A chat message: the tutorial's payload over its protocol, room and message named over HTTP/2")
     func chat() throws {
         let alert = ChatAlert(
@@ -176,8 +186,15 @@ struct APNSFormatTests {
                 == #"{"aps":{"alert":"SteveJ: Hello, world!","sound":"default"}}"#)
         #expect(
             try Self.http2.payload(of: alert)
-                == #"{"aps":{"alert":"SteveJ: Hello, world!","sound":"default","thread-id":"a355141ff0c48eda"},"message_id":42}"#
+                == #"{"aps":{"alert":"SteveJ: Hello, world!","sound":"default"},"message_id":42}"#)
+        let threads = RoomThreads(secret: [UInt8](repeating: 1, count: 32))
+        #expect(
+            try APNSFormat(.http2, payloadLimit: 4096, threads: threads).payload(of: alert)
+                == #"{"aps":{"alert":"SteveJ: Hello, world!","sound":"default","thread-id":"983fa01a448c9385"},"message_id":42}"#
         )
+        #expect(
+            try APNSFormat(.binary, payloadLimit: 2048, threads: threads).payload(of: alert)
+                == Self.binary.payload(of: alert))
         #expect(
             try APNSFormat(.binary, payloadLimit: 256, sound: nil).payload(of: alert)
                 == #"{"aps":{"alert":"SteveJ: Hello, world!"}}"#)

@@ -6,11 +6,14 @@ import Testing
 
 @Suite("The payload of a chat message")
 struct AlertPayloadTests {
+    private static let threads = RoomThreads(secret: [UInt8](repeating: 1, count: 32))
+
     private func json(
         _ name: String, _ text: String, sound: String? = "default", limit: Int = 256, code: String = "room",
         naming message: MessageID? = nil, extras: MessageExtras = .none
     ) throws -> String {
-        try AlertPayload(sound: sound, limit: limit, namesMessage: message != nil).json(
+        let thread = message == nil ? nil : Self.threads.id(of: SecretCode(stored: code))
+        return try AlertPayload(sound: sound, limit: limit, namesMessage: message != nil, thread: thread).json(
             ChatAlert(
                 nickname: Nickname(stored: name), text: MessageText(stored: text), code: SecretCode(stored: code),
                 message: message ?? 1, extras: extras))
@@ -22,7 +25,7 @@ struct AlertPayloadTests {
         #expect(
             try json("cron", "done", naming: 7, extras: extras)
                 == #"{"aps":{"alert":{"title":"Backup \"srv\"","body":"cron: done"},"sound":"default","#
-                + #""thread-id":"a355141ff0c48eda"},"message_id":7,"link":"https://example.org/x"}"#)
+                + #""thread-id":"983fa01a448c9385"},"message_id":7,"link":"https://example.org/x"}"#)
         #expect(
             try json("cron", "done", sound: nil, extras: MessageExtras(title: "T"))
                 == #"{"aps":{"alert":{"title":"T","body":"cron: done"}}}"#)
@@ -50,10 +53,10 @@ struct AlertPayloadTests {
     func references() throws {
         #expect(
             try json("a", "b", naming: 42)
-                == #"{"aps":{"alert":"a: b","sound":"default","thread-id":"a355141ff0c48eda"},"message_id":42}"#)
+                == #"{"aps":{"alert":"a: b","sound":"default","thread-id":"983fa01a448c9385"},"message_id":42}"#)
         #expect(
             try json("a", "b", sound: nil, naming: 7)
-                == #"{"aps":{"alert":"a: b","thread-id":"a355141ff0c48eda"},"message_id":7}"#)
+                == #"{"aps":{"alert":"a: b","thread-id":"983fa01a448c9385"},"message_id":7}"#)
         #expect(try json("a", "b", code: "other", naming: 7) != json("a", "b", naming: 7))
     }
 

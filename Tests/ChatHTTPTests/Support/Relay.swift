@@ -55,6 +55,7 @@ struct Relay: Sendable {
                 switch appID {
                 case nil: return .default
                 case "98Z3R5XU29.com.51work6.PushChat": return AppName("second")
+                case AppName.web.text: return .web
                 default: throw .invalid("appid", "names no app of this server")
                 }
             }, apps: { [apps] in apps },
@@ -136,4 +137,21 @@ struct Relay: Sendable {
 extension TestResponse {
     var text: String { String(buffer: body) }
     func header(_ name: String) -> String? { HTTPField.Name(name).flatMap { headers[$0] } }
+}
+
+/// A reader that takes one text.
+struct OneSubscription: SubscriptionReader {
+    static let text = #"{"endpoint":"https://push.test/1","keys":{"p256dh":"k","auth":"a"}}"#
+    let publicKey = "BP4z"
+
+    static func known() throws(ChatError) -> Subscription {
+        Subscription(
+            address: try DeviceToken(parsing: Sample.token), endpoint: "https://push.test/1", publicKey: [1],
+            secret: [2])
+    }
+
+    func subscription(_ text: String) throws(ChatError) -> Subscription {
+        guard text == Self.text else { throw .invalid("subscription", "is another one") }
+        return try Self.known()
+    }
 }

@@ -13,6 +13,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         case register(RegistrationRequest)
         case keep(Subscription)
         case unregister(DeviceToken, AppName?)
+        case unregisterBrowser(Subscription)
         case edit(DeviceToken, AppName?, DeviceEdit)
         case device(DeviceToken, AppName?)
         case devices(DeviceFilter, after: Int64?, limit: Int)
@@ -105,6 +106,9 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     }
     func unregister(_ token: DeviceToken, app: AppName?) async throws(ChatError) -> Bool {
         try await run(.unregister(token, app), admin.unregister)
+    }
+    func unregister(_ browser: Subscription) async throws(ChatError) -> Bool {
+        try await run(.unregisterBrowser(browser), admin.unregister)
     }
     func edit(_ token: DeviceToken, app: AppName?, _ edit: DeviceEdit) async throws(ChatError) -> Device {
         try await run(.edit(token, app, edit), admin.edit)
