@@ -47,7 +47,7 @@ package struct SandboxConfiguration: Sendable {
     ///
     /// Over HTTP/2: unknown tokens and other lengths (BadDeviceToken), provider tokens that leave the standard's form
     /// (InvalidProviderToken), push types that are not documented (InvalidPushType), topics of other apps
-    /// (TopicDisallowed).
+    /// (TopicDisallowed). Clients that do not choose HTTP/2 by ALPN are not let in.
     package var strict = false
     /// Bytes of a binary payload: 2,048 since iOS 8, 256 before.
     package var payloadLimit = 2048

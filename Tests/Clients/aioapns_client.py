@@ -3,7 +3,7 @@
     aioapns_client.py PORT CA.PEM token KEY.P8 KEY_ID TEAM_ID TOPIC < tokens, one per line
     aioapns_client.py PORT CA.PEM certificate CLIENT.PEM < tokens, one per line
 
-Of aioapns, only the address is changed.
+Only the address of aioapns is changed. Like every user's aioapns it does not use ALPN.
 """
 
 import asyncio
@@ -24,7 +24,6 @@ APNsDevelopmentClientProtocol.APNS_PORT = int(port)
 
 async def main():
     trusted = ssl.create_default_context(cafile=authority)
-    trusted.set_alpn_protocols(["h2"])
     options = dict(use_sandbox=True, ssl_context=trusted, max_connections=2)
     if mode == "token":
         key, key_id, team_id, topic = credentials

@@ -31,6 +31,32 @@ extension Clients {
             #expect(tests.status == 0 && tests.text.contains("3 passed"), "\(tests.text) \(tests.errors)")
         }
 
+        /// The rows of the page's table of libraries that our tests are said to run.
+        private static let rows: [(library: String, lines: String)] = {
+            let page = (try? Page("docs/sandbox.md").text) ?? ""
+            return page.split(separator: "\n").compactMap { row in
+                let cells = row.split(separator: "|").map { $0.trimmingCharacters(in: .whitespaces) }
+                guard cells.count == 3, cells[2] == "yes" else { return nil }
+                let lines = cells[1].matches(of: /`([^`]+)`/).map { String($0.1) + "\n" }.joined()
+                return (String(cells[0].prefix { $0 != " " }), lines)
+            }
+        }()
+
+        @Test("The lines that point a library at the sandbox do so", arguments: ["aioapns", "pywebpush"])
+        func libraries(name: String) async throws {
+            #expect(Self.rows.map(\.library).sorted() == ["aioapns", "pywebpush"])
+            let row = try #require(Self.rows.first { $0.library == name })
+            let sandbox = try await SandboxProcess.start(try Folder())
+            let lines = row.lines.replacing("2197", with: "\(sandbox.http2)")
+                .replacing(".pushchat/sandbox", with: sandbox.folder.file("sandbox").path)
+            // A bundle that does not have the sandbox's authority.
+            let variables = ["env", "REQUESTS_CA_BUNDLE=\(try await sandbox.strangersCertificate())"]
+            let client = try await Python.run(
+                "sandbox_lines.py", [name, sandbox.base], variables: variables, input: Data(lines.utf8))
+            #expect(client.status == 0, "\(client.errors)")
+            #expect(try await sandbox.notifications().map(\.answer) == ["accepted"])
+        }
+
         @Test("XCTest")
         func xctest() async throws {
             let tests = try await run([

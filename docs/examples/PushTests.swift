@@ -79,7 +79,8 @@ final class PushTests: XCTestCase {
         let device = try await call("POST", sandbox.control + "/devices", "{}")
         let token = try XCTUnwrap(device["token"] as? String)
         try push(#"{"aps":{"alert":"Hello"}}"#, to: token, sandbox)
-        let inbox = try await call("GET", sandbox.control + "/notifications?token=\(token)")
+        // Waits for a provider that answers before its push has arrived.
+        let inbox = try await call("GET", sandbox.control + "/notifications?token=\(token)&wait=10s")
         let arrived = try XCTUnwrap(inbox["notifications"] as? [[String: Any]])
         XCTAssertEqual(arrived.map { $0["answer"] as? String }, ["accepted"])
         XCTAssertEqual(arrived.map { $0["payload"] as? String }, [#"{"aps":{"alert":"Hello"}}"#])

@@ -24,7 +24,8 @@ curl -s --http2 --cacert "$(ready "['authority']")" --cert "$(ready "['certifica
     -H "apns-topic: $(ready "['topic']")" -H 'apns-push-type: alert' -d '{"aps":{"alert":"Hello"}}' \
     "https://localhost:$(ready "['ports']['http2']")/3/device/$token"
 
-arrived=$(curl -s "$control/notifications?token=$token")
+# Waits for a provider that answers before its push has arrived.
+arrived=$(curl -s "$control/notifications?token=$token&wait=10s")
 case $arrived in
     *'"answer":"accepted"'*) echo "it has arrived" ;;
     *) echo "it has not arrived: $arrived"; exit 1 ;;

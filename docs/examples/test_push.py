@@ -58,7 +58,8 @@ def push(sandbox, token, payload):
 
 def test_a_push_arrives(sandbox, device):
     assert push(sandbox, device, {"aps": {"alert": "Hello"}}).status_code == 200
-    (arrived,) = httpx.get(f"{sandbox.control}/notifications?token={device}").json()["notifications"]
+    # Waits for a provider that answers before its push has arrived.
+    (arrived,) = httpx.get(f"{sandbox.control}/notifications?token={device}&wait=10s", timeout=20).json()["notifications"]
     assert json.loads(arrived["payload"]) == {"aps": {"alert": "Hello"}}
 
 

@@ -3,6 +3,7 @@ import Crypto
 import Foundation
 import Hummingbird
 import NIOCore
+import ServiceLifecycle
 import WebAssets
 
 /// The control API: what tests and the inbox page ask and change (interface.md, "The sandbox").
@@ -13,6 +14,8 @@ struct ControlAPI: Sendable {
     static let topicLimit = 255
     private static let defaultPage = 100
     private static let largestPage = 1000
+    /// The longest time for which a client may wait for notifications, in milliseconds.
+    private static let longestWait = 300_000
 
     let state: SharedState
     let configuration: SandboxConfiguration
@@ -34,7 +37,7 @@ struct ControlAPI: Sendable {
             }
         }
         router.get("/healthz") { _, _ in try Response.json(["healthy": true]) }
-        router.get("/notifications") { request, _ in try notifications(request) }
+        router.get("/notifications") { request, _ in try await notifications(request) }
         router.delete("/notifications") { _, _ in
             state.withLock { $0.inbox.clear() }
             return Response(status: .noContent)
@@ -73,7 +76,7 @@ struct ControlAPI: Sendable {
 
     // MARK: Notifications
 
-    private func notifications(_ request: Request) throws -> Response {
+    private func notifications(_ request: Request) async throws -> Response {
         struct Page: Encodable {
             var notifications: [InboxEntry]
             /// To be passed as `since` for what comes after these.
@@ -81,18 +84,59 @@ struct ControlAPI: Sendable {
         }
         let (since, limit) = try page(request)
         let parameters = request.uri.queryParameters
-        let token = try parameters["token"].map { try Self.token($0, field: "token") }
-        let gateway = try parameters["protocol"].map { text in
-            guard let gateway = GatewayProtocol(rawValue: String(text)) else {
-                throw ControlError("protocol: \(GatewayProtocol.rule)")
+        let filter = InboxFilter(
+            token: try parameters["token"].map { try Self.token($0, field: "token") },
+            gateway: try parameters["protocol"].map { text in
+                guard let gateway = GatewayProtocol(rawValue: String(text)) else {
+                    throw ControlError("protocol: \(GatewayProtocol.rule)")
+                }
+                return gateway
+            },
+            answer: parameters["answer"].map { String($0) })
+        let count = try integer("count", of: request, in: 1...limit, default: 1)
+        let time = try parameters["wait"].map { try Self.waitingTime($0) }
+        guard time != nil || parameters["count"] == nil else {
+            throw ControlError("count: only together with wait, such as wait=10s")
+        }
+        if let time { try await wait(time, for: count, since: since, filter: filter, request) }
+        let page = state.withLock { $0.inbox.page(since: since, filter: filter, limit: limit) }
+        var response = try Response.json(Page(notifications: page.entries, next: page.next))
+        // The connection was read to its end, in order to notice that the waiting client has closed it.
+        if time != nil { response.headers[.connection] = "close" }
+        return response
+    }
+
+    /// Waits until `count` notifications are there, the time is over, the client has closed its connection, or the sandbox
+    /// stops.
+    private func wait(
+        _ time: Duration, for count: Int, since: Int, filter: InboxFilter, _ request: Request
+    ) async throws {
+        do {
+            try await request.body.consumeWithCancellationOnInboundClose { _ in
+                try await cancelWhenGracefulShutdown {
+                    try await withThrowingTaskGroup(of: Void.self) { group in
+                        group.addTask { try await state.wait(for: count, since: since, filter: filter) }
+                        group.addTask { try await Task.sleep(for: time) }
+                        try await group.next()
+                        group.cancelAll()
+                    }
+                }
             }
-            return gateway
+        } catch let error as LimitReached {
+            throw ControlError(.serviceUnavailable, error.text)
+        } catch is CancellationError {
+            // The answer is what is there.
         }
-        let answer = parameters["answer"].map { String($0) }
-        let page = state.withLock {
-            $0.inbox.page(since: since, token: token, gateway: gateway, answer: answer, limit: limit)
+    }
+
+    /// A time such as `10s`, `500ms` or `1m`.
+    private static func waitingTime(_ text: Substring) throws(ControlError) -> Duration {
+        for (suffix, milliseconds) in [("ms", 1), ("s", 1000), ("m", 60_000)] where text.hasSuffix(suffix) {
+            let number = Int(text.dropLast(suffix.count)) ?? 0
+            guard (1...longestWait / milliseconds).contains(number) else { break }
+            return .milliseconds(number * milliseconds)
         }
-        return try Response.json(Page(notifications: page.entries, next: page.next))
+        throw ControlError("wait: must be a time from 1ms to \(longestWait / 1000)s, such as 10s")
     }
 
     // MARK: Devices
@@ -189,19 +233,22 @@ struct ControlAPI: Sendable {
     // MARK: Fields
 
     /// `since` and `limit` of a list.
-    private func page(_ request: Request) throws -> (since: Int, limit: Int) {
-        func integer(_ name: String, in range: ClosedRange<Int>, default value: Int) throws -> Int {
-            guard let text = request.uri.queryParameters[Substring(name)] else { return value }
-            guard let number = Int(text), range.contains(number) else {
-                let upper = range.upperBound == .max ? "" : " to \(range.upperBound)"
-                throw ControlError("\(name): must be a whole number from \(range.lowerBound)\(upper)")
-            }
-            return number
-        }
-        return (
-            try integer("since", in: 0 ... .max, default: 0),
-            try integer("limit", in: 1...Self.largestPage, default: Self.defaultPage)
+    private func page(_ request: Request) throws(ControlError) -> (since: Int, limit: Int) {
+        (
+            try integer("since", of: request, in: 0 ... .max, default: 0),
+            try integer("limit", of: request, in: 1...Self.largestPage, default: Self.defaultPage)
         )
+    }
+
+    private func integer(
+        _ name: String, of request: Request, in range: ClosedRange<Int>, default value: Int
+    ) throws(ControlError) -> Int {
+        guard let text = request.uri.queryParameters[Substring(name)] else { return value }
+        guard let number = Int(text), range.contains(number) else {
+            let upper = range.upperBound == .max ? "" : " to \(range.upperBound)"
+            throw ControlError("\(name): must be a whole number from \(range.lowerBound)\(upper)")
+        }
+        return number
     }
 
     static func token(_ text: some StringProtocol, field: String) throws(ControlError) -> [UInt8] {

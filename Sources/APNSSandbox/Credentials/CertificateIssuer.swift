@@ -73,7 +73,16 @@ struct CertificateIssuer {
         self.now = now
     }
 
-    /// A certificate for the listeners, with the names of this machine, and `host`.
+    /// Apple's names of the services that the sandbox plays (apns-http2.md §1, apns-binary.md §1).
+    ///
+    /// Some libraries have them built in. Such a client reaches the sandbox by its resolver or a proxy, and checks the name.
+    static let appleNames =
+        [
+            "api.push", "api.sandbox.push", "api.development.push", "gateway.push", "gateway.sandbox.push",
+            "feedback.push", "feedback.sandbox.push", "api-manage-broadcast.push", "api-manage-broadcast.sandbox.push",
+        ].map { $0 + ".apple.com" }
+
+    /// A certificate for the listeners, with the names of this machine, of `host`, and of Apple's services.
     func server(host: String) throws -> Identity {
         try leaf(
             subject: DistinguishedName { CommonName("localhost") },
@@ -99,7 +108,7 @@ struct CertificateIssuer {
             case .v6(let v6): address(v6.address.sin6_addr)
             default: .dnsName(host)
             }
-        return local.contains(name) ? local : local + [name]
+        return (local.contains(name) ? local : local + [name]) + appleNames.map { .dnsName($0) }
     }
 
     /// A certificate that looks like the one Apple issues for an environment: the topic is its UID (apns-binary.md §1),

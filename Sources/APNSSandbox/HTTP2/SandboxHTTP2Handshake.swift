@@ -2,10 +2,22 @@ import Logging
 import NIOCore
 import NIOHTTP2
 
-/// Waits until TLS is up, and puts the HTTP/2 handlers behind itself if that is what the client speaks.
+/// Waits until the client has shown that it speaks HTTP/2, and then puts the HTTP/2 handlers behind itself.
+///
+/// A client shows it by ALPN, or, unless the sandbox is strict, by beginning with HTTP/2's preface: Apple is reported to
+/// accept clients that do not use ALPN.
 final class SandboxHTTP2Handshake: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
+    typealias InboundOut = ByteBuffer
     typealias OutboundOut = ByteBuffer
+
+    private enum Phase {
+        case waitingForTLS
+        /// The client did not negotiate HTTP/2. Holds its first bytes, which are fewer than the preface has.
+        case waitingForPreface(ByteBuffer)
+        case begun
+        case refused
+    }
 
     /// The only protocol offered (ALPN).
     static let protocolName = "h2"
@@ -32,7 +44,9 @@ final class SandboxHTTP2Handshake: ChannelInboundHandler {
     private let configuration: SandboxConfiguration
     private let state: SharedState
     private let logger: Logger
-    private var isRefused = false
+    private var phase = Phase.waitingForTLS
+    private var client = ClientIdentified()
+    private var prefaceTimer: Scheduled<Void>?
 
     init(
         connection number: Int, keys: SandboxKeyring, configuration: SandboxConfiguration, state: SharedState,
@@ -46,27 +60,83 @@ final class SandboxHTTP2Handshake: ChannelInboundHandler {
     }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
-        if let client = event as? ClientIdentified {
+        switch event {
+        case let client as ClientIdentified:
+            self.client = client
             if client.applicationProtocol == Self.protocolName {
-                begin(client, context: context)
+                begin(context: context)
+            } else if configuration.strict {
+                refuse(.noALPN, "The client does not offer h2 by ALPN, which --strict demands.", context: context)
             } else {
-                refuse(context: context)
+                awaitPreface(context: context)
             }
+        case ChannelEvent.inputClosed:
+            switch phase {
+            case .waitingForPreface: refuseEnded(context: context)
+            case .refused: context.closeWithoutTLS()
+            default: break
+            }
+        default: break
         }
-        if isRefused, case .inputClosed = event as? ChannelEvent { context.closeWithoutTLS() }
         context.fireUserInboundEventTriggered(event)
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        // What a refused client sends is discarded.
-        if !isRefused { context.fireChannelRead(data) }
+        switch phase {
+        case .waitingForTLS, .begun: context.fireChannelRead(data)
+        // The bytes of a refused client are discarded.
+        case .refused: break
+        case .waitingForPreface(var received):
+            var bytes = unwrapInboundIn(data)
+            received.writeBuffer(&bytes)
+            switch HTTP2Preface.verdict(on: received) {
+            case .incomplete: phase = .waitingForPreface(received)
+            case .http2:
+                begin(context: context)
+                context.fireChannelRead(wrapInboundOut(received))
+            case .other:
+                let shown = HTTP2Preface.shown(received)
+                refuse(
+                    .noPreface, "The client does not begin with the preface of HTTP/2, but with \"\(shown)\".",
+                    context: context)
+            }
+        }
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        if isRefused { context.closeWithoutTLS() } else { context.fireErrorCaught(error) }
+        switch phase {
+        case .waitingForTLS, .begun: context.fireErrorCaught(error)
+        case .waitingForPreface, .refused: context.closeWithoutTLS()
+        }
     }
 
-    private func begin(_ client: ClientIdentified, context: ChannelHandlerContext) {
+    func channelInactive(context: ChannelHandlerContext) {
+        if case .waitingForPreface = phase { refuseEnded(context: context) }
+        context.fireChannelInactive()
+    }
+
+    func handlerRemoved(context: ChannelHandlerContext) {
+        prefaceTimer?.cancel()
+        prefaceTimer = nil
+    }
+
+    private func awaitPreface(context: ChannelHandlerContext) {
+        phase = .waitingForPreface(ByteBuffer())
+        let limit = TimeAmount(configuration.handshakeTimeout)
+        prefaceTimer = context.eventLoop.assumeIsolated().scheduleTask(in: limit) { [self] in
+            guard case .waitingForPreface = phase else { return }
+            refuse(.noPreface, "The client did not send the preface of HTTP/2 in time.", context: context)
+        }
+    }
+
+    private func refuseEnded(context: ChannelHandlerContext) {
+        refuse(.noPreface, "The client closed the connection before the preface of HTTP/2.", context: context)
+    }
+
+    private func begin(context: ChannelHandlerContext) {
+        phase = .begun
+        prefaceTimer?.cancel()
+        prefaceTimer = nil
         let connection = SandboxConnection(
             number: number, certificate: client.certificate, authentication: authentication)
         let limit = StreamLimit(
@@ -93,12 +163,18 @@ final class SandboxHTTP2Handshake: ChannelInboundHandler {
             metadata: [
                 "authentication": client.certificate == nil ? "token" : "certificate",
                 "topic": "\(client.topic ?? "none")",
+                "negotiated": "\(client.applicationProtocol ?? "nothing")",
             ])
     }
 
-    private func refuse(context: ChannelHandlerContext) {
-        isRefused = true
-        logger.warning("Client without HTTP/2 refused; it has to offer h2 by ALPN")
+    private func refuse(
+        _ reason: RefusedConnection.Reason, _ message: String, context: ChannelHandlerContext
+    ) {
+        phase = .refused
+        prefaceTimer?.cancel()
+        prefaceTimer = nil
+        state.withLock { $0.refuse(number, of: .http2, reason, message, at: state.now()) }
+        logger.warning("client without HTTP/2 refused", metadata: ["why": "\(message)"])
         context.writeAndFlush(wrapOutboundOut(ByteBuffer(string: Self.refusal)), promise: nil)
         context.close(promise: nil)
     }

@@ -19,15 +19,22 @@ struct ClientIdentified: Sendable {
 final class ClientHandshake: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
 
+    /// Characters of a TLS error that are shown. BoringSSL's list of errors can be long.
+    private static let errorLimit = 400
+
     private let listener: ListenerKind
+    private let connection: Int
     private let timeout: TimeAmount
     private let state: SharedState
     private let logger: Logger
     private var timer: Scheduled<Void>?
     private var isDone = false
+    /// The reason to report if TLS does not come up.
+    private var failure = "The client closed the connection before TLS was up."
 
-    init(_ listener: ListenerKind, timeout: TimeAmount, state: SharedState, logger: Logger) {
+    init(_ listener: ListenerKind, connection: Int, timeout: TimeAmount, state: SharedState, logger: Logger) {
         self.listener = listener
+        self.connection = connection
         self.timeout = timeout
         self.state = state
         self.logger = logger
@@ -36,6 +43,7 @@ final class ClientHandshake: ChannelInboundHandler {
     func handlerAdded(context: ChannelHandlerContext) {
         timer = context.eventLoop.assumeIsolated().scheduleTask(in: timeout) {
             self.logger.debug("TLS handshake not completed in time")
+            self.failure = "TLS was not up in time."
             context.closeWithoutTLS()
         }
     }
@@ -60,6 +68,7 @@ final class ClientHandshake: ChannelInboundHandler {
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
         if !isDone {
+            failure = "The TLS handshake failed: " + "\(error)".prefix(Self.errorLimit)
             logger.warning(
                 "TLS handshake failed; does the client trust ca.pem, and send a certificate of this sandbox?",
                 metadata: ["error": "\(error)"])
@@ -72,7 +81,7 @@ final class ClientHandshake: ChannelInboundHandler {
         timer = nil
         if !isDone {
             isDone = true
-            state.withLock { $0.handshakeFailed(listener) }
+            state.withLock { $0.refuse(connection, of: listener, .handshakeFailed, failure, at: state.now()) }
         }
         context.fireChannelInactive()
     }

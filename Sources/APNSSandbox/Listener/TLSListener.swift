@@ -6,7 +6,7 @@ import NIOSSL
 import Synchronization
 import WebAssets
 
-enum ListenerKind: String, Sendable, CaseIterable {
+enum ListenerKind: String, Sendable, CaseIterable, Encodable {
     case binary
     case feedback
     case http2
@@ -48,7 +48,8 @@ final class TLSListener: Sendable {
             .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
-                    guard let number = state.withLock({ $0.admit(kind) }) else { throw TooManyConnections() }
+                    let admitted = state.withLock { $0.admit(kind, at: state.now()) }
+                    guard let number = admitted else { throw TooManyConnections() }
                     channel.closeFuture.whenComplete { _ in state.withLock { $0.connectionClosed(kind) } }
                     guard connections.insert(channel) else { throw TooManyConnections() }
                     var logger = logger
@@ -57,7 +58,7 @@ final class TLSListener: Sendable {
                     try pipeline.addHandler(WriteGuard())
                     try pipeline.addHandler(NIOSSLServerHandler(context: tls))
                     try pipeline.addHandler(
-                        ClientHandshake(kind, timeout: timeout, state: state, logger: logger))
+                        ClientHandshake(kind, connection: number, timeout: timeout, state: state, logger: logger))
                     try pipeline.addHandler(makeHandler(number, logger))
                 }
             }

@@ -169,6 +169,19 @@ struct InboxEntry: Sendable, Hashable, Encodable {
     }
 }
 
+/// Selects notifications of the inbox. A condition that is `nil` holds for all.
+struct InboxFilter: Sendable, Hashable {
+    var token: [UInt8]?
+    var gateway: GatewayProtocol?
+    /// The ``InboxEntry/Answer/name``.
+    var answer: String?
+
+    func matches(_ entry: InboxEntry) -> Bool {
+        (token == nil || entry.token == token) && (gateway == nil || entry.gateway == gateway)
+            && (answer == nil || entry.answer.name == answer)
+    }
+}
+
 /// What arrived, in order, bounded: the oldest entries are dropped when there are too many, or their payloads too large
 /// together.
 struct Inbox: Sendable {
@@ -221,24 +234,28 @@ struct Inbox: Sendable {
     }
 
     /// A page of entries.
-    /// - Parameters:
-    ///   - since: only entries with a higher id.
-    ///   - answer: only entries with this ``InboxEntry/Answer/name``.
+    /// - Parameter since: only entries with a higher id.
     /// - Returns: at most `limit` entries, oldest first, and the id to pass as `since` for what comes after them.
     func page(
-        since: Int = 0, token: [UInt8]? = nil, gateway: GatewayProtocol? = nil, answer: String? = nil,
-        limit: Int = .max
+        since: Int = 0, filter: InboxFilter = InboxFilter(), limit: Int = .max
     ) -> (entries: [InboxEntry], next: Int) {
-        let oldest = lastID - count + 1
         var page: [InboxEntry] = []
-        for index in (first + min(max(0, since - oldest + 1), count))..<entries.count {
-            guard let entry = entries[index], token == nil || entry.token == token,
-                gateway == nil || entry.gateway == gateway, answer == nil || entry.answer.name == answer
-            else { continue }
+        for case let entry? in entries[places(since: since)] where filter.matches(entry) {
             page.append(entry)
             if page.count == limit { return (page, entry.id) }
         }
         return (page, lastID)
+    }
+
+    /// The number of entries with a higher id than `since` that match.
+    func count(since: Int, filter: InboxFilter) -> Int {
+        entries[places(since: since)].count { $0.map(filter.matches) ?? false }
+    }
+
+    /// The places in the storage of the entries with a higher id.
+    private func places(since: Int) -> Range<Int> {
+        let oldest = lastID - count + 1
+        return (first + min(max(0, since - oldest + 1), count))..<entries.count
     }
 
     private mutating func dropFirst() {

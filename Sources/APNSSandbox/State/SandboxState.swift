@@ -40,9 +40,10 @@ struct SandboxState: Sendable {
 
     /// Admits a connection.
     /// - Returns: its number, from 1; nil when too many are open.
-    mutating func admit(_ listener: ListenerKind) -> Int? {
+    mutating func admit(_ listener: ListenerKind, at now: Date) -> Int? {
         guard counts[listener].open < configuration.connectionLimit else {
-            counts[listener].refused += 1
+            let message = "\(configuration.connectionLimit) connections are open, which is the most."
+            refuse(nil, of: listener, .tooMany, message, at: now)
             return nil
         }
         counts[listener].open += 1
@@ -55,8 +56,15 @@ struct SandboxState: Sendable {
         counts[listener].open -= 1
     }
 
-    mutating func handshakeFailed(_ listener: ListenerKind) {
-        counts[listener].handshakesFailed += 1
+    /// Counts a connection that is not let in.
+    /// - Parameter connection: its number, `nil` if it was not even admitted.
+    mutating func refuse(
+        _ connection: Int?, of listener: ListenerKind, _ reason: RefusedConnection.Reason, _ message: String,
+        at now: Date
+    ) {
+        counts.refuse(
+            RefusedConnection(
+                listener: listener, connection: connection, reason: reason, message: message, refusedAt: now))
     }
 
     /// A stream was refused because more were open than allowed.
@@ -440,18 +448,88 @@ struct SandboxState: Sendable {
 ///
 /// The lock is held for a batch of notifications at most, never across a wait.
 final class SharedState: Sendable {
+    /// The number of clients that may wait for notifications at the same time.
+    static let waitLimit = 100
+
+    private struct Shared {
+        var state: SandboxState
+        /// The number of clients that wait for notifications, asleep or not.
+        var waiters = 0
+        /// The waiting clients that sleep until something arrives.
+        var sleepers: [Int: CheckedContinuation<Void, Never>] = [:]
+        var lastSleeper = 0
+    }
+
     let now: @Sendable () -> Date
-    private let state: Mutex<SandboxState>
+    private let shared: Mutex<Shared>
 
     init(_ configuration: SandboxConfiguration) {
-        state = Mutex(SandboxState(configuration: configuration))
+        shared = Mutex(Shared(state: SandboxState(configuration: configuration)))
         now = configuration.now
     }
 
     func withLock<Result: Sendable, Failure: Error>(
         _ body: (inout SandboxState) throws(Failure) -> Result
     ) throws(Failure) -> Result {
-        try state.withLock { (state) throws(Failure) in try body(&state) }
+        try shared.withLock { (shared) throws(Failure) in
+            let before = shared.state.inbox.lastID
+            defer {
+                if !shared.sleepers.isEmpty, shared.state.inbox.lastID != before {
+                    for sleeper in shared.sleepers.values { sleeper.resume() }
+                    shared.sleepers = [:]
+                }
+            }
+            return try body(&shared.state)
+        }
+    }
+
+    /// The number of clients that wait for notifications.
+    var waiters: Int { shared.withLock(\.waiters) }
+
+    /// Waits until the inbox has `count` matching notifications with a higher id than `since`, or the task is cancelled.
+    /// - Throws: if too many clients are waiting.
+    func wait(for count: Int, since: Int, filter: InboxFilter) async throws(LimitReached) {
+        let mayWait = shared.withLock { shared in
+            guard shared.waiters < Self.waitLimit else { return false }
+            shared.waiters += 1
+            return true
+        }
+        guard mayWait else {
+            throw LimitReached(text: "wait: \(Self.waitLimit) clients are waiting already; try again later")
+        }
+        defer { shared.withLock { $0.waiters -= 1 } }
+        // Counts only what is new since the last look, because the inbox may be large.
+        var (counted, seen) = (0, since)
+        while !Task.isCancelled {
+            withLock { state in
+                counted += state.inbox.count(since: seen, filter: filter)
+                seen = max(seen, state.inbox.lastID)
+                // Some may have been deleted or dropped since they were counted.
+                if counted >= count { counted = state.inbox.count(since: since, filter: filter) }
+            }
+            if counted >= count { return }
+            await arrival(after: seen)
+        }
+    }
+
+    /// Returns when the inbox has had an entry with a higher id, or the task is cancelled.
+    private func arrival(after id: Int) async {
+        let number = shared.withLock { shared in
+            shared.lastSleeper += 1
+            return shared.lastSleeper
+        }
+        await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                let isOver = shared.withLock { shared in
+                    if shared.state.inbox.lastID > id || Task.isCancelled { return true }
+                    shared.sleepers[number] = continuation
+                    return false
+                }
+                if isOver { continuation.resume() }
+            }
+        } onCancel: {
+            shared.withLock { $0.sleepers.removeValue(forKey: number) }?.resume()
+        }
     }
 
     /// The same, with each notification that was recorded in the log at debug.

@@ -11,10 +11,25 @@ struct SandboxStats: Sendable, Hashable, Encodable {
         var refused = 0
         /// Ended before TLS was up: no certificate, a foreign one, no TLS at all, too slow.
         var handshakesFailed = 0
+        /// Refused by a strict sandbox because they did not negotiate HTTP/2. `nil` where HTTP/2 is not spoken.
+        var noALPN: Int?
+        /// Refused because they did not begin with HTTP/2's preface. `nil` where HTTP/2 is not spoken.
+        var noPreface: Int?
 
         enum CodingKeys: String, CodingKey {
             case open, seen, refused
             case handshakesFailed = "handshakes_failed"
+            case noALPN = "no_alpn"
+            case noPreface = "no_preface"
+        }
+
+        fileprivate mutating func count(_ reason: RefusedConnection.Reason) {
+            switch reason {
+            case .tooMany: refused += 1
+            case .handshakeFailed: handshakesFailed += 1
+            case .noALPN: noALPN = (noALPN ?? 0) + 1
+            case .noPreface: noPreface = (noPreface ?? 0) + 1
+            }
         }
     }
 
@@ -52,7 +67,7 @@ struct SandboxStats: Sendable, Hashable, Encodable {
 
     struct HTTP2: Sendable, Hashable, Encodable {
         var answers = Answers()
-        var connections = Connections()
+        var connections = Connections(noALPN: 0, noPreface: 0)
         /// The most streams that one connection had open at the same time.
         var mostStreams = 0
         /// Streams that were refused because more were open than the client had been allowed.
@@ -107,9 +122,21 @@ struct SandboxStats: Sendable, Hashable, Encodable {
     var inbox = Inbox()
     var devices = Devices()
     var browsers = Browsers()
+    /// The newest connections that were refused, oldest first.
+    private(set) var refusals: [RefusedConnection] = []
+
+    /// The number of refused connections to keep. Enough to see what a client does wrong again and again.
+    private static let refusalLimit = 20
+
+    /// Counts a refused connection and keeps it among the newest.
+    mutating func refuse(_ connection: RefusedConnection) {
+        self[connection.listener].count(connection.reason)
+        if refusals.count == Self.refusalLimit { refusals.removeFirst() }
+        refusals.append(connection)
+    }
 
     private enum CodingKeys: String, CodingKey {
-        case binary, http2, feedback, inbox, devices, browsers
+        case binary, http2, feedback, inbox, devices, browsers, refusals
         case webPush = "webpush"
     }
 

@@ -330,11 +330,28 @@ onClick("clear-faults", async () => {
 // MARK: What changes by itself
 
 async function figures() {
-  const { http2, binary, webpush, inbox } = await callJSON("GET", "/stats");
+  const { http2, binary, webpush, feedback, inbox, refusals } = await callJSON("GET", "/stats");
   const accepted = [http2, binary, webpush].reduce((sum, part) => sum + (part.answers.accepted ?? 0), 0);
   const total = [http2, binary, webpush].flatMap((part) => Object.values(part.answers)).reduce((sum, count) => sum + count, 0);
   byId("figures").textContent = `${total} notifications, ${accepted} accepted · open connections: ${http2.connections.open} HTTP/2, `
-    + `${binary.connections.open} binary` + (inbox.dropped ? ` · ${inbox.dropped} forgotten, the inbox is full` : "");
+    + `${binary.connections.open} binary` + (inbox.dropped ? ` · ${inbox.dropped} forgotten, the inbox is full` : "")
+    + (refused([http2, binary, feedback]) ? ` · ${refused([http2, binary, feedback])} connections refused` : "");
+  showRefusals(refusals);
+}
+
+function refused(listeners) {
+  const counts = ["handshakes_failed", "no_alpn", "no_preface", "refused"];
+  return listeners.flatMap(({ connections }) => counts.map((name) => connections[name] ?? 0)).reduce((sum, count) => sum + count);
+}
+
+function showRefusals(refusals) {
+  byId("refused").hidden = refusals.length === 0;
+  byId("refusals").replaceChildren(...refusals.slice().reverse().map((refusal) => {
+    const line = element("li");
+    const listener = protocols[refusal.listener] ?? refusal.listener;
+    line.append(element("span", "hint", `${timeText(refusal.refused_at)} ${listener}`), element("span", "", refusal.message));
+    return line;
+  }));
 }
 
 async function run() {

@@ -71,6 +71,8 @@ struct CheckReport {
                 .warning, "configuration",
                 "\(file) holds a secret (\(secret)) and every user of this machine can read it; chmod 600 \(file)")
         }
+        for warning in configuration.warnings { add(.warning, "configuration", warning) }
+        checkSecretFiles(configuration)
         if let tls = configuration.http.tls { checkServer(tls.certificate, tls.key) }
         await checkDatabase(configuration)
         if configuration.registration == .session {

@@ -3,6 +3,7 @@ import ChatDomain
 import ChatStore
 import Foundation
 public import Logging
+import Synchronization
 
 extension ArgumentHelp {
     /// The help of an option whose value has a name.
@@ -194,9 +195,16 @@ struct ConfigurationOptions: ParsableArguments {
 }
 
 extension Configuration {
+    private static let printed = Mutex<Set<String>>([])
+
+    /// Loads for a command, and prints each warning once.
     /// - Throws: ``Failure``.
     static func loaded(_ sources: ConfigurationSources) throws -> Configuration {
-        try Failure.catching { try load(sources) }
+        let configuration = try Failure.catching { try load(sources) }
+        for warning in configuration.warnings where printed.withLock({ $0.insert(warning).inserted }) {
+            Output.note("warning: \(warning)")
+        }
+        return configuration
     }
 }
 

@@ -34,7 +34,8 @@ struct SandboxCommand: AsyncParsableCommand {
     @Option(help: .value("bundle id", "The app that the client certificate names."))
     var topic = SandboxConfiguration.defaultTopic
 
-    @Flag(help: "Refuse tokens that were not made by POST /devices, and payloads that are no JSON.") var strict = false
+    @Flag(help: "Refuse tokens that were not made by POST /devices, payloads that are no JSON, HTTP/2 without ALPN.")
+    var strict = false
 
     @Option(help: .value("bytes", "Bytes of a payload of the binary protocol: 2048, or 256 as before iOS 8."))
     var payloadLimit = 2048

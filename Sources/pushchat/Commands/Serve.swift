@@ -1,4 +1,5 @@
 import ArgumentParser
+import Logging
 
 /// `pushchat serve`
 struct Serve: AsyncParsableCommand {
@@ -13,9 +14,13 @@ struct Serve: AsyncParsableCommand {
     @OptionGroup var options: ConfigurationOptions
 
     func run() async throws {
-        let configuration = try options.load()
+        let configuration = try Failure.catching { try Configuration.load(options.sources) }
         let log = LogSettings(level: configuration.log.level, format: configuration.log.format)
         log.bootstrap()
+        for warning in configuration.warnings {
+            Logger(label: LogRecord.relay).warning(
+                "configuration file is not only yours", metadata: ["why": "\(warning)"])
+        }
         try await RelayProcess(sources: options.sources, configuration: configuration, log: log).run()
     }
 }

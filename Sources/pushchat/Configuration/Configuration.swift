@@ -130,6 +130,10 @@ struct Configuration: Sendable {
     var origins: [SettingKey: SettingOrigin] = [:]
     /// Secrets that stand in the file themselves, also where something overrides them.
     var secretsInFile: [SettingKey] = []
+    /// The files that secrets were read from.
+    var secretFiles: [(setting: SettingKey, path: String)] = []
+    /// Sentences about a configuration file that others can write and that was read all the same.
+    var warnings: [String] = []
 
     /// The defaults, with the one app named `default`.
     init(environment: Environment) {

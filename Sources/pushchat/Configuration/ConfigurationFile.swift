@@ -11,26 +11,29 @@ struct ConfigurationFile {
     private(set) var blocks: [Configuration.Environment: SettingLayer] = [:]
     private(set) var problems: [ConfigurationError.Problem] = []
 
-    init(name: String, path: String) {
+    /// - Parameter trust: the trust that the file needs, because the user did not name it. `nil` if it needs none.
+    init(name: String, path: String, trust: FileTrust?) {
         self.name = name
         folder = FilePath.folder(of: path)
         top = SettingLayer(folder: folder)
-        guard let root = readRoot(path) else { return }
+        guard let root = readRoot(path, trust) else { return }
         var layer = top
         readSection(root, path: [], inBlock: false, into: &layer)
         top = layer
     }
 
     /// The document's map; nil if there is nothing in it, or nothing readable.
-    private mutating func readRoot(_ path: String) -> Node.Mapping? {
+    private mutating func readRoot(_ path: String, _ trust: FileTrust?) -> Node.Mapping? {
         do {
-            let text = try ReadableFile.text(path, limit: SettingLimits.file)
+            let text = try ReadableFile.text(path, limit: SettingLimits.file, trust: trust)
             // Blank lines, because Yams keeps a pointer into the text, which Swift stores elsewhere if it is very short.
             let padded = text + String(repeating: "\n", count: 16)
             guard let root = try Parser(yaml: padded, encoding: .utf8).singleRoot() else { return nil }
             return section(root, path: [])
         } catch let error as ReadableFile.Problem {
-            report(name, "the configuration file is \(path), \(error); correct it, or name another")
+            let remedy =
+                error.isDoubtful ? "if you trust it, name it: --config \(name)" : "correct it, or name another"
+            report(name, "the configuration file is \(path), \(error); \(remedy)")
         } catch let error as YamlError {
             report(error)
         } catch {

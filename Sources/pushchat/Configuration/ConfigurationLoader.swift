@@ -14,9 +14,12 @@ struct ConfigurationSources: Sendable {
     /// An absolute path: relative paths start here, except those in the file, which start at the file's folder.
     var workingDirectory = FileManager.default.currentDirectoryPath
     var searched = Self.searched
+    /// The trust that `./pushchat.yaml` needs if it was found by the search. Only root can write in /etc, so a file there
+    /// needs none.
+    var trust = FileTrust.current
 
-    /// The file to read, by its name for messages and its absolute path.
-    fileprivate var chosenFile: (name: String, path: String)? {
+    /// The file to read, by its name for messages and its absolute path, and the trust that it needs. `nil` for none.
+    fileprivate var chosenFile: (name: String, path: String, trust: FileTrust?)? {
         let name =
             file
             ?? searched.first { name in
@@ -28,7 +31,10 @@ struct ConfigurationSources: Sendable {
                     return !error.isMissing
                 }
             }
-        return name.map { ($0, FilePath.absolute($0, in: workingDirectory)) }
+        return name.map { name in
+            let needsTrust = file == nil && !name.hasPrefix("/")
+            return (name, FilePath.absolute(name, in: workingDirectory), needsTrust ? trust : nil)
+        }
     }
 }
 
@@ -161,6 +167,8 @@ private struct ConfigurationLoader {
     private(set) var problems: [ConfigurationError.Problem] = []
     private var origins: [SettingKey: SettingOrigin] = [:]
     private var secretsInFile: [SettingKey] = []
+    private var secretFiles: [(setting: SettingKey, path: String)] = []
+    private let warnings: [String]
     /// Settings whose value broke a rule; what depends on them is not reported as well.
     private var refused: Set<SettingKey> = []
     private let environment: Configuration.Environment
@@ -169,7 +177,12 @@ private struct ConfigurationLoader {
         self.sources = sources
         let chosen = sources.chosenFile
         file = chosen?.path
-        let file = chosen.map { ConfigurationFile(name: $0.name, path: $0.path) }
+        let trusted = chosen.flatMap { $0.trust == nil ? $0.path : nil }
+        warnings =
+            trusted.map { path in
+                ReadableFile.objection(to: path, sources.trust).map { ["\(path) \($0)"] } ?? []
+            } ?? []
+        let file = chosen.map { ConfigurationFile(name: $0.name, path: $0.path, trust: $0.trust) }
         let top = file.map { [$0.top] } ?? []
         var blocks = file?.blocks.sorted { $0.key.rawValue < $1.key.rawValue } ?? []
         let variables = ConfigurationVariables(
@@ -259,6 +272,8 @@ private struct ConfigurationLoader {
         }
         configuration.origins = origins
         configuration.secretsInFile = secretsInFile
+        configuration.secretFiles = secretFiles
+        configuration.warnings = warnings
         checkTogether(configuration)
         return configuration
     }
@@ -302,6 +317,11 @@ private struct ConfigurationLoader {
                     guard wins else { continue }
                     root = scratch
                     if entry.value != nil { origins[key] = entry.origin }
+                    if entry.isFile, let value = entry.value,
+                        let path = try? SettingKind<String>.path.parse(value, context)
+                    {
+                        secretFiles.append((key, path))
+                    }
                 } catch {
                     refused.insert(key)
                     problems.append(.init(at: entry.origin, "\(key) \(error.message)"))

@@ -21,10 +21,13 @@ enum ReadableFile {
         let description: String
         /// There is no such file, as opposed to one that cannot be read.
         let isMissing: Bool
+        /// Whether the file could be read, but other users can write it.
+        let isDoubtful: Bool
 
-        init(_ description: String, isMissing: Bool = false) {
+        init(_ description: String, isMissing: Bool = false, isDoubtful: Bool = false) {
             self.description = description
             self.isMissing = isMissing
+            self.isDoubtful = isDoubtful
         }
     }
 
@@ -35,15 +38,24 @@ enum ReadableFile {
         guard size > 0 else { throw Problem("which is empty") }
     }
 
+    /// The objection of ``FileTrust`` to the file, as a continuation of its path. `nil` if there is none, or no file.
+    static func objection(to path: String, _ trust: FileTrust) -> String? {
+        guard let (descriptor, _) = try? open(path) else { return nil }
+        defer { close(descriptor) }
+        return FileTrust.Facts(descriptor: descriptor).flatMap { trust.objection(to: $0) }
+    }
+
     /// Whether users who neither own it nor are of its group may read it.
     static func isReadableByAll(_ path: String) -> Bool {
         var facts = stat()
         return stat(path, &facts) == 0 && facts.st_mode & S_IROTH != 0
     }
 
-    /// - Parameter limit: bytes.
-    static func read(_ path: String, limit: Int) throws(Problem) -> [UInt8] {
-        let (descriptor, _) = try open(path)
+    /// - Parameters:
+    ///   - limit: bytes.
+    ///   - trust: refuses a file that it does not believe. `nil` to read any.
+    static func read(_ path: String, limit: Int, trust: FileTrust? = nil) throws(Problem) -> [UInt8] {
+        let descriptor = if let trust { try open(path, trust).descriptor } else { try open(path).descriptor }
         defer { close(descriptor) }
         var bytes: [UInt8] = []
         var piece = [UInt8](repeating: 0, count: 16_384)
@@ -57,8 +69,8 @@ enum ReadableFile {
         }
     }
 
-    static func text(_ path: String, limit: Int) throws(Problem) -> String {
-        guard let text = String(validating: try read(path, limit: limit), as: UTF8.self) else {
+    static func text(_ path: String, limit: Int, trust: FileTrust? = nil) throws(Problem) -> String {
+        guard let text = String(validating: try read(path, limit: limit, trust: trust), as: UTF8.self) else {
             throw Problem("which is not UTF-8")
         }
         return text
@@ -67,18 +79,74 @@ enum ReadableFile {
     /// Never waits: a pipe without a writer is opened and refused.
     private static func open(_ path: String) throws(Problem) -> (descriptor: Int32, size: Int) {
         guard !path.utf8.contains(0) else { throw Problem("which is not a path: it contains a zero byte") }
-        let descriptor = Foundation.open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
-        guard descriptor >= 0 else {
-            if errno == ENOENT || errno == ENOTDIR { throw Problem("which does not exist", isMissing: true) }
-            if errno == EACCES { throw Problem("which this user may not read") }
-            throw Problem("which cannot be opened: \(reason(errno))")
+        return try opened(Foundation.open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC))
+    }
+
+    /// The same for a file that must be trusted.
+    ///
+    /// Checks open descriptors instead of paths, so that no other user can exchange the file between check and reading.
+    private static func open(_ path: String, _ trust: FileTrust) throws(Problem) -> (descriptor: Int32, size: Int) {
+        let target = try resolved(path)
+        let entry = try resolved(FilePath.folder(of: path)) + "/" + (path.split(separator: "/").last ?? "")
+        let place = try opened(folder: FilePath.folder(of: target))
+        defer { close(place) }
+        let name = String(target.split(separator: "/").last ?? "")
+        let (descriptor, size) = try opened(openat(place, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW))
+        do throws(Problem) {
+            guard let file = FileTrust.Facts(descriptor: descriptor), let folder = FileTrust.Facts(descriptor: place)
+            else { throw Problem("which cannot be opened: \(reason(errno))") }
+            if let objection = trust.objection(to: file) { throw Problem("which \(objection)", isDoubtful: true) }
+            try refuse(trust.objection(toFolder: folder, entry: file))
+            // A link: whoever can put another one in its place chooses the file.
+            if entry != target {
+                let linking = try opened(folder: FilePath.folder(of: entry))
+                defer { close(linking) }
+                guard let folder = FileTrust.Facts(descriptor: linking) else {
+                    throw Problem("which cannot be opened: \(reason(errno))")
+                }
+                try refuse(trust.objection(toFolder: folder, entry: nil))
+            }
+        } catch {
+            close(descriptor)
+            throw error
         }
+        return (descriptor, size)
+    }
+
+    private static func refuse(_ objection: String?) throws(Problem) {
+        if let objection { throw Problem("which is in a folder that \(objection)", isDoubtful: true) }
+    }
+
+    /// The path without links.
+    private static func resolved(_ path: String) throws(Problem) -> String {
+        guard let text = realpath(path, nil) else { throw failure(errno) }
+        defer { free(text) }
+        return String(cString: text)
+    }
+
+    private static func opened(folder: String) throws(Problem) -> Int32 {
+        let descriptor = Foundation.open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
+        guard descriptor >= 0 else { throw Problem("whose folder cannot be opened: \(reason(errno))") }
+        return descriptor
+    }
+
+    /// Checks what was opened.
+    private static func opened(_ descriptor: Int32) throws(Problem) -> (descriptor: Int32, size: Int) {
+        guard descriptor >= 0 else { throw failure(errno) }
         var facts = stat()
         guard fstat(descriptor, &facts) == 0, facts.st_mode & S_IFMT == S_IFREG else {
             close(descriptor)
             throw Problem("which is not a regular file")
         }
         return (descriptor, Int(facts.st_size))
+    }
+
+    private static func failure(_ code: Int32) -> Problem {
+        switch code {
+        case ENOENT, ENOTDIR: Problem("which does not exist", isMissing: true)
+        case EACCES: Problem("which this user may not read")
+        default: Problem("which cannot be opened: \(reason(code))")
+        }
     }
 
     private static func reason(_ code: Int32) -> String { String(cString: strerror(code)) }

@@ -1,6 +1,7 @@
 import APNSWire
 import Foundation
 import HTTPTypes
+import HummingbirdTesting
 import NIOCore
 import Testing
 
@@ -32,6 +33,111 @@ struct ControlAPITests {
             let empty = try await sandbox.control(.get, "/notifications").object()
             #expect((empty["notifications"] as? [Any])?.isEmpty == true)
             #expect(empty["next"] as? Int == 5)
+        }
+    }
+
+    private func ids(_ answer: TestSandbox.Answer) throws -> [Int?] {
+        let notifications = try #require(try answer.object()["notifications"] as? [[String: Any]])
+        return notifications.map { $0["id"] as? Int }
+    }
+
+    @Test("A client that waits for notifications is answered when so many of those it asks for have arrived")
+    func waiting() async throws {
+        try await TestSandbox.with { sandbox in
+            let client = try await sandbox.gateway()
+            try await client.send(.good(1, token: 1), .good(2, token: 2))
+            let token = String(repeating: "01", count: 32)
+            // Longer than the test may take, so that the arrival ends it.
+            async let waiting = sandbox.control(.get, "/notifications?wait=300s&count=3&token=\(token)")
+            try await TestLimit.wait { sandbox.state.waiters == 1 }
+            for number in 3...6 as ClosedRange<UInt32> {
+                try await client.send(.good(number, token: UInt8(2 - number % 2)))
+            }
+            // The two that arrive later may be there already.
+            let answer = try await waiting
+            #expect(try ids(answer) == [1, 3, 5])
+            #expect(answer.headers[.connection] == "close")
+            // Notifications that are there already need no wait.
+            let next = try await sandbox.control(.get, "/notifications?wait=300s&since=3&answer=accepted")
+            #expect(try ids(next).starts(with: [4]))
+            #expect(sandbox.state.waiters == 0)
+            _ = try await client.finish()
+        }
+    }
+
+    @Test("At the end of its time a waiting client gets what is there", arguments: ["wait=1ms", "wait=20ms&count=5"])
+    func waitingEnds(query: String) async throws {
+        try await TestSandbox.with { sandbox in
+            let empty = try await sandbox.control(.get, "/notifications?\(query)&answer=none")
+            #expect(try ids(empty) == [])
+            let client = try await sandbox.gateway()
+            try await client.send(.good(1))
+            _ = try await client.finish()
+            let answer = try await sandbox.control(.get, "/notifications?\(query)")
+            #expect(try ids(answer) == [1])
+        }
+    }
+
+    @Test("Notifications that were forgotten do not count for a client that waits")
+    func waitingAndClearing() async throws {
+        try await TestSandbox.with { sandbox in
+            let client = try await sandbox.gateway()
+            async let waiting = sandbox.control(.get, "/notifications?wait=300s&count=2")
+            try await TestLimit.wait { sandbox.state.waiters == 1 }
+            try await client.send(.good(1))
+            try await TestLimit.wait { sandbox.state.withLock { $0.inbox.count } == 1 }
+            #expect(try await sandbox.control(.delete, "/notifications").status == 204)
+            try await client.send(.good(2))
+            try await TestLimit.wait { sandbox.state.withLock { $0.inbox.count } == 1 }
+            #expect(sandbox.state.waiters == 1)
+            try await client.send(.good(3))
+            let answer = try await waiting
+            #expect(try ids(answer) == [2, 3])
+            _ = try await client.finish()
+        }
+    }
+
+    @Test("A wait ends when its client goes, and when the sandbox stops")
+    func waitingIsGivenUp() async throws {
+        try await TestSandbox.with { sandbox in
+            let address = sandbox.addresses.control
+            // The client closes its connection when this returns.
+            let asking = try await TestClient.withClient(host: address.host, port: address.port) { client in
+                let asking = Task {
+                    try await client.execute(
+                        .init("/notifications?wait=300s", method: .get, authority: "localhost:\(address.port)"))
+                }
+                try await TestLimit.wait { sandbox.state.waiters == 1 }
+                return asking
+            }
+            try await TestLimit.wait { sandbox.state.waiters == 0 }
+            _ = await asking.result
+
+            async let waiting = sandbox.control(.get, "/notifications?wait=300s")
+            try await TestLimit.wait { sandbox.state.waiters == 1 }
+            await sandbox.sandbox.stop()
+            let answer = try await waiting
+            #expect(try ids(answer) == [])
+            #expect(sandbox.state.waiters == 0)
+        }
+    }
+
+    @Test("One more client than may wait is refused")
+    func tooManyWaiting() async throws {
+        try await TestSandbox.with { sandbox in
+            let state = sandbox.state
+            let waiting = (1...SharedState.waitLimit).map { _ in
+                Task { try await state.wait(for: 1, since: 0, filter: InboxFilter()) }
+            }
+            try await TestLimit.wait { state.waiters == SharedState.waitLimit }
+            let answer = try await sandbox.control(.get, "/notifications?wait=1ms")
+            #expect(answer.status == 503)
+            #expect(try error(answer).contains("wait"))
+            for task in waiting {
+                task.cancel()
+                try await task.value
+            }
+            #expect(try await sandbox.control(.get, "/notifications?wait=1ms").status == 200)
         }
     }
 
@@ -123,6 +229,11 @@ struct ControlAPITests {
         "A bad field is refused with its name",
         arguments: [
             ("GET", "/notifications?limit=0", nil, "limit"), ("GET", "/notifications?limit=1001", nil, "limit"),
+            ("GET", "/notifications?wait=10", nil, "wait"), ("GET", "/notifications?wait=0s", nil, "wait"),
+            ("GET", "/notifications?wait=301s", nil, "wait"), ("GET", "/notifications?wait=6m", nil, "wait"),
+            ("GET", "/notifications?wait=-1s", nil, "wait"), ("GET", "/notifications?wait=s", nil, "wait"),
+            ("GET", "/notifications?count=2", nil, "count"), ("GET", "/notifications?wait=1s&count=0", nil, "count"),
+            ("GET", "/notifications?wait=1s&count=11&limit=10", nil, "count"),
             ("GET", "/notifications?since=-1", nil, "since"), ("GET", "/notifications?token=xyz", nil, "token"),
             ("GET", "/devices?limit=ten", nil, "limit"), ("DELETE", "/devices/xyz", nil, "token"),
             ("POST", "/devices", #"{"token":"xyz"}"#, "token"), ("POST", "/devices", #"{"token":1}"#, "token"),

@@ -180,6 +180,29 @@ struct SandboxCredentialsTests {
         }
     }
 
+    @Test("A server's certificate without Apple's names, as earlier versions wrote it, is replaced alone")
+    func appleNames() async throws {
+        try await withTemporaryDirectory { directory in
+            let credentials = try await prepare(directory)
+            let authority = try Identity(
+                pem: String(contentsOfFile: credentials.authorityFile, encoding: .utf8)
+                    + String(contentsOfFile: directory + "/ca-key.pem", encoding: .utf8))
+            let old = try CertificateIssuer(authority: authority, now: Date()).leaf(
+                subject: DistinguishedName { CommonName("localhost") },
+                extensions: Certificate.Extensions {
+                    try ExtendedKeyUsage([.serverAuth])
+                    SubjectAlternativeNames([.dnsName("localhost")])
+                })
+            try old.pem.write(toFile: credentials.serverFile, atomically: true, encoding: .utf8)
+            let before = try contents(directory)
+            _ = try await prepare(directory)
+            #expect(try changed(before, contents(directory)) == ["server.pem"])
+            let new = try Identity(pem: String(contentsOfFile: credentials.serverFile, encoding: .utf8))
+            let names = try #require(try new.certificate.extensions.subjectAlternativeNames)
+            #expect(CertificateIssuer.appleNames.allSatisfy { names.contains(.dnsName($0)) })
+        }
+    }
+
     @Test("A process that waits for the lock gives up after ten seconds, and names the directory")
     func busyDirectory() async throws {
         try await withTemporaryDirectory { path in

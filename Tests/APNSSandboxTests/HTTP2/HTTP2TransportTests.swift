@@ -48,7 +48,50 @@ struct HTTP2TransportTests {
             let output = try await CommandTool.curl.run(arguments(sandbox, "--http1.1", "--data", "{}"))
             #expect(output.text.contains("HTTP/2 only"), "\(output.text)")
             #expect(output.text.contains(" 505"), "\(output.text)")
-            #expect(sandbox.state.withLock { $0.inbox.count } == 0)
+            let (stats, inbox) = sandbox.state.withLock { ($0.stats, $0.inbox.count) }
+            #expect(inbox == 0)
+            #expect(stats.http2.connections.noPreface == 1)
+            #expect(stats.refusals.map(\.reason) == [.noPreface])
+            #expect(stats.refusals.first?.message.contains("POST /3/device/") == true)
+        }
+    }
+
+    @Test("A client that does not use ALPN is let in at the preface of HTTP/2, with a token and with a certificate")
+    func priorKnowledge() async throws {
+        try await TestSandbox.with { sandbox in
+            #expect(try await sandbox.provider(protocols: []).push().status == 200)
+            let client = try await HTTP2Client.connect(
+                to: sandbox.addresses.http2, sandbox.credentials, .client, protocols: ["http/1.1"])
+            #expect(try await client.push().status == 200)
+            #expect(sandbox.state.withLock { $0.stats.refusals } == [])
+        }
+    }
+
+    @Test("A strict sandbox refuses a client that does not use ALPN, counts it and says why")
+    func strictALPN() async throws {
+        try await TestSandbox.with {
+            $0.strict = true
+        } _: { (sandbox) async throws in
+            await #expect(throws: HTTP2Client.ConnectionEnded.self) {
+                try await sandbox.provider(protocols: []).push()
+            }
+            let stats = try await sandbox.control(.get, "/stats").object()
+            let http2 = try #require(stats["http2"] as? [String: Any])
+            #expect((http2["connections"] as? [String: Int])?["no_alpn"] == 1)
+            let refusal = try #require((stats["refusals"] as? [[String: Any]])?.first)
+            #expect(refusal["listener"] as? String == "http2")
+            #expect(refusal["connection"] as? Int == 1)
+            #expect(refusal["reason"] as? String == "no_alpn")
+            #expect((refusal["message"] as? String)?.contains("--strict") == true)
+            #expect(refusal["refused_at"] is String)
+        }
+    }
+
+    @Test("The server's certificate is good for Apple's names", arguments: CertificateIssuer.appleNames)
+    func appleNames(name: String) async throws {
+        try await TestSandbox.with { sandbox in
+            let answer = try await sandbox.provider(name: name).push()
+            #expect(answer.status == 200)
         }
     }
 
@@ -63,6 +106,9 @@ struct HTTP2TransportTests {
                 }
             }
             try await TestLimit.wait { sandbox.state.withLock { $0.stats.http2.connections.handshakesFailed } == 1 }
+            let refusal = try #require(sandbox.state.withLock { $0.stats.refusals }.first)
+            #expect(refusal.reason == .handshakeFailed)
+            #expect(refusal.message.contains("TLS handshake failed"), "\(refusal.message)")
         }
     }
 

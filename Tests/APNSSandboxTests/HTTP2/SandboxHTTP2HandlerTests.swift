@@ -20,7 +20,11 @@ struct SandboxHTTP2HandlerTests {
         private let client: EmbeddedChannel
         private let frames = Frames()
 
-        init(_ change: (inout SandboxConfiguration) -> Void = { _ in }) throws {
+        /// - Parameter negotiated: the protocol that the client has agreed to in TLS.
+        init(
+            negotiated: String? = SandboxHTTP2Handshake.protocolName,
+            _ change: (inout SandboxConfiguration) -> Void = { _ in }
+        ) throws {
             var configuration = SandboxConfiguration.forTests(directory: "/nonexistent")
             change(&configuration)
             state = SharedState(configuration)
@@ -35,9 +39,27 @@ struct SandboxHTTP2HandlerTests {
             }
             let certificate = ClientCertificate(topic: configuration.topic, isForDevelopment: true)
             server.pipeline.fireUserInboundEventTriggered(
-                ClientIdentified(certificate: certificate, applicationProtocol: SandboxHTTP2Handshake.protocolName))
-            try transfer()
+                ClientIdentified(certificate: certificate, applicationProtocol: negotiated))
+            if negotiated != nil { try transfer() }
         }
+
+        /// Brings bytes to the server as if the client had sent them.
+        func receive(_ bytes: some Collection<UInt8>) throws {
+            try server.writeInbound(ByteBuffer(bytes: bytes))
+        }
+
+        /// The text that the server has written.
+        func written() throws -> String {
+            var text = ""
+            while let bytes = try server.readOutbound(as: ByteBuffer.self) { text += String(buffer: bytes) }
+            return text
+        }
+
+        func end() throws {
+            _ = try server.finish()
+        }
+
+        var refusals: [RefusedConnection] { state.withLock { $0.stats.refusals } }
 
         /// Carries all bytes that either side has written to the other.
         func transfer() throws {
@@ -115,6 +137,55 @@ struct SandboxHTTP2HandlerTests {
             default: break
             }
         }
+    }
+
+    @Test("A preface is recognized however it is divided, and the bytes behind it are the first frames")
+    func dividedPreface() throws {
+        let connection = try Connection(negotiated: nil)
+        for byte in HTTP2Preface.bytes.dropLast() { try connection.receive([byte]) }
+        #expect(try connection.written() == "")
+        // The last byte, SETTINGS without a setting, and a PING.
+        let ping: [UInt8] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]
+        try connection.receive([0x0A] + [0, 0, 0, 4, 0, 0, 0, 0, 0] + ping)
+        let answer = Array(try connection.written().utf8)
+        #expect(answer.suffix(17) == [0, 0, 8, 6, 1, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8])
+        #expect(connection.isOpen)
+        #expect(connection.refusals == [])
+    }
+
+    @Test(
+        "Other first bytes are refused as soon as they differ from the preface, and shown",
+        arguments: ["GET / HTTP/1.1\r\n", "PRI * HTTP/2.1", "\u{2}\u{0}", "PRI * HTTP/2.0\r\n\r\nSM\r\n\rX"])
+    func otherBytes(text: String) throws {
+        let connection = try Connection(negotiated: nil)
+        try connection.receive(text.utf8)
+        #expect(!connection.isOpen)
+        #expect(connection.refusals.map(\.reason) == [.noPreface])
+        let shown = text.replacing(/[^ -~]/, with: ".")
+        #expect(connection.refusals.first?.message.contains(shown) == true, "\(connection.refusals)")
+        #expect(try connection.written().hasPrefix("HTTP/1.1 505"))
+        // Later bytes are neither read nor counted.
+        try? connection.receive(text.utf8)
+        #expect(connection.refusals.count == 1)
+    }
+
+    @Test("A client that neither negotiates HTTP/2 nor sends its preface is refused when its time is over")
+    func noPreface() throws {
+        let connection = try Connection(negotiated: nil) { $0.handshakeTimeout = .seconds(10) }
+        try connection.receive("PRI".utf8)
+        try connection.advance(by: .milliseconds(9_999))
+        #expect(connection.isOpen)
+        try connection.advance(by: .milliseconds(1))
+        #expect(!connection.isOpen)
+        #expect(connection.refusals.map(\.reason) == [.noPreface])
+    }
+
+    @Test("A client that goes before its preface counts as refused, once")
+    func goneBeforePreface() throws {
+        let connection = try Connection(negotiated: nil)
+        try connection.receive("PRI".utf8)
+        try connection.end()
+        #expect(connection.refusals.map(\.reason) == [.noPreface])
     }
 
     @Test("A delayed notification is decided and answered when its time has come; others overtake it")

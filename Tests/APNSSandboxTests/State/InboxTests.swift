@@ -32,10 +32,10 @@ struct InboxTests {
 
     @Test("A page for a token skips the others and does not read them again")
     func tokens() {
-        let page = filled(10).page(since: 0, token: [1], limit: 2)
+        let page = filled(10).page(since: 0, filter: .init(token: [1]), limit: 2)
         #expect(page.entries.map(\.id) == [2, 4])
         #expect(page.next == 4)
-        let rest = filled(10).page(since: 8, token: [0], limit: 2)
+        let rest = filled(10).page(since: 8, filter: .init(token: [0]), limit: 2)
         #expect(rest.entries.map(\.id) == [9])
         #expect(rest.next == 10)
     }

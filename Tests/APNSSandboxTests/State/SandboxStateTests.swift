@@ -205,11 +205,20 @@ struct SandboxStateTests {
     @Test("Connections over the limit are refused and counted")
     func admission() {
         var state = SandboxState.forTests { $0.connectionLimit = 2 }
-        #expect(state.admit(.binary) == 1)
-        #expect(state.admit(.feedback) == 2)
-        #expect(state.admit(.binary) == 3)
-        #expect(state.admit(.binary) == nil)
+        #expect(state.admit(.binary, at: Date()) == 1)
+        #expect(state.admit(.feedback, at: Date()) == 2)
+        #expect(state.admit(.binary, at: Date()) == 3)
+        #expect(state.admit(.binary, at: Date()) == nil)
         #expect(state.stats.binary.connections == .init(open: 2, seen: 2, refused: 1))
+        #expect(state.stats.refusals.map(\.reason) == [.tooMany])
         #expect(state.stats.feedback.connections.seen == 1)
+    }
+
+    @Test("Of refused connections all are counted, and the newest twenty are kept")
+    func refusals() {
+        var state = SandboxState.forTests()
+        for number in 1...25 { state.refuse(number, of: .http2, .noPreface, "why", at: now) }
+        #expect(state.stats.http2.connections.noPreface == 25)
+        #expect(state.stats.refusals.map(\.connection) == (6...25).map { $0 })
     }
 }

@@ -45,11 +45,15 @@ struct HTTP2Client: Sendable {
     private let frames: NIOLoopBound<HTTP2ClientFrames>
     var authorization: String?
 
+    /// - Parameters:
+    ///   - protocols: the protocols that the client offers by ALPN.
+    ///   - name: the host name that the server's certificate must have.
     static func connect(
         to address: SandboxAddress, _ credentials: SandboxCredentials, _ identity: ClientIdentity = .none,
-        authorization: String? = nil, acknowledges: Bool = true
+        authorization: String? = nil, acknowledges: Bool = true, protocols: [String] = ["h2"],
+        name: String = "localhost"
     ) async throws -> HTTP2Client {
-        let context = try identity.context(credentials, protocols: ["h2"])
+        let context = try identity.context(credentials, protocols: protocols)
         let loop = MultiThreadedEventLoopGroup.singleton.next()
         let made = loop.makePromise(of: NIOLoopBound<HTTP2ClientFrames>.self)
         let connecting = ClientBootstrap(group: loop)
@@ -57,7 +61,7 @@ struct HTTP2Client: Sendable {
                 channel.eventLoop.makeCompletedFuture {
                     let frames = HTTP2ClientFrames(channel: channel, acknowledges: acknowledges)
                     let pipeline = channel.pipeline.syncOperations
-                    try pipeline.addHandler(NIOSSLClientHandler(context: context, serverHostname: "localhost"))
+                    try pipeline.addHandler(NIOSSLClientHandler(context: context, serverHostname: name))
                     try pipeline.addHandler(frames)
                     made.succeed(NIOLoopBound(frames, eventLoop: channel.eventLoop))
                 }

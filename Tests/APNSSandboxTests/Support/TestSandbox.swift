@@ -64,10 +64,13 @@ struct TestSandbox: Sendable {
     }
 
     /// A connection that sends a good provider token with each request, unless another is handed in.
-    func provider(authorization: String? = nil, acknowledges: Bool = true) async throws -> HTTP2Client {
+    func provider(
+        authorization: String? = nil, acknowledges: Bool = true, protocols: [String] = ["h2"],
+        name: String = "localhost"
+    ) async throws -> HTTP2Client {
         try await HTTP2Client.connect(
             to: addresses.http2, credentials, authorization: authorization ?? self.authorization(),
-            acknowledges: acknowledges)
+            acknowledges: acknowledges, protocols: protocols, name: name)
     }
 
     /// A connection with a client certificate.
