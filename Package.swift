@@ -82,7 +82,7 @@ let package = Package(
         .target(
             name: "ChatStore",
             dependencies: [
-                "ChatDomain", "EmbeddedFiles",
+                "CLinux", "ChatDomain", "EmbeddedFiles",
                 .product(name: "Crypto", package: "swift-crypto"),
                 .product(name: "GRDB", package: "GRDB.swift"),
                 .product(name: "GRDBSQLite", package: "GRDB.swift"),
@@ -100,6 +100,8 @@ let package = Package(
             exclude: ["schema.sql"],
             swiftSettings: strict),
         .target(name: "CPostgreSQL"),
+        // Calls of Linux that Swift's Glibc module does not offer.
+        .target(name: "CLinux"),
         // Queue -> gateway -> outcome, and the feedback reader.
         .target(
             name: "ChatDispatch",

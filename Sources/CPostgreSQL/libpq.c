@@ -6,6 +6,8 @@
 // The functions that the store calls: result, name, parameters, arguments.
 #define FUNCTIONS(F) \
     F(PGconn *, PQconnectdbParams, (const char *const *n, const char *const *v, int e), (n, v, e)) \
+    F(PQconninfoOption *, PQconninfoParse, (const char *s, char **e), (s, e)) \
+    F(void, PQconninfoFree, (PQconninfoOption *o), (o)) \
     F(void, PQfinish, (PGconn *c), (c)) \
     F(ConnStatusType, PQstatus, (const PGconn *c), (c)) \
     F(int, PQserverVersion, (const PGconn *c), (c)) \
@@ -13,6 +15,7 @@
     F(char *, PQerrorMessage, (const PGconn *c), (c)) \
     F(int, PQsocket, (const PGconn *c), (c)) \
     F(PQnoticeProcessor, PQsetNoticeProcessor, (PGconn *c, PQnoticeProcessor p, void *a), (c, p, a)) \
+    F(PGVerbosity, PQsetErrorVerbosity, (PGconn *c, PGVerbosity v), (c, v)) \
     F(int, PQsetnonblocking, (PGconn *c, int a), (c, a)) \
     F(int, PQflush, (PGconn *c), (c)) \
     F(int, PQenterPipelineMode, (PGconn *c), (c)) \

@@ -49,7 +49,7 @@ package protocol RoomFeed: Sendable {
     func memberCount(of room: SecretCode) async throws(ChatError) -> Int
     /// Yields when there are changes to take; merged while nobody looks. Collects from the first call on.
     func roomChanges() -> AsyncStream<Void>
-    func takeRoomChanges() -> RoomChanges
+    func takeRoomChanges() async -> RoomChanges
     /// A message, and what came before it, was handed out to a member. Kept in memory at first: nothing waits for it.
     func handedOut(_ message: MessageID, to member: MemberID)
 }

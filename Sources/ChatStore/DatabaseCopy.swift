@@ -17,17 +17,36 @@ package enum DatabaseCopy {
         of path: String, to file: String, replaces: Bool = false,
         progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
     ) throws {
+        try make(of: path, to: file, replaces: replaces, rights: FileRights(changing: file), progress: progress)
+    }
+
+    /// - Parameter rights: those for the folder of the copy.
+    private static func make(
+        of path: String, to file: String, replaces: Bool, rights: FileRights,
+        progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
+    ) throws {
         guard !file.isEmpty, !file.hasSuffix("/") else {
             throw DatabaseFile.Unusable(description: "\(file) is the name of a folder; name a file in it")
         }
         guard replaces || access(file, F_OK) != 0 else {
             throw DatabaseFile.Unusable(description: "\(file) exists already; name a file that does not")
         }
-        let source = try QueueFile.open(path)
-        let folder = (file as NSString).deletingLastPathComponent
+        let reading = FileRights(reading: path)
+        let source = try reading.perform { try QueueFile.open(path) }
+        defer { try? reading.perform { try source.close() } }
+        try rights.perform {
+            try make(of: source, path, reading, to: file, replaces: replaces, progress: progress)
+        }
+    }
+
+    private static func make(
+        of source: DatabaseQueue, _ path: String, _ reading: FileRights, to file: String, replaces: Bool,
+        progress: (_ done: Int, _ total: Int) -> Void
+    ) throws {
+        let folder = DatabaseFile.folder(of: file)
         // What is made again and again leaves one draft behind at the most, however it ends.
         let draft =
-            folder.appending(file.contains("/") ? "/" : "") + ".\((file as NSString).lastPathComponent)"
+            "\(folder)/.\((file as NSString).lastPathComponent)"
             + (replaces ? ".part" : ".\(UUID().uuidString.prefix(8)).part")
         func removeDraft() { for suffix in ["", "-journal", "-wal", "-shm"] { unlink(draft + suffix) } }
         if replaces { removeDraft() }
@@ -36,7 +55,7 @@ package enum DatabaseCopy {
         close(descriptor)
         defer { removeDraft() }
         do {
-            try copy(source, to: draft, progress)
+            try copy(source, reading, to: draft, progress)
         } catch let error as DatabaseError {
             throw DatabaseFile.Unusable(description: "\(path) cannot be copied to \(file): \(error)")
         }
@@ -47,16 +66,18 @@ package enum DatabaseCopy {
             ? rename(draft, file) == 0
             : link(draft, file) == 0 || ([EPERM, ENOTSUP, ENOSYS].contains(errno) && rename(draft, file) == 0)
         guard isMade else { throw DatabaseFile.unusable("\(file) cannot be made") }
-        try sync(folder.isEmpty ? "." : folder)
+        try sync(folder)
     }
 
     /// In one read transaction, in which the source stands still however much is written meanwhile.
     private static func copy(
-        _ source: DatabaseQueue, to draft: String, _ progress: (_ done: Int, _ total: Int) -> Void
+        _ source: DatabaseQueue, _ reading: FileRights, to draft: String,
+        _ progress: (_ done: Int, _ total: Int) -> Void
     ) throws {
         let target = try DatabaseQueue(path: draft)
         try source.read { from in
-            _ = try Int.fetchOne(from, sql: "SELECT count(*) FROM sqlite_schema")
+            // Begins the transaction, which opens the last of the source's files.
+            _ = try reading.perform { try Int.fetchOne(from, sql: "SELECT count(*) FROM sqlite_schema") }
             try target.writeWithoutTransaction { to in
                 try withoutActuallyEscaping(progress) { progress in
                     try from.backup(to: to, pagesPerStep: step) { state in
@@ -91,6 +112,16 @@ package enum DatabaseCopy {
         let prefix = ((path as NSString).lastPathComponent as NSString).deletingPathExtension + "-"
         let file = "\(folder)/\(prefix)\(time)Z.db"
         try make(of: path, to: file, progress: progress)
+        let removed = try FileRights(changing: file).perform {
+            try removeOld(in: folder, prefix, but: file, keep: keep, now: now)
+        }
+        return (file, removed)
+    }
+
+    /// - Returns: how many copies it removed.
+    private static func removeOld(
+        in folder: String, _ prefix: String, but file: String, keep: Int, now: Timestamp
+    ) throws -> Int {
         let names = try FileManager.default.contentsOfDirectory(atPath: folder)
         // Of a copy that was killed. One that goes on has just written.
         for name in names where name.hasPrefix("." + prefix) && name.hasSuffix(".part") {
@@ -106,7 +137,7 @@ package enum DatabaseCopy {
         for name in old where unlink("\(folder)/\(name)") != 0 {
             throw DatabaseFile.unusable("\(folder)/\(name) cannot be removed")
         }
-        return (file, old.count)
+        return old.count
     }
 
     // MARK: Upgrades
@@ -124,7 +155,7 @@ package enum DatabaseCopy {
             return stat(name, &status) == 0 ? total + Int64(status.st_size) : total
         }
         // The copy, and what the upgrade writes until it is done.
-        let folder = (file as NSString).deletingLastPathComponent
+        let folder = DatabaseFile.folder(of: file)
         if let free = freeSpace(folder), free < 2 * size {
             throw ChatError.unavailable(
                 cause: """
@@ -133,108 +164,170 @@ package enum DatabaseCopy {
                     """)
         }
         let copy = "\(file).version-\(version)"
-        try make(of: path, to: copy, replaces: true)
+        try make(of: path, to: copy, replaces: true, rights: FileRights(changing: file))
         return copy
     }
 
     static func freeSpace(_ folder: String) -> Int64? {
         var status = statvfs()
-        guard statvfs(folder.isEmpty ? "." : folder, &status) == 0 else { return nil }
+        guard statvfs(folder, &status) == 0 else { return nil }
         return Int64(clamping: UInt64(status.f_bavail) &* UInt64(status.f_frsize))
     }
 
     // MARK: Back again
 
-    /// Puts a copy in the place of a database that no relay serves. What was there stays beside it.
+    /// The result of ``restore(_:to:carrying:progress:)``.
+    package struct Restored {
+        /// The file that was replaced, under its new name. `nil` if there was none.
+        package let replaced: String?
+        /// `nil` without carrying over.
+        package let carried: CarriedOver?
+        /// Whether numbers that were given out since the copy may be given out again, because the replaced file did not say.
+        package let mayRepeatNumbers: Bool
+    }
+
+    /// Puts a copy in the place of a database that no relay serves. The replaced file stays beside it.
     ///
-    /// - Returns: what was there; nil where nothing was.
+    /// - Parameter carries: revoked tokens stay revoked, and bans stay or stay lifted, as the replaced file says.
     /// - Throws: ``DatabaseFile/Unusable``; then everything is as it was.
     package static func restore(
-        _ copy: String, to path: String, progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
-    ) throws -> String? {
-        try requireWhole(copy)
+        _ copy: String, to path: String, carrying carries: Bool = true, now: Timestamp = .now(),
+        progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
+    ) throws -> Restored {
+        try FileRights(reading: copy).perform { try requireWhole(copy) }
         let file = DatabaseFile.resolved(path)
         guard DatabaseFile.resolved(copy) != file else {
             throw DatabaseFile.Unusable(description: "\(copy) is the database itself; name a copy of it")
         }
+        let rights = FileRights(changing: file)
+        return try rights.perform {
+            try restore(copy, to: path, file, carries, rights, now, progress)
+        }
+    }
+
+    private static func restore(
+        _ copy: String, to path: String, _ file: String, _ carries: Bool, _ rights: FileRights, _ now: Timestamp,
+        _ progress: (_ done: Int, _ total: Int) -> Void
+    ) throws -> Restored {
         var status = stat()
         let isMissing = stat(file, &status) != 0
         let hasNothing = isMissing || status.st_size == 0
+        if hasNothing {
+            try requireNoLog(file)
+            guard !carries else { throw CarriedOver.impossible("\(path) does not exist or is empty") }
+        }
         let lock = try DatabaseLock(path: path)
-        var aside: String?
+        var result = Restored(replaced: nil, carried: nil, mayRepeatNumbers: true)
         do {
-            if hasNothing { try requireNoLog(file) }
             let draft = file + ".restoring"
             defer { unlink(draft) }
-            try make(of: copy, to: draft, replaces: true, progress: progress)
-            try giveToOwner(of: file, isMissing: isMissing, [draft, file + ".lock"])
+            try make(of: copy, to: draft, replaces: true, rights: rights, progress: progress)
+            try giveToOwner(of: file, isMissing: isMissing, draft, lock)
             if hasNothing {
                 guard rename(draft, file) == 0 else { throw DatabaseFile.unusable("\(path) cannot be made") }
             } else {
-                aside = try withNobodyElse(path) { db in
-                    try keepNumbers(of: db, in: draft)
-                    return try replace(file, by: draft)
-                }
+                result = try exchange(path, file, for: draft, carries, now)
             }
         } catch {
             // The lock has made it.
             if isMissing { unlink(file) }
             throw error
         }
-        let folder = (file as NSString).deletingLastPathComponent
-        try sync(folder.isEmpty ? "." : folder)
+        try sync(DatabaseFile.folder(of: file))
         // Held until here.
         _ = consume lock
-        return aside
+        return result
+    }
+
+    /// Replaces a database with a draft, which first takes over numbers, revocations and bans.
+    private static func exchange(
+        _ path: String, _ file: String, for draft: String, _ carries: Bool, _ now: Timestamp
+    ) throws -> Restored {
+        do {
+            return try withNobodyElse(path) { db in
+                let carried = try keep(of: db, in: draft, carries, now)
+                return Restored(replaced: try replace(file, by: draft), carried: carried, mayRepeatNumbers: false)
+            }
+        } catch let error as Unreadable {
+            guard !carries else { throw CarriedOver.impossible("\(path) cannot be read (\(error.reason))") }
+            return Restored(
+                replaced: try replace(file, by: draft, withLog: true), carried: nil, mayRepeatNumbers: true)
+        }
     }
 
     /// No number is given a second time: clients have seen messages with those that the copy does not know.
-    private static func keepNumbers(of db: Database, in draft: String) throws {
+    private static func keep(
+        of db: Database, in draft: String, _ carries: Bool, _ now: Timestamp
+    ) throws -> CarriedOver? {
         let numbers = try Row.fetchAll(db, sql: "SELECT name, seq FROM sqlite_sequence")
-        let target = try DatabaseQueue(path: draft)
-        try target.write { copy in
-            for row in numbers {
-                let (name, number): (String, Int64) = (row[0], row[1])
-                try copy.execute(
-                    sql: "UPDATE sqlite_sequence SET seq = ? WHERE name = ? AND seq < ?",
-                    arguments: [number, name, number])
-                // It has none before its first row.
-                try copy.execute(
-                    sql: """
-                        INSERT INTO sqlite_sequence (name, seq) SELECT ?, ?
-                        WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ?)
-                            AND EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?)
-                        """, arguments: [name, number, name, name])
+        var carried: CarriedOver?
+        do {
+            let target = try DatabaseQueue(path: draft)
+            let newest = try target.read(CarriedOver.newestRecord)
+            let current: CarriedOver.Source?
+            do {
+                current = carries ? try CarriedOver.Source(db, after: newest) : nil
+            } catch let error as DatabaseError {
+                throw Unreadable(reason: "\(error)")
             }
+            try target.write { copy in
+                carried = try current.map { try CarriedOver($0, into: copy, now: now) }
+                for row in numbers {
+                    let (name, number): (String, Int64) = (row[0], row[1])
+                    try copy.execute(
+                        sql: "UPDATE sqlite_sequence SET seq = ? WHERE name = ? AND seq < ?",
+                        arguments: [number, name, number])
+                    // It has none before its first row.
+                    try copy.execute(
+                        sql: """
+                            INSERT INTO sqlite_sequence (name, seq) SELECT ?, ?
+                            WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ?)
+                                AND EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?)
+                            """, arguments: [name, number, name, name])
+                }
+            }
+            try target.close()
+        } catch let error as DatabaseError {
+            // The copy's fault, or the disk's; the database is well.
+            throw DatabaseFile.Unusable(description: "\(draft) cannot be written: \(error)")
         }
-        try target.close()
         try sync(draft)
+        return carried
     }
 
+    /// - Parameter withLog: the replaced file could not be read, and what its log says is still there: it goes along.
     /// - Returns: the name under which the replaced one stays.
-    private static func replace(_ file: String, by draft: String) throws -> String {
+    private static func replace(_ file: String, by draft: String, withLog: Bool = false) throws -> String {
         let names = sequence(first: 1) { $0 + 1 }.lazy.map { "\(file).replaced-\($0)" }
         guard let name = names.first(where: { access($0, F_OK) != 0 }), link(file, name) == 0 else {
             throw DatabaseFile.unusable("\(file) cannot be kept under another name")
         }
-        guard rename(draft, file) == 0 else {
+        let logs = withLog ? ["-wal", "-journal"].filter { access(file + $0, F_OK) == 0 } : []
+        if withLog { unlink(file + "-shm") }
+        guard logs.allSatisfy({ rename(file + $0, name + $0) == 0 }), rename(draft, file) == 0 else {
             let number = errno
+            for log in logs { rename(name + log, file + log) }
             unlink(name)
             throw DatabaseFile.unusable("\(file) cannot be replaced", number)
         }
         return name
     }
 
-    /// What root restores is for the user who runs the relay.
-    static func giveToOwner(of file: String, isMissing: Bool, _ names: [String]) throws {
-        guard geteuid() == 0 else { return }
+    /// What root makes is for the user who runs the relay. By descriptors, which no link leads astray.
+    static func giveToOwner(
+        of file: String, isMissing: Bool, _ draft: String, _ lock: borrowing DatabaseLock
+    ) throws {
+        guard FileRights.current.user == 0 else { return }
         var status = stat()
-        let folder = (file as NSString).deletingLastPathComponent
-        guard stat(isMissing ? (folder.isEmpty ? "." : folder) : file, &status) == 0 else {
+        guard stat(isMissing ? DatabaseFile.folder(of: file) : file, &status) == 0 else {
             throw DatabaseFile.unusable("\(file) cannot be looked at")
         }
-        for name in names where chown(name, status.st_uid, status.st_gid) != 0 {
-            throw DatabaseFile.unusable("\(name) cannot be given to its owner")
+        let descriptor = Foundation.open(draft, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
+        guard descriptor >= 0 else { throw DatabaseFile.unusable("\(draft) cannot be opened") }
+        defer { close(descriptor) }
+        try DatabaseFile.requirePlain(descriptor, draft)
+        guard fchown(descriptor, status.st_uid, status.st_gid) == 0, lock.give(to: status.st_uid, status.st_gid) else {
+            throw DatabaseFile.unusable("\(draft) cannot be given to its owner")
         }
     }
 
@@ -264,10 +357,11 @@ package enum DatabaseCopy {
     }
 
     /// Brings what is in the write-ahead log into the file, and keeps other programs away while `body` runs.
+    /// - Throws: ``Unreadable``, ``DatabaseFile/Unusable``, and what `body` throws.
     private static func withNobodyElse<Result>(_ path: String, _ body: (Database) throws -> Result) throws -> Result {
         var result: Result?
         do {
-            let queue = try QueueFile.open(path)
+            let queue = try QueueFile.connect(path)
             try queue.writeWithoutTransaction { db in
                 // Only the last connection may leave the log.
                 guard try String.fetchOne(db, sql: "PRAGMA journal_mode = DELETE") == "delete" else { throw Busy() }
@@ -277,8 +371,7 @@ package enum DatabaseCopy {
                 }
             }
         } catch let error as DatabaseError where !error.isLockProblem {
-            throw DatabaseFile.Unusable(
-                description: "\(path) cannot be read (\(error)); move it and the files beside it away, then restore")
+            throw Unreadable(reason: "\(error)")
         } catch  where error is Busy || error is DatabaseError {
             throw DatabaseFile.Unusable(description: "\(path) is in use by another program; close that first")
         }
@@ -287,4 +380,9 @@ package enum DatabaseCopy {
     }
 
     private struct Busy: Error {}
+
+    /// The database is damaged, or SQLite cannot open it.
+    private struct Unreadable: Error {
+        let reason: String
+    }
 }

@@ -134,6 +134,24 @@ package struct DatabaseFile: Sendable {
         return String(cString: real)
     }
 
+    static func folder(of path: String) -> String {
+        let folder = (path as NSString).deletingLastPathComponent
+        return folder.isEmpty ? "." : folder
+    }
+
+    /// Refuses an open file that is no regular one. Root also refuses one with another name, which may be another user's.
+    static func requirePlain(_ descriptor: Int32, _ path: String) throws(Unusable) {
+        var status = stat()
+        guard fstat(descriptor, &status) == 0 else { throw unusable("\(path) cannot be looked at") }
+        try requirePlain(status, path)
+    }
+
+    private static func requirePlain(_ status: stat, _ path: String) throws(Unusable) {
+        guard status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1 || FileRights.current.user != 0 else {
+            throw Unusable(description: "\(path) is not a file with a single name; remove it, then try again")
+        }
+    }
+
     /// With the system's words.
     static func unusable(_ problem: String, _ number: Int32 = errno) -> Unusable {
         Unusable(description: "\(problem): \(String(cString: strerror(number)))")
@@ -183,8 +201,18 @@ package struct DatabaseFile: Sendable {
         guard descriptor >= 0 else { throw Self.unusable("\(path) cannot be opened") }
         defer { close(descriptor) }
         let real = Self.resolved(path)
-        for file in [real, real + "-wal", real + "-shm"] where access(file, F_OK) == 0 {
-            guard chmod(file, 0o600) == 0 else { throw Self.unusable("the mode of \(file) cannot be set to 0600") }
+        guard fchmod(descriptor, 0o600) == 0 else { throw Self.unusable("the mode of \(real) cannot be set to 0600") }
+        for file in [real + "-wal", real + "-shm"] {
+            var status = stat()
+            guard lstat(file, &status) == 0 else {
+                if errno == ENOENT { continue }
+                throw Self.unusable("\(file) cannot be looked at")
+            }
+            try Self.requirePlain(status, file)
+            // By name: closing a descriptor of `-shm` would drop SQLite's locks.
+            guard fchmodat(AT_FDCWD, file, 0o600, AT_SYMLINK_NOFOLLOW) == 0 else {
+                throw Self.unusable("the mode of \(file) cannot be set to 0600")
+            }
         }
     }
 }
@@ -202,8 +230,7 @@ extension DatabaseFile {
     /// - Throws: ``Unusable`` if the relay could not serve it.
     package func inspect() throws -> Inspection {
         guard access(path, F_OK) == 0 else {
-            let folder = (path as NSString).deletingLastPathComponent
-            guard access(folder.isEmpty ? "." : folder, W_OK) == 0 else {
+            guard access(Self.folder(of: path), W_OK) == 0 else {
                 throw Unusable(description: "\(path) is missing and its folder cannot be written")
             }
             return Inspection(text: "\(path) does not exist yet and will be created")

@@ -31,6 +31,14 @@ package struct DatabaseLock: ~Copyable {
             defer { close(database) }
             throw DatabaseFile.unusable("\(file) cannot be opened")
         }
+        do {
+            // It is written to, and may be given to another user.
+            if name >= 0 { try DatabaseFile.requirePlain(name, file) }
+        } catch {
+            close(name)
+            close(database)
+            throw error
+        }
         guard isFirst, flock(name, LOCK_EX | LOCK_NB) == 0 else {
             var holder = [UInt8](repeating: 0, count: 20)
             let count = max(0, pread(name, &holder, holder.count, 0))
@@ -81,6 +89,9 @@ package struct DatabaseLock: ~Copyable {
         }
         return nil
     }
+
+    /// Gives the file with the process's number to a user.
+    func give(to user: uid_t, _ group: gid_t) -> Bool { fchown(named, user, group) == 0 }
 
     /// To be called after the database was closed: this drops SQLite's locks, too.
     deinit {

@@ -33,13 +33,18 @@ package struct QueueFile: QueueAdministration {
         }
         try DatabaseFile(path: path).requireNotForeign()
         do {
-            let queue = try DatabaseQueue(
-                path: path, configuration: DatabaseFile.configuration("pushchat queue", busyTimeout: busyTimeout))
-            try queue.read(DatabaseFile(path: path).requireOurs)
-            return queue
+            return try connect(path)
         } catch let error as DatabaseError {
             throw DatabaseFile.Unusable(description: "\(path) cannot be opened as a database: \(error)")
         }
+    }
+
+    /// - Throws: also SQLite's own errors.
+    static func connect(_ path: String) throws -> DatabaseQueue {
+        let queue = try DatabaseQueue(
+            path: path, configuration: DatabaseFile.configuration("pushchat queue", busyTimeout: busyTimeout))
+        try queue.read(DatabaseFile(path: path).requireOurs)
+        return queue
     }
 
     package func entries(_ filter: QueueFilter, after cursor: Int64?, limit: Int) throws -> Page<Delivery> {

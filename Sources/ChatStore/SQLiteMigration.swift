@@ -21,16 +21,18 @@ package struct SQLiteMigration: MigrationTarget {
     ) throws -> Result {
         // The lock would make it.
         guard access(path, F_OK) == 0 else { throw DatabaseFile.Unusable(description: "\(path) does not exist") }
-        let lock = try DatabaseLock(path: path)
-        let result = try describingErrors(of: path) {
-            let queue = try QueueFile.open(path)
-            try queue.read(DatabaseFile(path: path).requireCurrent)
-            // Others that would write wait, and are told that it is busy.
-            return try transaction(queue, .immediate) { try body(SQLiteMigration(db: $0, path: path)) }
+        return try FileRights(reading: path).perform {
+            let lock = try DatabaseLock(path: path)
+            let result = try describingErrors(of: path) {
+                let queue = try QueueFile.open(path)
+                try queue.read(DatabaseFile(path: path).requireCurrent)
+                // Others that would write wait, and are told that it is busy.
+                return try transaction(queue, .immediate) { try body(SQLiteMigration(db: $0, path: path)) }
+            }
+            // Held until here.
+            _ = consume lock
+            return result
         }
-        // Held until here.
-        _ = consume lock
-        return result
     }
 
     /// Makes a file and lets `body` fill it. It has its name when `body` has returned and everything is on the disk; a relay
@@ -41,6 +43,12 @@ package struct SQLiteMigration: MigrationTarget {
         _ path: String, interrupted: () -> Void = {}, _ body: (SQLiteMigration) throws -> Result
     ) throws -> Result {
         let file = DatabaseFile.resolved(path)
+        return try FileRights(changing: file).perform { try write(path, file, interrupted, body) }
+    }
+
+    private static func write<Result>(
+        _ path: String, _ file: String, _ interrupted: () -> Void, _ body: (SQLiteMigration) throws -> Result
+    ) throws -> Result {
         var status = stat()
         let isMissing = stat(file, &status) != 0
         func requireEmpty() throws {
@@ -61,7 +69,7 @@ package struct SQLiteMigration: MigrationTarget {
             defer { removeDraft() }
             result = try make(draft, for: path, body)
             try DatabaseCopy.sync(draft)
-            try DatabaseCopy.giveToOwner(of: file, isMissing: isMissing, [draft, file + ".lock"])
+            try DatabaseCopy.giveToOwner(of: file, isMissing: isMissing, draft, lock)
             try requireEmpty()
             guard rename(draft, file) == 0 else { throw DatabaseFile.unusable("\(path) cannot be made") }
         } catch {
@@ -69,8 +77,7 @@ package struct SQLiteMigration: MigrationTarget {
             if isMissing, stat(file, &status) == 0, status.st_size == 0 { unlink(file) }
             throw error
         }
-        let folder = (file as NSString).deletingLastPathComponent
-        try DatabaseCopy.sync(folder.isEmpty ? "." : folder)
+        try DatabaseCopy.sync(DatabaseFile.folder(of: file))
         _ = consume lock
         return result
     }

@@ -1,4 +1,5 @@
 #if PostgreSQL
+import Crypto
 import Foundation
 import Synchronization
 
@@ -53,30 +54,69 @@ struct Announcement: Sendable, Hashable {
 }
 
 /// How announcements travel: by NOTIFY at the end of a transaction, in a channel that names the schema.
+///
+/// PostgreSQL lets every role that may connect listen on any channel and notify in it. An announcement is therefore
+/// encrypted and authenticated, with a key that only roles can have that read the relay's tables:
+///
+///     payload = "v2" "." sender "." base64(nonce (12), AES-256-GCM of the JSON, tag (16))
+///     key     = HKDF-SHA256(queue_state.id_key, salt: sender, info: "pushchat announcement" channel)
+///
+/// The sender is a random name of a process, so that no key encrypts more announcements than random nonces are safe for.
+/// Relays of versions before this one send plain JSON. Either side takes the other's payloads for
+/// ``Announcement/everything``.
 struct AnnouncementChannel: Sendable {
     static let sql = "SELECT pg_notify($1::text, $2::text)"
     /// The server takes less than 8000 bytes.
     static let longestPayload = 7000
     /// In which one transaction's announcement travels; with more it is ``Announcement/everything``.
-    static let mostPayloads = 8
+    static let mostPayloads = 10
+    private static let version = "v2"
 
     /// Tells one's own from others': who sent it has told its listeners already.
     private final class Sender: Sendable {
-        let name = Mutex(Sender.new)
+        struct State {
+            let name: String
+            let key: SymmetricKey
+        }
 
-        static var new: String { String(UInt64.random(in: .min ... .max), radix: 36) }
+        private let makeKey: @Sendable (_ sender: String) -> SymmetricKey
+        private let state: Mutex<State>
+
+        init(_ makeKey: @escaping @Sendable (_ sender: String) -> SymmetricKey) {
+            self.makeKey = makeKey
+            state = Mutex(Self.new(makeKey))
+        }
+
+        var current: State { state.withLock { $0 } }
+
+        func change() { state.withLock { $0 = Self.new(makeKey) } }
+
+        private static func new(_ makeKey: (_ sender: String) -> SymmetricKey) -> State {
+            let name = String(UInt64.random(in: .min ... .max), radix: 36)
+            return State(name: name, key: makeKey(name))
+        }
     }
 
     let name: String
-    private let sender = Sender()
+    private let key: @Sendable (_ sender: String) -> SymmetricKey
+    private let sender: Sender
 
-    init(schema: String) {
+    /// - Parameter secret: `queue_state.id_key`.
+    init(schema: String, secret: [UInt8]) {
         // The server takes less than 64 bytes.
-        name = "pushchat_" + String(schema.unicodeScalars.prefix(50).map { $0.isASCII ? Character($0) : "_" })
+        let name = "pushchat_" + String(schema.unicodeScalars.prefix(50).map { $0.isASCII ? Character($0) : "_" })
+        let secret = SymmetricKey(data: secret)
+        let info = Data("pushchat announcement \(name)".utf8)
+        key = { sender in
+            HKDF<SHA256>.deriveKey(
+                inputKeyMaterial: secret, salt: Data(sender.utf8), info: info, outputByteCount: 32)
+        }
+        self.name = name
+        sender = Sender(key)
     }
 
     /// What was sent before is another's from now on: nobody was told of a commit that is in doubt.
-    func forgetOwn() { sender.name.withLock { $0 = Sender.new } }
+    func forgetOwn() { sender.change() }
 
     /// Of ``sql``, for each time that it is to be run.
     func values(_ announcement: Announcement) -> [[PostgresValue]] {
@@ -97,7 +137,6 @@ struct AnnouncementChannel: Sendable {
     }
 
     private struct Payload: Codable {
-        var from: String
         var all: Bool?
         var apps: Set<String>?
         var messages: Set<String>?
@@ -113,21 +152,29 @@ struct AnnouncementChannel: Sendable {
 
     func payload(_ announcement: Announcement) -> String {
         func named<Names: Collection>(_ names: Names) -> Names? { names.isEmpty ? nil : names }
-        let own = sender.name.withLock { $0 }
         let payload = Payload(
-            from: own, all: announcement.everything ? true : nil, apps: named(announcement.apps),
+            all: announcement.everything ? true : nil, apps: named(announcement.apps),
             messages: named(announcement.messages), memberships: named(announcement.memberships),
             members: named(announcement.members), removed: named(announcement.removed),
             closed: named(announcement.closed), deleted: named(announcement.deleted), read: named(announcement.read),
             jobs: announcement.jobs ? true : nil, tokens: announcement.tokens ? true : nil)
-        // Strings, numbers and flags always can be.
-        return (try? JSONEncoder().encode(payload)).map { String(decoding: $0, as: UTF8.self) } ?? "{}"
+        let own = sender.current
+        // Strings, numbers and flags can always be encoded, and a key of 256 bits always encrypts.
+        guard let text = try? JSONEncoder().encode(payload),
+            let box = try? AES.GCM.seal(text, using: own.key).combined
+        else { return "" }
+        return "\(Self.version).\(own.name).\(box.base64EncodedString())"
     }
 
-    /// Reads a payload; ``Announcement/everything`` where it is not one. Nil of one's own.
+    /// Reads a payload. `nil` for one's own; ``Announcement/everything`` for one that no relay of this version sent.
     func announcement(_ payload: String) -> Announcement? {
-        guard let read = try? JSONDecoder().decode(Payload.self, from: Data(payload.utf8)) else { return .everything }
-        guard read.from != sender.name.withLock({ $0 }) else { return nil }
+        let parts = payload.split(separator: ".", maxSplits: 2, omittingEmptySubsequences: false)
+        guard parts.count == 3, parts[0] == Self.version else { return .everything }
+        if parts[1] == sender.current.name { return nil }
+        guard let sealed = Data(base64Encoded: String(parts[2])), let box = try? AES.GCM.SealedBox(combined: sealed),
+            let text = try? AES.GCM.open(box, using: key(String(parts[1]))),
+            let read = try? JSONDecoder().decode(Payload.self, from: text)
+        else { return .everything }
         var announcement = Announcement()
         announcement.everything = read.all ?? false
         announcement.apps = read.apps ?? []

@@ -9,7 +9,6 @@ final class PostgresConnection {
     enum Field {
         static let state = Int32(UInt8(ascii: "C"))
         static let message = Int32(UInt8(ascii: "M"))
-        static let detail = Int32(UInt8(ascii: "D"))
         static let constraint = Int32(UInt8(ascii: "n"))
     }
 
@@ -37,7 +36,8 @@ final class PostgresConnection {
         if let missing = libpq_load() {
             throw PostgresError(kind: .unexpected, message: String(cString: missing))
         }
-        let parameters = Self.defaults + [("dbname", url), ("client_encoding", "UTF8")]
+        let trust = ServerTrust(of: url)
+        let parameters = Self.defaults + trust.parameters + [("dbname", url), ("client_encoding", "UTF8")]
         let names = parameters.map { strdup($0.0) } + [nil]
         let values = parameters.map { strdup($0.1) } + [nil]
         defer { for text in names + values { free(text) } }
@@ -47,9 +47,14 @@ final class PostgresConnection {
         guard PQstatus(handle) == CONNECTION_OK else {
             let message = String(cString: PQerrorMessage(handle))
             PQfinish(handle)
-            throw .lost(message)
+            throw .lost(
+                trust.isDefault
+                    ? "\(message) (without an sslmode in its URL, a server that is not local must prove its name: docs/postgresql.md)"
+                    : message)
         }
         self.handle = handle
+        // Without DETAIL and CONTEXT, which show values of rows.
+        _ = PQsetErrorVerbosity(handle, PQERRORS_TERSE)
         // Else they are written to the standard error.
         _ = PQsetNoticeProcessor(handle, { _, _ in }, nil)
         guard PQsetnonblocking(handle, 1) == 0, PQenterPipelineMode(handle) == 1 else { throw failure() }

@@ -32,11 +32,14 @@ struct PostgresError: Error, Sendable, CustomStringConvertible {
     }
 
     /// The error of a result. A server that ends the connection ends it with one of these, too.
+    ///
+    /// Errors go to the log, where no value of a row belongs. DETAIL and CONTEXT show such values, and so do the messages of
+    /// class 22: `invalid input syntax for type bigint: "…"`, in the server's language.
     init(result: OpaquePointer) {
         func field(_ code: Int32) -> String? { PQresultErrorField(result, code).map { String(cString: $0) } }
         state = field(PostgresConnection.Field.state) ?? ""
         let text = field(PostgresConnection.Field.message) ?? String(cString: PQresultErrorMessage(result))
-        message = field(PostgresConnection.Field.detail).map { "\(text) (\($0))" } ?? text
+        message = state.hasPrefix("22") ? "a value does not fit its type" : text
         constraint = field(PostgresConnection.Field.constraint)
         kind = Self.endsConnection(state) ? .lost : .refused
     }

@@ -50,6 +50,7 @@ extension PostgresPlace {
         let latency = ContinuousClock.now - begin
         guard let row else { throw Unusable(description: "PostgreSQL does not answer") }
         var found = Inspection(text: "PostgreSQL \(try row.text(1)), \(max(1, latency.milliseconds)) ms away")
+        if let weakness = ServerTrust(of: url).weakness { found.problems.append(weakness) }
         let difference = Duration.milliseconds(try row.int(0) - before.milliseconds) - latency / 2
         if abs(difference.milliseconds) > Self.mostDifference.milliseconds {
             found.problems.append("its clock differs from this machine's by \(difference.components.seconds) s")

@@ -1,11 +1,14 @@
 #if PostgreSQL
 package import ChatDomain
+import Synchronization
 
 /// What happens in rooms: messages from the database, and for one listener what any relay has changed.
 package final class PostgresRoomFeed: RoomFeed {
     private let database: PostgresDatabase
     private let activity: MemberActivity
     private let changes = RoomChangeNotes()
+    /// Messages that are said to be deleted, while the database cannot be asked.
+    private let unchecked = Mutex<[SecretCode: [MessageID]]>([:])
 
     init(database: PostgresDatabase, activity: MemberActivity) {
         self.database = database
@@ -105,7 +108,37 @@ package final class PostgresRoomFeed: RoomFeed {
         return signals
     }
 
-    package func takeRoomChanges() -> RoomChanges { changes.take() }
+    /// An announcement only claims that messages were deleted: those that are there were not.
+    package func takeRoomChanges() async -> RoomChanges {
+        var taken = changes.take()
+        let earlier = unchecked.withLock { unchecked in
+            defer { unchecked = [:] }
+            return unchecked
+        }
+        taken.deleted.merge(earlier) { $0 + $1 }
+        guard !taken.deleted.isEmpty else { return taken }
+        let ids = taken.deleted.values.flatMap { $0 }
+        do throws(ChatError) {
+            let existing = try await database.read { transaction in
+                Set(
+                    try transaction.rows(
+                        "SELECT message_id FROM messages WHERE message_id = ANY ($1::bigint[])", [.ints(ids)]
+                    ).map { try $0.int(0) })
+            }
+            taken.deleted = taken.deleted.compactMapValues { ids in
+                let gone = ids.filter { !existing.contains($0) }
+                return gone.isEmpty ? nil : gone
+            }
+        } catch {
+            // The next change, which the server's return is, asks again. Too many are not kept.
+            if ids.count <= Self.mostUnchecked { unchecked.withLock { $0 = taken.deleted } }
+            taken.deleted = [:]
+            taken.isUnknown = true
+        }
+        return taken
+    }
+
+    private static let mostUnchecked = 10_000
 }
 
 extension Announcement {

@@ -110,6 +110,7 @@ final class RelayHeartbeat: Sendable {
     /// Signs of life and notifications, until the relay ends or the connection does.
     private func serve(_ connection: PostgresConnection, isServed: () -> Void) throws(PostgresError) {
         var (next, heard, told) = (ContinuousClock.now, ContinuousClock.Instant?.none, ContinuousClock.now)
+        var isUnknown = false
         // What was said before nobody heard.
         streams.send(.everything)
         while !isEnding {
@@ -124,11 +125,14 @@ final class RelayHeartbeat: Sendable {
                     if heard == nil { streams.send(.everything) }
                     heard = .now
                 }
-                if let announcement = channel.announcement(notification.payload) { streams.send(announcement) }
+                guard let announcement = channel.announcement(notification.payload) else { continue }
+                if announcement.everything { isUnknown = true } else { streams.send(announcement) }
             }
             let isDeaf = heard.map { .now - $0 > Self.deafAfter } ?? true
-            if isDeaf, .now - told > Self.pollInterval {
+            // Any role can send what nobody understands, as often as it likes: it costs no more than hearing nothing.
+            if isDeaf || isUnknown, .now - told > Self.pollInterval {
                 told = .now
+                isUnknown = false
                 streams.send(.everything)
             }
         }

@@ -11,7 +11,7 @@ struct ImportTests {
         "WebAssets": ["EmbeddedFiles"],
         "ChatHTTP": ["ChatDomain", "WebAssets"],
         "ChatSession": ["ChatDomain"],
-        "ChatStore": ["ChatDomain", "EmbeddedFiles"],
+        "ChatStore": ["CLinux", "ChatDomain", "EmbeddedFiles"],
         "ChatStorePostgres": ["ChatDomain", "EmbeddedFiles", "CPostgreSQL"],
         "ChatDispatch": ["ChatDomain"],
         "HTTP2Wire": [],
@@ -21,6 +21,7 @@ struct ImportTests {
         "APNSSandbox": ["APNSWire", "WebAssets", "WebPushWire"],
         "EmbeddedFiles": [],
         "BuildInfo": [],
+        "CLinux": [],
         "CPostgreSQL": [],
         "pushchat": [
             "BuildInfo", "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatStorePostgres", "ChatDispatch",
@@ -34,7 +35,7 @@ struct ImportTests {
         "NIOSSL": ["APNSGateway", "APNSSandbox", "ChatHTTP", "WebPushGateway", "pushchat"],
     ]
 
-    private static let inC: Set = ["BuildInfo", "CPostgreSQL", "EmbeddedFiles"]
+    private static let inC: Set = ["BuildInfo", "CLinux", "CPostgreSQL", "EmbeddedFiles"]
 
     private static let sources = URL(filePath: #filePath).deletingLastPathComponent()
         .deletingLastPathComponent().deletingLastPathComponent().appending(path: "Sources")

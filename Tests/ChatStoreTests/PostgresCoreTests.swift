@@ -302,12 +302,105 @@ struct PostgresCoreTests {
 
     @Test("After a commit in doubt what was announced before is another's")
     func forgotten() throws {
-        let channel = AnnouncementChannel(schema: "public")
+        let channel = AnnouncementChannel(schema: "public", secret: [UInt8](0..<16))
         let earlier = channel.payload(.everything)
         #expect(channel.announcement(earlier) == nil)
         channel.forgetOwn()
         #expect(channel.announcement(earlier) == .everything)
         #expect(channel.announcement(channel.payload(.everything)) == nil)
+    }
+
+    @Test("A notification shows no credential, and nobody without the database's key makes or changes one")
+    func sealed() throws {
+        let secret = [UInt8](repeating: 7, count: 16)
+        let (sender, receiver) = (
+            AnnouncementChannel(schema: "public", secret: secret), AnnouncementChannel(schema: "public", secret: secret)
+        )
+        var announcement = Announcement()
+        announcement.members = ["0123456789abcdef0123456789abcdef01234567"]
+        announcement.messages = ["a room's code"]
+        announcement.deleted = ["a room's code": [4711]]
+        let payload = sender.payload(announcement)
+        #expect(receiver.announcement(payload) == announcement && sender.announcement(payload) == nil)
+        #expect(payload != sender.payload(announcement))
+        for hidden in ["0123456789abcdef", "room", "4711"] { #expect(!payload.contains(hidden)) }
+
+        let others = [
+            AnnouncementChannel(schema: "public", secret: [UInt8](repeating: 8, count: 16)).payload(announcement),
+            AnnouncementChannel(schema: "other", secret: secret).payload(announcement),
+            // Of the version before this one.
+            #"{"from":"abc","deleted":{"a room's code":[4711]},"removed":["0123456789abcdef"]}"#,
+            payload.replacingOccurrences(of: "v2.", with: "v2.x"), String(payload.dropLast(8)), "", "v2", "v2..", "..",
+        ]
+        for other in others { #expect(receiver.announcement(other) == .everything, "\(other)") }
+        #expect(sender.values(announcement).allSatisfy { $0.count == 2 })
+    }
+
+    @Test("No value of a row is in an error, nor in what a client is told")
+    func discreet() async throws {
+        let fixture = try PostgresFixture()
+        let database = try database(fixture)
+        defer { database.close() }
+        try fixture.query("CREATE TABLE people (name text UNIQUE, number bigint CHECK (number > 0))")
+        try fixture.query("INSERT INTO people VALUES ('Secret', 1)")
+        for sql in [
+            "INSERT INTO people VALUES ('Secret', 2)", "INSERT INTO people VALUES ('Secret', -1)",
+            "SELECT name::bigint FROM people", "SELECT 'Secret'::json", "SELECT to_date('Secret', 'YYYY')",
+        ] {
+            let error = await #expect(throws: ChatError.self) {
+                try await database.write { transaction in _ = try transaction.rows(sql) }
+            }
+            let text = "\(try #require(error)) \(error?.cause ?? "") \(error?.message ?? "")"
+            #expect(!text.contains("Secret"), "\(text)")
+        }
+    }
+
+    @Test("A server that is not local must prove its name, unless the connection string says otherwise")
+    func trust() {
+        struct Case {
+            let string: String
+            var environment: [String: String] = [:]
+            var files: Set<String> = ["/etc/ssl/certs/ca-certificates.crt"]
+            let parameters: [String: String]
+            var isWeak = false
+        }
+        let bundle = "/etc/ssl/certs/ca-certificates.crt"
+        let full = ["sslmode": "verify-full", "sslrootcert": bundle]
+        let cases = [
+            Case(string: "postgres://relay@db.example.org/pushchat", parameters: full),
+            Case(string: "postgres://relay@10.0.0.5:5433/pushchat", parameters: full),
+            Case(string: "host=db.example.org dbname=pushchat", parameters: full),
+            Case(string: "postgres://relay@localhost,db.example.org/pushchat", parameters: full),
+            Case(string: "postgres://localhost/pushchat?hostaddr=10.0.0.5", parameters: full),
+            Case(string: "postgres:///pushchat?service=main", parameters: ["sslmode": "verify-full"]),
+            Case(string: "dbname=pushchat", environment: ["PGHOST": "db.example.org"], parameters: full),
+            Case(string: "postgres://db/pushchat", files: [], parameters: ["sslmode": "verify-full"]),
+            Case(
+                string: "postgres://db/pushchat", environment: ["HOME": "/home/relay"],
+                files: [bundle, "/home/relay/.postgresql/root.crt"], parameters: ["sslmode": "verify-full"]),
+            Case(
+                string: "postgres://db/pushchat", files: ["/etc/ssl/ca-bundle.pem"],
+                parameters: ["sslmode": "verify-full", "sslrootcert": "/etc/ssl/ca-bundle.pem"]),
+            Case(string: "postgres://db/pushchat?sslmode=verify-full", parameters: ["sslrootcert": bundle]),
+            Case(string: "postgres://db/pushchat?sslrootcert=/etc/db.pem", parameters: ["sslmode": "verify-full"]),
+            Case(string: "postgres://db/pushchat?sslmode=require", parameters: [:], isWeak: true),
+            Case(string: "postgres://db/pushchat?sslmode=disable", parameters: [:], isWeak: true),
+            Case(string: "host=db sslmode=verify-ca", parameters: [:], isWeak: true),
+            Case(
+                string: "postgres://db/pushchat", environment: ["PGSSLMODE": "prefer"], parameters: [:], isWeak: true),
+            Case(string: "postgres:///pushchat", parameters: [:]),
+            Case(string: "postgres://relay@localhost/pushchat", parameters: [:]),
+            Case(string: "postgres://127.0.0.2,[::1]/pushchat", parameters: [:]),
+            Case(string: "postgres:///pushchat?host=/run/postgresql", parameters: [:]),
+            Case(string: "postgres://db/pushchat?hostaddr=127.0.0.1", parameters: [:]),
+            Case(string: "postgres://localhost/pushchat?sslmode=disable", parameters: [:]),
+        ]
+        for example in cases {
+            let trust = ServerTrust(
+                of: example.string, environment: example.environment, exists: example.files.contains)
+            #expect(Dictionary(uniqueKeysWithValues: trust.parameters) == example.parameters, "\(example.string)")
+            #expect((trust.weakness != nil) == example.isWeak, "\(example.string)")
+        }
     }
 }
 #endif

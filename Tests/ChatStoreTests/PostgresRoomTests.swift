@@ -54,7 +54,7 @@ struct PostgresRoomTests {
             let read = Task {
                 var (ids, last) = ([MessageID](), MessageID(0))
                 for await _ in changes {
-                    let changes = second.feed.takeRoomChanges()
+                    let changes = await second.feed.takeRoomChanges()
                     guard try changes.isUnknown || changes.messages.contains(code()) else { continue }
                     let new = try await second.feed.messages(in: code(), after: last, limit: 1000)
                     ids += new.map(\.id)
@@ -82,7 +82,7 @@ struct PostgresRoomTests {
             let seen = Mutex(RoomChanges())
             let listener = Task {
                 for await _ in signals {
-                    let new = second.feed.takeRoomChanges()
+                    let new = await second.feed.takeRoomChanges()
                     seen.withLock { seen in
                         seen.members.formUnion(new.members)
                         seen.removed.formUnion(new.removed)
@@ -110,6 +110,35 @@ struct PostgresRoomTests {
                 return seen.deleted == [room: [message]] && seen.removed == [member] && seen.members.count == 3
                     && seen.memberships.contains(room) && seen.closed.count == 1 && seen.reads == [room]
             }
+        }
+    }
+
+    @Test("A claim that messages were deleted has no effect on those that are there")
+    func forged() async throws {
+        try await withRelays { first, second in
+            let signals = second.feed.roomChanges()
+            for number in 1...2 { try await first.rooms.join(StoreFixture.join(number)) }
+            let kept = try await first.rooms.post(StoreFixture.post(1, "kept")).message
+            let gone = try await first.rooms.post(StoreFixture.post(1, "gone")).message
+            try fixture.query("DELETE FROM messages WHERE message_id = \(gone)")
+            // Somebody who may read the tables has the key.
+            let key = try fixture.query("SELECT encode(id_key, 'hex') FROM queue_state")
+            let channel = AnnouncementChannel(schema: "public", secret: try #require(Hex.bytes(Array(key.utf8))))
+            var claim = Announcement()
+            claim.deleted = ["room": [kept, gone], "other": [kept]]
+            // Somebody who may only connect has not.
+            try fixture.query(
+                "SELECT pg_notify('pushchat_public', '{\"from\":\"x\",\"deleted\":{\"room\":[\(kept)]}}')")
+            try fixture.query("SELECT pg_notify('pushchat_public', '\(channel.payload(claim))')")
+            let room = try code()
+            let deleted = Task {
+                for await _ in signals {
+                    let changes = await second.feed.takeRoomChanges()
+                    if !changes.deleted.isEmpty { return changes.deleted }
+                }
+                return [:]
+            }
+            #expect(await deleted.value == [room: [gone]])
         }
     }
 

@@ -150,7 +150,7 @@ final class FigureHistory: Sendable {
     }
 
     private static func append(_ minute: Minute, to file: String) throws {
-        let handle = open(file, O_WRONLY | O_APPEND | O_CLOEXEC)
+        let handle = open(file, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC)
         guard handle >= 0 else { throw POSIXError(.init(rawValue: errno) ?? .EIO) }
         defer { close(handle) }
         let line = Array("\(JSONValue.object(minute.json))\n".utf8)

@@ -220,7 +220,7 @@ final class EventHub: Service {
     /// Reads the new messages of rooms that have streams, tells these what was deleted, and ends the streams of members who
     /// have left their room.
     func readChanges() async {
-        let changes = feed.takeRoomChanges()
+        let changes = await feed.takeRoomChanges()
         var (left, removed, deleted) = ([EventStream](), [EventStream](), [(Set<EventStream>, [MessageID])]())
         let unread = state.withLock { state in
             if changes.isUnknown {

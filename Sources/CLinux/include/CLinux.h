@@ -1,0 +1,3 @@
+#pragma once
+// Calls of Linux that Swift's Glibc module does not offer.
+#include <sys/fsuid.h>

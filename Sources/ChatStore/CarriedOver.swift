@@ -1,0 +1,209 @@
+import ChatDomain
+import Foundation
+import GRDB
+
+/// The records that a restore takes over from the replaced database, so that it brings back neither a revoked token nor a
+/// banned person.
+///
+/// The two files may have different schema versions. A row therefore takes over the columns that both have.
+package struct CarriedOver: Sendable, Equatable {
+    package struct Item: Sendable, Equatable {
+        package let id: Int64
+        /// A token's name; the nickname of a banned member, or `nil`.
+        package let name: String?
+    }
+
+    /// Tokens of the copy that were revoked since.
+    package private(set) var revoked: [Item] = []
+    /// Tokens of the copy whose scopes, room, audience or expiry were changed since. They are as in the replaced database.
+    package private(set) var changed: [Item] = []
+    /// Tokens that are newer than the copy. The restored database does not have them.
+    package private(set) var gone: [Item] = []
+    /// Bans in force that the copy did not have, or had otherwise.
+    package private(set) var bans: [Item] = []
+    /// Bans of the copy that were lifted or have ended since.
+    package private(set) var lifted: [Item] = []
+    /// Bans in force that are lost or incomplete, because the copy's schema lacks a column that they need.
+    package private(set) var incomplete: [Item] = []
+    /// Members of the copy who are banned, or in a closed room. They were removed.
+    package private(set) var removedMembers = 0
+
+    /// Where the replaced database says nothing else than the copy.
+    static let nothing = CarriedOver()
+
+    private init() {}
+
+    static func impossible(_ problem: String) -> DatabaseFile.Unusable {
+        DatabaseFile.Unusable(
+            description: """
+                \(problem), so revoked tokens and bans cannot be carried over. With --without-carrying, tokens that were \
+                revoked since the copy are valid again, and bans that are newer are lost
+                """)
+    }
+
+    // MARK: - The replaced database
+
+    /// The records of the replaced database.
+    struct Source {
+        struct Table {
+            let columns: [String]
+            let rows: [Row]
+
+            /// - Returns: `nil` if the schema has no such table.
+            init?(_ name: String, where condition: String = "TRUE", _ db: Database) throws {
+                columns = try CarriedOver.columns(of: name, db)
+                guard !columns.isEmpty else { return nil }
+                rows = try Row.fetchAll(db, sql: "SELECT * FROM \(name) WHERE \(condition) ORDER BY 1")
+            }
+        }
+
+        let key: Data?
+        let tokens: Table?
+        let bans: Table?
+        let moderation: Table?
+
+        /// - Parameter newest: the newest moderation record of the copy; `nil` without that table.
+        init(_ db: Database, after newest: Int64?) throws {
+            key = try CarriedOver.key(db)
+            tokens = try Table("api_tokens", db)
+            bans = try Table("bans", db)
+            moderation = try newest.flatMap { try Table("moderation", where: "moderation_id > \($0)", db) }
+        }
+    }
+
+    static func newestRecord(_ db: Database) throws -> Int64? {
+        guard try !columns(of: "moderation", db).isEmpty else { return nil }
+        return try Int64.fetchOne(db, sql: "SELECT coalesce(max(moderation_id), 0) FROM moderation")
+    }
+
+    /// Stays the same in copies, and differs between databases. `nil` before schema version 5.
+    private static func key(_ db: Database) throws -> Data? {
+        guard try !columns(of: "queue_state", db).isEmpty else { return nil }
+        return try Data.fetchOne(db, sql: "SELECT id_key FROM queue_state")
+    }
+
+    private static func columns(of table: String, _ db: Database) throws -> [String] {
+        try String.fetchAll(db, sql: "SELECT name FROM pragma_table_info(?) ORDER BY cid", arguments: [table])
+    }
+
+    // MARK: - The copy
+
+    /// Writes the records into a copy, in the caller's transaction.
+    /// - Throws: ``DatabaseFile/Unusable`` if a revocation or a ban cannot be kept.
+    init(_ source: Source, into copy: Database, now: Timestamp) throws {
+        if let key = source.key, let other = try Self.key(copy), key != other {
+            throw Self.impossible("the file to be replaced is not the database that was copied, but another one")
+        }
+        if let tokens = source.tokens { try carry(tokens: tokens, into: copy) }
+        if let bans = source.bans { try carry(bans: bans, into: copy, now) }
+        if let moderation = source.moderation {
+            let columns = try Self.columns(of: "moderation", copy)
+            for row in moderation.rows {
+                try Self.insert(row, moderation.columns.filter(columns.contains), into: "moderation", copy)
+            }
+        }
+    }
+
+    /// A token is the same if its hash is: names and numbers may be used again.
+    private mutating func carry(tokens: Source.Table, into copy: Database) throws {
+        /// Written by use; not worth naming.
+        let ofUse: Set = ["time_used", "used_from"]
+        let columns = try Self.columns(of: "api_tokens", copy)
+        let shared = tokens.columns.filter { columns.contains($0) && !["token_id", "hash", "name"].contains($0) }
+        var current: [DatabaseValue: Row] = [:]
+        for row in tokens.rows { current[row["hash"]] = row }
+        let copied = columns.isEmpty ? [] : try Row.fetchAll(copy, sql: "SELECT * FROM api_tokens ORDER BY token_id")
+        for row in copied {
+            let token = Item(id: row["token_id"], name: row["name"])
+            guard let latest = current.removeValue(forKey: row["hash"]) else {
+                try copy.execute(sql: "DELETE FROM api_tokens WHERE token_id = ?", arguments: [token.id])
+                revoked.append(token)
+                continue
+            }
+            let differing = Self.differences(row, shared, from: latest)
+            try Self.write(differing, of: latest, into: "api_tokens", key: "token_id", token.id, copy)
+            if !ofUse.isSuperset(of: differing) { changed.append(token) }
+        }
+        gone = tokens.rows.filter { current[$0["hash"]] != nil }.map { Item(id: $0["token_id"], name: $0["name"]) }
+    }
+
+    /// A ban that the replaced database no longer has, because its record was old, stays as it is in the copy.
+    private mutating func carry(bans: Source.Table, into copy: Database, _ now: Timestamp) throws {
+        func isInForce(_ ban: Row) -> Bool { (ban["time_ends"] as String?).map { $0 > now.sqlText } ?? true }
+        let columns = try Self.columns(of: "bans", copy)
+        guard !columns.isEmpty else {
+            let count = bans.rows.filter(isInForce).count
+            guard count == 0 else {
+                throw Self.impossible("the copy's schema version has no bans, and \(count) are in force")
+            }
+            return
+        }
+        let shared = bans.columns.filter(columns.contains)
+        let missing = bans.columns.filter { !columns.contains($0) }
+        for row in bans.rows {
+            let ban = Item(id: row["ban_id"], name: row["nickname"])
+            if missing.contains(where: { row.hasValue($0) }) {
+                if isInForce(row) { incomplete.append(ban) }
+                // Without the address that it was for, it would close the room.
+                guard row.hasValue("udid") || row.hasValue("device_token") else { continue }
+            }
+            let old = try Row.fetchOne(copy, sql: "SELECT * FROM bans WHERE ban_id = ?", arguments: [ban.id])
+            guard let old, Self.differences(old, ["time_created"], from: row).isEmpty else {
+                try Self.insert(row, shared.filter { $0 != "ban_id" || old == nil }, into: "bans", copy)
+                if isInForce(row) { self.bans.append(ban) }
+                continue
+            }
+            let differing = Self.differences(old, shared, from: row)
+            guard !differing.isEmpty else { continue }
+            try Self.write(differing, of: row, into: "bans", key: "ban_id", ban.id, copy)
+            if isInForce(row) { self.bans.append(ban) } else if isInForce(old) { lifted.append(ban) }
+        }
+        try removeBanned(copy, now, hasAddress: columns.contains("address"))
+    }
+
+    /// A ban keeps people from entering. Those who were in the room were removed when they were banned.
+    private mutating func removeBanned(_ copy: Database, _ now: Timestamp, hasAddress: Bool) throws {
+        let condition = """
+            EXISTS (
+                SELECT 1 FROM bans b
+                WHERE (b.time_ends IS NULL OR b.time_ends > :now)
+                    AND (b.secret_code IS NULL OR b.secret_code = active_users.secret_code)
+                    AND (b.udid = active_users.udid
+                        OR (b.device_token = active_users.device_token AND active_users.device_token <> '0')
+                        OR (b.udid IS NULL AND b.device_token IS NULL \(hasAddress ? "AND b.address IS NULL" : ""))))
+            """
+        if try !Self.columns(of: "past_members", copy).isEmpty {
+            try ReadState.keep(where: condition, [:], now: now, copy)
+        }
+        removedMembers = try copy.run("DELETE FROM active_users WHERE \(condition)", ["now": now.sqlText])
+    }
+
+    // MARK: - Rows
+
+    /// - Returns: those of the columns that differ.
+    private static func differences(_ row: Row, _ columns: [String], from latest: Row) -> [String] {
+        columns.filter { row[$0] as DatabaseValue != latest[$0] as DatabaseValue }
+    }
+
+    private static func write(
+        _ columns: [String], of row: Row, into table: String, key: String, _ id: Int64, _ db: Database
+    ) throws {
+        guard !columns.isEmpty else { return }
+        let assignments = columns.map { "\($0.quotedDatabaseIdentifier) = ?" }.joined(separator: ", ")
+        try db.execute(
+            sql: "UPDATE \(table) SET \(assignments) WHERE \(key) = ?",
+            arguments: StatementArguments(columns.map { row[$0] as DatabaseValue }) + [id])
+    }
+
+    private static func insert(_ row: Row, _ columns: [String], into table: String, _ db: Database) throws {
+        let names = columns.map(\.quotedDatabaseIdentifier).joined(separator: ", ")
+        let places = columns.map { _ in "?" }.joined(separator: ", ")
+        try db.execute(
+            sql: "INSERT INTO \(table) (\(names)) VALUES (\(places))",
+            arguments: StatementArguments(columns.map { row[$0] as DatabaseValue }))
+    }
+}
+
+extension Row {
+    fileprivate func hasValue(_ column: String) -> Bool { !(self[column] as DatabaseValue).isNull }
+}

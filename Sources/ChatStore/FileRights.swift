@@ -1,0 +1,79 @@
+import CLinux
+import Foundation
+
+/// The user whose rights a thread uses for files, so that root is safe in a folder that belongs to another user.
+///
+/// The owner of a folder can replace any name in it with a symbolic link at any moment, also between two calls of SQLite.
+/// With root's rights such a link leads to any file of the system. With the owner's rights it leads only to files that the
+/// owner could change anyway.
+struct FileRights: Equatable, Sendable {
+    /// Debian's `nogroup`. A user's folder may belong to root's group, whose rights are not the user's.
+    private static let nobody: gid_t = 65_534
+
+    let user: uid_t
+    let group: gid_t
+
+    /// The rights of the process.
+    static var own: FileRights { FileRights(user: geteuid(), group: getegid()) }
+
+    private init(user: uid_t, group: gid_t) {
+        (self.user, self.group) = (user, group)
+    }
+
+    /// The rights for creating, replacing and deleting `path` and files beside it: those of the folder's owner. In a folder
+    /// of root's where others can write, those of the file's owner.
+    init(changing path: String) {
+        let (file, folder) = Self.owners(of: path)
+        self = .own
+        if let folder { self = folder.user == 0 ? file ?? .own : folder }
+    }
+
+    /// The rights for reading `path`: those of its owner.
+    init(reading path: String) {
+        let (file, folder) = Self.owners(of: path)
+        self = .own
+        if folder != nil, let file { self = file }
+    }
+
+    /// - Returns: no folder if only root can change names in it, or if this process is not root's.
+    private static func owners(of path: String) -> (file: FileRights?, folder: FileRights?) {
+        let file = DatabaseFile.resolved(path)
+        var status = stat()
+        guard geteuid() == 0, stat(DatabaseFile.folder(of: file), &status) == 0 else { return (nil, nil) }
+        guard status.st_uid != 0 || status.st_mode & (S_IWGRP | S_IWOTH) != 0 else { return (nil, nil) }
+        let folder = FileRights(ownerOf: status)
+        return (lstat(file, &status) == 0 ? FileRights(ownerOf: status) : nil, folder)
+    }
+
+    private init(ownerOf status: stat) {
+        user = status.st_uid
+        group = status.st_gid == 0 && status.st_uid != 0 ? Self.nobody : status.st_gid
+    }
+
+    /// Runs `body` with these rights. They are the calling thread's only; `body` must not hand work to other threads. GRDB's
+    /// `DatabaseQueue` does not: its calls run on the caller's thread.
+    /// - Throws: ``DatabaseFile/Unusable`` if the rights cannot be had, and what `body` throws.
+    func perform<Result>(_ body: () throws -> Result) throws -> Result {
+        let before = Self.current
+        guard before != self else { return try body() }
+        // Root's further groups would stay with it.
+        if user != 0 { setgroups(0, nil) }
+        set()
+        defer { before.set() }
+        guard Self.current == self else {
+            throw DatabaseFile.Unusable(
+                description: "the rights of user \(user), group \(group) cannot be used; run this as that user")
+        }
+        return try body()
+    }
+
+    /// Neither call reports an error. A number that no user has changes nothing, and returns the current one.
+    static var current: FileRights {
+        FileRights(user: uid_t(bitPattern: setfsuid(.max)), group: gid_t(bitPattern: setfsgid(.max)))
+    }
+
+    private func set() {
+        _ = setfsgid(group)
+        _ = setfsuid(user)
+    }
+}

@@ -1,0 +1,137 @@
+import Foundation
+import GRDB
+import Testing
+
+@testable import ChatStore
+
+/// Root in a folder that belongs to the user who runs the relay, and who may be anybody's puppet.
+@Suite("Root in another user's folder", .enabled(if: geteuid() == 0, "only root has other users' rights"))
+struct FileRightsTests {
+    private static let (user, group): (uid_t, gid_t) = (65_531, 65_530)
+
+    private let fixture: StoreFixture
+    /// A file of root's that the user may not touch.
+    private let victim: String
+    /// In a folder that only root can read.
+    private let copy: String
+
+    init() throws {
+        fixture = try StoreFixture()
+        let apart = fixture.directory.path + "/roots"
+        (victim, copy) = (apart + "/victim", apart + "/copy.db")
+        try FileManager.default.createDirectory(
+            atPath: apart, withIntermediateDirectories: false, attributes: [.posixPermissions: 0o700])
+        #expect(FileManager.default.createFile(atPath: victim, contents: Data("root's".utf8)))
+        #expect(chmod(victim, 0o644) == 0)
+        try fixture.open().close()
+        try DatabaseCopy.make(of: fixture.path, to: copy)
+        for name in [fixture.path, fixture.directory.path] { #expect(chown(name, Self.user, Self.group) == 0) }
+    }
+
+    private func status(_ file: String) -> stat {
+        var status = stat()
+        #expect(lstat(file, &status) == 0, "\(file)")
+        return status
+    }
+
+    private func isUsers(_ file: String) -> Bool {
+        status(file).st_uid == Self.user && status(file).st_gid == Self.group
+    }
+
+    private func expectVictimUntouched() throws {
+        #expect(status(victim).st_uid == 0 && status(victim).st_mode & 0o777 == 0o644)
+        #expect(try String(contentsOfFile: victim, encoding: .utf8) == "root's")
+    }
+
+    @Test("A link in the place of the lock is not followed, and nothing is given away", arguments: [true, false])
+    func lock(isSymbolic: Bool) throws {
+        let lock = fixture.path + ".lock"
+        #expect(isSymbolic ? symlink(victim, lock) == 0 : link(victim, lock) == 0)
+        #expect(throws: DatabaseFile.Unusable.self) { try DatabaseCopy.restore(copy, to: fixture.path) }
+        try expectVictimUntouched()
+        unlink(fixture.path)
+        #expect(throws: DatabaseFile.Unusable.self) {
+            try DatabaseCopy.restore(copy, to: fixture.path, carrying: false)
+        }
+        #expect(throws: DatabaseFile.Unusable.self) { try SQLiteMigration.write(fixture.path) { _ in } }
+        try expectVictimUntouched()
+    }
+
+    @Test("A restore reads the copy as root, and does the rest with the rights of the folder's owner")
+    func restore() throws {
+        var rights: Set<uid_t> = []
+        let restored = try DatabaseCopy.restore(copy, to: fixture.path) { _, _ in
+            rights.insert(FileRights.current.user)
+            // A draft that the user replaces in the middle leads where the user could go anyway.
+            let draft = fixture.directory.path + "/.pushchat.db.restoring.part-journal"
+            symlink(victim, draft)
+        }
+        #expect(rights == [Self.user])
+        #expect(FileRights.current == .own && FileRights.own.user == 0)
+        for file in [fixture.path, fixture.path + ".lock", try #require(restored.replaced)] {
+            #expect(isUsers(file), "\(file)")
+        }
+        try expectVictimUntouched()
+    }
+
+    @Test("A link that leads into a folder of root's leads nowhere")
+    func followed() throws {
+        // The draft is opened by its name, which the user can turn into a link between two calls.
+        let rights = FileRights(changing: fixture.path)
+        #expect(rights.user == Self.user && rights.group == Self.group)
+        let name = fixture.directory.path + "/draft"
+        #expect(symlink(victim, name) == 0)
+        #expect(try rights.perform { open(name, O_RDWR) } == -1)
+        #expect(chmod((victim as NSString).deletingLastPathComponent, 0o755) == 0)
+        #expect(try rights.perform { open(name, O_RDWR) } == -1)
+        #expect(throws: DatabaseFile.Unusable.self) {
+            try rights.perform { throw DatabaseFile.Unusable(description: "on the way") }
+        }
+        #expect(FileRights.current == .own)
+        let own = open(name, O_RDWR)
+        #expect(own >= 0)
+        close(own)
+    }
+
+    @Test("Root's own database in another's folder is read with root's rights, and not replaced")
+    func rootsOwn() throws {
+        #expect(chown(fixture.path, 0, 0) == 0)
+        #expect(FileRights(reading: fixture.path).user == 0)
+        try DatabaseCopy.make(of: fixture.path, to: fixture.directory.path + "/again.db")
+        #expect(isUsers(fixture.directory.path + "/again.db"))
+        #expect(throws: DatabaseFile.Unusable.self) { try DatabaseCopy.restore(copy, to: fixture.path) }
+        #expect(status(fixture.path).st_uid == 0)
+    }
+
+    @Test("In a folder of root's where others can write, the file's owner decides")
+    func shared() throws {
+        #expect(chown(fixture.directory.path, 0, 0) == 0)
+        #expect(FileRights(changing: fixture.path) == .own && FileRights(reading: fixture.path) == .own)
+        #expect(chmod(fixture.directory.path, 0o775) == 0)
+        #expect(FileRights(changing: fixture.path).user == Self.user)
+        #expect(FileRights(changing: fixture.directory.path + "/missing").user == 0)
+    }
+
+    @Test("The copy before an upgrade is the user's, and no mode is changed through a link")
+    func upgrade() throws {
+        try fixture.query("PRAGMA journal_mode = DELETE")
+        for name in ["-wal", "-shm"] { unlink(fixture.path + name) }
+        #expect(symlink(victim, fixture.path + "-shm") == 0)
+        #expect(throws: DatabaseFile.Unusable.self) { try fixture.open().close() }
+        try expectVictimUntouched()
+        unlink(fixture.path + "-shm")
+        let version = Schema.current.version
+        _ = try DatabaseCopy.beforeUpgrade(of: fixture.path, version: version, freeSpace: { _ in nil })
+        #expect(isUsers(fixture.path + ".version-\(version)"))
+    }
+
+    @Test("A migration fills a file that belongs to the folder's owner")
+    func migrated() throws {
+        let file = fixture.directory.path + "/migrated.db"
+        var rights = FileRights.own
+        try SQLiteMigration.write(file) { _ in rights = FileRights.current }
+        #expect(rights.user == Self.user && isUsers(file) && isUsers(file + ".lock"))
+        try SQLiteMigration.read(file) { _ in rights = FileRights.current }
+        #expect(rights.user == Self.user)
+    }
+}

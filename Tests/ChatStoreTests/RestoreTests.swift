@@ -1,0 +1,193 @@
+import ChatDomain
+import Foundation
+import GRDB
+import Testing
+
+@testable import ChatStore
+
+/// What a restore takes over from the database that it replaces. ``DatabaseCopyTests`` has the files.
+@Suite("Restore: revoked tokens and bans") struct RestoreTests {
+    private typealias Item = CarriedOver.Item
+
+    private let fixture: StoreFixture
+    private var copy: String { fixture.directory.path + "/copy.db" }
+
+    init() throws {
+        fixture = try StoreFixture()
+    }
+
+    private func token(_ name: String, _ scopes: String = #"["post","read"]"#) throws {
+        _ = try fixture.query(
+            "INSERT INTO api_tokens (name, hash, scopes) VALUES (?, randomblob(32), ?)", [name, scopes])
+    }
+
+    private func ban(_ nickname: String?, room: String? = "room", member: Int? = nil, until: String? = nil) throws {
+        let udid = try member.map { try StoreFixture.member($0).text }
+        _ = try fixture.query(
+            "INSERT INTO bans (secret_code, udid, nickname, time_ends) VALUES (?, ?, ?, ?)",
+            [room, udid, nickname, until])
+    }
+
+    private func texts(_ sql: String) throws -> [String] { try fixture.query(sql).map { $0[0] } }
+
+    private func refuses(_ part: String, _ copy: String? = nil) throws {
+        #expect {
+            _ = try DatabaseCopy.restore(copy ?? self.copy, to: fixture.path)
+        } throws: {
+            "\($0)".contains(part) && "\($0)".contains("--without-carrying")
+        }
+    }
+
+    @Test("A revoked token stays revoked, a narrowed one narrow, and those that are newer are named")
+    func tokens() throws {
+        try fixture.open().close()
+        for name in ["kept", "revoked", "narrowed", "made anew"] { try token(name) }
+        try DatabaseCopy.make(of: fixture.path, to: copy)
+        _ = try fixture.query("DELETE FROM api_tokens WHERE name IN ('revoked', 'made anew')")
+        _ = try fixture.query(
+            """
+            UPDATE api_tokens SET scopes = '["read"]', room = 'room', time_expires = '2030-01-01 00:00:00.000'
+            WHERE name = 'narrowed'
+            """)
+        _ = try fixture.query("UPDATE api_tokens SET time_used = '2029-01-01 00:00:00.000' WHERE name = 'kept'")
+        for name in ["made anew", "newer"] { try token(name) }
+
+        let restored = try DatabaseCopy.restore(copy, to: fixture.path)
+        let carried = try #require(restored.carried)
+        #expect(carried.revoked == [Item(id: 2, name: "revoked"), Item(id: 4, name: "made anew")])
+        #expect(carried.changed == [Item(id: 3, name: "narrowed")])
+        #expect(carried.gone == [Item(id: 5, name: "made anew"), Item(id: 6, name: "newer")])
+        #expect(carried.bans.isEmpty && carried.lifted.isEmpty && carried.removedMembers == 0)
+        #expect(!restored.mayRepeatNumbers)
+        #expect(
+            try texts("SELECT name || scopes || coalesce(room || time_expires || '', '') FROM api_tokens ORDER BY 1")
+                == [#"kept["post","read"]"#, #"narrowed["read"]room2030-01-01 00:00:00.000"#])
+        #expect(try fixture.value("SELECT time_used IS NOT NULL FROM api_tokens WHERE name = 'kept'") == 1)
+        // A number that a revoked or a newer token had is not given again.
+        try token("next")
+        #expect(try fixture.value("SELECT max(token_id) FROM api_tokens") == 7)
+    }
+
+    @Test("Newer bans hold, and their members are out; lifted bans stay lifted")
+    func bans() async throws {
+        let store = try fixture.open()
+        for number in 1...6 { try await store.ports.rooms.join(StoreFixture.join(number)) }
+        for number in 7...8 { try await store.ports.rooms.join(StoreFixture.join(number, "closed")) }
+        try await store.ports.rooms.join(StoreFixture.join(9, "other"))
+        try store.close()
+        try ban("lifted", member: 11)
+        try ban("shortened", member: 12)
+        try ban("the same", member: 13)
+        try DatabaseCopy.make(of: fixture.path, to: copy)
+        _ = try fixture.query("UPDATE bans SET time_ends = '2026-01-01 00:00:00.000' WHERE nickname = 'lifted'")
+        _ = try fixture.query("UPDATE bans SET time_ends = '2098-01-01 00:00:00.000' WHERE nickname = 'shortened'")
+        try ban("newer", member: 1)
+        try ban("everywhere", room: nil, member: 9)
+        try ban("over", member: 2, until: "2026-01-01 00:00:00.000")
+        try ban("elsewhere", room: "nowhere", member: 3)
+        try ban(nil, room: "closed")
+        _ = try fixture.query(
+            """
+            INSERT INTO moderation (action, secret_code, subject, actor, device_token, last_push)
+            VALUES ('ban', 'room', 'newer', 'admin', 'aa', 5)
+            """)
+
+        let carried = try #require(try DatabaseCopy.restore(copy, to: fixture.path).carried)
+        #expect(
+            carried.bans == [
+                Item(id: 2, name: "shortened"), Item(id: 4, name: "newer"), Item(id: 5, name: "everywhere"),
+                Item(id: 7, name: "elsewhere"), Item(id: 8, name: nil),
+            ])
+        #expect(carried.lifted == [Item(id: 1, name: "lifted")] && carried.incomplete.isEmpty)
+        #expect(carried.removedMembers == 4)
+        #expect(
+            try texts("SELECT nickname FROM active_users ORDER BY member_id")
+                == ["name2", "name3", "name4", "name5", "name6"])
+        #expect(try fixture.value("SELECT count(*) FROM bans") == 8)
+        #expect(try texts("SELECT subject FROM moderation") == ["newer"])
+        #expect(try fixture.value("SELECT last_push FROM moderation") == 5)
+        // A second time there is nothing to take over.
+        let again = try #require(try DatabaseCopy.restore(copy, to: fixture.path).carried)
+        #expect(again.bans.count == 5 && again.removedMembers == 4)
+        let same = try DatabaseCopy.restore(fixture.path + ".replaced-2", to: fixture.path)
+        #expect(try #require(same.carried) == CarriedOver.nothing)
+
+        // The relay takes them for what they are.
+        let reopened = try fixture.open()
+        defer { try? reopened.close() }
+        await #expect(throws: ChatError.self) { try await reopened.ports.rooms.join(StoreFixture.join(1)) }
+        await #expect(throws: ChatError.self) { try await reopened.ports.rooms.join(StoreFixture.join(9)) }
+        await #expect(throws: ChatError.self) { try await reopened.ports.rooms.join(StoreFixture.join(4, "closed")) }
+        try await reopened.ports.rooms.join(StoreFixture.join(2))
+        try await reopened.ports.rooms.join(StoreFixture.join(11))
+    }
+
+    @Test("A database that is missing, damaged or another one carries nothing: that must be said")
+    func impossible() throws {
+        try fixture.open().close()
+        try token("revoked")
+        try DatabaseCopy.make(of: fixture.path, to: copy)
+        _ = try fixture.query("DELETE FROM api_tokens")
+        let names = ["", "-wal", "-shm"]
+        // Damaged: what it says is not to be had, and stays with its log.
+        try fixture.connection().writeWithoutTransaction { _ = try $0.checkpoint(.truncate) }
+        let handle = try #require(FileHandle(forWritingAtPath: fixture.path))
+        try handle.seek(toOffset: 4096)
+        try handle.write(contentsOf: Data(repeating: 0xFF, count: 4096 * 100))
+        try handle.close()
+        for name in ["-wal", "-shm"] { unlink(fixture.path + name) }
+        #expect(FileManager.default.createFile(atPath: fixture.path + "-wal", contents: Data("log".utf8)))
+        try refuses("cannot be read")
+        #expect(FileManager.default.fileExists(atPath: fixture.path + "-wal"))
+        let damaged = try DatabaseCopy.restore(copy, to: fixture.path, carrying: false)
+        #expect(damaged.replaced == fixture.path + ".replaced-1" && damaged.carried == nil && damaged.mayRepeatNumbers)
+        #expect(try texts("SELECT name FROM api_tokens") == ["revoked"])
+
+        for name in names { unlink(fixture.path + name) }
+        try refuses("does not exist")
+        #expect(!FileManager.default.fileExists(atPath: fixture.path))
+        #expect(try DatabaseCopy.restore(copy, to: fixture.path, carrying: false).replaced == nil)
+
+        for name in names { unlink(fixture.path + name) }
+        try fixture.open().close()
+        try refuses("another one")
+        let other = try DatabaseCopy.restore(copy, to: fixture.path, carrying: false)
+        #expect(other.replaced != nil && other.carried == nil && !other.mayRepeatNumbers)
+    }
+
+    @Test("Rows take over the columns that both schema versions have")
+    func versions() throws {
+        // A version that this one does not know, with a ban that only it understands.
+        try fixture.open().close()
+        try token("revoked")
+        try DatabaseCopy.make(of: fixture.path, to: copy)
+        _ = try fixture.query("DELETE FROM api_tokens")
+        _ = try fixture.query("ALTER TABLE bans ADD COLUMN flavour TEXT")
+        _ = try fixture.query("ALTER TABLE api_tokens ADD COLUMN flavour TEXT")
+        try ban("both", member: 1)
+        try ban("with it", member: 2)
+        try ban("only it")
+        _ = try fixture.query("UPDATE bans SET flavour = 'sour' WHERE nickname <> 'both'")
+        let carried = try #require(try DatabaseCopy.restore(copy, to: fixture.path).carried)
+        #expect(carried.revoked == [Item(id: 1, name: "revoked")])
+        #expect(carried.bans == [Item(id: 1, name: "both"), Item(id: 2, name: "with it")])
+        #expect(carried.incomplete == [Item(id: 2, name: "with it"), Item(id: 3, name: "only it")])
+        // The room is not closed.
+        #expect(try texts("SELECT nickname FROM bans ORDER BY ban_id") == ["both", "with it"])
+    }
+
+    @Test("A copy from before there were bans is refused while bans are in force")
+    func older() throws {
+        try fixture.createFile(ofVersion: 6)
+        try DatabaseCopy.make(of: fixture.path, to: copy)
+        try fixture.open().close()
+        try token("newer")
+        try ban("banned", member: 1)
+        try refuses("has no bans, and 1 are in force")
+        #expect(try fixture.value("SELECT count(*) FROM bans") == 1)
+        _ = try fixture.query("UPDATE bans SET time_ends = '2026-01-01 00:00:00.000'")
+        let carried = try #require(try DatabaseCopy.restore(copy, to: fixture.path).carried)
+        #expect(carried.gone == [Item(id: 1, name: "newer")])
+        #expect(try fixture.value("PRAGMA user_version") == 6)
+    }
+}
