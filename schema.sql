@@ -206,9 +206,9 @@ CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token
 -- Who did what to members, messages and rooms, and when.
 CREATE TABLE moderation (
     moderation_id INTEGER PRIMARY KEY AUTOINCREMENT,
-    action TEXT NOT NULL,  -- remove, ban, unban, delete, close, open
+    action TEXT NOT NULL,  -- remove, ban, unban, delete, close, open, recode
     secret_code TEXT,
-    subject TEXT,  -- a member's nickname, a message's number
+    subject TEXT,  -- a member's nickname, a message's number, the code that a room had before
     actor TEXT NOT NULL,  -- the name of the token, or `admin`
     ip_address TEXT,
     time_done TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),

@@ -7,7 +7,7 @@ package struct IPAddress: Sendable, Hashable, CustomStringConvertible {
 
     private static let mappedPrefix: UInt128 = 0xFFFF << 32
     /// The first 64 bits of an IPv6 address name a network; a customer has all addresses in it.
-    private static let network = UInt128.max << 64
+    fileprivate static let network = UInt128.max << 64
 
     package var isV4: Bool { bits >> 32 == 0xFFFF }
 
@@ -86,6 +86,12 @@ package struct AddressRange: Sendable, Hashable {
 
     package func contains(_ address: IPAddress) -> Bool {
         address.bits & mask == prefix
+    }
+
+    /// Whether it shares an address with what ``IPAddress/rateKey`` stands for.
+    package func overlaps(_ key: IPAddress) -> Bool {
+        let common = key.isV4 ? mask : mask & IPAddress.network
+        return key.bits & common == prefix & common
     }
 }
 

@@ -77,6 +77,13 @@ package struct SecretCode: Sendable, Hashable {
     package init(stored text: String) {
         self.text = text
     }
+
+    /// A code that nobody can guess: 80 bits, in letters and digits that look different.
+    package static func random() -> SecretCode {
+        let characters = Array("abcdefghjkmnpqrstuvwxyz123456789")
+        let groups = (0..<4).map { _ in String((0..<4).map { _ in characters[Int.random(in: 0..<characters.count)] }) }
+        return SecretCode(stored: groups.joined(separator: "-"))
+    }
 }
 
 /// What a client says of itself and what the connection says of it: for debugging, against abuse, for statistics.

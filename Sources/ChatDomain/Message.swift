@@ -95,9 +95,12 @@ package struct MessagePage: Sendable, Hashable {
     package let messages: [Message]
     /// What to ask from next; the same as asked for when nothing came.
     package let next: MessageID
+    /// The room's code now. A room may have got a new one since the member joined.
+    package let room: SecretCode
 
-    package init(messages: [Message], next: MessageID) {
+    package init(messages: [Message], next: MessageID, room: SecretCode) {
         self.messages = messages
         self.next = next
+        self.room = room
     }
 }

@@ -23,7 +23,7 @@ package struct RoomChanges: Sendable, Hashable {
     package var members: Set<MemberID> = []
     /// Of ``members``, those who did not leave by themselves.
     package var removed: Set<MemberID> = []
-    /// Rooms whose members were all removed; these are not in ``members``.
+    /// Rooms whose members were all removed, or have moved to a new code; these are not in ``members``.
     package var closed: Set<SecretCode> = []
     /// Messages that were deleted, by their rooms.
     package var deleted: [SecretCode: [MessageID]] = [:]
@@ -46,6 +46,8 @@ package protocol RoomFeed: Sendable {
     /// How far the last message has come that each of these members has written: of those among the room's last
     /// ``Receipt/recent`` messages, in rooms with up to ``Receipt/largestRoom`` members; none in larger ones.
     func receipts(in room: SecretCode, for members: Set<MemberID>) async throws(ChatError) -> [MemberID: Receipt]
+    /// Whether a room was given a new code, and this is its code now.
+    func hasMoved(_ room: SecretCode, to code: SecretCode) async throws(ChatError) -> Bool
     func memberCount(of room: SecretCode) async throws(ChatError) -> Int
     /// Yields when there are changes to take; merged while nobody looks. Collects from the first call on.
     func roomChanges() -> AsyncStream<Void>

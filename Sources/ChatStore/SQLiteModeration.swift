@@ -72,31 +72,38 @@ package struct SQLiteModeration: Moderation {
     private func insert(
         _ request: BanRequest, by moderator: Moderator, _ db: Database
     ) throws -> (Ban, [Removed]) {
-        var (room, udid, token, name): (String?, String?, String?, String?)
+        var (room, udid, token, address, name): (String?, String?, String?, String?, String?)
         switch request.subject {
         case .member(let id, let everywhere):
-            let row = try db.row("SELECT \(Removed.columns) FROM active_users WHERE member_id = ?", [id])
-            guard let member = row.map(Removed.init) else { throw ChatError.notFound("member") }
+            let row = try db.row("SELECT \(Removed.columns), ip_address FROM active_users WHERE member_id = ?", [id])
+            guard let row else { throw ChatError.notFound("member") }
+            let member = Removed(row)
             (udid, token, name) = (member.member.text, member.token, member.nickname)
             room = everywhere ? nil : member.room.text
+            address = try request.address(lastUsed: row[4])?.text
         case .udid(let member, let code): (room, udid) = (code?.text, member.text)
         case .device(let device, let code): (room, token) = (code?.text, device.description)
+        case .address(let banned, let code): (room, address) = (code?.text, banned.text)
         case .room(let code): room = code.text
         }
         let now = database.clock()
         try db.run(
             """
-            INSERT INTO bans (secret_code, udid, device_token, nickname, reason, time_created, time_ends)
-            VALUES (?, ?, ?, ?, ?, ?, ?)
-            """, [room, udid, token, name, request.reason, now.sqlText, request.endsAt?.sqlText])
+            INSERT INTO bans (secret_code, udid, device_token, address, nickname, reason, time_created, time_ends)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+            """, [room, udid, token, address, name, request.reason, now.sqlText, request.endsAt?.sqlText])
         let id = db.lastInsertedRowID
         var removed: [Removed] = []
-        let isClosed = udid == nil && token == nil
+        let isClosed = udid == nil && token == nil && address == nil
         if isClosed {
             try ReadState.keep(where: "secret_code = :room", ["room": room], now: now, db)
             try db.run("DELETE FROM active_users WHERE secret_code = ?", [room])
         } else {
-            for (name, value) in [("udid = :value", udid), ("device_token = :value AND device_token <> '0'", token)] {
+            let addresses = try address.map { try Self.addresses([$0], in: room, db) }
+            for (name, value) in [
+                ("udid = :value", udid), ("device_token = :value AND device_token <> '0'", token),
+                ("ip_address IN (SELECT value FROM json_each(:value))", addresses),
+            ] where value != nil {
                 let condition = "\(name) AND (:room IS NULL OR secret_code = :room)"
                 try ReadState.keep(where: condition, ["value": value, "room": room], now: now, db)
                 removed += try db.rows(
@@ -112,11 +119,95 @@ package struct SQLiteModeration: Moderation {
         try record(
             isClosed ? .close : .ban, room: room, subject: name, by: moderator,
             takingBack: isClosed ? .all : (token ?? removed.first?.token).map(Pushes.device), db)
+        // A ban may concern several members: those of an address.
+        for other in removed.dropFirst() where other.token != token {
+            try record(removalOf: other, in: room, by: moderator, db)
+        }
         let ban = Ban(
             id: id, room: room.map(SecretCode.init(stored:)), isClosed: isClosed, name: name,
-            device: token.map(Self.shortened), reason: request.reason, createdAt: now, endsAt: request.endsAt,
-            hasEnded: false)
+            device: token.map(Self.shortened), address: address, reason: request.reason, createdAt: now,
+            endsAt: request.endsAt, hasEnded: false)
         return (ban, removed)
+    }
+
+    private func record(removalOf removed: Removed, in room: String?, by moderator: Moderator, _ db: Database) throws {
+        try record(
+            .remove, room: room ?? removed.room.text, subject: removed.nickname, by: moderator,
+            takingBack: removed.token.map(Pushes.device), db)
+    }
+
+    /// The addresses of members that belong to banned ones, as a JSON array.
+    /// - Parameter room: only of its members; `nil` for all rooms.
+    private static func addresses(_ banned: Set<String>, in room: String?, _ db: Database) throws -> String {
+        guard !banned.isEmpty else { return "[]" }
+        let used: [String] = try db.values(
+            """
+            SELECT DISTINCT ip_address FROM active_users
+            WHERE ip_address IS NOT NULL AND (?1 IS NULL OR secret_code = ?1)
+            """, [room])
+        return JSONValue.texts(used.filter { BannedAddress.text(of: $0).map(banned.contains) ?? false }).description
+    }
+
+    // MARK: - A new code
+
+    package func recode(
+        _ room: SecretCode, to code: SecretCode, by moderator: Moderator
+    ) async throws(ChatError) -> RecodedRoom {
+        let (moved, removed) = try await database.writer.perform { db in
+            try move(room, to: code, by: moderator, db)
+        } committed: { _ in
+            queue.forgetContent()
+        }
+        note(removed)
+        // The streams of the old code find out for each member whether it has moved.
+        feed.note { $0.closed.insert(room) }
+        return moved
+    }
+
+    private func move(
+        _ room: SecretCode, to code: SecretCode, by moderator: Moderator, _ db: Database
+    ) throws -> (RecodedRoom, [Removed]) {
+        let now = database.clock()
+        let found = try db.row(
+            """
+            SELECT \(RoomRules.exists("?1")), \(RoomRules.exists("?2")),
+                EXISTS (\(Self.closedSQL(room: "?1", now: "?3"))), EXISTS (\(Self.closedSQL(room: "?2", now: "?3"))),
+                (SELECT count(*) FROM (SELECT 1 FROM messages WHERE secret_code = ?1 LIMIT ?4))
+                    + (SELECT count(*) FROM (SELECT 1 FROM past_members WHERE secret_code = ?1 LIMIT ?4))
+            """, [room.text, code.text, now.sqlText, RoomRules.mostMoved + 1])
+        let problem = found.flatMap {
+            ChatError.cannotMove(exists: $0[0], isClosed: $0[2], messages: $0[4], isUsed: $0[1], isCodeClosed: $0[3])
+        }
+        if let problem { throw problem }
+        let banned: [String] = try db.values(
+            """
+            SELECT address FROM bans WHERE address IS NOT NULL AND (secret_code IS NULL OR secret_code = ?)
+                AND (time_ends IS NULL OR time_ends > ?)
+            """, [room.text, now.sqlText])
+        let condition = RoomRules.isBanned(
+            room: ":room", now: ":bannedAt", addresses: "(SELECT value FROM json_each(:addresses))")
+        let values: [String: (any DatabaseValueConvertible)?] = [
+            "room": room.text, "bannedAt": now.sqlText, "addresses": try Self.addresses(Set(banned), in: room.text, db),
+        ]
+        try ReadState.keep(where: condition, values, now: now, db)
+        let removed = try db.rows(
+            "DELETE FROM active_users WHERE \(condition) RETURNING \(Removed.columns)", StatementArguments(values)
+        ).map(Removed.init)
+        for member in removed { try record(removalOf: member, in: room.text, by: moderator, db) }
+        for (table, column) in RoomRules.moved {
+            try db.run("UPDATE \(table) SET \(column) = ?2 WHERE \(column) = ?1", [room.text, code.text])
+        }
+        try RoomRow.make(code, now: now, db)
+        let members: Int = try db.value("SELECT count(*) FROM active_users WHERE secret_code = ?", [code.text]) ?? 0
+        // Pushes of these are still to be queued.
+        try db.run(
+            "UPDATE notifications SET audience = ?2 WHERE work IS NOT NULL AND audience = ?1",
+            [Audience.room(room).json.description, Audience.room(code).json.description])
+        try db.run(
+            "INSERT INTO bans (secret_code, reason, time_created) VALUES (?, ?, ?)",
+            [room.text, ChatError.hasNewCode, now.sqlText])
+        try record(.recode, room: code.text, subject: room.text, by: moderator, db)
+        return (RecodedRoom(members: members, removed: removed.count), removed)
     }
 
     package func endBan(_ id: Int64, by moderator: Moderator) async throws(ChatError) {
@@ -149,14 +240,14 @@ package struct SQLiteModeration: Moderation {
 
     private static let columns = """
         ban_id, secret_code, udid IS NULL AND device_token IS NULL AND address IS NULL, nickname, device_token, reason,
-        time_created, time_ends
+        time_created, time_ends, address
         """
 
     /// - Parameter row: begins with ``columns``.
     private static func ban(_ row: Row, now: Timestamp) -> Ban {
         Ban(
             id: row[0], room: (row[1] as String?).map(SecretCode.init(stored:)), isClosed: row[2], name: row[3],
-            device: (row[4] as String?).map(shortened), reason: row[5], createdAt: row.time(6),
+            device: (row[4] as String?).map(shortened), address: row[8], reason: row[5], createdAt: row.time(6),
             endsAt: row.optionalTime(7), hasEnded: (row[7] as String?).map { $0 <= now.sqlText } ?? false)
     }
 
@@ -164,27 +255,38 @@ package struct SQLiteModeration: Moderation {
 
     // MARK: - Who may come in
 
-    /// Refuses who is banned from a room, by udid or by device, and everybody where it is closed.
+    /// Refuses who is banned from a room, by udid, device or address, and everybody where it is closed.
     /// - Throws: ``ChatError/Code/forbidden``, with the end of the ban that lasts longest.
     static func requireAdmitted(
-        _ member: MemberID, _ token: DeviceToken?, to room: SecretCode, now: Timestamp, _ db: Database
+        _ member: MemberID, _ token: DeviceToken?, from address: String?, to room: SecretCode, now: Timestamp,
+        _ db: Database
     ) throws {
         let ban = try db.row(
             admissionSQL,
-            ["udid": member.text, "token": token?.description, "room": room.text, "now": now.sqlText])
-        if let ban { throw ChatError.banned(isClosed: ban[0], isEverywhere: ban[1], until: ban.optionalTime(2)) }
+            [
+                "udid": member.text, "token": token?.description, "address": BannedAddress.text(of: address),
+                "room": room.text, "now": now.sqlText,
+            ])
+        if let ban {
+            throw ChatError.banned(
+                isClosed: ban[0], reason: ban[3], isEverywhere: ban[1], until: ban.optionalTime(2))
+        }
     }
 
     static let admissionSQL = """
-        SELECT isClosed, isEverywhere, time_ends FROM (
-            SELECT 0 AS isClosed, secret_code IS NULL AS isEverywhere, time_ends FROM bans
+        SELECT isClosed, isEverywhere, time_ends, reason FROM (
+            SELECT 0 AS isClosed, secret_code IS NULL AS isEverywhere, time_ends, reason FROM bans
             WHERE udid = :udid AND (secret_code IS NULL OR secret_code = :room) AND (time_ends IS NULL OR time_ends > :now)
             UNION ALL
-            SELECT 0, secret_code IS NULL, time_ends FROM bans
+            SELECT 0, secret_code IS NULL, time_ends, reason FROM bans
             WHERE device_token = :token AND (secret_code IS NULL OR secret_code = :room)
                 AND (time_ends IS NULL OR time_ends > :now)
             UNION ALL
-            SELECT 1, 0, time_ends FROM bans
+            SELECT 0, secret_code IS NULL, time_ends, reason FROM bans
+            WHERE address = :address AND (secret_code IS NULL OR secret_code = :room)
+                AND (time_ends IS NULL OR time_ends > :now)
+            UNION ALL
+            SELECT 1, 0, time_ends, reason FROM bans
             WHERE udid IS NULL AND device_token IS NULL AND address IS NULL AND secret_code = :room
                 AND (time_ends IS NULL OR time_ends > :now))
         ORDER BY isClosed, time_ends IS NOT NULL, time_ends DESC LIMIT 1
@@ -192,17 +294,20 @@ package struct SQLiteModeration: Moderation {
 
     /// Refuses a room that is closed.
     static func requireOpen(_ room: SecretCode, now: Timestamp, _ db: Database) throws {
-        if let closed = try db.row(closedSQL, [room.text, now.sqlText]) {
-            throw ChatError.banned(isClosed: true, until: closed.optionalTime(0))
+        let sql = closedSQL(room: "?1", now: "?2") + " ORDER BY time_ends IS NOT NULL, time_ends DESC LIMIT 1"
+        if let closed = try db.row(sql, [room.text, now.sqlText]) {
+            throw ChatError.banned(isClosed: true, reason: closed[1], until: closed.optionalTime(0))
         }
     }
 
-    static let closedSQL = """
-        SELECT time_ends FROM bans
-        WHERE udid IS NULL AND device_token IS NULL AND address IS NULL AND secret_code = ?
-            AND (time_ends IS NULL OR time_ends > ?)
-        ORDER BY time_ends IS NOT NULL, time_ends DESC LIMIT 1
+    /// The bans that close a room, with the end and the reason.
+    static func closedSQL(room: String, now: String) -> String {
         """
+        SELECT time_ends, reason FROM bans
+        WHERE udid IS NULL AND device_token IS NULL AND address IS NULL AND secret_code = \(room)
+            AND (time_ends IS NULL OR time_ends > \(now))
+        """
+    }
 
     // MARK: - Messages
 

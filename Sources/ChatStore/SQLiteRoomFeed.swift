@@ -67,6 +67,14 @@ package final class SQLiteRoomFeed: RoomFeed {
         }
     }
 
+    package func hasMoved(_ room: SecretCode, to code: SecretCode) async throws(ChatError) -> Bool {
+        try await database.read { db in
+            try db.row(
+                "SELECT 1 FROM moderation WHERE action = 'recode' AND subject = ? AND secret_code = ? LIMIT 1",
+                [room.text, code.text]) != nil
+        }
+    }
+
     package func memberCount(of room: SecretCode) async throws(ChatError) -> Int {
         try await database.read { db in
             try db.value("SELECT count(*) FROM active_users WHERE secret_code = ?", [room.text]) ?? 0

@@ -15,8 +15,9 @@ package struct SQLiteRoomStore: RoomStore {
         let (changed, wasEmpty) = try await database.writer.perform { db -> ([SecretCode], Bool) in
             let time = database.clock()
             let now = time.sqlText
-            try SQLiteModeration.requireAdmitted(request.member, request.token, to: request.code, now: time, db)
             let client = kept(request.client)
+            try SQLiteModeration.requireAdmitted(
+                request.member, request.token, from: client.address, to: request.code, now: time, db)
             let isEmpty = try Self.requireSpace(in: request.code, for: request.member, db)
             try RoomRow.make(request.code, now: time, db)
             let token = try Self.register(
@@ -99,7 +100,7 @@ package struct SQLiteRoomStore: RoomStore {
                 app == old && row[5] != token.description
                 ? ClientInfo(appVersion: row[2], osVersion: row[3], deviceModel: row[4]) : ClientInfo()
             let code = SecretCode(stored: row[1])
-            try SQLiteModeration.requireAdmitted(member, token, to: code, now: now, db)
+            try SQLiteModeration.requireAdmitted(member, token, from: client.address, to: code, now: now, db)
             let text = try Self.register(
                 token, of: member, app: app, code: code, user: user,
                 says: settings().keepsUsage ? known.updated(by: client) : nil, now: now, db)
@@ -142,8 +143,9 @@ package struct SQLiteRoomStore: RoomStore {
             guard let room else { throw ChatError.notJoined() }
             let entry: MessageID = room[1]
             let since = max(since ?? entry, entry)
-            let messages = try SQLiteRoomFeed.messages(in: SecretCode(stored: room[0]), after: since, limit: limit, db)
-            return MessagePage(messages: messages, next: messages.last?.id ?? since)
+            let code = SecretCode(stored: room[0])
+            let messages = try SQLiteRoomFeed.messages(in: code, after: since, limit: limit, db)
+            return MessagePage(messages: messages, next: messages.last?.id ?? since, room: code)
         }
         if let last = page.messages.last { activity.fetched(last.id, by: member) }
         return page

@@ -78,7 +78,7 @@ struct PostBatch {
         if let known = found.earlier ?? key.flatMap({ earlier[$0] }) {
             return Posted(receipt: try known.receipt(for: request, to: room), time: now)
         }
-        if found.isClosed { throw .banned(isClosed: true, until: found.closedUntil) }
+        if found.isClosed { throw .banned(isClosed: true, reason: found.closedReason, until: found.closedUntil) }
         guard let id = found.id else { throw .notJoined() }
         let draft = Draft(id: id, request: request, found: found)
         let nickname = Nickname(stored: found.nickname ?? request.program?.nickname.text ?? "")
@@ -144,6 +144,7 @@ struct PostBatch {
         let app: String?
         let earlier: EarlierPost?
         let isClosed: Bool
+        let closedReason: String?
         let closedUntil: Timestamp?
         /// Of the other members that have a device, in a small room.
         let apps: [String]
@@ -161,10 +162,11 @@ struct PostBatch {
                     link: row.optionalText(7))
             }
             isClosed = !row.isNull(8)
-            closedUntil = try row.optionalTime(9)
-            apps = row.optionalText(10).map(ChatPushes.apps) ?? []
-            lastMember = try row.optionalInt(11)
-            id = try row.optionalInt(12)
+            closedReason = row.optionalText(9)
+            closedUntil = try row.optionalTime(10)
+            apps = row.optionalText(11).map(ChatPushes.apps) ?? []
+            lastMember = try row.optionalInt(12)
+            id = try row.optionalInt(13)
         }
     }
 
@@ -182,7 +184,7 @@ struct PostBatch {
     /// looked at: with so many it is not small, whether or not the writer is one of them.
     static let findSQL = """
         SELECT coalesce(a.room, w.secret_code), w.nickname, w.app, e.message_id, e.text, e.secret_code, e.title, e.link,
-            c.is_closed, ms(c.time_ends), CASE WHEN NOT r.is_large THEN r.apps END,
+            c.is_closed, c.reason, ms(c.time_ends), CASE WHEN NOT r.is_large THEN r.apps END,
             CASE WHEN r.is_large THEN (
                 SELECT max(u.member_id) FROM active_users u WHERE u.secret_code = coalesce(a.room, w.secret_code)) END,
             CASE WHEN e.message_id IS NULL AND coalesce(a.room, w.secret_code) IS NOT NULL
@@ -191,7 +193,7 @@ struct PostBatch {
         LEFT JOIN active_users w ON w.udid = a.udid AND a.room IS NULL
         LEFT JOIN messages e ON e.udid = a.udid AND e.idempotency_key = a.key
         LEFT JOIN LATERAL (
-            SELECT true AS is_closed, b.time_ends FROM bans b
+            SELECT true AS is_closed, b.reason, b.time_ends FROM bans b
             WHERE b.udid IS NULL AND b.device_token IS NULL AND b.address IS NULL AND b.secret_code = a.room
                 AND (b.time_ends IS NULL OR b.time_ends > at($4::bigint))
             ORDER BY b.time_ends DESC NULLS FIRST LIMIT 1) c ON true

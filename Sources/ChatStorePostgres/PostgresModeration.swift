@@ -26,6 +26,7 @@ package struct PostgresModeration: Moderation {
             // A member's number is that of its stay: it is in this room or gone.
             let removed = try ReadState.remove(where: "member_id = $4::bigint", [.int(member)], now: now, transaction)
             guard let removed = removed.first else { throw ChatError.notFound("member") }
+            try Self.requireLocked([removed], [try room.text(0)])
             record(
                 .remove, room: removed.room.text, subject: removed.nickname, by: moderator,
                 takingBack: removed.token.map(Pushes.device), at: now, transaction)
@@ -37,6 +38,13 @@ package struct PostgresModeration: Moderation {
     /// that comes. No message of who is taken away comes after it.
     private static func lockAlone(_ rooms: Set<String>, _ transaction: PostgresTransaction) {
         transaction.lock(rooms.flatMap { [(.room, $0), (.fanout, $0)] })
+    }
+
+    /// A room may have got another code while its lock was waited for: then the transaction is run again.
+    private static func requireLocked(_ removed: [Removed], _ rooms: Set<String>) throws {
+        guard removed.allSatisfy({ rooms.contains($0.room.text) }) else {
+            throw PostgresError.collision("a room's code")
+        }
     }
 
     private static func note(_ removed: [Removed], _ transaction: PostgresTransaction) {
@@ -57,36 +65,48 @@ package struct PostgresModeration: Moderation {
     private func insert(
         _ request: BanRequest, by moderator: Moderator, _ transaction: PostgresTransaction
     ) throws -> Ban {
-        var (room, udid, token, name): (String?, String?, String?, String?)
+        var (room, udid, token, address, name): (String?, String?, String?, String?, String?)
         switch request.subject {
         case .member(let id, let everywhere):
             let row = try transaction.row(
-                "SELECT \(Removed.columns) FROM active_users WHERE member_id = $1::bigint", [.int(id)])
-            guard let member = try row.map(Removed.init) else { throw ChatError.notFound("member") }
+                "SELECT \(Removed.columns), ip_address FROM active_users WHERE member_id = $1::bigint", [.int(id)])
+            guard let row else { throw ChatError.notFound("member") }
+            let member = try Removed(row)
             (udid, token, name) = (member.member.text, member.token, member.nickname)
             room = everywhere ? nil : member.room.text
+            address = try request.address(lastUsed: row.optionalText(4))?.text
         case .udid(let member, let code): (room, udid) = (code?.text, member.text)
         case .device(let device, let code): (room, token) = (code?.text, device.description)
+        case .address(let banned, let code): (room, address) = (code?.text, banned.text)
         case .room(let code): room = code.text
         }
         let now = database.clock()
-        let isClosed = udid == nil && token == nil
-        let removed = try remove(udid, token, from: room, now: now, transaction)
+        let isClosed = udid == nil && token == nil && address == nil
+        let removed = try remove(udid, token, address, from: room, now: now, transaction)
+        if case .member = request.subject, !removed.contains(where: { $0.member.text == udid }) {
+            throw PostgresError.collision("a member's room")
+        }
         name = name ?? (isClosed ? nil : removed.first?.nickname)
         let row = try transaction.row(
             """
-            INSERT INTO bans (secret_code, udid, device_token, nickname, reason, time_created, time_ends)
-            VALUES ($1::text, $2::text, $3::text, $4::text, $5::text, at($6::bigint), at($7::bigint))
+            INSERT INTO bans (secret_code, udid, device_token, nickname, reason, time_created, time_ends, address)
+            VALUES ($1::text, $2::text, $3::text, $4::text, $5::text, at($6::bigint), at($7::bigint), $8::text)
             RETURNING \(Self.columns)
             """,
             [
                 .optional(room), .optional(udid), .optional(token), .optional(name), .optional(request.reason),
-                .time(now), .optional(request.endsAt),
+                .time(now), .optional(request.endsAt), .optional(address),
             ])
         guard let row else { throw PostgresError(kind: .unexpected, message: "INSERT answered no row") }
         record(
             isClosed ? .close : .ban, room: room, subject: name, by: moderator,
             takingBack: isClosed ? .all : (token ?? removed.first?.token).map(Pushes.device), at: now, transaction)
+        if !isClosed {
+            // A ban may concern several members: those of an address.
+            for other in removed.dropFirst() where other.token != token {
+                record(removalOf: other, in: room, by: moderator, at: now, transaction)
+            }
+        }
         if isClosed, let room {
             transaction.announcement.closed.insert(room)
         } else {
@@ -97,24 +117,133 @@ package struct PostgresModeration: Moderation {
 
     /// Removes whom a ban concerns, and sees to it that none of them comes in before the ban is committed.
     private func remove(
-        _ udid: String?, _ token: String?, from room: String?, now: Timestamp, _ transaction: PostgresTransaction
+        _ udid: String?, _ token: String?, _ address: String?, from room: String?, now: Timestamp,
+        _ transaction: PostgresTransaction
     ) throws -> [Removed] {
-        if udid == nil, token == nil, let room {
+        if udid == nil, token == nil, address == nil, let room {
             Self.lockAlone([room], transaction)
             return try ReadState.remove(where: "secret_code = $4::text", [.text(room)], now: now, transaction)
         }
         transaction.lock((udid.map { [(.member, $0)] } ?? []) + (token.map { [(.device, $0)] } ?? []))
+        if let address { transaction.lock([(.address, address)]) }
         func condition(from first: Int) -> String {
             """
-            (udid = $\(first)::text OR device_token = $\(first + 1)::text AND device_token <> '0')
+            (udid = $\(first)::text OR device_token = $\(first + 1)::text AND device_token <> '0'
+                OR ip_address = ANY ($\(first + 3)::text[]))
             AND ($\(first + 2)::text IS NULL OR secret_code = $\(first + 2)::text)
             """
         }
-        let values: [PostgresValue] = [.optional(udid), .optional(token), .optional(room)]
-        let rooms = try transaction.rows(
+        let addresses = try address.map { try Self.addresses([$0], in: room, transaction) } ?? []
+        let values: [PostgresValue] = [.optional(udid), .optional(token), .optional(room), .texts(addresses)]
+        let found = try transaction.rows(
             "SELECT secret_code FROM active_users WHERE \(condition(from: 1))", values)
-        Self.lockAlone(Set(try rooms.map { try $0.text(0) }), transaction)
-        return try ReadState.remove(where: condition(from: 4), values, now: now, transaction)
+        let rooms = Set(try found.map { try $0.text(0) })
+        Self.lockAlone(rooms, transaction)
+        let removed = try ReadState.remove(where: condition(from: 4), values, now: now, transaction)
+        try Self.requireLocked(removed, rooms)
+        // The member of the request first.
+        return removed.sorted { first, second in first.member.text == udid && second.member.text != udid }
+    }
+
+    /// The addresses of members that belong to banned ones.
+    /// - Parameter room: only of its members; `nil` for all rooms.
+    private static func addresses(
+        _ banned: Set<String>, in room: String?, _ transaction: PostgresTransaction
+    ) throws -> [String] {
+        guard !banned.isEmpty else { return [] }
+        let used = try transaction.rows(
+            """
+            SELECT DISTINCT ip_address FROM active_users
+            WHERE ip_address IS NOT NULL AND ($1::text IS NULL OR secret_code = $1::text)
+            """, [.optional(room)])
+        return try used.map { try $0.text(0) }.filter { BannedAddress.text(of: $0).map(banned.contains) ?? false }
+    }
+
+    private func record(
+        removalOf removed: Removed, in room: String?, by moderator: Moderator, at now: Timestamp,
+        _ transaction: PostgresTransaction
+    ) {
+        record(
+            .remove, room: room ?? removed.room.text, subject: removed.nickname, by: moderator,
+            takingBack: removed.token.map(Pushes.device), at: now, transaction)
+    }
+
+    // MARK: - A new code
+
+    package func recode(
+        _ room: SecretCode, to code: SecretCode, by moderator: Moderator
+    ) async throws(ChatError) -> RecodedRoom {
+        try await database.write(.upkeep) { transaction in
+            try move(room, to: code, by: moderator, transaction)
+        }
+    }
+
+    private func move(
+        _ room: SecretCode, to code: SecretCode, by moderator: Moderator, _ transaction: PostgresTransaction
+    ) throws -> RecodedRoom {
+        let now = database.clock()
+        // A step that queues pushes locks its messages before the room's fan-out. So does this.
+        let unfinished = """
+            SELECT message_id FROM messages WHERE secret_code = $1::text AND fanout_after IS NOT NULL ORDER BY message_id
+            """
+        func ids(_ rows: [PostgresRow]) throws -> Set<Int64> { Set(try rows.map { try $0.int(0) }) }
+        let locked = try ids(transaction.rows(unfinished + " FOR UPDATE", [.text(room.text)]))
+        Self.lockAlone([room.text, code.text], transaction)
+        guard try ids(transaction.rows(unfinished, [.text(room.text)])).isSubset(of: locked) else {
+            throw PostgresError.collision("a message whose pushes are being queued")
+        }
+        let found = try transaction.row(
+            """
+            SELECT \(RoomRules.exists("$1::text")), \(RoomRules.exists("$2::text")),
+                EXISTS (\(Self.closedSQL(room: "$1::text", now: "at($3::bigint)"))),
+                EXISTS (\(Self.closedSQL(room: "$2::text", now: "at($3::bigint)"))),
+                (SELECT count(*) FROM (SELECT 1 FROM messages WHERE secret_code = $1::text LIMIT $4::bigint) m)
+                    + (SELECT count(*) FROM (SELECT 1 FROM past_members WHERE secret_code = $1::text LIMIT $4::bigint) p)
+            """, [.text(room.text), .text(code.text), .time(now), .int(RoomRules.mostMoved + 1)])
+        let problem = try found.flatMap { row in
+            ChatError.cannotMove(
+                exists: try row.bool(0), isClosed: try row.bool(2), messages: Int(try row.int(4)),
+                isUsed: try row.bool(1), isCodeClosed: try row.bool(3))
+        }
+        if let problem { throw problem }
+        let removed = try removeBanned(from: room, now: now, transaction)
+        for member in removed { record(removalOf: member, in: room.text, by: moderator, at: now, transaction) }
+        for (table, column) in RoomRules.moved {
+            transaction.later(
+                "UPDATE \(table) SET \(column) = $2::text WHERE \(column) = $1::text",
+                [.text(room.text), .text(code.text)])
+        }
+        RoomRow.make([code.text], now: now, transaction)
+        // Pushes of these are still to be queued.
+        transaction.later(
+            "UPDATE notifications SET audience = $2::text WHERE work IS NOT NULL AND audience = $1::text",
+            [Audience.room(room), .room(code)].map { .text($0.json.description) })
+        transaction.later(
+            "INSERT INTO bans (secret_code, reason, time_created) VALUES ($1::text, $2::text, at($3::bigint))",
+            [.text(room.text), .text(ChatError.hasNewCode), .time(now)])
+        record(.recode, room: code.text, subject: room.text, by: moderator, at: now, transaction)
+        let members = try transaction.row(
+            "SELECT count(*) FROM active_users WHERE secret_code = $1::text", [.text(code.text)])
+        Self.note(removed, transaction)
+        // The streams of the old code find out for each member whether it has moved. Nobody is told the new one.
+        transaction.announcement.closed.insert(room.text)
+        return RecodedRoom(members: Int(try members?.int(0) ?? 0), removed: removed.count)
+    }
+
+    /// Removes the members of a room whom a ban in force concerns.
+    private func removeBanned(
+        from room: SecretCode, now: Timestamp, _ transaction: PostgresTransaction
+    ) throws -> [Removed] {
+        let banned = try transaction.rows(
+            """
+            SELECT address FROM bans WHERE address IS NOT NULL AND (secret_code IS NULL OR secret_code = $1::text)
+                AND (time_ends IS NULL OR time_ends > at($2::bigint))
+            """, [.text(room.text), .time(now)])
+        let addresses = try Self.addresses(Set(banned.map { try $0.text(0) }), in: room.text, transaction)
+        let condition = RoomRules.isBanned(
+            room: "$4::text", now: "at($5::bigint)", addresses: "(SELECT unnest($6::text[]))")
+        return try ReadState.remove(
+            where: condition, [.text(room.text), .time(now), .texts(addresses)], now: now, transaction)
     }
 
     package func endBan(_ id: Int64, by moderator: Moderator) async throws(ChatError) {
@@ -150,7 +279,7 @@ package struct PostgresModeration: Moderation {
 
     private static let columns = """
         ban_id, secret_code, udid IS NULL AND device_token IS NULL AND address IS NULL, nickname, device_token, reason,
-        ms(time_created), ms(time_ends)
+        ms(time_created), ms(time_ends), address
         """
 
     /// - Parameters:
@@ -161,42 +290,58 @@ package struct PostgresModeration: Moderation {
         return Ban(
             id: try row.int(0), room: row.optionalText(1).map(SecretCode.init(stored:)), isClosed: try row.bool(2),
             name: row.optionalText(3), device: row.optionalText(4).map { $0.prefix(8) + "…" },
-            reason: row.optionalText(5), createdAt: try row.time(6), endsAt: end,
+            address: row.optionalText(8), reason: row.optionalText(5), createdAt: try row.time(6), endsAt: end,
             hasEnded: end.flatMap { end in now.map { end <= $0 } } ?? false)
     }
 
     // MARK: - Who may come in
 
-    /// Refuses who is banned from a room, by udid or by device, and everybody where it is closed. To be asked under the locks
-    /// of the member, of the device, and of a room that is entered.
+    /// Refuses who is banned from a room, by udid, device or address, and everybody where it is closed. To be asked under the
+    /// locks of the member, of the device, of the address, and of a room that is entered.
     /// - Throws: ``ChatError/Code/forbidden``, with the end of the ban that lasts longest.
     static func requireAdmitted(
-        _ member: MemberID, _ token: DeviceToken?, to room: SecretCode, now: Timestamp,
+        _ member: MemberID, _ token: DeviceToken?, from address: String?, to room: SecretCode, now: Timestamp,
         _ transaction: PostgresTransaction
     ) throws {
         let ban = try transaction.row(
-            admissionSQL, [.text(member.text), .optional(token?.description), .text(room.text), .time(now)])
+            admissionSQL,
+            [
+                .text(member.text), .optional(token?.description), .text(room.text), .time(now),
+                .optional(BannedAddress.text(of: address)),
+            ])
         if let ban {
             throw ChatError.banned(
-                isClosed: try ban.bool(0), isEverywhere: try ban.bool(1), until: try ban.optionalTime(2))
+                isClosed: try ban.bool(0), reason: ban.optionalText(3), isEverywhere: try ban.bool(1),
+                until: try ban.optionalTime(2))
         }
     }
 
     static let admissionSQL = """
-        SELECT is_closed, is_everywhere, ms(time_ends) FROM (
-            SELECT false AS is_closed, secret_code IS NULL AS is_everywhere, time_ends FROM bans
+        SELECT is_closed, is_everywhere, ms(time_ends), reason FROM (
+            SELECT false AS is_closed, secret_code IS NULL AS is_everywhere, time_ends, reason FROM bans
             WHERE udid = $1::text AND (secret_code IS NULL OR secret_code = $3::text)
                 AND (time_ends IS NULL OR time_ends > at($4::bigint))
             UNION ALL
-            SELECT false, secret_code IS NULL, time_ends FROM bans
+            SELECT false, secret_code IS NULL, time_ends, reason FROM bans
             WHERE device_token = $2::text AND (secret_code IS NULL OR secret_code = $3::text)
                 AND (time_ends IS NULL OR time_ends > at($4::bigint))
             UNION ALL
-            SELECT true, false, time_ends FROM bans
-            WHERE udid IS NULL AND device_token IS NULL AND address IS NULL AND secret_code = $3::text
-                AND (time_ends IS NULL OR time_ends > at($4::bigint))) b
+            SELECT false, secret_code IS NULL, time_ends, reason FROM bans
+            WHERE address = $5::text AND (secret_code IS NULL OR secret_code = $3::text)
+                AND (time_ends IS NULL OR time_ends > at($4::bigint))
+            UNION ALL
+            SELECT true, false, time_ends, reason FROM (\(closedSQL(room: "$3::text", now: "at($4::bigint)"))) c) b
         ORDER BY is_closed, time_ends DESC NULLS FIRST LIMIT 1
         """
+
+    /// The bans that close a room, with the end and the reason.
+    private static func closedSQL(room: String, now: String) -> String {
+        """
+        SELECT time_ends, reason FROM bans
+        WHERE udid IS NULL AND device_token IS NULL AND address IS NULL AND secret_code = \(room)
+            AND (time_ends IS NULL OR time_ends > \(now))
+        """
+    }
 
     // MARK: - Messages
 

@@ -82,6 +82,15 @@ package final class PostgresRoomFeed: RoomFeed {
         }
     }
 
+    package func hasMoved(_ room: SecretCode, to code: SecretCode) async throws(ChatError) -> Bool {
+        try await database.read { transaction in
+            try transaction.row(
+                """
+                SELECT 1 FROM moderation WHERE action = 'recode' AND subject = $1::text AND secret_code = $2::text LIMIT 1
+                """, [.text(room.text), .text(code.text)]) != nil
+        }
+    }
+
     package func memberCount(of room: SecretCode) async throws(ChatError) -> Int {
         try await database.read { transaction in
             let row = try transaction.row(

@@ -29,6 +29,7 @@ package struct PostgresRoomStore: RoomStore {
         return try await database.write { transaction in
             let now = database.clock()
             transaction.lock([(.member, member.text)] + (request.token.map { [(.device, $0.description)] } ?? []))
+            transaction.lockShared(address: client.address)
             Self.lockRooms(of: member, and: code, transaction)
             let isEmpty = try Self.requireSpace(in: code, for: request, now: now, transaction)
             RoomRow.make([code.text], now: now, transaction)
@@ -115,6 +116,7 @@ package struct PostgresRoomStore: RoomStore {
         try await database.write { transaction in
             let now = database.clock()
             transaction.lock([(.member, member.text), (.device, token.description)])
+            transaction.lockShared(address: client.address)
             let row = try transaction.row(
                 """
                 SELECT app, secret_code, app_version, os_version, device_model, device_token FROM active_users
@@ -129,7 +131,8 @@ package struct PostgresRoomStore: RoomStore {
                 ? ClientInfo(
                     appVersion: row.optionalText(2), osVersion: row.optionalText(3), deviceModel: row.optionalText(4))
                 : ClientInfo()
-            try PostgresModeration.requireAdmitted(member, token, to: code, now: now, transaction)
+            try PostgresModeration.requireAdmitted(
+                member, token, from: client.address, to: code, now: now, transaction)
             let text = Self.takeToken(token, of: member, app: app, code: code, transaction)
             transaction.later(
                 """
@@ -152,7 +155,8 @@ package struct PostgresRoomStore: RoomStore {
     private static func requireSpace(
         in code: SecretCode, for request: JoinRequest, now: Timestamp, _ transaction: PostgresTransaction
     ) throws -> Bool {
-        try PostgresModeration.requireAdmitted(request.member, request.token, to: code, now: now, transaction)
+        try PostgresModeration.requireAdmitted(
+            request.member, request.token, from: request.client.address, to: code, now: now, transaction)
         // Who is in already, the usual case, is not worth counting the others for.
         let row = try transaction.row(
             """
@@ -219,8 +223,10 @@ package struct PostgresRoomStore: RoomStore {
             let rows = try transaction.rows(
                 Self.messagesSQL, [.text(member.text), .optional(since), .int(limit)])
             guard let first = rows.first else { throw ChatError.notJoined() }
-            let messages = try rows.filter { !$0.isNull(1) }.map { try Message($0, from: 1) }
-            return MessagePage(messages: messages, next: try messages.last?.id ?? max(since ?? .min, first.int(0)))
+            let messages = try rows.filter { !$0.isNull(2) }.map { try Message($0, from: 2) }
+            return MessagePage(
+                messages: messages, next: try messages.last?.id ?? max(since ?? .min, first.int(0)),
+                room: SecretCode(stored: try first.text(1)))
         }
         if let last = page.messages.last { activity.fetched(last.id, by: member) }
         return page
@@ -228,7 +234,7 @@ package struct PostgresRoomStore: RoomStore {
 
     /// With one row, of the entry alone, where there are none.
     static let messagesSQL = """
-        SELECT u.history_from, m.* FROM active_users u
+        SELECT u.history_from, u.secret_code, m.* FROM active_users u
         LEFT JOIN LATERAL (
             SELECT \(Message.columns) FROM messages
             WHERE secret_code = u.secret_code AND message_id > greatest($2::bigint, u.history_from)

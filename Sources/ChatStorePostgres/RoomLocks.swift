@@ -14,9 +14,19 @@ enum RoomLock: Int64, Sendable {
     case member = 2
     /// Who gives a device token to a member, or bans it.
     case device = 3
+    /// Shared by those who come from an address; alone for who bans it. Taken after those of members and devices.
+    case address = 4
 }
 
 extension PostgresTransaction {
+    /// Waits until nobody bans this address of a client; joins from it do not wait for each other.
+    func lockShared(address: String?) {
+        guard let address = BannedAddress.text(of: address) else { return }
+        later(
+            "SELECT pg_advisory_xact_lock_shared(hashtextextended($1::text, \(RoomLock.address.rawValue)))",
+            [.text(address)])
+    }
+
     /// Waits for these locks; what is read afterwards is what those have committed who had them.
     func lock(_ locks: [(RoomLock, String)]) {
         guard !locks.isEmpty else { return }

@@ -329,6 +329,31 @@ struct EventsTests {
         }
     }
 
+    @Test(
+        "Streams of a room that has a new code are told it and end; that of a banned member ends without it",
+        arguments: [true, false])
+    func newCode(isLocal: Bool) async throws {
+        try await Self.run { feed, clock, port in
+            try await Self.follow(port, 2) { banned in
+                try await Self.follow(port, 1) { connection in
+                    feed.recode(
+                        Self.room, to: SecretCode(stored: "new \"code"), without: Self.member(2), isLocal: isLocal)
+                    // What another process has done is looked for once a second.
+                    if !isLocal { for _ in 1...3 { await clock.advanceSleepers(by: .seconds(1)) } }
+                    _ = try await connection.text(until: "event: code\ndata: {\"code\":\"new \\\"code\"}\n\n")
+                    try await connection.closedOrEnded()
+                }
+                let reason = isLocal ? "{\"reason\":\"removed\"}" : "{}"
+                let text = try await banned.text(until: "event: left\ndata: \(reason)\n\n")
+                #expect(!text.contains("code"))
+            }
+            feed.post("after", by: Self.member(1))
+            try await Self.follow(port, 1, query: "&since=0") { connection in
+                _ = try await connection.text(until: "\"after\"")
+            }
+        }
+    }
+
     @Test("A message that is deleted is told to open streams, without an id, and is in none that opens later")
     func deletion() async throws {
         try await Self.run { feed, _, port in

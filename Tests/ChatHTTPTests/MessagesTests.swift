@@ -77,7 +77,7 @@ struct MessagesTests {
                 Message(
                     id: 9, sender: MemberID(stored: "other"), nickname: "Bob\"", text: "hi",
                     sentAt: Timestamp(seconds: 0)),
-            ], next: 9)
+            ], next: 9, room: SecretCode(stored: "t\"a"))
         let relay = Relay(ScriptedStore(messages: { page }))
         let answer = try await relay.form("cmd=messages&udid=\(Sample.udid)")
         #expect(answer.status == .ok)
@@ -87,7 +87,8 @@ struct MessagesTests {
             answer.text
                 == #"{"messages":[{"id":5,"name":"Ann","text":"\"\\/\u0001\u001f\n\r\t"#
                 + "\u{7F}é\u{2028}😀" + #"","sent_at":"2026-05-07T21:57:29.123Z","own":true},"#
-                + #"{"id":9,"name":"Bob\"","text":"hi","sent_at":"1970-01-01T00:00:00.000Z","own":false}],"next":9}"#)
+                + #"{"id":9,"name":"Bob\"","text":"hi","sent_at":"1970-01-01T00:00:00.000Z","own":false}],"next":9,"#
+                + #""code":"t\"a"}"#)
         #expect(try relay.store.calls == [.messages(Sample.member, since: nil, limit: 100)])
     }
 
@@ -97,9 +98,10 @@ struct MessagesTests {
             ("", nil, 100), ("&since=0&limit=1", 0, 1), ("&since=12&limit=500", 12, 500), ("&since=&limit=+", nil, 100),
         ] as [(String, MessageID?, Int)])
     func window(fields: String, since: MessageID?, limit: Int) async throws {
-        let relay = Relay(ScriptedStore(messages: { MessagePage(messages: [], next: since ?? 0) }))
+        let relay = Relay(
+            ScriptedStore(messages: { MessagePage(messages: [], next: since ?? 0, room: SecretCode(stored: "tea")) }))
         let answer = try await relay.form("cmd=messages&udid=\(Sample.udid)\(fields)")
-        #expect(answer.text == #"{"messages":[],"next":\#(since ?? 0)}"#)
+        #expect(answer.text == #"{"messages":[],"next":\#(since ?? 0),"code":"tea"}"#)
         #expect(try relay.store.calls == [.messages(Sample.member, since: since, limit: limit)])
     }
 

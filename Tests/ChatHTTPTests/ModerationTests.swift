@@ -9,10 +9,11 @@ import Testing
 struct ModerationTests {
     private static let administrator = Moderator(name: "admin", address: nil)
     private static let ban = Ban(
-        id: 4, room: SecretCode(stored: "tea"), isClosed: false, name: "Bob", device: "740f4707…", reason: "spam",
+        id: 4, room: SecretCode(stored: "tea"), isClosed: false, name: "Bob", device: "740f4707…",
+        address: "192.0.2.7", reason: "spam",
         createdAt: Timestamp(seconds: 1), endsAt: Timestamp(seconds: 2), hasEnded: true)
     private static let json =
-        #"{"id":4,"room":"tea","closed":false,"name":"Bob","device":"740f4707…","reason":"spam","#
+        #"{"id":4,"room":"tea","closed":false,"name":"Bob","device":"740f4707…","address":"192.0.2.7","reason":"spam","#
         + #""created_at":"1970-01-01T00:00:01.000Z","ends_at":"1970-01-01T00:00:02.000Z","ended":true}"#
     private static let answers = AdminAnswers(
         moderate: {}, ban: { ban }, bans: { Page(items: [ban], next: 4) },
@@ -73,6 +74,11 @@ struct ModerationTests {
             (#"{"udid":"\#(Sample.udid)"}"#, .udid(try Sample.member, room: nil)),
             (#"{"udid":"\#(Sample.udid)","room":"tea"}"#, .udid(try Sample.member, room: room)),
             (#"{"token":"\#(Sample.token)","room":"tea"}"#, .device(try Sample.device, room: room)),
+            (#"{"address":"192.0.2.7"}"#, .address(try BannedAddress(parsing: "192.0.2.7", proxies: []), room: nil)),
+            (
+                #"{"address":"2001:DB8::5:0:0:7","room":"tea"}"#,
+                .address(try BannedAddress(parsing: "2001:db8:0:0::/64", proxies: []), room: room)
+            ),
             (#"{"closed":true,"room":"tea","member":null}"#, .room(room)),
         ] as [(String, BanRequest.Subject)] {
             let (answer, calls) = try await call(.post, "/v1/bans", body)
@@ -93,6 +99,12 @@ struct ModerationTests {
             (#"{"member":7,"udid":"\#(Sample.udid)"}"#, "udid"), (#"{"token":"aabb","closed":true}"#, "closed"),
             (#"{"member":7,"room":"tea"}"#, "room"), (#"{"closed":true}"#, "room"),
             (#"{"closed":false,"room":"a"}"#, "member"),
+            (#"{"address":true}"#, "member"), (#"{"address":true,"udid":"\#(Sample.udid)"}"#, "address"),
+            (#"{"address":7}"#, "address"), (#"{"address":"tea"}"#, "address"),
+            (#"{"address":"127.0.0.1"}"#, "address"),
+            (#"{"address":"::1"}"#, "address"), (#"{"address":"::/64"}"#, "address"),
+            (#"{"address":"0.0.0.0"}"#, "address"),
+            (#"{"address":"192.0.2.0/24"}"#, "address"), (#"{"member":7,"address":"192.0.2.7"}"#, "address"),
             (#"{"udid":"x"}"#, "udid"), (#"{"token":"x"}"#, "token"), (#"{"token":"aabb","room":""}"#, "room"),
             (#"{"token":"aabb","everywhere":true}"#, "everywhere"), (#"{"member":7,"everywhere":1}"#, "everywhere"),
             (#"{"member":7,"ends_at":"tomorrow"}"#, "ends_at"),
@@ -106,6 +118,52 @@ struct ModerationTests {
         #expect(answer.status == .badRequest)
         #expect(try JSONValue(parsing: answer.text).object?["field"]?.text == field, "\(answer.text)")
         #expect(calls.isEmpty)
+    }
+
+    @Test("A ban of a member may include its address; a trusted proxy's cannot be banned")
+    func addresses() async throws {
+        let proxies = ["192.0.2.0/28", "2001:db8:1::7"].compactMap { AddressRange($0) }
+        let relay = Relay(
+            ScriptedStore(admin: Self.answers), settings: ChatHTTPSettings(trustedProxies: proxies))
+        let answer = try await AdminTests.call(.post, "/v1/bans", #"{"member":7,"address":true}"#, to: relay)
+        #expect(answer.status == .created)
+        let request = BanRequest(.member(7, everywhere: false), includesAddress: true, proxies: proxies)
+        #expect(relay.store.calls == [.ban(request, Self.administrator)])
+        for address in ["192.0.2.15", "2001:db8:1:0:9::", "2001:db8:1::/64"] {
+            let refused = try await AdminTests.call(.post, "/v1/bans", #"{"address":"\#(address)"}"#, to: relay)
+            #expect(refused.status == .badRequest && refused.text.contains("is a trusted proxy"), "\(refused.text)")
+        }
+        #expect(relay.store.calls.count == 1)
+        #expect(try request.address(lastUsed: "192.0.2.16")?.text == "192.0.2.16")
+        #expect(try request.address(lastUsed: "2001:db8:2:3:4::5")?.text == "2001:db8:2:3::/64")
+        for text in [nil, "", "192.0.2.1", "127.8.8.8"] {
+            #expect(throws: ChatError.self) { try request.address(lastUsed: text) }
+        }
+    }
+
+    @Test("A room gets a new code: the given one, or one that nobody can guess")
+    func recode() async throws {
+        let answers = AdminAnswers(recode: { RecodedRoom(members: 3, removed: 1) })
+        let (answer, calls) = try await call(.post, "/v1/rooms:recode", #"{"room":"tea","code":" new "}"#, answers)
+        #expect(answer.status == .ok && answer.text == #"{"room":"tea","code":"new","members":3,"removed":1}"#)
+        #expect(calls == [.recode(SecretCode(stored: "tea"), SecretCode(stored: "new"), Self.administrator)])
+        var codes: Set<String> = []
+        for _ in 1...2 {
+            let (answer, calls) = try await call(.post, "/v1/rooms:recode", #"{"room":"tea"}"#, answers)
+            let code = try #require(try JSONValue(parsing: answer.text).object?["code"]?.text)
+            #expect(code.count == 19 && code.split(separator: "-").count == 4)
+            #expect(calls == [.recode(SecretCode(stored: "tea"), SecretCode(stored: code), Self.administrator)])
+            codes.insert(code)
+        }
+        #expect(codes.count == 2)
+        for (body, field) in [
+            ("{}", "room"), (#"{"room":"tea","code":"tea"}"#, "code"), (#"{"room":"tea","code":""}"#, "code"),
+            (#"{"room":"tea","name":"x"}"#, "name"),
+        ] {
+            let (answer, calls) = try await call(.post, "/v1/rooms:recode", body, answers)
+            #expect(answer.status == .badRequest && calls.isEmpty)
+            #expect(try JSONValue(parsing: answer.text).object?["field"]?.text == field, "\(answer.text)")
+        }
     }
 
     @Test("Bans and the record, page by page")

@@ -94,7 +94,8 @@ struct SessionRegistrationTests {
         feed.join(try Sample.member, SecretCode(stored: "c"))
         var relay = Relay(
             ScriptedStore(
-                leave: { true }, post: Sample.receipt, messages: { MessagePage(messages: [], next: 0) }, feed: feed))
+                leave: { true }, post: Sample.receipt,
+                messages: { MessagePage(messages: [], next: 0, room: SecretCode(stored: "tea")) }, feed: feed))
         relay.sessions = OneSession()
         for (path, form) in Self.memberCalls {
             let answer = try await relay.send(

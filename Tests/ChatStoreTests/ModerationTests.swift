@@ -233,8 +233,11 @@ struct ModerationTests {
     @Test("What refuses a join, a program's post and a push goes by its index")
     func plans() throws {
         for (sql, words) in [
-            (SQLiteModeration.admissionSQL, ["bans_udid (udid=?)", "bans_device (device_token=?)", "bans_room"]),
-            (SQLiteModeration.closedSQL, ["bans_room (secret_code=?)"]),
+            (
+                SQLiteModeration.admissionSQL,
+                ["bans_udid (udid=?)", "bans_device (device_token=?)", "bans_address (address=?)", "bans_room"]
+            ),
+            (SQLiteModeration.closedSQL(room: "?1", now: "?2"), ["bans_room (secret_code=?)"]),
             (QueueReader.removalsSQL, ["moderation_pushes (last_push>?)"]),
             (SQLiteModeration.waitingSQL, ["push_queue_chat_message (chat_message=?)"]),
             (SQLiteModeration.deleteSQL, ["push_queue_chat_message (chat_message=?)"]),

@@ -406,7 +406,7 @@ struct PostgresRoomTests {
             (PostgresRoomRecords.roomsSQL, 3, ["active_users_room", "messages_room"]),
             (PostgresRoomRecords.messageDeliveriesSQL, 3, ["push_queue_due_chat_message", "active_users_pkey"]),
             (PostgresRoomRecords.failuresSQL, 3, ["push_queue_due_time_settled"]),
-            (PostgresModeration.admissionSQL, 4, ["bans_udid", "bans_device", "bans_room"]),
+            (PostgresModeration.admissionSQL, 5, ["bans_udid", "bans_device", "bans_address", "bans_room"]),
             (RoomRow.makeSQL, 2, ["rooms_secret_code_key"]),
             (PostgresModeration.emptySQL, 1, ["push_queue_due_chat_message"]),
             (retention.messages.sql, 3, ["messages_pkey"]),

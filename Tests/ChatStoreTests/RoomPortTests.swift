@@ -235,7 +235,7 @@ struct RoomPortTests {
         #expect(second.messages.map(\.text) == ["m3", "m4"])
         #expect(
             try await rooms.messages(for: reader, since: second.next, limit: 3)
-                == MessagePage(messages: [], next: second.next))
+                == MessagePage(messages: [], next: second.next, room: code()))
     }
 
     @Test(
@@ -801,5 +801,228 @@ struct RoomPortTests {
         _ = try await store.stores.rooms.post(program("hi"))
         #expect(
             try await store.stores.moderation.bans(in: code(), before: nil, limit: 9).items.map(\.isClosed) == [false])
+    }
+
+    // MARK: - A new code
+
+    private func recode(_ old: String = "room", to new: String = "new", in store: TestedStore) async throws
+        -> RecodedRoom
+    {
+        try await store.stores.moderation.recode(code(old), to: code(new), by: Self.moderator)
+    }
+
+    @Test(
+        "A new code takes along members, history, tokens and bans, but not the banned; the old one is closed",
+        arguments: StoreKind.allCases)
+    func newCode(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (rooms, moderation) = (store.stores.rooms, store.stores.moderation)
+        try await join(1...5, in: store)
+        try await join(6...6, "other", in: store)
+        let message = try await post(1, "before", in: store)
+        _ = try await rooms.post(program("known", key: "k"))
+        _ = try await rooms.messages(for: StoreFixture.member(5), since: nil, limit: 9)
+        _ = try await rooms.leave(StoreFixture.member(5))
+        let token = try await store.stores.tokens.create(
+            AccessToken.name("cron"), AccessGrant(scopes: [.post], room: code()), expiresAt: nil)
+        _ = try await moderation.ban(BanRequest(.udid(StoreFixture.member(9), room: code())), by: Self.moderator)
+        // Whoever a ban concerns is out of the room. A script's ban has removed nobody.
+        for condition in [
+            "udid) VALUES ('room', '\(try StoreFixture.member(4).text)')", "address) VALUES (NULL, '192.0.2.3')",
+        ] {
+            _ = try store.query("INSERT INTO bans (secret_code, " + condition)
+        }
+        #expect(try await recode(in: store) == RecodedRoom(members: 2, removed: 2))
+
+        #expect(try await names("room", in: store).isEmpty)
+        #expect(try await names("new", in: store) == ["name1", "name2"])
+        #expect(try await names("other", in: store) == ["name6"])
+        let page = try await rooms.messages(for: StoreFixture.member(2), since: nil, limit: 9)
+        #expect(page.messages.map(\.text) == ["before", "known"] && page.room == code("new"))
+        #expect(try await store.stores.records.progress(of: message).readers == 2)
+        let pushes = try await store.lease()
+        #expect(pushes.filter { $0.obstacle == nil }.count == 5 && pushes.count == 9)
+        #expect(try await store.stores.tokens.token(of: token.secret)?.grant.room == code("new"))
+        #expect(await refusal { try await join(9...9, "new", in: store) } == "You are banned from this room")
+        #expect(await refusal { try await join(4...4, "new", in: store) } == "You are banned from this room")
+        let closed = "This room has a new code: ask its members or the operator for it"
+        #expect(await refusal { try await join(2...2, in: store) } == closed)
+        #expect(await refusal { _ = try await rooms.post(program("no")) } == closed)
+        #expect(try await names("new", in: store) == ["name1", "name2"], "a refused join leaves a member where it is")
+        try await post(1, "after", in: store)
+        #expect(try await texts(for: 2, in: store) == ["before", "known", "after"])
+        #expect(try store.query("SELECT room_id FROM rooms WHERE secret_code IN ('room', 'new')") == [["1"]])
+        let records = try await moderation.records(before: nil, limit: 9).items
+        #expect(records.map(\.action) == ["recode", "remove", "remove", "ban"])
+        #expect(records[0].room == code("new") && records[0].subject == "room")
+        let feed = store.stores.feed
+        #expect(try await feed.hasMoved(code(), to: code("new")))
+        for (old, new) in [("room", "other"), ("new", "room")] {
+            #expect(try await !feed.hasMoved(code(old), to: code(new)))
+        }
+        // And once more: whoever has missed the first finds the room all the same.
+        #expect(try await recode("new", to: "newer", in: store) == RecodedRoom(members: 2, removed: 0))
+        #expect(try await feed.hasMoved(code(), to: code("newer")))
+    }
+
+    @Test("A room that is not there, is closed, or whose new code is in use, gets none", arguments: StoreKind.allCases)
+    func noNewCode(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let moderation = store.stores.moderation
+        try await join(1...1, in: store)
+        try await join(2...2, "other", in: store)
+        _ = try await store.stores.rooms.post(program("hi", room: "ops"))
+        for room in ["shut", "closed"] {
+            _ = try await moderation.ban(BanRequest(.room(code(room))), by: Self.moderator)
+        }
+        func problem(_ old: String, _ new: String) async -> ChatError.Code? {
+            do {
+                _ = try await recode(old, to: new, in: store)
+                return nil
+            } catch let error as ChatError {
+                return error.code
+            } catch {
+                return .internalError
+            }
+        }
+        #expect(await problem("nowhere", "new") == .notFound)
+        for new in ["other", "ops", "shut"] { #expect(await problem("room", new) == .conflict, "\(new)") }
+        #expect(await problem("closed", "new") == .conflict)
+        #expect(await problem("ops", "new") == nil)
+        #expect(await problem("ops", "newer") == .conflict, "it is closed now")
+        #expect(await problem("room", "ops") == .conflict)
+        #expect(try await names(in: store) == ["name1"])
+    }
+
+    @Test(
+        "Messages, joins and bans during a new code are lost nowhere, and of two new codes at once one is taken",
+        arguments: StoreKind.allCases)
+    func newCodeMeanwhile(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let stores = store.stores
+        try await join(1...4, in: store)
+        try await join(11...40, in: store)
+        let banned = try await id(4, in: store)
+        let large = try await post(11, "large", in: store)
+        let (posted, recoded) = try await withThrowingTaskGroup(of: (Int, Int).self) { group in
+            for number in 1...3 {
+                group.addTask {
+                    for index in 0..<10 {
+                        _ = try await stores.rooms.post(StoreFixture.post(number, "\(number) \(index)"))
+                    }
+                    return (10, 0)
+                }
+            }
+            for new in ["x", "y"] {
+                group.addTask {
+                    let moved = try? await stores.moderation.recode(
+                        SecretCode(stored: "room"), to: SecretCode(stored: new), by: Self.moderator)
+                    return (0, moved == nil ? 0 : 1)
+                }
+            }
+            group.addTask {
+                _ = try await stores.moderation.ban(BanRequest(.member(banned, everywhere: false)), by: Self.moderator)
+                return (0, 0)
+            }
+            group.addTask {
+                // Before, after or never: but never in the old room.
+                for number in 50...60 { _ = try? await stores.rooms.join(StoreFixture.join(number)) }
+                return (0, 0)
+            }
+            return try await group.reduce((0, 0)) { ($0.0 + $1.0, $0.1 + $1.1) }
+        }
+        #expect(posted == 30 && recoded == 1)
+        let new = try await stores.rooms.messages(for: StoreFixture.member(1), since: nil, limit: 100)
+        #expect(["x", "y"].contains(new.room.text))
+        #expect(new.messages.count == 31 && new.messages.first?.id == large)
+        #expect(try await names(in: store).isEmpty)
+        let present = try await names(new.room.text, in: store)
+        #expect(!present.contains("name4") && present.count >= 33)
+        #expect(await refusal { try await join(4...4, new.room.text, in: store) } == "You are banned from this room")
+        // The pushes that were still to be queued are for the members of now.
+        try await withUpkeep(store) {
+            let end = ContinuousClock.now + .seconds(60)
+            while try store.value("SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL") > 0 {
+                try #require(ContinuousClock.now < end)
+                try await Task.sleep(for: .milliseconds(20))
+            }
+        }
+        let pushed = try store.query("SELECT DISTINCT member FROM push_queue WHERE chat_message = \(large)").count
+        #expect((32...33).contains(pushed), "\(pushed)")
+    }
+
+    // MARK: - Addresses
+
+    @Test(
+        "A ban may include the address: nobody comes in from it, and who is in is removed",
+        arguments: StoreKind.allCases)
+    func address(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let moderation = store.stores.moderation
+        func join(_ number: Int, from address: String, _ room: String = "room") async throws {
+            var request = try StoreFixture.join(number, room)
+            request.client.address = address
+            try await store.stores.rooms.join(request)
+        }
+        try await join(1, from: "2001:db8:0:1::1")
+        try await join(2, from: "2001:db8:0:1:ffff::2")
+        try await join(3, from: "2001:db8:0:2::3")
+        try await join(4, from: "2001:db8:0:1::4", "other")
+        try await join(5, from: "192.0.2.5")
+        try await post(3, in: store)
+        let ban = try await moderation.ban(
+            BanRequest(.member(id(1, in: store), everywhere: false), includesAddress: true), by: Self.moderator)
+        #expect(ban.address == "2001:db8:0:1::/64" && ban.name == "name1" && !ban.isClosed)
+        #expect(try await names(in: store) == ["name3", "name5"])
+        #expect(try await names("other", in: store) == ["name4"])
+        let pushes = try await store.lease()
+        #expect(pushes.count == 3 && pushes.filter { $0.obstacle == .memberRemoved }.count == 2)
+        let text = "You are banned from this room"
+        #expect(await refusal { try await join(8, from: "2001:db8:0:1:9::8") } == text)
+        try await join(8, from: "2001:db8:0:1:9::8", "other")
+        try await join(9, from: "2001:db8:0:3::9")
+        let update = await refusal {
+            try await store.stores.rooms.update(
+                StoreFixture.member(9), token: StoreFixture.token(9), app: nil,
+                client: ClientInfo(address: "2001:db8:0:1::"), user: nil)
+        }
+        #expect(update == text)
+        #expect(try await moderation.bans(in: nil, before: nil, limit: 9).items.map(\.address) == [ban.address])
+        let everywhere = try await moderation.ban(
+            BanRequest(.address(BannedAddress(parsing: "192.0.2.5", proxies: []), room: nil)), by: Self.moderator)
+        #expect(everywhere.address == "192.0.2.5" && everywhere.name == "name5" && everywhere.room == nil)
+        #expect(await refusal { try await join(10, from: "192.0.2.5", "x") } == "You are banned from every room")
+        try await moderation.endBan(everywhere.id, by: Self.moderator)
+        try await join(10, from: "192.0.2.5", "x")
+        await #expect(throws: ChatError.self) {
+            try await join(11, from: "127.0.0.1")
+            _ = try await moderation.ban(
+                BanRequest(.member(id(11, in: store), everywhere: false), includesAddress: true), by: Self.moderator)
+        }
+    }
+
+    @Test("Whoever joins from an address while it is banned is out after it", arguments: StoreKind.allCases)
+    func addressMeanwhile(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let stores = store.stores
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for task in 0..<4 {
+                group.addTask {
+                    for number in 0..<25 {
+                        var request = try StoreFixture.join(1 + task * 25 + number)
+                        request.client.address = "192.0.2.77"
+                        _ = try? await stores.rooms.join(request)
+                    }
+                }
+            }
+            group.addTask {
+                _ = try await stores.moderation.ban(
+                    BanRequest(
+                        .address(BannedAddress(parsing: "192.0.2.77", proxies: []), room: SecretCode(stored: "room"))),
+                    by: Self.moderator)
+            }
+            try await group.waitForAll()
+        }
+        #expect(try await names(in: store).isEmpty)
     }
 }

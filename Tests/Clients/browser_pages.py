@@ -916,15 +916,21 @@ def programs():
     # Removed, and kept out.
     _, answer = admin_call("GET", "/v1/members?" + urllib.parse.urlencode({"room": room}, quote_via=urllib.parse.quote))
     [ada] = [member["id"] for member in answer["members"] if member["name"] == "Ada"]
+    removed = driver.execute_script("return current.udid")
     status, _ = admin_call("DELETE", f"/v1/members/{ada}")
     if status != 204:
         check("this relay does not remove", status in (404, 405), status)
         driver.execute_script("hear('left', { reason: 'removed' })")
     until("who is removed is told so", lambda: find(driver, "login-error").text == "You were removed from this room.")
-    driver.execute_script("""window.fetch = async () => new Response(
-        JSON.stringify({ error: { code: "forbidden", message: "This room is closed until Monday." } }), { status: 403 })""")
-    find(driver, "code").send_keys(Keys.ENTER)
+    check("and comes back with no single click", [find(driver, id).get_attribute("value") for id in ("name", "code")] == ["", ""])
+    driver.execute_script("""window.fetch = async (path, options) => {
+        window.joined = options?.body?.get?.("udid") ?? window.joined;
+        return new Response(
+            JSON.stringify({ error: { code: "forbidden", message: "This room is closed until Monday." } }), { status: 403 }); }""")
+    find(driver, "name").send_keys("Ada")
+    find(driver, "code").send_keys(room, Keys.ENTER)
     until("who may not come in reads why", lambda: find(driver, "login-error").text == "This room is closed until Monday.")
+    check("and is the member that was removed", driver.execute_script("return joined") == removed, removed)
     accessible(driver, "a refusal at the door")
 
 
@@ -1192,6 +1198,7 @@ def order():
     press_key(driver, "ban-" + ids()["Nic"])
     sure(driver, "Ban Nic?")
     check("a ban asks for how long, and why", find(driver, "sure-time").is_displayed() and find(driver, "sure-reason").is_displayed())
+    check("and whether the address, too", find(driver, "sure-address").is_displayed() and not find(driver, "sure-new").is_displayed())
     click(driver, "#sure-for option[value='604800']")
     find(driver, "sure-reason").send_keys("spam <b>")
     accessible(driver, "a ban")

@@ -4,7 +4,7 @@ import Testing
 
 extension Databases {
     /// A database of the version before, with a million rows (`make stress`).
-    @Suite("Upgrade and back", .onlySQLite("PostgreSQL's schema has no earlier version yet"))
+    @Suite("Upgrade and back", .onlySQLite("PostgresCoreTests upgrades PostgreSQL's tables"))
     struct UpgradeTests {
         private static let waiting = 100
         private let rows = Stress.scaled(1_000_000)

@@ -12,6 +12,34 @@ package enum RoomSize {
 package enum RoomRules {
     /// Rows of `rooms` that one step of retention looks at.
     package static let step = 500
+    /// Stored messages with which a room can still get a new code. They move in one transaction, in about two seconds.
+    package static let mostMoved = 100_000
+    /// The tables whose rows move to a new code, with the column that has it.
+    package static let moved = [
+        ("active_users", "secret_code"), ("past_members", "secret_code"), ("messages", "secret_code"),
+        ("api_tokens", "room"), ("bans", "secret_code"), ("moderation", "secret_code"), ("rooms", "secret_code"),
+    ]
+
+    /// Whether anything of a room is stored, in SQL of both databases. Bans and tokens alone make no room.
+    package static func exists(_ room: String) -> String {
+        let tables = ["active_users", "past_members", "messages", "rooms"]
+        return "("
+            + tables.map { "EXISTS (SELECT 1 FROM \($0) WHERE secret_code = \(room))" }.joined(separator: " OR ") + ")"
+    }
+
+    /// A condition on `active_users`, in SQL of both databases: a ban in force keeps the member out of the room.
+    /// - Parameters: expressions for the room, the time, and the list of the members' addresses that are banned.
+    package static func isBanned(room: String, now: String, addresses: String) -> String {
+        let isInForce =
+            "(b.secret_code IS NULL OR b.secret_code = \(room)) AND (b.time_ends IS NULL OR b.time_ends > \(now))"
+        return """
+            secret_code = \(room) AND (
+                EXISTS (SELECT 1 FROM bans b WHERE b.udid = active_users.udid AND \(isInForce))
+                OR device_token <> '0' AND EXISTS (
+                    SELECT 1 FROM bans b WHERE b.device_token = active_users.device_token AND \(isInForce))
+                OR ip_address IN \(addresses))
+            """
+    }
 
     /// A condition on `rooms`, in SQL of both databases: nothing of the room is left.
     package static let isUnused = """
@@ -36,10 +64,42 @@ extension ChatError {
     }
 
     /// Somebody may not come into a room.
-    package static func banned(isClosed: Bool, isEverywhere: Bool = false, until end: Timestamp?) -> ChatError {
+    /// - Parameter reason: of a room that is closed.
+    package static func banned(
+        isClosed: Bool, reason: String? = nil, isEverywhere: Bool = false, until end: Timestamp?
+    ) -> ChatError {
+        if isClosed, reason == hasNewCode {
+            return ChatError(.forbidden, "This room has a new code: ask its members or the operator for it")
+        }
         let what =
             isClosed ? "This room is closed" : "You are banned from " + (isEverywhere ? "every room" : "this room")
         return ChatError(.forbidden, what + (end.map { " until \($0.rfc3339)" } ?? ""))
+    }
+
+    /// The reason of the ban that closes a room's old code.
+    package static let hasNewCode = "the room has a new code"
+
+    /// Why a room cannot get another code, by what is found in the store; `nil` where it can.
+    /// - Parameters:
+    ///   - exists: whether anything of the room is stored.
+    ///   - isClosed: whether the room is closed.
+    ///   - messages: the room's messages and past members, up to one more than ``RoomRules/mostMoved``.
+    ///   - isUsed: whether anything of the new code is stored.
+    ///   - isCodeClosed: whether the new code is closed.
+    package static func cannotMove(
+        exists: Bool, isClosed: Bool, messages: Int, isUsed: Bool, isCodeClosed: Bool
+    ) -> ChatError? {
+        if isClosed { return ChatError(.conflict, "Invalid room: it is closed; open it first", field: "room") }
+        if !exists { return .notFound("room") }
+        if messages > RoomRules.mostMoved {
+            return ChatError(
+                .conflict,
+                "Invalid room: more than \(RoomRules.mostMoved) messages are stored; shorten messages.retention",
+                field: "room")
+        }
+        if isCodeClosed { return ChatError(.conflict, "Invalid code: it is closed; choose another", field: "code") }
+        if isUsed { return ChatError(.conflict, "Invalid code: another room has it; choose another", field: "code") }
+        return nil
     }
 
     /// A member asks for the receipt of what it has not written, or not in this room.

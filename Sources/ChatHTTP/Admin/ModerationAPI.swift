@@ -3,7 +3,7 @@ import HTTPTypes
 import Hummingbird
 import Logging
 
-/// Order in rooms: removing members, bans, deleting messages, and the record of it. ``AdminGuard`` checks who calls.
+/// Order in rooms: removing members, bans, deleting messages, new codes, and the record of it. ``AdminGuard`` checks who calls.
 struct ModerationAPI: Sendable {
     let store: any Moderation
     let settings: @Sendable () -> ChatHTTPSettings
@@ -30,9 +30,11 @@ struct ModerationAPI: Sendable {
     func ban(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(
-            request, members: ["member", "udid", "token", "closed", "room", "everywhere", "ends_at", "reason"])
+            request,
+            members: ["member", "udid", "token", "address", "closed", "room", "everywhere", "ends_at", "reason"])
+        let proxies = settings().trustedProxies
         let ban = BanRequest(
-            try Self.subject(body),
+            try Self.subject(body, proxies), includesAddress: body.object["address"] == .bool(true), proxies: proxies,
             endsAt: try body.text("ends_at").map { text throws(ChatError) in
                 try Timestamp(end: text, field: "ends_at", now: clock())
             },
@@ -43,8 +45,19 @@ struct ModerationAPI: Sendable {
         return Answers.json(made.json, status: .created)
     }
 
-    private static func subject(_ body: AdminBody) throws(ChatError) -> BanRequest.Subject {
+    /// - Parameter proxies: the trusted proxies, whose addresses cannot be banned.
+    private static func subject(
+        _ body: AdminBody, _ proxies: [AddressRange]
+    ) throws(ChatError) -> BanRequest.Subject {
         let (udid, token) = (try body.text("udid"), try body.text("token"))
+        // With a member, true stands for the address of its last request.
+        var address: BannedAddress?
+        var includesAddress = false
+        switch body.object["address"] {
+        case nil, .null, .bool(false): break
+        case .bool(true): includesAddress = true
+        default: address = try BannedAddress(parsing: try body.text("address") ?? "", proxies: proxies)
+        }
         let (isClosed, isEverywhere) = (try body.flag("closed"), try body.flag("everywhere"))
         let room = try body.text("room").map { text throws(ChatError) in
             try SecretCode(parsing: text, field: "room")
@@ -56,14 +69,18 @@ struct ModerationAPI: Sendable {
         }
         let named = [
             member.map { _ in "member" }, udid.map { _ in "udid" }, token.map { _ in "token" },
-            isClosed ? "closed" : nil,
+            address.map { _ in "address" }, isClosed ? "closed" : nil,
         ].compactMap(\.self)
         guard let first = named.first else {
-            throw ChatError(.missingField, "Missing member, udid, token or closed", field: "member")
+            throw ChatError(.missingField, "Missing member, udid, token, address or closed", field: "member")
         }
         guard named.count == 1 else { throw .invalid(named[1], "cannot go together with \(first); send one of them") }
         guard !isEverywhere || member != nil else {
-            throw .invalid("everywhere", "goes with member only; udid and token without room are for every room")
+            throw .invalid(
+                "everywhere", "goes with member only; udid, token and address without room are for every room")
+        }
+        guard !includesAddress || member != nil else {
+            throw .invalid("address", "is true with member only; write the address that is banned")
         }
         if let member {
             guard room == nil else { throw .invalid("room", "is the member's own, or every room with everywhere") }
@@ -71,6 +88,7 @@ struct ModerationAPI: Sendable {
         }
         if let udid { return .udid(try MemberID(parsing: udid), room: room) }
         if let token { return .device(try DeviceToken(parsing: token), room: room) }
+        if let address { return .address(address, room: room) }
         guard let room else { throw .missing("room") }
         return .room(room)
     }
@@ -88,6 +106,29 @@ struct ModerationAPI: Sendable {
         let moderator = try moderator(request, context)
         try await store.endBan(id, by: moderator)
         return done("ban ended", id, moderator, context)
+    }
+
+    /// `POST /v1/rooms:recode`
+    func recode(_ request: Request, _ context: ChatContext) async throws -> Response {
+        _ = try AdminQuery(request, names: [])
+        let body = try await AdminBody.read(request, members: ["room", "code"])
+        guard let text = try body.text("room") else { throw ChatError.missing("room") }
+        let room = try SecretCode(parsing: text, field: "room")
+        let code = try body.text("code").map { text throws(ChatError) in try SecretCode(parsing: text) } ?? .random()
+        guard code != room else { throw ChatError.invalid("code", "must not be the room's code of now") }
+        let moderator = try moderator(request, context)
+        let result = try await store.recode(room, to: code, by: moderator)
+        // Neither code belongs in the log.
+        logger.notice(
+            "room has a new code",
+            metadata: context.ids.metadata([
+                "members": "\(result.members)", LogKeys.caller: "\(moderator.name)",
+                LogKeys.address: "\(moderator.address ?? "unknown")",
+            ]))
+        return Answers.json([
+            "room": .string(room.text), "code": .string(code.text), "members": .number(result.members),
+            "removed": .number(result.removed),
+        ])
     }
 
     /// `GET /v1/moderation`
@@ -134,7 +175,8 @@ extension Ban {
     fileprivate var json: JSONObject {
         [
             "id": .number(id), "room": .optional(room?.text), "closed": .bool(isClosed), "name": .optional(name),
-            "device": .optional(device), "reason": .optional(reason), "created_at": .time(createdAt),
+            "device": .optional(device), "address": .optional(address), "reason": .optional(reason),
+            "created_at": .time(createdAt),
             "ends_at": .optional(endsAt), "ended": .bool(hasEnded),
         ]
     }

@@ -164,7 +164,8 @@ struct ChatAPI: Sendable {
             if index > 0 { json += "," }
             message.writeJSON(isOwn: message.sender == member, to: &json)
         }
-        json += #"],"next":\#(page.next)}"#
+        json += #"],"next":\#(page.next),"code":"#
+        json += JSONValue.string(page.room.text).description + "}"
         return Answers.text(json, type: "application/json")
     }
 

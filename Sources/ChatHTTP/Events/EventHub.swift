@@ -366,12 +366,19 @@ final class EventHub: Service {
         }
     }
 
-    /// Ends the streams of members who are not in their room any more.
+    /// Ends the streams of members who are not in their room any more, or whose room has a new code.
     /// - Parameter end: why; nil: nobody has said that they have gone.
     private func checkMembers(of streams: [EventStream], _ end: EventStream.End?) async {
         for stream in streams where stream.isOfMember {
             do throws(ChatError) {
-                if try await feed.position(of: stream.member).code != stream.room { found(stream, end) }
+                let code = try await feed.position(of: stream.member).code
+                if code == stream.room { continue }
+                // Only whoever is in the room under its new code learns that one.
+                if try await feed.hasMoved(stream.room, to: code) {
+                    stream.end(.moved(code))
+                } else {
+                    found(stream, end)
+                }
             } catch  where error.code == .notJoined {
                 found(stream, end)
             } catch {

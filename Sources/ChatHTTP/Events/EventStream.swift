@@ -22,6 +22,8 @@ final class EventStream: Sendable, Hashable {
         case left
         /// As ``left``, and not by the member itself.
         case removed
+        /// The member's room has this code now; the client has to connect again.
+        case moved(SecretCode)
         /// The client is too slow, its session or token has ended, or the process stops: the client has to connect again.
         case reconnect
         /// The client has closed the connection.

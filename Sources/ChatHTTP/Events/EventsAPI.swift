@@ -8,7 +8,7 @@ import NIOCore
 ///
 /// Events: `message`, whose id is the message's and whose data is a message as `messages` answers it; `room`, with the number
 /// of `members`; `receipt`, how far the member's own last message has come; `deleted`, with the `id` of a message that is not in the room any more; `left`, after which the stream ends,
-/// with a `reason` where the member did not leave by itself. Comments in between keep the connection open.
+/// with a `reason` where the member did not leave by itself; `code`, the room's new code, after which the client connects again. Comments in between keep the connection open.
 struct EventsAPI: Sendable {
     let feed: any RoomFeed
     let records: any RoomRecords
@@ -172,6 +172,10 @@ struct EventsAPI: Sendable {
                 return try await write(ByteBuffer(string: "event: left\ndata: {}\n\n"), of: stream, into: &writer)
             case .removed:
                 let event = ByteBuffer(string: "event: left\ndata: {\"reason\":\"removed\"}\n\n")
+                return try await write(event, of: stream, into: &writer)
+            case .moved(let code):
+                let data: JSONObject = ["code": .string(code.text)]
+                let event = ByteBuffer(string: "event: code\ndata: \(JSONValue.object(data))\n\n")
                 return try await write(event, of: stream, into: &writer)
             case .reconnect, .disconnected: return
             case nil: break

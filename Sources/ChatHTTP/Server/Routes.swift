@@ -46,6 +46,7 @@ struct Routes {
         addAdmin(
             "/v1/notifications/{id}", [.get: admin.notification, .delete: admin.cancel], [.get: .send, .delete: .send])
         addAdmin("/v1/rooms", [.get: admin.rooms, .patch: admin.editRoom])
+        addAdmin("/v1/rooms:recode", [.post: moderation.recode])
         addAdmin("/v1/members", [.get: admin.members])
         addAdmin("/v1/members/{id}", [.delete: moderation.remove])
         addAdmin("/v1/messages", [.get: admin.messages, .post: posting.post], [.get: .read, .post: .post])

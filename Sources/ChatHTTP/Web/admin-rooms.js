@@ -67,7 +67,9 @@ function roomButtons(code, withTexts, bans, again) {
   box.append(button(withTexts ? "Hide texts" : "Show texts", () => again(!withTexts)));
   const closed = bans.find((ban) => ban.closed && isActive(ban));
   if (closed) box.append(button("Open the room", () => endBan(closed, again), "open-room"));
-  else if (hasOrder) box.append(button("Close the room", () => closeRoom(code, again), "close-room"));
+  else if (hasOrder) {
+    box.append(button("New code", () => recodeRoom(code), "recode-room"), button("Close the room", () => closeRoom(code, again), "close-room"));
+  }
   return box;
 }
 
@@ -103,6 +105,16 @@ function closeRoom(code, again) {
   }, (answers) => call("POST", "/v1/bans", { room: code, closed: true, ...answers }), () => finish(again));
 }
 
+// Then the room is shown under its new code.
+function recodeRoom(room) {
+  let code;
+  ask({
+    title: "Give " + room + " a new code?", verb: "New code", asksCode: true,
+    text: "Everybody but the banned moves to it, with all messages. Who is not here now has to be told it. The old code is closed.",
+  }, async (answers) => { ({ code } = await call("POST", "/v1/rooms:recode", { room, ...answers })); },
+  () => finish(() => lead(() => follow(() => showRoom(code)))));
+}
+
 function endBan(ban, then) {
   const [title, text, verb] = ban.closed
     ? ["Open " + ban.room + "?", "Whoever knows the code may come in again.", "Open"]
@@ -117,7 +129,7 @@ async function finish(then) {
 
 function banTable(bans, then) {
   return table(["Who or what", "Room", "Reason", "Since", "Until", "Actions"], bans.map((ban) => [
-    ban.closed ? "the room is closed" : ban.name ?? "", ban.room ?? "every room", ban.reason, clock(ban.created_at),
+    ban.closed ? "the room is closed" : [ban.name, ban.address].filter(Boolean).join(", "), ban.room ?? "every room", ban.reason, clock(ban.created_at),
     ban.ended ? "ended" : endOf(ban.ends_at, "for ever"),
     isActive(ban)
       ? actions([[ban.closed ? "Open" : "End", ban.closed ? ban.room : "the ban of " + (ban.name ?? ban.id), "end-" + ban.id, () => endBan(ban, then)]])
@@ -132,6 +144,7 @@ function endedInList() {
 
 const deeds = {
   remove: "removed", ban: "banned", unban: "ban ended", delete: "message deleted", close: "room closed", open: "room opened",
+  recode: "new code",
 };
 
 // Lists the bans and the record. A relay without them has no such section.
@@ -162,25 +175,29 @@ let question = null;
 
 // Asks before what cannot be taken back. `act` gets the answers as members of a ban; while it fails, the dialog stays and
 // says why. `then` shows what has become of it.
-function ask({ title, text, verb, asksTime = false, asksWhere = false }, act, then) {
+function ask({ title, text, verb, asksTime = false, asksWhere = false, asksCode = false }, act, then) {
   const opener = document.activeElement;
   byId("sure-form").reset();
   byId("sure-title").textContent = title;
   byId("sure-text").textContent = text;
   byId("sure-yes").textContent = verb;
   byId("sure-time").hidden = byId("sure-why").hidden = !asksTime;
-  byId("sure-where").hidden = !asksWhere;
+  byId("sure-where").hidden = byId("sure-address").hidden = !asksWhere;
+  byId("sure-new").hidden = !asksCode;
   byId("sure-problem").hidden = true;
-  question = { asksTime, asksWhere, act, then, opener };
+  question = { asksTime, asksWhere, asksCode, act, then, opener };
   byId("sure").showModal();
-  byId(asksTime ? "sure-for" : "sure-no").focus();
+  byId(asksTime ? "sure-for" : asksCode ? "sure-code" : "sure-no").focus();
 }
 
-function answers({ asksTime, asksWhere }) {
+function answers({ asksTime, asksWhere, asksCode }) {
   const [time, reason] = [Number(byId("sure-for").value), byId("sure-reason").value.trim()];
+  const code = byId("sure-code").value.trim();
   return {
     ...(asksTime && time && { ends_at: later(time) }), ...(asksTime && reason && { reason }),
     ...(asksWhere && byId("sure-everywhere").checked && { everywhere: true }),
+    ...(asksWhere && byId("sure-with-address").checked && { address: true }),
+    ...(asksCode && code && { code }),
   };
 }
 

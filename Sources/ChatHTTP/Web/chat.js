@@ -77,7 +77,7 @@ byId("code").addEventListener("input", () => {
 byId("login-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const [name, code] = [byId("name").value.trim(), composed(byId("code").value)];
-  const room = rooms.find((room) => room.code === code) ?? recall({ udid: random(20), name, code });
+  const room = rooms.find((room) => room.code === code) ?? recall({ udid: removedAs(code) ?? random(20), name, code });
   byId("enter").disabled = true;
   complainAtLogin("");
   try {
@@ -86,6 +86,7 @@ byId("login-form").addEventListener("submit", async (event) => {
     memory.set("name", name);
     if (!rooms.includes(room)) rooms.push(room);
     rememberRooms();
+    rememberRemoved(room, false);
     open(room);
     byId("text").focus();
     change(() => bring(room));
@@ -124,6 +125,7 @@ function forget(room, reason) {
   rooms = rooms.filter((other) => other !== room);
   memory.set("room." + room.udid, undefined);
   rememberRooms();
+  if (!room.isLeft) rememberRemoved(room, true);
   // The stream may tell of one's own leaving before the call does.
   if (room === current) vacate(room.isLeft ? undefined : reason);
   showRooms();
@@ -138,7 +140,9 @@ function vacate(reason) {
   byId("outbox").replaceChildren();
   field.value = "";
   if (rooms.length && !reason) return open(rooms[0]);
-  goToDoor(code, reason);
+  // Whoever was removed does not come back with one click.
+  if (reason) memory.set("name", undefined);
+  goToDoor(reason ? "" : code, reason);
   byId("code").focus();
 }
 
@@ -193,6 +197,7 @@ async function connect() {
       const since = again.length ? { since: again[0].id - 1 } : room.cursor > 0 ? { since: room.cursor } : {};
       const page = await call(room, { cmd: "messages", limit: 500, ...since });
       if (stream !== mine) return;
+      rename(room, page.code);
       vanish(missing(again, page.messages));
       again = [];
       page.messages.forEach((message) => take(message));
@@ -224,6 +229,13 @@ async function connect() {
     showReceipt();
   });
   source.addEventListener("deleted", (event) => vanish(new Set([JSON.parse(event.data).id])));
+  // The stream ends with it. Not all come again at the same moment.
+  source.addEventListener("code", (event) => {
+    rename(room, JSON.parse(event.data).code);
+    if (stream !== source) return;
+    disconnect();
+    retry = setTimeout(connect, Math.random() * 2000);
+  });
   source.addEventListener("left", (event) => forget(room, reasons[JSON.parse(event.data || "{}").reason] ?? reasons.left));
   source.addEventListener("error", () => {
     if (stream === source) lost();
@@ -442,8 +454,8 @@ function seen() {
   if (!current || !isSeen()) return;
   current.unread = 0;
   showRooms();
-  const hash = hashOf(current);
-  closeNotifications((notification) => notification.data?.room === hash);
+  const room = current;
+  closeNotifications((notification) => isNamed(room, notification.data?.room));
 }
 
 function nearEnd() {
@@ -612,7 +624,7 @@ function arrive() {
   const udid = memory.get("current", "");
   const room = code !== null
     ? rooms.find((room) => room.code === composed(code))
-    : rooms.find((room) => hashOf(room) === hash) ?? current ?? rooms.find((room) => room.udid === udid) ?? rooms[0];
+    : rooms.find((room) => isNamed(room, hash)) ?? current ?? rooms.find((room) => room.udid === udid) ?? rooms[0];
   if (room) open(room);
   else goToDoor(code ?? "");
 }

@@ -177,7 +177,7 @@ async function closeNotifications(isOver) {
 }
 
 navigator.serviceWorker?.addEventListener("message", ({ data }) => {
-  const room = rooms.find((room) => hashOf(room) === data.room);
+  const room = rooms.find((room) => isNamed(room, data.room));
   if (data.type === "open" && room) open(room);
   if (data.type === "push" && room) {
     countUnread(room);

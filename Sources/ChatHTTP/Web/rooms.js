@@ -32,11 +32,11 @@ let rooms = memory.get("rooms", []).map(recall);
 // The room that is shown.
 let current = null;
 
-// `draft` and `unread` last as long as the page.
-function recall({ udid, name, code }) {
+// `draft` and `unread` last as long as the page. `was` is what notifications called the room under its code before.
+function recall({ udid, name, code, was }) {
   const { cursor = 0, messages = [], outbox = [] } = memory.get("room." + udid, {});
   outbox.forEach((item) => delete item.isUnderWay);
-  return { udid, name, code, cursor, messages, outbox, draft: "", unread: 0 };
+  return { udid, name, code, was, cursor, messages, outbox, draft: "", unread: 0 };
 }
 
 function remember(room) {
@@ -46,7 +46,30 @@ function remember(room) {
 }
 
 function rememberRooms() {
-  memory.set("rooms", rooms.map(({ udid, name, code }) => ({ udid, name, code })));
+  memory.set("rooms", rooms.map(({ udid, name, code, was }) => ({ udid, name, code, was })));
+}
+
+// Rooms that this browser was removed from. It comes back as the member that it was, because a ban is of the member.
+const mostRemoved = 50;
+
+function removedAs(code) {
+  return memory.get("removed", []).find((room) => room.code === code)?.udid;
+}
+
+function rememberRemoved({ udid, code }, isRemoved) {
+  const others = memory.get("removed", []).filter((room) => room.code !== code);
+  memory.set("removed", [...others, ...(isRemoved ? [{ udid, code }] : [])].slice(-mostRemoved));
+}
+
+// The relay says by which code the room is known now.
+function rename(room, code) {
+  if (typeof code !== "string" || code === room.code) return;
+  room.was = hashOf(room);
+  room.code = code;
+  rememberRooms();
+  showRooms();
+  explain("This room has a new code: " + code + ". The old one is closed.");
+  if (room === current) byId("room").textContent = code;
 }
 
 // As the relay compares codes.
@@ -61,6 +84,10 @@ function hashOf(room) {
   return hash.toString(16).padStart(16, "0");
 }
 
+function isNamed(room, hash) {
+  return hashOf(room) === hash || room.was === hash;
+}
+
 // MARK: The list
 
 // Rooms that are not shown have no stream: asks how many messages they have that were not shown.
@@ -69,6 +96,7 @@ async function countUnread(room) {
   const since = room.cursor > 0 ? { since: room.cursor } : {};
   try {
     const page = await call(room, { cmd: "messages", limit: 100, ...since });
+    rename(room, page.code);
     if (room === current) return;
     const unread = page.messages.filter((message) => !message.own).length;
     if (unread > room.unread) byId("news").textContent = unread + " unread in " + room.code;
@@ -122,7 +150,11 @@ function showBadge() {
 // Another tab has joined or left a room.
 addEventListener("storage", (event) => {
   if (event.key !== "pushchat.rooms") return;
-  rooms = memory.get("rooms", []).map((room) => rooms.find((known) => known.udid === room.udid) ?? recall(room));
+  rooms = memory.get("rooms", []).map((room) => {
+    const known = rooms.find((known) => known.udid === room.udid);
+    return known ? Object.assign(known, { code: room.code, was: room.was }) : recall(room);
+  });
+  if (current) byId("room").textContent = current.code;
   if (current && !rooms.includes(current)) vacate();
   showRooms();
 });

@@ -45,6 +45,8 @@ struct ChatClientState {
         case deleted(MessageID)
         /// The member is not in the room any more: by itself, or for all that is known.
         case left(wasRemoved: Bool)
+        /// The room has this code now.
+        case moved(String)
         /// To the user, beside the chat.
         case note(String)
     }
@@ -83,6 +85,8 @@ struct ChatClientState {
     private var history: [ChatMessage] = []
     private var historyIsRead = false
     private var members: Int?
+    /// The room's code; `nil` until the relay has named it.
+    private var room: String?
     private var backoff = Backoff(first: .milliseconds(300), longest: .seconds(10))
     /// What was said of the connection, until it is good again.
     private var trouble: String?
@@ -119,6 +123,7 @@ struct ChatClientState {
             throw Failure("the relay's answer is not as expected: \(page.description.prefix(200))")
         }
         var output: [Report] = []
+        if let code = page.object?["code"]?.text { output += moved(to: code) }
         for value in values { output += try take(value) }
         // A page without messages says where the member's history begins.
         if values.isEmpty { cursor = max(cursor, next) }
@@ -160,11 +165,21 @@ struct ChatClientState {
         case "deleted":
             guard let id = try Self.json(event).object?["id"]?.integer, id <= cursor else { return [] }
             return [.deleted(id)]
+        case "code":
+            guard let code = try Self.json(event).object?["code"]?.text else { return [] }
+            return moved(to: code)
         case "left":
             return [.left(wasRemoved: try Self.json(event).object?["reason"]?.text == "removed")]
         // What a newer relay may tell.
         default: return []
         }
+    }
+
+    private mutating func moved(to code: String) -> [Report] {
+        guard code != room else { return [] }
+        defer { room = code }
+        // The first page names the room that was joined.
+        return room == nil ? [] : [.moved(code)]
     }
 
     /// The stream begins after a message. It begins earlier than asked for if the relay has never had that one.

@@ -28,6 +28,10 @@ struct ChatText {
         case (.deleted(let id), .json): return ([#"{"event":"deleted","id":\#(id)}"#], nil)
         case (.left(let wasRemoved), .json):
             return ([wasRemoved ? #"{"event":"left","reason":"removed"}"# : #"{"event":"left"}"#], nil)
+        case (.moved(let code), .json):
+            let event: JSONObject = ["event": .string("code"), "code": .string(code)]
+            return ([Output.escaped(JSONValue.object(event).description)], nil)
+        case (.moved(let code), _): return ([], "the room has a new code: \(Output.oneLine(code))")
         case (.deleted, .terminal): return ([], "a message was deleted")
         case (.members(let count), .terminal):
             return ([], count == 1 ? "only you are in the room" : "\(count) members are in the room")

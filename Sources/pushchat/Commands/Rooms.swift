@@ -4,11 +4,12 @@ import ChatDomain
 /// `pushchat rooms`
 struct Rooms: AsyncParsableCommand, ListingCommands {
     static let configuration = CommandConfiguration(
-        abstract: "The rooms, by their codes; close one, open it again, choose its history.",
+        abstract: "The rooms, by their codes; close one, open it again, choose its history, or give it a new code.",
         discussion: """
             pushchat rooms tea lists those whose code begins with tea. Of a room that is called
             like a command: pushchat rooms list open
-            """, subcommands: [List.self, Close.self, Open.self, History.self], defaultSubcommand: List.self)
+            """, subcommands: [List.self, Close.self, Open.self, History.self, Recode.self],
+        defaultSubcommand: List.self)
 
     /// `pushchat rooms list`
     struct List: AsyncParsableCommand {
@@ -94,6 +95,32 @@ struct Rooms: AsyncParsableCommand, ListingCommands {
     }
 }
 
+extension Rooms {
+    /// `pushchat rooms recode`
+    struct Recode: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Give a room a new code, and close the old one.",
+            discussion: """
+                Members who are not banned, the history, bans and tokens move to the new code.
+                Members who are connected learn it; others have to be told.
+                """)
+
+        @Argument(help: .value("code", "The room's secret code.")) var code: String
+        @Argument(help: .value("new-code", "The new code; unless given, one that nobody can guess.")) var newCode:
+            String?
+        @OptionGroup(title: "The relay") var caller: CallerOptions
+
+        func run() async throws {
+            var body: JSONObject = ["room": .string(code)]
+            body["code"] = newCode.map { .string($0) }
+            let answer = try await caller.client().call(.POST, "/v1/rooms:recode", body, isRepeatable: false)
+            guard let room = answer.object else { throw Failure("the relay's answer is not as expected") }
+            print(Output.oneLine(room.cell("code")))
+            Output.note("the room has a new code; members in it: \(room.cell("members"))")
+        }
+    }
+}
+
 /// `pushchat members`
 struct Members: AsyncParsableCommand, ListingCommands {
     static let configuration = CommandConfiguration(
@@ -141,15 +168,18 @@ struct Members: AsyncParsableCommand, ListingCommands {
     /// `pushchat members ban`
     struct Ban: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Remove a member, and keep its udid and its device out of the room.")
+            abstract: "Remove a member, and keep its udid and its device out of the room.",
+            discussion: "With --address also whoever comes from its address (of IPv6 the /64 network).")
 
         @Argument(help: "The member's id, of pushchat members CODE.") var id: Int64
         @Flag(help: "From every room, and not only from this one.") var everywhere = false
+        @Flag(help: "Also the address of its last request.") var address = false
         @OptionGroup var ban: BanOptions
         @OptionGroup(title: "The relay") var caller: CallerOptions
 
         func run() async throws {
-            let made = try await ban.make(["member": .number(id), "everywhere": .bool(everywhere)], by: caller)
+            let made = try await ban.make(
+                ["member": .number(id), "everywhere": .bool(everywhere), "address": .bool(address)], by: caller)
             Output.note("ban \(made.cell("id"))\(made.cell("ends_at", after: " until "))")
         }
     }
@@ -220,13 +250,14 @@ struct Bans: AsyncParsableCommand {
 
         func run() async throws {
             try await list.print(
-                ["ID", "ROOM", "STATE", "NAME", "DEVICE", "REASON", "MADE", "ENDS"], json: json, of: caller, "/v1/bans",
+                ["ID", "ROOM", "STATE", "NAME", "DEVICE", "REASON", "MADE", "ENDS", "ADDRESS"], json: json, of: caller,
+                "/v1/bans",
                 "bans", [("room", room)]
             ) { ban in
                 let state =
                     ban["ended"] == .bool(true) ? "ended" : ban["closed"] == .bool(true) ? "closed" : "banned"
                 return [ban.cell("id"), ban.cell("room"), state]
-                    + ["name", "device", "reason", "created_at", "ends_at"].map { ban.cell($0) }
+                    + ["name", "device", "reason", "created_at", "ends_at", "address"].map { ban.cell($0) }
             }
         }
     }

@@ -19,6 +19,8 @@ final class FakeFeed: RoomFeed {
         var readMessages = 0
         var failedReads = 0
         var positionLookups = 0
+        /// New codes of rooms, by their old ones.
+        var codes: [SecretCode: SecretCode] = [:]
     }
 
     private let state = Mutex(State())
@@ -79,6 +81,23 @@ final class FakeFeed: RoomFeed {
     func close(_ code: SecretCode) {
         change { state in
             for member in state.rooms.keys where state.rooms[member] == code { state.rooms[member] = .some(nil) }
+            state.changes.closed.insert(code)
+        }
+    }
+
+    /// Gives a room a new code. The members named are banned, and removed.
+    /// - Parameter isLocal: whether this process has done it, and not another one.
+    func recode(_ code: SecretCode, to new: SecretCode, without banned: MemberID, isLocal: Bool = true) {
+        change { state in
+            for member in state.rooms.keys where state.rooms[member] == code {
+                state.rooms[member] = .some(member == banned ? nil : new)
+            }
+            state.messages[new] = state.messages.removeValue(forKey: code)
+            state.messages[code] = []
+            state.codes[code] = new
+            guard isLocal else { return state.changes.isUnknown = true }
+            state.changes.members.insert(banned)
+            state.changes.removed.insert(banned)
             state.changes.closed.insert(code)
         }
     }
@@ -164,6 +183,10 @@ final class FakeFeed: RoomFeed {
 
     func receipts(in room: SecretCode, for members: Set<MemberID>) async throws(ChatError) -> [MemberID: Receipt] {
         try read { state in state.receipts.filter { members.contains($0.key) && state.rooms[$0.key] == room } }
+    }
+
+    func hasMoved(_ room: SecretCode, to code: SecretCode) async throws(ChatError) -> Bool {
+        try read { state in state.codes[room] == code }
     }
 
     func memberCount(of room: SecretCode) async throws(ChatError) -> Int {

@@ -38,6 +38,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         case ban(BanRequest, Moderator)
         case endBan(Int64, Moderator)
         case bans(SecretCode?, before: Int64?, limit: Int)
+        case recode(SecretCode, SecretCode, Moderator)
         case delete(MessageID, Moderator)
         case records(before: Int64?, limit: Int)
         case depths
@@ -209,6 +210,11 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     func bans(in room: SecretCode?, before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<Ban> {
         try await run(.bans(room, before: cursor, limit: limit), admin.bans)
     }
+    func recode(
+        _ room: SecretCode, to code: SecretCode, by moderator: Moderator
+    ) async throws(ChatError) -> RecodedRoom {
+        try await run(.recode(room, code, moderator), admin.recode)
+    }
     func delete(_ message: MessageID, by moderator: Moderator) async throws(ChatError) {
         try await run(.delete(message, moderator), admin.moderate)
     }
@@ -228,6 +234,9 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     }
     func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message] {
         try await scriptedFeed().messages(in: room, after: after, limit: limit)
+    }
+    func hasMoved(_ room: SecretCode, to code: SecretCode) async throws(ChatError) -> Bool {
+        try await scriptedFeed().hasMoved(room, to: code)
     }
     func memberCount(of room: SecretCode) async throws(ChatError) -> Int {
         try await scriptedFeed().memberCount(of: room)
@@ -332,6 +341,7 @@ struct AdminAnswers: Sendable {
     var moderate: ScriptedStore.Answer<Void>?
     var ban: ScriptedStore.Answer<Ban>?
     var bans: ScriptedStore.Answer<Page<Ban>>?
+    var recode: ScriptedStore.Answer<RecodedRoom>?
     var records: ScriptedStore.Answer<Page<ModerationRecord>>?
     var reach: ScriptedStore.Answer<[MessageReach]>?
     var receipt: ScriptedStore.Answer<Receipt>?

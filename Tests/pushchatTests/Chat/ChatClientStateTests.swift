@@ -138,6 +138,21 @@ import Testing
         #expect(try state.received(removed) == [.left(wasRemoved: true)])
     }
 
+    @Test("A new code of the room is said once, whether a page or the stream tells it; the first page says none")
+    func newCode() throws {
+        func page(_ code: String) -> JSONValue {
+            .object(["messages": .array([]), "next": .number(7), "code": .string(code)])
+        }
+        var state = ChatClientState(endsWithInput: false)
+        state.joined()
+        #expect(try state.received(page("tea")) == [])
+        let event = ServerSentEvent(name: "code", data: #"{"code":"new"}"#)
+        #expect(try state.received(event) == [.moved("new")])
+        #expect(try state.received(event) == [])
+        #expect(try state.received(page("new")) == [])
+        #expect(try state.received(page("newer")) == [.moved("newer")])
+    }
+
     @Test(
         "What is no message, page or event of a relay is an error",
         arguments: [
