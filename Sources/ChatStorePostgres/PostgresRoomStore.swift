@@ -54,7 +54,7 @@ package struct PostgresRoomStore: RoomStore {
                         .text(member.text), .text(code.text), .text(token), .text(request.nickname.text),
                         .optional(client.address), .text(request.app.text), .optional(client.appVersion),
                         .optional(client.osVersion), .optional(client.deviceModel), .time(now),
-                        .text(settings().history.rawValue),
+                        .text(settings.history.rawValue),
                     ])
                 note(member, [code] + earlier, transaction)
             }
