@@ -25,7 +25,8 @@ import Testing
             "session.secret": "0123456789012345678901234567890123456789", "session.audience": "a",
             "session.issuer": "b",
             "command": "1", "connections": "3", "payload_limit": "256", "push.text_limit": "200",
-            "messages.retention": "1h", "messages.history": "all", "queue.retention": "1h", "moderation.retention": "1h",
+            "messages.retention": "1h", "messages.history": "all", "queue.retention": "1h",
+            "moderation.retention": "1h",
             "analytics": "off",
         ]
         try folder.write("x", to: "file")
