@@ -24,15 +24,13 @@ struct FileRights: Equatable, Sendable {
     /// of root's where others can write, those of the file's owner.
     init(changing path: String) {
         let (file, folder) = Self.owners(of: path)
-        self = .own
-        if let folder { self = folder.user == 0 ? file ?? .own : folder }
+        self = folder.map { $0.user == 0 ? file ?? .own : $0 } ?? .own
     }
 
     /// The rights for reading `path`: those of its owner.
     init(reading path: String) {
         let (file, folder) = Self.owners(of: path)
-        self = .own
-        if folder != nil, let file { self = file }
+        self = folder == nil ? .own : file ?? .own
     }
 
     /// - Returns: no folder if only root can change names in it, or if this process is not root's.
