@@ -24,13 +24,15 @@ struct FileRights: Equatable, Sendable {
     /// of root's where others can write, those of the file's owner.
     init(changing path: String) {
         let (file, folder) = Self.owners(of: path)
-        self = folder.map { $0.user == 0 ? file ?? .own : $0 } ?? .own
+        let rights = folder.map { $0.user == 0 ? file ?? .own : $0 } ?? .own
+        self.init(user: rights.user, group: rights.group)
     }
 
     /// The rights for reading `path`: those of its owner.
     init(reading path: String) {
         let (file, folder) = Self.owners(of: path)
-        self = folder == nil ? .own : file ?? .own
+        let rights = folder == nil ? .own : file ?? .own
+        self.init(user: rights.user, group: rights.group)
     }
 
     /// - Returns: no folder if only root can change names in it, or if this process is not root's.
