@@ -118,6 +118,8 @@ final class BinaryConnectionHandler: ConnectionHandler {
     private var context: ChannelHandlerContext?
     private var closeReason = "ConnectionClosed"
     private var hasLearned = false
+    /// Fulfilled when the trial has its result. `nil` if this connection is none.
+    private var trial: EventLoopPromise<Void>?
     /// Closes as soon as silence has settled everything: how a probe ends at a gateway that does not answer sentinels.
     private var closesWhenSettled = false
 
@@ -173,8 +175,10 @@ final class BinaryConnectionHandler: ConnectionHandler {
     }
 
     /// Asks the gateway on this connection, which has carried no push, whether it answers sentinels. Closes it then.
-    func tryOut() {
-        guard let context, context.channel.isActive, !isEnding else { return }
+    /// - Parameter done: Fulfilled when that is known, which may be long before TLS has agreed to the close.
+    func tryOut(_ done: EventLoopPromise<Void>) {
+        guard let context, context.channel.isActive, !isEnding else { return done.succeed() }
+        trial = done
         sendSentinel(context, answerWithin: Self.trialLimit)
     }
 
@@ -213,6 +217,8 @@ final class BinaryConnectionHandler: ConnectionHandler {
         availability.end()
         put(state.closed(reason: reason), now: context.eventLoop.now)
         changed()
+        trial?.succeed()
+        trial = nil
         context.close(promise: nil)
     }
 

@@ -86,8 +86,9 @@ package final class BinaryGateway: PushGateway {
     ) async throws -> BinaryConnection {
         if attempt.target.sentinels.takeTrial(now: options.clock.now()) {
             let (channel, trial) = try await connect(attempt, connectionID, logger)
-            channel.eventLoop.execute { trial.handler.value.tryOut() }
-            await trial.closed()
+            let done = channel.eventLoop.makePromise(of: Void.self)
+            channel.eventLoop.execute { trial.handler.value.tryOut(done) }
+            try await done.futureResult.get()
         }
         let (channel, connection) = try await connect(attempt, connectionID, logger)
         if !attempt.isConfirmed { try? await options.clock.sleep(options.clock.now() + Self.postHandshakeDelay) }

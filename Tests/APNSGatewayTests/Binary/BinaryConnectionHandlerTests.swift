@@ -76,7 +76,8 @@ struct BinaryConnectionHandlerTests {
         let sentinels = SharedSentinelKnowledge()
         _ = sentinels.learn(.notUnderstood, isTrial: false, now: EmbeddedEventLoop().now)
         let (channel, handler) = try connection(sentinels)
-        handler.tryOut()
+        let done = channel.eventLoop.makePromise(of: Void.self)
+        handler.tryOut(done)
         #expect(!handler.availability.takesPushes)
         #expect(try channel.readOutbound(as: ByteBuffer.self)?.readableBytes == 20)
         if let answer { try channel.writeInbound(ByteBuffer(bytes: answer)) }
@@ -84,6 +85,7 @@ struct BinaryConnectionHandlerTests {
         channel.embeddedEventLoop.advanceTime(by: .milliseconds(1100))
         #expect(!channel.isActive)
         #expect(sentinels.isUseful == isUnderstood)
+        try await done.futureResult.get()
         #expect(await reports().isEmpty)
     }
 
