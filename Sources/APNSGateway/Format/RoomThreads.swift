@@ -1,4 +1,4 @@
-package import ChatDomain
+import ChatDomain
 import Crypto
 import Foundation
 
