@@ -182,7 +182,7 @@ final class BinaryConnectionHandler: ConnectionHandler {
         sendSentinel(context, answerWithin: Self.trialLimit)
     }
 
-    /// Proves at once what became of everything written; nothing is written after it.
+    /// Asks for proof of everything written, at once. Nothing is written after it.
     ///
     /// Bounded: the gateway answers the sentinel, or silence settles, or the connection is closed.
     private func prove(_ context: ChannelHandlerContext) {
@@ -222,7 +222,7 @@ final class BinaryConnectionHandler: ConnectionHandler {
         context.close(promise: nil)
     }
 
-    /// Hands over the connection's last reports. Learns from them first, because the next lease depends on both.
+    /// Reports the connection's last outcomes. Learns from them first, because the next lease depends on both.
     private func put(_ last: [DeliveryReport], now: NIODeadline) {
         if !hasLearned {
             hasLearned = true

@@ -33,8 +33,8 @@ package final class BinaryGateway: PushGateway {
     /// How long a connection with unproved credentials must stay open before it gets pushes: a gateway that does not accept
     /// the certificate closes without an answer just after the handshake (apns-binary.md §1).
     private static let postHandshakeDelay = TimeAmount.milliseconds(100)
-    /// Connections on which silence proves pushes at the same time. Each proof takes at least the settle time, and a connection that
-    /// the gateway closes meanwhile loses the smaller a part of the queue the more there are.
+    /// The number of connections on which silence proves pushes at the same time. Each proof takes at least the settle time. With
+    /// more connections, a close loses a smaller part of the pushes in flight.
     private static let silentConnections = 8
     /// The shortest time between two spare connections.
     private static let growthInterval = TimeAmount.milliseconds(50)
@@ -43,7 +43,7 @@ package final class BinaryGateway: PushGateway {
 
     private struct Target: PoolTarget {
         let endpoint: GatewayEndpoint
-        /// What this endpoint's gateway understands. A reload begins without knowledge.
+        /// The knowledge about this endpoint's gateway. A reload begins without any.
         let sentinels = SharedSentinelKnowledge()
     }
 

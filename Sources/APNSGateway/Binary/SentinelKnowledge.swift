@@ -15,7 +15,7 @@ enum SentinelResult: Sendable, Hashable {
 ///
 /// A gateway that does not answer a sentinel leaves all pushes before it in doubt. Sent again with another sentinel, they would never
 /// be settled. So one failure is enough to prove pushes by silence instead. A trial then finds out what the failure meant: a sentinel
-/// on a connection of its own, where it puts no push in doubt. A first loss without a sentinel asks for a trial, too, because
+/// alone on a connection, where it puts no push in doubt. A first loss without a sentinel asks for a trial, too, because
 /// proof is needed from then on.
 struct SentinelKnowledge: Sendable {
     /// Failures in a row after which a gateway that has answered sentinels is tried again. Such a gateway may also close for
