@@ -444,7 +444,7 @@ struct DevicePortTests {
         for other in [try subscription(2, key: 9), try subscription(2, secret: 9)] {
             #expect(await refusal { _ = try await devices.unregister(other) } == .conflict)
         }
-        #expect(try await devices.device(StoreFixture.token(2), app: .web).isActive)
+        #expect(try await devices.device(StoreFixture.token(2), app: .web).deactivatedAt == nil)
         #expect(try await devices.unregister(subscription(2)))
         #expect(try await !devices.unregister(subscription(2)))
         // A device without keys is the operator's: nobody can prove to be it.

@@ -73,7 +73,7 @@ struct RoomPortTests {
     @Test(
         "Where a room's history is all, who joins reads what was posted before; else only what comes",
         arguments: StoreKind.allCases)
-    func history(kind: StoreKind) async throws {
+    func historyChoice(kind: StoreKind) async throws {
         let store = try await kind.make()
         let (rooms, records) = (store.stores.rooms, store.stores.records)
         // Chosen before anybody is there.
@@ -203,9 +203,10 @@ struct RoomPortTests {
                 StoreFixture.member(2), token: StoreFixture.token(7), app: app, client: ClientInfo(), user: nil)
         }
         #expect(await refusal { try await update(nil) } == ChatError.browserNeedsSubscription.message)
-        #expect(try await members(in: store).map(\.token) == [StoreFixture.token(7), StoreFixture.token(8)])
+        let (first, second) = (try StoreFixture.token(7).description, try StoreFixture.token(8).description)
+        #expect(try await members(in: store).map(\.token) == [first, second])
         try await update(.web)
-        #expect(try await members(in: store).map(\.token) == [nil, StoreFixture.token(7)])
+        #expect(try await members(in: store).map(\.token) == [nil, first])
     }
 
     @Test("Joining again keeps the place in the room, joining another leaves the first", arguments: StoreKind.allCases)
