@@ -133,24 +133,24 @@ struct MessagesTests {
 
     @Test("A program's message says so, whatever it is signed with", arguments: ["admin", "token:7"])
     func programs(writer: String) async throws {
+        let room = SecretCode(stored: "tea")
         let messages = [MemberID(stored: writer), MemberID(stored: Sample.udid)].enumerated().map { index, sender in
             Message(id: MessageID(index), sender: sender, nickname: "Ann", text: "x", sentAt: Sample.time)
         }
         let relay = Relay(
             ScriptedStore(
-                messages: { MessagePage(messages: messages, next: 1) },
+                messages: { MessagePage(messages: messages, next: 1, room: room) },
                 admin: AdminAnswers(
-                    messages: {
-                        let room = SecretCode(stored: "tea")
-                        return Page(items: messages.map { MessageRecord(message: $0, room: room) }, next: nil)
-                    })), settings: ChatHTTPSettings(adminTokens: ["geheim"]))
+                    messages: { Page(items: messages.map { MessageRecord(message: $0, room: room) }, next: nil) })),
+            settings: ChatHTTPSettings(adminTokens: ["geheim"]))
         let answers = [
             try await relay.form("cmd=messages&udid=\(Sample.udid)"),
             try await relay.send(.get, "/v1/messages?room=tea", headers: [.authorization: "Bearer geheim"]),
         ]
         for answer in answers {
-            let list = try JSONValue(parsing: answer.text).object?["messages"]?.array?.map { $0.object?["program"] }
-            #expect(list == [.bool(true), nil], "\(answer.text)")
+            let list = try #require(try JSONValue(parsing: answer.text).object?["messages"]?.array)
+            let marks: [JSONValue?] = list.map { $0.object?["program"] }
+            #expect(marks == [.bool(true), nil], "\(answer.text)")
         }
     }
 }
