@@ -1,7 +1,8 @@
-import APNSGateway
 import ChatDomain
 import Foundation
 import Testing
+
+@testable import APNSGateway
 
 @Suite("What Apple's gateways require of the queue's rows")
 struct APNSFormatTests {
