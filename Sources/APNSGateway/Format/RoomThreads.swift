@@ -1,4 +1,4 @@
-import ChatDomain
+package import ChatDomain
 import Crypto
 import Foundation
 
@@ -17,7 +17,7 @@ package struct RoomThreads: Sendable {
     }
 
     /// 16 hexadecimal digits, the same for all messages of the room.
-    func id(of code: SecretCode) -> String {
+    package func id(of code: SecretCode) -> String {
         Hex.text(Array(HMAC<SHA256>.authenticationCode(for: Data(code.text.utf8), using: key).prefix(Self.size)))
     }
 }
