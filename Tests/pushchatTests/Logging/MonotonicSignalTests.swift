@@ -47,7 +47,9 @@ struct MonotonicSignalTests {
         let signal = MonotonicSignal()
         let number = Mutex<Int32>(0)
         let thread = Thread {
-            number.withLock { $0 = Int32(syscall(Int(SYS_gettid))) }
+            // `PID/task/TID`; the call gettid is no function of Swift's.
+            let link = (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/thread-self")) ?? ""
+            number.withLock { $0 = Int32(link.split(separator: "/").last ?? "") ?? 0 }
             _ = signal.wait(until: .now() + .seconds(50))
         }
         thread.start()
