@@ -114,7 +114,6 @@ struct FileRightsTests {
 
     @Test("The copy before an upgrade is the user's, and no mode is changed through a link")
     func upgrade() throws {
-        _ = try fixture.query("PRAGMA journal_mode = DELETE")
         for name in ["-wal", "-shm"] { unlink(fixture.path + name) }
         #expect(symlink(victim, fixture.path + "-shm") == 0)
         #expect(throws: DatabaseFile.Unusable.self) { try fixture.open().close() }
