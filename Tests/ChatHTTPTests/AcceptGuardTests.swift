@@ -66,7 +66,7 @@ struct AcceptGuardTests {
         let spares = SpareFiles(free: { free.withLock(\.self) })
         #expect(spares.take() == true)
         let channel = try channel(spares)
-        free.withLock { $0 = 2 * SpareFiles.count - 1 }
+        free.withLock { $0 = SpareFiles.fewestFree - 1 }
         fail(channel)
         #expect(spares.take() == false)
         channel.embeddedEventLoop.advanceTime(by: .seconds(60))

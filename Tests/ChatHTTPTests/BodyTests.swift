@@ -205,7 +205,6 @@ struct BodyTests {
         "Each route asks for exactly the bodies that it takes, and not before the caller's token is known",
         arguments: [
             ("/v1/notifications:batch", HTTPLimits.batchBody, 100),
-            ("/v1/notifications:batch?x", HTTPLimits.batchBody, 100),
             ("/v1/notifications:batch", HTTPLimits.batchBody + 1, 413),
             ("/v1/notifications", HTTPLimits.adminBody, 100),
             ("/v1/notifications", HTTPLimits.adminBody + 1, 413), ("/v1/messages?room=r", HTTPLimits.body, 100),

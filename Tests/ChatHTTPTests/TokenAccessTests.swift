@@ -180,7 +180,7 @@ struct TokenAccessTests {
         #expect(try await Self.status(relay, .get, "/v1/notifications/1", "pct_send") == 200)
     }
 
-    @Test("Wrong tokens are counted, and above the limit right ones are not looked at either")
+    @Test("Wrong tokens are counted, and above the limit a right one is accepted all the same")
     func guessing() async throws {
         let relay = try Self.relay()
         let statuses = try await relay.server().application().test(.router) { client in
@@ -193,7 +193,7 @@ struct TokenAccessTests {
             }
             return statuses
         }
-        #expect(statuses.first == 401 && statuses.last == 429)
+        #expect(statuses.first == 401 && statuses.dropLast().last == 429 && statuses.last == 200)
     }
 
     @Test("Without admin.token, a token counts all the same, in production too", arguments: [true, false])

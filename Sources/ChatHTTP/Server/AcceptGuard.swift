@@ -75,7 +75,9 @@ final class AcceptGuard: ChannelDuplexHandler {
 ///
 /// libdispatch ends the process when it cannot open a file in `/proc`, which it does every second.
 final class SpareFiles {
-    static let count = 8
+    private static let most = 8
+    /// With fewer free descriptors than this, connections are not accepted.
+    static let fewestFree = 4
 
     private var descriptors: [CInt] = []
     private let free: () -> Int
@@ -87,13 +89,14 @@ final class SpareFiles {
 
     deinit { release() }
 
-    /// Takes none unless as many stay free.
+    /// Takes half of the free descriptors, up to ``most``.
     ///
-    /// - Returns: whether all of them are held.
+    /// - Returns: whether enough are free to accept connections.
     func take() -> Bool {
         guard descriptors.isEmpty else { return true }
-        guard free() >= 2 * Self.count else { return false }
-        for _ in 0..<Self.count {
+        let free = free()
+        guard free >= Self.fewestFree else { return false }
+        for _ in 0..<min(Self.most, free / 2) {
             let descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC)
             guard descriptor >= 0 else {
                 release()
