@@ -797,7 +797,7 @@ struct RoomPortTests {
     @Test("A ban of an address alone closes no room", arguments: StoreKind.allCases)
     func addressAlone(kind: StoreKind) async throws {
         let store = try await kind.make()
-        _ = try store.query("INSERT INTO bans (secret_code, address) VALUES ('room', '192.0.2.1')")
+        _ = try store.query("INSERT INTO bans (secret_code, address) VALUES ('room', '198.51.100.1')")
         try await join(1...1, in: store)
         _ = try await store.stores.rooms.post(program("hi"))
         #expect(
