@@ -219,14 +219,18 @@ struct ModerationTests {
         let kept = try await store.rooms.post(StoreFixture.post(1, "what stays: magenta")).message
         let message = try await store.rooms.post(StoreFixture.post(1, "what goes: vermilion")).message
         #expect(kept < message)
+        let connection = try bench.fixture.connection()
+        func checkpoint() throws {
+            try connection.writeWithoutTransaction { try $0.execute(sql: "PRAGMA wal_checkpoint(TRUNCATE)") }
+        }
         func file(has text: String) throws -> Bool {
             let bytes = try Data(contentsOf: URL(filePath: bench.fixture.path))
             return bytes.range(of: Data(text.utf8)) != nil
         }
-        _ = try bench.fixture.query("PRAGMA wal_checkpoint(TRUNCATE)")
+        try checkpoint()
         #expect(try file(has: "vermilion"))
         try await store.moderation.delete(message, by: moderator)
-        _ = try bench.fixture.query("PRAGMA wal_checkpoint(TRUNCATE)")
+        try checkpoint()
         #expect(try file(has: "magenta") && !file(has: "vermilion"))
     }
 

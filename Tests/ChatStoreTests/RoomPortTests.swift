@@ -688,7 +688,7 @@ struct RoomPortTests {
         try await store.stores.moderation.delete(message, by: Self.moderator)
         #expect(try store.value("SELECT count(*) FROM push_queue WHERE payload <> ''") == 0)
         let deleted = "cancelled MessageDeleted"
-        #expect(try states(in: store) == ["sent", "sent", "failed Bad", deleted, "expired", deleted, deleted])
+        #expect(try states(in: store) == ["sent", "sent", "failed Bad", deleted, "expired Expired", deleted, deleted])
         let queue = try store.queue()
         #expect(try await queue.retry(.matching(QueueFilter()), progress: Self.nobody) == 0)
         #expect(try await queue.retry(.entries(pushes.map(\.entry)), progress: Self.nobody) == 0)
@@ -714,7 +714,7 @@ struct RoomPortTests {
             let end = try #require(PushLifeCycle().obstacle(to: push, at: store.now()))
             try await store.settle([push], end)
         }
-        #expect(try states(in: store) == [deleted, "sent", deleted, deleted, "expired", deleted, "sent"])
+        #expect(try states(in: store) == [deleted, "sent", deleted, deleted, "expired Expired", deleted, "sent"])
         try await store.restart()
         #expect(try await store.lease().isEmpty)
     }

@@ -20,6 +20,7 @@ import Testing
         #expect(configuration.push == .init(sound: "default", textLimit: 1000, expiration: nil))
         #expect(configuration.messages == .init(retention: .seconds(30 * 86_400), history: .joined))
         #expect(configuration.queue.retention == .seconds(7 * 86_400))
+        #expect(configuration.moderation.retention == .seconds(365 * 86_400))
         #expect(configuration.log == .init(format: .text, level: .info))
         #expect(configuration.apps == [AppConfiguration(name: .default, environment: .development)])
         #expect(configuration.defaultApp == .default)
@@ -118,6 +119,7 @@ import Testing
               issuer: https://example.com
             messages: {retention: 2 weeks, history: all}
             queue: {retention: 36h}
+            moderation: {retention: 90 days}
             analytics: off
             log: {format: json, level: debug}
             apps:
@@ -182,6 +184,7 @@ import Testing
                     keySet: folder.path + "/app.key", audience: "pushchat", issuer: "https://example.com"))
         #expect(configuration.messages == .init(retention: .seconds(14 * 86_400), history: .all))
         #expect(configuration.queue.retention == .seconds(36 * 3600))
+        #expect(configuration.moderation.retention == .seconds(90 * 86_400))
         #expect(configuration.analytics == .off)
         #expect(configuration.log == .init(format: .json, level: .debug))
 
