@@ -59,7 +59,7 @@ struct Announcement: Sendable, Hashable {
 /// encrypted and authenticated, with a key that only roles can have that read the relay's tables:
 ///
 ///     payload = "v2" "." sender "." base64(nonce (12), AES-256-GCM of the JSON, tag (16))
-///     key     = HKDF-SHA256(queue_state.id_key, salt: sender, info: "pushchat announcement" channel)
+///     key     = HKDF-SHA256(queue_state.channel_key, salt: sender, info: "pushchat announcement" channel)
 ///
 /// The sender is a random name of a process, so that no key encrypts more announcements than random nonces are safe for.
 /// Relays of versions before this one send plain JSON. Either side takes the other's payloads for
@@ -101,7 +101,7 @@ struct AnnouncementChannel: Sendable {
     private let key: @Sendable (_ sender: String) -> SymmetricKey
     private let sender: Sender
 
-    /// - Parameter secret: `queue_state.id_key`.
+    /// - Parameter secret: `queue_state.channel_key`.
     init(schema: String, secret: [UInt8]) {
         // The server takes less than 64 bytes.
         let name = "pushchat_" + String(schema.unicodeScalars.prefix(50).map { $0.isASCII ? Character($0) : "_" })

@@ -64,7 +64,7 @@ package final class PostgresDatabase: Sendable {
         let schema = PostgresSchema.current
         let opened = try makesTables ? schema.bringUpToDate(place) : schema.requireCurrent(place)
         idKey = opened.idKey
-        channel = AnnouncementChannel(schema: opened.schema, secret: opened.idKey)
+        channel = AnnouncementChannel(schema: opened.schema, secret: opened.channelKey)
         pool = ConnectionPool(url: place.url, connections: place.connections)
         heartbeat = RelayHeartbeat(place: place, channel: channel, streams: streams, logger: logger)
     }

@@ -12,7 +12,7 @@ struct PostgresSchema: Sendable {
 
     static let current = PostgresSchema(version: 2, sql: embedded, upgrades: [1: version2])
 
-    /// Rooms, and bans of addresses.
+    /// Rooms, bans of addresses, and the key of what relays tell each other.
     ///
     /// A room counts from the first entry or message that is still stored.
     private static let version2 = """
@@ -32,6 +32,8 @@ struct PostgresSchema: Sendable {
         GROUP BY secret_code ORDER BY since, secret_code;
         ALTER TABLE bans ADD COLUMN address text COLLATE "C", DROP CONSTRAINT bans_check, ADD CONSTRAINT bans_check CHECK (
             secret_code IS NOT NULL OR udid IS NOT NULL OR device_token IS NOT NULL OR address IS NOT NULL);
+        ALTER TABLE queue_state ADD COLUMN channel_key bytea NOT NULL CHECK (length(channel_key) = 32)
+            DEFAULT decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex');
         DROP INDEX bans_room;
         CREATE INDEX bans_address ON bans (address) WHERE address IS NOT NULL;
         CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token IS NULL AND address IS NULL;
@@ -48,6 +50,8 @@ struct PostgresSchema: Sendable {
     /// What a database says of itself when it is opened.
     struct Opened: Sendable {
         let idKey: [UInt8]
+        /// Encrypts what relays tell each other (``AnnouncementChannel``).
+        let channelKey: [UInt8]
         /// Where the tables are.
         let schema: String
     }
@@ -73,9 +77,12 @@ struct PostgresSchema: Sendable {
             connection.deadline = .now + .seconds(3600)
             try connection.run("BEGIN ISOLATION LEVEL READ COMMITTED \(access)")
             let schema = try find(connection)
-            let key = try connection.run("SELECT id_key FROM queue_state").first?.bytes(0)
+            let keys = try connection.run("SELECT id_key, channel_key FROM queue_state").first
             try connection.run("COMMIT")
-            return Opened(idKey: key ?? [UInt8](repeating: 0, count: 16), schema: schema)
+            return Opened(
+                idKey: try keys?.bytes(0) ?? [UInt8](repeating: 0, count: 16),
+                // A script has deleted the row: a key that nobody shares costs relays time, a known one would let others listen.
+                channelKey: try keys?.bytes(1) ?? (0..<32).map { _ in UInt8.random(in: .min ... .max) }, schema: schema)
         } catch let error as PostgresError {
             if let reason = Self.lasting(error) { throw PostgresPlace.Unusable(description: reason) }
             throw ChatError(storing: error)

@@ -31,7 +31,10 @@ CREATE INDEX relay_starts_alive ON relay_starts (time_seen) WHERE time_ended IS 
 -- What the relays remember of the queue as a whole. One row.
 CREATE TABLE queue_state (
     id bigint PRIMARY KEY CHECK (id = 1),
-    id_key bytea NOT NULL CHECK (length(id_key) = 16)  -- of which the pushes' UUIDs are made
+    id_key bytea NOT NULL CHECK (length(id_key) = 16),  -- of which the pushes' UUIDs are made; they reveal it
+    -- Encrypts what relays tell each other with NOTIFY.
+    channel_key bytea NOT NULL CHECK (length(channel_key) = 32)
+        DEFAULT decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex')
 );
 INSERT INTO queue_state (id, id_key) VALUES (1, decode(replace(gen_random_uuid()::text, '-', ''), 'hex'));
 

@@ -122,7 +122,7 @@ struct PostgresRoomTests {
             let gone = try await first.rooms.post(StoreFixture.post(1, "gone")).message
             try fixture.query("DELETE FROM messages WHERE message_id = \(gone)")
             // Somebody who may read the tables has the key.
-            let key = try fixture.query("SELECT encode(id_key, 'hex') FROM queue_state")
+            let key = try fixture.query("SELECT encode(channel_key, 'hex') FROM queue_state")
             let channel = AnnouncementChannel(schema: "public", secret: try #require(Hex.bytes(Array(key.utf8))))
             var claim = Announcement()
             claim.deleted = ["room": [kept, gone], "other": [kept]]
