@@ -29,6 +29,7 @@ struct SilentGatewayTests {
 
     private static let pushes: Int64 = 20_000
     private static let start = Timestamp(seconds: 1_800_000_000)
+    private static let address = FakeQueue.row(1).address
     /// As many as the binary gateway has.
     private static let connections = 8
     /// `settle: 1s`, and what comes on top.
@@ -77,7 +78,7 @@ struct SilentGatewayTests {
             let rows = entries.map { entry, lane in
                 let history = histories[entry] ?? PushHistory()
                 return QueuedPush(
-                    entry: entry, lane: lane, history: history, address: FakeQueue.row(1).address, payload: [1],
+                    entry: entry, lane: lane, history: history, address: SilentGatewayTests.address, payload: [1],
                     id: "\(entry)")
             }
             leased.formUnion(entries.map(\.0))
@@ -197,7 +198,7 @@ struct SilentGatewayTests {
             Gateway(closesEvery: 1000, countsEach: true, closesOverEvery: 7000, duplicates: 10_000),
             Gateway(closesEvery: 1000, countsEach: false, restartsAfter: 8_000, duplicates: 14_000),
         ])
-    func settles(gateway: Gateway) {
+    func settles(gateway: Gateway) async {
         var world = World(gateway)
         // Nothing was lost before: the first connection carries all of the queue.
         let first = world.slot(isProvenBySilence: false)
@@ -234,6 +235,8 @@ struct SilentGatewayTests {
         var steps = 0
         while world.sent.count + world.failed.count < settled, steps < 2000 {
             steps += 1
+            // The other tests have two threads.
+            await Task.yield()
             while world.written.count < Self.connections, world.lanes.values.contains(where: { !$0.isEmpty }) {
                 world.lease(for: world.slot(isProvenBySilence: true))
             }
