@@ -67,6 +67,12 @@ struct AdminGuardTests {
         }
     }
 
+    @Test("A token of the configuration may look like one of the database")
+    func prefix() async throws {
+        let settings = ChatHTTPSettings(adminTokens: ["pct_geheim"])
+        #expect(try await Self.status(settings, [("Authorization", "Bearer pct_geheim")]).0 == 200)
+    }
+
     @Test(
         "No other spelling of an address avoids the guard",
         arguments: [

@@ -40,10 +40,11 @@ struct ForeignPageGuardTests {
 
     /// Through a socket, because loopback is what counts.
     private static func status(
-        _ settings: ChatHTTPSettings, _ request: String, _ headers: [String], body: String = ""
+        _ settings: ChatHTTPSettings, _ request: String, _ headers: [String], host: String = "localhost",
+        body: String = ""
     ) async throws -> (status: Int, calls: Int) {
         let relay = try relay(settings)
-        let lines = [request + " HTTP/1.1", "Host: localhost", "Content-Length: \(body.utf8.count)"] + headers
+        let lines = [request + " HTTP/1.1", "Host: \(host)", "Content-Length: \(body.utf8.count)"] + headers
         let head = try await relay.listening { port in
             try await RawConnection.open(port: port) { connection in
                 try await connection.write(lines.joined(separator: "\r\n") + "\r\n\r\n" + body)
@@ -66,6 +67,23 @@ struct ForeignPageGuardTests {
         let (status, calls) = try await Self.status(
             Self.development, "\(method) \(path)", ["Sec-Fetch-Site: \(site)", "Sec-Fetch-Dest: image"])
         #expect(status == 403 && calls == 0)
+    }
+
+    @Test(
+        "A GET that posts is refused at hosts to which browsers do not name the site; a POST has an origin",
+        arguments: [
+            ("0.0.0.0:80", 403), ("pushchat.local", 403), ("[::ffff:127.0.0.1]:80", 403), ("[::]", 403),
+            ("192.168.1.5", 403), ("mymac", 403), ("127.0.0.1:80", 200), ("127.8.0.1", 200), ("[::1]:80", 200),
+            ("a.localhost", 200),
+        ])
+    func imageWithoutSite(host: String, expected: Int) async throws {
+        for method in ["GET", "HEAD"] {
+            let (status, calls) = try await Self.status(
+                Self.development, "\(method) /ntfy/kitchen/send?message=x", [], host: host)
+            #expect(status == expected && calls == (expected == 200 ? 1 : 0))
+        }
+        let post = try await Self.status(Self.development, "POST /ntfy/kitchen", [], host: host, body: "x")
+        #expect(post.status == 200)
     }
 
     @Test(

@@ -43,8 +43,26 @@ struct ForeignPageGuard: RouterMiddleware {
     /// For a call that is accepted because it comes from this machine: another port of `localhost` is another program's page,
     /// although browsers call it the same site.
     static func checkSite(_ request: Request) throws(ChatError) {
-        guard let site = request.headers.first(.secFetchSite), site != "same-origin", site != "none" else { return }
+        guard let site = request.headers.first(.secFetchSite) else {
+            // Browsers name neither the site nor an origin for an image at `http://0.0.0.0` or `http://pushchat.local`.
+            guard [.get, .head].contains(request.method), !isTrustworthy(request.head.authority ?? "") else { return }
+            throw ChatError(
+                .forbidden, "Host: a GET that posts without a token must call localhost or 127.0.0.1; or use POST",
+                field: "Host")
+        }
+        guard site != "same-origin", site != "none" else { return }
         throw foreignPage("may not change anything here without a token")
+    }
+
+    /// Whether browsers send `Sec-Fetch-Site` to a host without TLS (Secure Contexts §3.1): `localhost`, 127.0.0.0/8 and ::1.
+    /// 0.0.0.0 and ::ffff:127.0.0.1 reach this machine, too, and are not among them. A missing host passes: browsers always
+    /// send one.
+    static func isTrustworthy(_ authority: String) -> Bool {
+        let host = authority.lowercased()
+        if host.hasPrefix("[") { return host.hasPrefix("[::1]") }
+        let name = host.prefix { $0 != ":" }
+        return name.isEmpty || name == "localhost" || name.hasSuffix(".localhost")
+            || (name.hasPrefix("127.") && IPAddress(String(name)) != nil)
     }
 
     /// Stands before a call that changes something and that anybody may make.

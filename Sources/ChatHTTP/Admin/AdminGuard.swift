@@ -97,6 +97,8 @@ struct AdminGuard: Sendable {
         _ credential: String?, _ client: IPAddress?, _ request: Request, _ context: ChatContext,
         _ settings: ChatHTTPSettings, changes: Bool
     ) async throws(ChatError) -> Caller {
+        // First, because a token of the configuration may look like one of the database.
+        if let credential, Self.isRight(credential, settings) { return .administrator }
         if let credential, credential.hasPrefix(AccessToken.prefix), credential.utf8.count <= Self.longestToken {
             // One read by the token's hash, which has an index: less work than a request of the chat, and one at a time for each
             // connection.
@@ -113,7 +115,7 @@ struct AdminGuard: Sendable {
             guard credential == nil else { throw .unauthorized(Self.unknownToken) }
             try Self.checkOrigin(request, context, settings, changes: changes)
         } else {
-            try checkToken(credential, client, settings)
+            try refuse(credential, client)
         }
         return .administrator
     }
@@ -133,18 +135,18 @@ struct AdminGuard: Sendable {
             ]))
     }
 
-    private func checkToken(
-        _ given: String?, _ client: IPAddress?, _ settings: ChatHTTPSettings
-    ) throws(ChatError) {
+    /// Whether it is a token of the configuration. Compares all of them, so that the time does not tell which one was nearly
+    /// right.
+    private static func isRight(_ given: String, _ settings: ChatHTTPSettings) -> Bool {
+        settings.adminTokens.reduce(false) { isSame(given, $1) || $0 }
+    }
+
+    private func refuse(_ given: String?, _ client: IPAddress?) throws(ChatError) -> Never {
         guard let given, !given.isEmpty else {
             throw .unauthorized("Send Authorization: Bearer with the relay's admin.token, or a token of the relay")
         }
-        // All of them, so that the time does not tell which one was nearly right.
-        let isRight = settings.adminTokens.reduce(false) { Self.isSame(given, $1) || $0 }
-        guard isRight else {
-            try limiter.countWrongToken(client)
-            throw .unauthorized("The bearer token is not the relay's admin.token")
-        }
+        try limiter.countWrongToken(client)
+        throw .unauthorized("The bearer token is not the relay's admin.token")
     }
 
     /// Without a token: only from this machine, not through a proxy, and not for a page of another site.
