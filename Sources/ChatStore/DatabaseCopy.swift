@@ -164,7 +164,7 @@ package enum DatabaseCopy {
                     """)
         }
         let copy = "\(file).version-\(version)"
-        try make(of: path, to: copy, replaces: true, rights: FileRights(changing: file))
+        try make(of: path, to: copy, replaces: true, rights: FileRights(changing: path))
         return copy
     }
 
@@ -199,7 +199,7 @@ package enum DatabaseCopy {
         guard DatabaseFile.resolved(copy) != file else {
             throw DatabaseFile.Unusable(description: "\(copy) is the database itself; name a copy of it")
         }
-        let rights = FileRights(changing: file)
+        let rights = FileRights(changing: path)
         return try rights.perform {
             try restore(copy, to: path, file, carries, rights, now, progress)
         }

@@ -35,14 +35,43 @@ struct FileRights: Equatable, Sendable {
         self.init(user: rights.user, group: rights.group)
     }
 
-    /// - Returns: no folder if only root can change names in it, or if this process is not root's.
+    /// - Returns: no folder if only root can change names in it, or if this process is not root's. For both the user whose link
+    ///   leads to the file, if there is one.
     private static func owners(of path: String) -> (file: FileRights?, folder: FileRights?) {
+        guard geteuid() == 0 else { return (nil, nil) }
+        if let owner = ownerOfLink(in: path) { return (owner, owner) }
         let file = DatabaseFile.resolved(path)
         var status = stat()
-        guard geteuid() == 0, stat(DatabaseFile.folder(of: file), &status) == 0 else { return (nil, nil) }
+        guard stat(DatabaseFile.folder(of: file), &status) == 0 else { return (nil, nil) }
         guard status.st_uid != 0 || status.st_mode & (S_IWGRP | S_IWOTH) != 0 else { return (nil, nil) }
         let folder = FileRights(ownerOf: status)
         return (lstat(file, &status) == 0 ? FileRights(ownerOf: status) : nil, folder)
+    }
+
+    /// Links that are followed, as the kernel does.
+    private static let mostLinks = 40
+
+    /// Returns the owner of the first link in the path that is not root's. Such a link can lead to a database in a folder of
+    /// root's, where the rights would be root's.
+    private static func ownerOfLink(in path: String) -> FileRights? {
+        var (place, names, links) = (path.hasPrefix("/") ? "/" : "./", path.split(separator: "/").map(String.init), 0)
+        names.reverse()
+        while let name = names.popLast() {
+            var status = stat()
+            guard lstat(place + name, &status) == 0 else { return nil }
+            guard status.st_mode & S_IFMT == S_IFLNK else {
+                place += name + "/"
+                continue
+            }
+            if status.st_uid != 0 { return FileRights(ownerOf: status) }
+            links += 1
+            guard links <= mostLinks,
+                let target = try? FileManager.default.destinationOfSymbolicLink(atPath: place + name)
+            else { return nil }
+            if target.hasPrefix("/") { place = "/" }
+            names += target.split(separator: "/").map(String.init).reversed()
+        }
+        return nil
     }
 
     private init(ownerOf status: stat) {

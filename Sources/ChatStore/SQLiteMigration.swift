@@ -43,7 +43,7 @@ package struct SQLiteMigration: MigrationTarget {
         _ path: String, interrupted: () -> Void = {}, _ body: (SQLiteMigration) throws -> Result
     ) throws -> Result {
         let file = DatabaseFile.resolved(path)
-        return try FileRights(changing: file).perform { try write(path, file, interrupted, body) }
+        return try FileRights(changing: path).perform { try write(path, file, interrupted, body) }
     }
 
     private static func write<Result>(

@@ -93,6 +93,28 @@ struct FileRightsTests {
         close(own)
     }
 
+    @Test("A link of the user's to a database or a folder of root's gives no rights there; a link of root's does")
+    func linked() throws {
+        let apart = (copy as NSString).deletingLastPathComponent
+        let folder = fixture.directory.path + "/backups"
+        let other = apart + "/other.db"
+        try DatabaseCopy.make(of: copy, to: other)
+        unlink(fixture.path)
+        for (target, name) in [(other, fixture.path), (apart, folder)] {
+            #expect(symlink(target, name) == 0 && lchown(name, Self.user, Self.group) == 0)
+        }
+        let names = try FileManager.default.contentsOfDirectory(atPath: apart).sorted()
+        #expect(throws: (any Error).self) { try DatabaseCopy.restore(copy, to: fixture.path) }
+        #expect(throws: (any Error).self) { try DatabaseCopy.restore(copy, to: folder + "/new.db", carrying: false) }
+        #expect(throws: (any Error).self) { try DatabaseCopy.make(of: fixture.path, to: apart + "/leak.db") }
+        #expect(throws: (any Error).self) { try DatabaseCopy.make(of: copy, to: folder + "/new.db") }
+        #expect(throws: (any Error).self) { try SQLiteMigration.write(folder + "/new.db") { _ in } }
+        #expect(try FileManager.default.contentsOfDirectory(atPath: apart).sorted() == names)
+
+        #expect(lchown(fixture.path, 0, 0) == 0)
+        #expect(FileRights(reading: fixture.path) == .own && FileRights(changing: fixture.path) == .own)
+    }
+
     @Test("Root's own database in another's folder is read with root's rights, and not replaced")
     func rootsOwn() throws {
         #expect(chown(fixture.path, 0, 0) == 0)
