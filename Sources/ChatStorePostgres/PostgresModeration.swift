@@ -37,7 +37,8 @@ package struct PostgresModeration: Moderation {
     /// Nobody posts to the rooms, and no push of them is being queued: those that are queued have lower numbers than any
     /// that comes. No message of who is taken away comes after it.
     private static func lockAlone(_ rooms: Set<String>, _ transaction: PostgresTransaction) {
-        transaction.lock(rooms.flatMap { [(.room, $0), (.fanout, $0)] })
+        transaction.lock(rooms.map { (.room, $0) })
+        transaction.lock(rooms.map { (.fanout, $0) })
     }
 
     /// A room may have got another code while its lock was waited for: then the transaction is run again.
@@ -182,16 +183,14 @@ package struct PostgresModeration: Moderation {
         _ room: SecretCode, to code: SecretCode, by moderator: Moderator, _ transaction: PostgresTransaction
     ) throws -> RecodedRoom {
         let now = database.clock()
-        // A step that queues pushes locks its messages before the room's fan-out. So does this.
-        let unfinished = """
-            SELECT message_id FROM messages WHERE secret_code = $1::text AND fanout_after IS NOT NULL ORDER BY message_id
+        // Nobody posts from here on. A step that queues pushes locks its messages before the room's fan-out. So does this.
+        transaction.lock([(.room, room.text), (.room, code.text)])
+        _ = try transaction.rows(
             """
-        func ids(_ rows: [PostgresRow]) throws -> Set<Int64> { Set(try rows.map { try $0.int(0) }) }
-        let locked = try ids(transaction.rows(unfinished + " FOR UPDATE", [.text(room.text)]))
+            SELECT message_id FROM messages WHERE secret_code = $1::text AND fanout_after IS NOT NULL
+            ORDER BY message_id FOR UPDATE
+            """, [.text(room.text)])
         Self.lockAlone([room.text, code.text], transaction)
-        guard try ids(transaction.rows(unfinished, [.text(room.text)])).isSubset(of: locked) else {
-            throw PostgresError.collision("a message whose pushes are being queued")
-        }
         let found = try transaction.row(
             """
             SELECT \(RoomRules.exists("$1::text")), \(RoomRules.exists("$2::text")),

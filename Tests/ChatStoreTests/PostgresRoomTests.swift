@@ -370,6 +370,41 @@ struct PostgresRoomTests {
         }
     }
 
+    @Test("A new code for a large room waits for a message that is being written, and does not begin again")
+    func newCodeWaits() async throws {
+        try await withRelays { first, second in
+            func collisions() -> Int? { second.figures.work().errors.first { $0.kind == "collision" }?.count }
+            let before = collisions()
+            try fill("large", 1...20)
+            let (isWritten, isReleased) = (End(), End())
+            defer { isReleased.reach() }
+            let database = first.database
+            let post = Task {
+                try await database.write { transaction in
+                    _ = try PostBatch.answers(
+                        to: [StoreFixture.post(1, "hi")], now: database.clock(),
+                        StoreSettings(format: { _ in TextFormat() }), transaction)
+                    _ = try transaction.row("SELECT 1")
+                    isWritten.reach()
+                    while !isReleased.isReached { usleep(1000) }
+                }
+            }
+            try await wait("the message is written") { isWritten.isReached }
+            let recode = Task {
+                try await second.moderation.recode(
+                    code("large"), to: code("new"), by: Moderator(name: "admin", address: nil))
+            }
+            let waiting =
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
+            try await wait("it waits") { try fixture.value(waiting) > 0 }
+            isReleased.reach()
+            try await post.value
+            #expect(try await recode.value.members == 20)
+            #expect(try fixture.value("SELECT count(*) FROM messages WHERE secret_code = 'new'") == 1)
+            #expect(collisions() == before)
+        }
+    }
+
     @Test("What members have fetched at two relays: the newest stands")
     func activity() async throws {
         try await withRelays { first, second in
