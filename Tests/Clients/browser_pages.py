@@ -784,7 +784,7 @@ def notifications(relay):
           and find(driver, "leave").is_enabled())
     find(driver, "leave").click()
     until("and then at the door", lambda: find(driver, "login").is_displayed() and not find(driver, "back").is_displayed())
-    quiet(driver, "rooms and notifications")
+    quiet(driver, "rooms and notifications", 409)
     return relay
 
 
@@ -879,7 +879,7 @@ def programs():
     driver.execute_async_script("""const [tags, done] = arguments; navigator.serviceWorker.ready.then((worker) =>
         Promise.all(tags.map((tag) => worker.showNotification("backup", { tag })))).then(() => done())""",
                                 [f"message-{first}", f"message-{second}"])
-    check("names stand above the first of several", texts(driver, "#log .name") == ["backup", "Cleo", "Ben"], texts(driver, "#log .name"))
+    check("names stand above the first of several", texts(driver, "#log .name") == ["backup program", "Cleo", "Ben"], texts(driver, "#log .name"))
     driver.execute_script("watch(); document.querySelector('#log a').focus()")
     delete(first)
     for each in (driver, phone):

@@ -15,7 +15,8 @@ extension Waiting {
         func gone() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
-            let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
+            let configuration = try await sandbox.relayConfiguration("admin: {token: the-token-of-this-test}\n")
+            let relay = try await RelayProcess.start(folder, configuration: configuration)
             try await relay.join(1...2)
             func post(_ text: String) async throws -> Int {
                 try await relay.call(["cmd": "message", "udid": Name.udid(1), "text": text]).0
@@ -29,7 +30,7 @@ extension Waiting {
                 try replacement?.write(to: URL(filePath: relay.database))
                 #expect(try await post("refused") == 503)
                 let (status, answer) = try await relay.admin(
-                    "GET", "/readyz", headers: [("Authorization", "Bearer any")])
+                    "GET", "/readyz", headers: [("Authorization", "Bearer the-token-of-this-test")])
                 #expect(status == 503 && answer.contains("was deleted, moved or replaced"), "\(answer)")
                 #expect(try await relay.admin("GET", "/healthz").0 == 200)
                 try await eventually("it is in the log") { losses() == index + 1 }
