@@ -1,6 +1,7 @@
 import Foundation
 import NIOCore
 import NIOEmbedded
+import NIOPosix
 import Synchronization
 import Testing
 
@@ -9,7 +10,7 @@ import Testing
 @Suite("Accepting connections while file descriptors are short")
 struct AcceptGuardTests {
     /// Stands for the listener's socket: counts how often it is asked to accept.
-    private final class Listener: ChannelOutboundHandler {
+    private final class Socket: ChannelOutboundHandler {
         typealias OutboundIn = Never
         var reads = 0
 
@@ -19,14 +20,14 @@ struct AcceptGuardTests {
     private let log = LogRecorder()
     private let clock = TestClock()
     private let figures = LimitFigures()
-    private let listener = Listener()
+    private let socket = Socket()
 
     private func channel(_ spares: SpareFiles = SpareFiles(free: { 100 })) throws -> EmbeddedChannel {
         let shortage = ConnectionShortage(figures: figures, now: ElapsedTime(clock).now, logger: log.logger)
         let channel = EmbeddedChannel()
-        try channel.pipeline.syncOperations.addHandlers([listener, AcceptGuard(shortage: shortage, spares: spares)])
+        try channel.pipeline.syncOperations.addHandlers([socket, AcceptGuard(shortage: shortage, spares: spares)])
         try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
-        listener.reads = 0
+        socket.reads = 0
         return channel
     }
 
@@ -42,22 +43,51 @@ struct AcceptGuardTests {
             fail(channel)
             // No caller ends the pause.
             channel.read()
-            #expect(listener.reads == 0)
+            #expect(socket.reads == 0)
             channel.embeddedEventLoop.advanceTime(by: TimeAmount(pause) - .milliseconds(1))
-            #expect(listener.reads == 0)
+            #expect(socket.reads == 0)
             channel.embeddedEventLoop.advanceTime(by: .milliseconds(1))
-            #expect(listener.reads == 1)
+            #expect(socket.reads == 1)
             channel.read()
-            #expect(listener.reads == 2)
-            listener.reads = 0
+            #expect(socket.reads == 2)
+            socket.reads = 0
             pause = min(pause * 2, AcceptBackoff.longest)
         }
         // A connection that was accepted shortens the next pause.
         channel.pipeline.fireChannelRead(EmbeddedChannel() as any Channel)
         fail(channel)
         channel.embeddedEventLoop.advanceTime(by: TimeAmount(AcceptBackoff.first))
-        #expect(listener.reads == 1)
+        #expect(socket.reads == 1)
         _ = try channel.finish()
+    }
+
+    @Test("A listener accepts every connection after a pause, not only the first ones", .timeLimit(.minutes(1)))
+    func listener() async throws {
+        let shortage = ConnectionShortage(figures: figures, now: ElapsedTime(clock).now, logger: log.logger)
+        let group = MultiThreadedEventLoopGroup.singleton
+        let server = try await ServerBootstrap(group: group)
+            .serverChannelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    try channel.pipeline.syncOperations.addHandler(
+                        AcceptGuard(shortage: shortage, spares: SpareFiles(free: { 100 })))
+                }
+            }
+            .bind(host: "127.0.0.1", port: 0) { channel in channel.eventLoop.makeSucceededFuture(channel) }
+        let port = try #require(server.channel.localAddress?.port)
+        try await server.executeThenClose { connections in
+            var connections = connections.makeAsyncIterator()
+            for _ in 0..<2 {
+                server.channel.pipeline.fireErrorCaught(IOError(errnoCode: EMFILE, reason: "accept"))
+                // More than are accepted in one go.
+                var clients: [any Channel] = []
+                for _ in 0..<10 {
+                    clients.append(try await ClientBootstrap(group: group).connect(host: "127.0.0.1", port: port).get())
+                }
+                for _ in clients { try await connections.next()?.close().get() }
+                for client in clients { try? await client.close().get() }
+            }
+        }
+        #expect(figures.count(.connections) == 2)
     }
 
     @Test("While too few descriptors are free accepting stays paused, and the spare ones are released")
@@ -71,10 +101,10 @@ struct AcceptGuardTests {
         #expect(spares.take() == false)
         channel.embeddedEventLoop.advanceTime(by: .seconds(60))
         channel.read()
-        #expect(listener.reads == 0)
+        #expect(socket.reads == 0)
         free.withLock { $0 += 1 }
         channel.embeddedEventLoop.advanceTime(by: .seconds(1))
-        #expect(listener.reads == 1)
+        #expect(socket.reads == 1)
         _ = try channel.finish()
     }
 
@@ -88,11 +118,11 @@ struct AcceptGuardTests {
         #expect(log.lines.count == 2 && log.lines[1].contains("count=5"))
         #expect(figures.count(.connections) == 6)
         channel.embeddedEventLoop.advanceTime(by: .seconds(1))
-        listener.reads = 0
+        socket.reads = 0
         fail(channel, ECONNABORTED)
         #expect(throws: IOError.self) { try channel.throwIfErrorCaught() }
         channel.read()
-        #expect(listener.reads == 1)
+        #expect(socket.reads == 1)
         _ = try channel.finish()
     }
 

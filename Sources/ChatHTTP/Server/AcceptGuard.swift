@@ -39,10 +39,8 @@ final class AcceptGuard: ChannelDuplexHandler {
         spares.release()
         shortage.failed("\(error)")
         guard resumption == nil else { return }
-        // A change of `autoRead` to false is the only way to deregister a listener, whose `autoRead` already is false.
-        let options = context.channel.syncOptions
-        try? options?.setOption(.autoRead, value: true)
-        try? options?.setOption(.autoRead, value: false)
+        // Deregisters the listener, which holding reads does not.
+        try? context.channel.syncOptions?.setOption(.autoRead, value: false)
         scheduleResumption(context)
     }
 
@@ -50,6 +48,7 @@ final class AcceptGuard: ChannelDuplexHandler {
         resumption = context.eventLoop.assumeIsolated().scheduleTask(in: TimeAmount(backoff.next())) {
             guard self.spares.take() else { return self.scheduleResumption(context) }
             self.resumption = nil
+            try? context.channel.syncOptions?.setOption(.autoRead, value: true)
             context.read()
         }
     }
