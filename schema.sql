@@ -185,7 +185,7 @@ CREATE TABLE api_tokens (
     used_from TEXT  -- the address that it came from
 ) STRICT;
 
--- Who may not come in. Ended bans stay for the record: they end by `time_ends`.
+-- Who may not come in. Bans end by `time_ends` and stay for moderation.retention after it.
 CREATE TABLE bans (
     ban_id INTEGER PRIMARY KEY AUTOINCREMENT,
     secret_code TEXT,  -- from this room; NULL: from every room

@@ -6,6 +6,8 @@ package final class PostgresMigration: MigrationTarget {
     /// What relays that run need for themselves; and where a push lies, which follows from its state and its time.
     package static let leftOut: Set = [
         "relay_schema", "relay_starts", "push_queue.lease_start", "push_queue.settled_on",
+        // Each database makes its own.
+        "queue_state.channel_key",
     ]
 
     private let connection: PostgresConnection

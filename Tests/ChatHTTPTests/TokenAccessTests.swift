@@ -74,6 +74,7 @@ struct TokenAccessTests {
         (.post, "/v1/notifications:batch", [.send]),
         (.get, "/v1/notifications/1", [.send]),
         (.delete, "/v1/notifications/1", [.send]), (.get, "/v1/rooms", []), (.patch, "/v1/rooms", []),
+        (.post, "/v1/rooms:recode", []),
         (.get, "/v1/members?room=kitchen", []),
         (.get, "/v1/messages?room=kitchen", [.read]), (.post, "/v1/messages?room=kitchen", [.post]),
         (.get, "/v1/messages/1", []), (.delete, "/v1/messages/1", []), (.delete, "/v1/members/1", []),
