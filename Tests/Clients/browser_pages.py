@@ -885,7 +885,7 @@ def programs():
     for each in (driver, phone):
         until("what is deleted is gone from the page", lambda: texts(each)[0] == wanted[1] and len(texts(each)) == 5)
         until("and from what it keeps", lambda: first not in kept(each) and second in kept(each))
-        check("the next one has the name now", texts(each, "#log .name")[0] == "backup", texts(each, "#log .name"))
+        check("the next one has the name now", texts(each, "#log .name")[0] == "backup program", texts(each, "#log .name"))
     until("its notification is closed, others stay", lambda: notified() == [f"message-{second}"])
     check("a screen reader has nothing new to read", driver.execute_script("return added") == 0, driver.execute_script("return added"))
     check("the focus stays among the messages", driver.switch_to.active_element.get_attribute("id") == "scroll")
