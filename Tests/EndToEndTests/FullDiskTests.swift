@@ -93,7 +93,10 @@ extension Surroundings {
             let disk = try await SmallDisk()
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
-            let relay = try await startRelay(sandbox, database: disk.file("pushchat.db").path)
+            let relay = try RelayProcess.launch(
+                folder, configuration: try await sandbox.relayConfiguration("admin: {token: the-token-of-this-test}\n"),
+                database: disk.file("pushchat.db").path)
+            try await relay.listens()
             try await relay.join()
             #expect(try await relay.admin("GET", "/readyz").0 == 200)
             try disk.fill(leaving: 1 << 20)
@@ -103,7 +106,8 @@ extension Surroundings {
             try await eventually("it is not ready") { try await relay.admin("GET", "/readyz").0 == 503 }
             let (_, text) = try await relay.admin("GET", "/readyz")
             #expect(text.contains(#""disk":"takes no writes""#) && !text.contains("SQLite"))
-            let (_, details) = try await relay.admin("GET", "/readyz", headers: [("Authorization", "Bearer x")])
+            let (_, details) = try await relay.admin(
+                "GET", "/readyz", headers: [("Authorization", "Bearer the-token-of-this-test")])
             #expect(details.contains("SQLite error 13"))
             try disk.empty()
             try await eventually("it is ready again") { try await relay.admin("GET", "/readyz").0 == 200 }
