@@ -107,7 +107,8 @@ extension EndToEnd {
             // It comes: with the binary gateway, its shorter texts, a dispatcher and a reader of feedback.
             try configure("default: \(first), news: \(old)")
             let added = try await reload()
-            #expect((added.status, added.text) == (0, "reloaded; changed: push.text_limit apps.news\n"), "\(added.errors)")
+            #expect(
+                (added.status, added.text) == (0, "reloaded; changed: push.text_limit apps.news\n"), "\(added.errors)")
             try await relay.drained()
             let arrivals = try await sandbox.notifications()
             #expect(arrivals.map(\.token) == [Name.token(1)] && arrivals.map(\.protocol) == ["binary"])
