@@ -33,8 +33,11 @@ struct ModerationAPI: Sendable {
             request,
             members: ["member", "udid", "token", "address", "closed", "room", "everywhere", "ends_at", "reason"])
         let proxies = settings().trustedProxies
+        // With a member, true stands for the address of its last request.
+        let includesAddress = body.object["address"] == .bool(true)
         let ban = BanRequest(
-            try Self.subject(body, proxies), includesAddress: body.object["address"] == .bool(true), proxies: proxies,
+            try Self.subject(body, includesAddress: includesAddress, proxies), includesAddress: includesAddress,
+            proxies: proxies,
             endsAt: try body.text("ends_at").map { text throws(ChatError) in
                 try Timestamp(end: text, field: "ends_at", now: clock())
             },
@@ -47,15 +50,12 @@ struct ModerationAPI: Sendable {
 
     /// - Parameter proxies: the trusted proxies, whose addresses cannot be banned.
     private static func subject(
-        _ body: AdminBody, _ proxies: [AddressRange]
+        _ body: AdminBody, includesAddress: Bool, _ proxies: [AddressRange]
     ) throws(ChatError) -> BanRequest.Subject {
         let (udid, token) = (try body.text("udid"), try body.text("token"))
-        // With a member, true stands for the address of its last request.
         var address: BannedAddress?
-        var includesAddress = false
         switch body.object["address"] {
-        case nil, .null, .bool(false): break
-        case .bool(true): includesAddress = true
+        case nil, .null, .bool: break
         default: address = try BannedAddress(parsing: try body.text("address") ?? "", proxies: proxies)
         }
         let (isClosed, isEverywhere) = (try body.flag("closed"), try body.flag("everywhere"))
