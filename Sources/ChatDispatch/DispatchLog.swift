@@ -1,7 +1,7 @@
 import ChatDomain
 import Logging
 
-/// What the dispatcher tells an operator: one line for each thing that happened, and one for many alike.
+/// The dispatcher's log lines for operators: one line per event, and a single line for many pushes with the same event.
 struct DispatchLog: Sendable {
     private let logger: Logger
     private let showsTokens: Bool
@@ -17,7 +17,7 @@ struct DispatchLog: Sendable {
         showsTokens ? address : address.prefix(8) + "…"
     }
 
-    /// - Parameter rows: those of the lease's pushes.
+    /// - Parameter rows: The queue's rows of the lease's pushes, in the same order.
     func written(_ lease: Lease, _ rows: [QueuedPush]) {
         if lease.pushes.count == 1 {
             logger.info("pushed", metadata: metadata(lease.pushes[0], rows[0], lease))
@@ -37,7 +37,7 @@ struct DispatchLog: Sendable {
         }
     }
 
-    /// By which a push is found again: from its message, and at Apple.
+    /// The metadata by which an operator finds a push again: from its message, and at Apple.
     private func metadata(_ push: Push, _ row: QueuedPush, _ lease: Lease) -> Logger.Metadata {
         var metadata: Logger.Metadata = [
             "connection": "\(lease.slot.connection)", "entry": "\(push.entry)",
@@ -108,14 +108,14 @@ struct DispatchLog: Sendable {
         }
     }
 
-    /// The process stops, and what became of these is not in the database.
+    /// Logs that the process stops before these outcomes could be recorded.
     func notRecorded(_ settlements: [Settlement]) {
         logger.error(
             "outcomes are lost: the process stops and cannot write; these and later ones are sent again after the next start",
             metadata: ["count": "\(settlements.reduce(0) { $0 + $1.count })"])
     }
 
-    /// The first failure in a row is an error, the others are details.
+    /// Logs the first failure of a series as an error, and the following ones at the debug level.
     func failed(_ what: Logger.Message, _ error: ChatError, isFirst: Bool) {
         logger.log(level: isFirst ? .error : .debug, what, metadata: ["error": "\(error)"])
     }

@@ -1,9 +1,9 @@
 package import ChatDomain
 import Synchronization
 
-/// Counts what a dispatcher does, so that others see whether it moves, and how its gateway answers.
+/// Counts a dispatcher's steps, which show whether it makes progress, and its gateway's responses.
 package final class DispatchProgress: Sendable {
-    /// Reasons that are told apart. A gateway has some thirty.
+    /// The number of reasons to count separately. A gateway has about thirty.
     private static let mostReasons = 64
 
     private struct Key: Hashable {
@@ -29,19 +29,20 @@ package final class DispatchProgress: Sendable {
 
     var count: UInt64 { moves.load(ordering: .relaxed) }
 
-    /// These were handed to a connection.
+    /// Records that pushes were written to a connection.
     func wrote(_ pushes: [QueuedPush], at now: Timestamp) {
         waits.record(
             pushes.lazy.filter { $0.history.attempts == 0 }.compactMap(\.dueSince).map { now.seconds(since: $0) })
     }
 
-    /// What the gateway said about some pushes.
+    /// An outcome, and the number of pushes that had it.
     struct Answer: Sendable, Hashable {
         let outcome: Outcome
         let count: Int
-        /// When they were handed to their connection; nil where silence may have been the answer.
+        /// The time at which the pushes were leased for their connection. `nil` if the gateway did not respond, or if
+        /// silence may have been its response.
         let writtenAt: Timestamp?
-        /// Since when they could go.
+        /// The time since which the pushes have been due.
         let dueSince: Timestamp?
     }
 
@@ -61,7 +62,7 @@ package final class DispatchProgress: Sendable {
                     answer.count
                 switch answer.outcome {
                 case .notAuthorized: answers.areCredentialsRefused = true
-                // The gateway says of a token that it is wrong only to whom it knows.
+                // A gateway judges a device token only after it has accepted the credentials.
                 case .accepted, .badAddress, .unregistered: answers.areCredentialsRefused = false
                 default: break
                 }

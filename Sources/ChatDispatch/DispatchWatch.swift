@@ -2,18 +2,18 @@ package import ChatDomain
 import ServiceLifecycle
 import Synchronization
 
-/// Notices dispatchers that do not move though something is due and their gateway is connected.
+/// Detects dispatchers that make no progress although pushes are due and their gateway is connected.
 ///
-/// A gateway that is down stops no dispatcher: pushes wait for it, and requests are served meanwhile.
+/// A gateway that is down does not count as a stall: its pushes wait, and the relay keeps serving requests.
 package final class DispatchWatch: Service {
-    /// A dispatcher that is watched.
     package struct App: Sendable {
         let name: AppName
         let progress: DispatchProgress
         let openConnections: @Sendable () -> Int
         let limit: Duration
 
-        /// - Parameter answerLimit: how long the gateway may take for an answer, or for its silence to count as one.
+        /// - Parameter answerLimit: The longest time until the gateway responds, or until its silence counts as a
+        ///   response.
         package init(
             name: AppName, progress: DispatchProgress, openConnections: @escaping @Sendable () -> Int,
             answerLimit: Duration
@@ -21,14 +21,14 @@ package final class DispatchWatch: Service {
             self.name = name
             self.progress = progress
             self.openConnections = openConnections
-            // Above the longest pause of a circuit breaker, too.
+            // Longer than the longest pause of a circuit breaker.
             limit = answerLimit + .seconds(60)
         }
     }
 
     private static let interval = Duration.seconds(10)
 
-    /// Those that run now.
+    /// The apps that are running now.
     private let apps: @Sendable () -> [App]
     private let figures: any RelayFigures
     private let stalls = Mutex<[AppName: Stall]>([:])
@@ -47,7 +47,8 @@ package final class DispatchWatch: Service {
         }
     }
 
-    /// One look, at a time since any fixed moment. If the queue cannot be read, nothing is learnt.
+    /// Checks all dispatchers once. Does nothing if the queue cannot be read.
+    /// - Parameter now: The time since any fixed moment.
     func look(at now: Duration) async {
         guard let depths = try? await figures.queueDepths() else { return }
         for app in apps() {
@@ -57,7 +58,7 @@ package final class DispatchWatch: Service {
         }
     }
 
-    /// For how long each dispatcher has not moved, where that is too long.
+    /// The dispatchers that have stalled for at least their limit, and for how long.
     package var stalled: [(app: AppName, time: Duration)] {
         let apps = apps()
         return stalls.withLock { stalls in
@@ -69,7 +70,7 @@ package final class DispatchWatch: Service {
     }
 }
 
-/// How long something has not moved that had to.
+/// Measures the time for which a counter has not changed although it should have.
 struct Stall: Sendable {
     private var count: UInt64?
     private var since = Duration.zero

@@ -3,13 +3,14 @@ package import Logging
 import ServiceLifecycle
 import Synchronization
 
-/// Drains one app's part of the queue into its gateway and records what comes back. Never ends by itself.
+/// Sends one app's queued pushes to its gateway and records their outcomes. Runs until it is stopped.
 ///
-/// Woken by the commit that brings pushes. What cannot be done now (the disk is full, the gateway is down) is tried
-/// again until it can; the queue's rows say where everything stands. What is decided, ``InFlightPushes`` decides.
+/// A commit that adds pushes wakes the dispatcher. While the disk is full or the gateway is down, the dispatcher
+/// retries until it succeeds. No progress is lost, because the queue's rows hold the state of every push.
+/// ``InFlightPushes`` makes all decisions.
 package struct Dispatcher: Service {
-    /// How long outcomes that cannot be written down are tried again once the process stops. Their pushes are sent again
-    /// after the next start, as after a crash.
+    /// The time limit for recording outcomes once the process is stopping. Pushes whose outcomes are not recorded by
+    /// then are sent again after the next start, as after a crash.
     private static let stopTime = Duration.seconds(2)
 
     private let app: AppName
@@ -20,10 +21,11 @@ package struct Dispatcher: Service {
     private let progress: DispatchProgress
     private let inFlight: Shared
 
-    /// What the tasks of a dispatcher share.
+    /// The state that the dispatcher's tasks share.
     private final class Shared: Sendable {
         let value: Mutex<InFlightPushes>
-        /// Outcomes cannot be written down now: what is sent meanwhile would be sent again after a crash.
+        /// Whether outcomes cannot be recorded at the moment. The dispatcher then sends nothing, because a crash would
+        /// cause duplicates.
         let cannotRecord = Atomic(false)
 
         init(_ inFlight: InFlightPushes) {
@@ -32,9 +34,9 @@ package struct Dispatcher: Service {
     }
 
     /// - Parameters:
-    ///   - startsInDoubt: an earlier process may have sent some of what is queued.
-    ///   - progress: where it counts what it does.
-    ///   - showsTokens: whether whole device tokens may stand in the log (in development).
+    ///   - startsInDoubt: Whether an earlier process may have sent some of the queued pushes.
+    ///   - progress: Counts the dispatcher's steps and outcomes.
+    ///   - showsTokens: Whether log lines contain whole device tokens (in development).
     package init(
         app: AppName, queue: any PushQueue, gateway: any PushGateway, lifeCycle: PushLifeCycle = PushLifeCycle(),
         startsInDoubt: Bool = false, progress: DispatchProgress = DispatchProgress(),
@@ -58,14 +60,14 @@ package struct Dispatcher: Service {
                 group.addTask {
                     await withTaskGroup(of: Void.self) { group in
                         group.addTask { await dispatch(signal.stream, signal.continuation) }
-                        // Ends the other: the gateway gives out no slots any more.
+                        // Ends the task above: a draining gateway returns no more slots.
                         group.addTask {
                             try? await gracefulShutdown()
                             signal.continuation.finish()
                             await gateway.drain()
                         }
                     }
-                    // Not before the last lease was handed over: its outcome is waited for.
+                    // Finish only after the last lease was written, so that its outcome still arrives.
                     await gateway.finish()
                 }
             }
@@ -87,8 +89,8 @@ package struct Dispatcher: Service {
         dueTimer?.cancel()
     }
 
-    /// Sends until nothing is due.
-    /// - Returns: false when the gateway is being stopped.
+    /// Sends pushes until none is due.
+    /// - Returns: `false` if the dispatcher or its gateway is stopping.
     private func sendDue() async -> Bool {
         var backoff = Backoff()
         while true {
@@ -115,8 +117,8 @@ package struct Dispatcher: Service {
         }
     }
 
-    /// Waits while outcomes cannot be written down.
-    /// - Returns: false when the dispatcher is being stopped.
+    /// Waits until outcomes can be recorded.
+    /// - Returns: `false` if the dispatcher is stopping.
     private func canRecord() async -> Bool {
         while inFlight.cannotRecord.load(ordering: .relaxed) {
             if Task.isCancelled || Task.isShuttingDownGracefully { return false }
@@ -141,10 +143,11 @@ package struct Dispatcher: Service {
         }
     }
 
-    /// Signals when the next push that waits for its time is due.
+    /// Signals when the next delayed push becomes due.
+    /// - Returns: The timer. `nil` if no push is delayed.
     private func wake(_ signal: AsyncStream<Void>.Continuation) async -> Task<Void, any Error>? {
         guard let due = try? await queue.nextDue(app: app) else { return nil }
-        // At least a moment, so that a push that is due and yet not taken cannot make it spin.
+        // At least 50 ms, so that a push that is due but cannot be leased does not cause a busy loop.
         let wait = Duration.milliseconds(max(50, due.milliseconds - clock().milliseconds))
         return Task {
             try await Task.sleep(for: wait)
@@ -177,14 +180,14 @@ package struct Dispatcher: Service {
         }
     }
 
-    /// Ends leases whose outcomes cannot be written down any more: the app may get another dispatcher in this process.
+    /// Releases pushes whose outcomes cannot be recorded any more. The app may get another dispatcher in this process.
     private func giveBack(_ settlements: [Settlement]) {
         let leased = settlements.filter { !$0.overrulesSilence }.map(\.entries)
         queue.giveBack(leased, lane: .retry, app: app)
     }
 
-    /// Repeats until it is written down.
-    /// - Returns: nil when the task was cancelled, or the process stops and it cannot be written.
+    /// Records settlements, and retries until that succeeds.
+    /// - Returns: `nil` if the task was cancelled, or if the process is stopping and the outcomes cannot be recorded.
     private func writeDown(_ settlements: [Settlement]) async -> [SettledPushes]? {
         var backoff = Backoff()
         var end: ContinuousClock.Instant?
@@ -206,7 +209,7 @@ package struct Dispatcher: Service {
         }
     }
 
-    /// Ends early when the process begins to stop; pauses after that are short.
+    /// Pauses before a retry. A shutdown ends the pause early, and later pauses are short.
     private func pause(_ backoff: inout Backoff) async {
         if Task.isShuttingDownGracefully {
             try? await Task.sleep(for: backoff.delay(limit: backoff.first))

@@ -3,17 +3,18 @@ package import Logging
 import ServiceLifecycle
 import Synchronization
 
-/// Asks the feedback service of an app which devices are gone: at start, and then every interval.
+/// Reads from an app's feedback service which devices are gone, at start and then at an interval.
 ///
-/// Reading clears the list at the service, so every piece is stored before the next is read and before anything is
-/// done about it.
+/// Reading clears the list at the service. So each chunk is stored before the next one is read, and before the reader
+/// acts on it.
 package struct FeedbackReader: Service {
-    /// Before a reading that failed is tried again; doubles, up to the interval.
+    /// The delay before a failed reading is retried. It doubles with each failure, up to the interval.
     private static let firstRepeat = Duration.seconds(15)
-    /// Reports that one reading stores: more than an app loses devices in an hour. A list without an end would fill the disk.
+    /// The number of reports after which a reading ends: more than an app loses devices in an hour. Without a limit, an
+    /// endless list would fill the disk.
     package static let mostReports = 100_000
 
-    /// The service sent ``mostReports``, and goes on.
+    /// The service has sent ``mostReports`` reports, and its list goes on.
     private struct ListTooLong: Error {}
 
     private let app: AppName
@@ -23,8 +24,9 @@ package struct FeedbackReader: Service {
     private let logger: Logger
 
     /// - Parameters:
-    ///   - source: asked before each reading; nil while the app has no credentials.
-    ///   - interval: asked after each reading.
+    ///   - source: Called before each reading. Returns `nil` while there is nothing to read from, for example without
+    ///     credentials.
+    ///   - interval: Called after each reading. Returns the time until the next one.
     package init(
         app: AppName, store: any FeedbackStore, source: @escaping @Sendable () -> (any FeedbackSource)?,
         interval: @escaping @Sendable () -> Duration, logger: Logger
@@ -39,13 +41,14 @@ package struct FeedbackReader: Service {
     }
 
     package func run() async throws {
-        // What an earlier process stored and had not processed.
+        // Act on reports that an earlier process stored but did not process.
         await act(tokens: 0)
         var pause = Self.firstRepeat
         while !Task.isShuttingDownGracefully, !Task.isCancelled {
-            // Not cut short by a shutdown: what was read is forgotten at the service.
+            // A shutdown does not interrupt a reading, because the service forgets reports as they are read.
             let isDone = await readOnce()
-            // Credentials that come by a reload are not kept waiting for the whole interval.
+            // Without a source, check again soon, so that credentials from a reload need not wait for the whole
+            // interval.
             let hasSource = source() != nil
             pause = isDone ? (hasSource ? interval() : min(Self.firstRepeat, interval())) : min(pause * 2, interval())
             await cancelWhenGracefulShutdown { [pause] in try? await Task.sleep(for: pause) }
@@ -53,9 +56,9 @@ package struct FeedbackReader: Service {
         }
     }
 
-    /// One reading, and what follows from it and from readings that were interrupted. A list that is too long ends it: the next
-    /// reading, after the interval, takes what the service still has.
-    /// - Returns: whether it worked.
+    /// Reads the list once, and acts on all stored reports, including those from interrupted readings. A list that is
+    /// too long ends the reading. The next reading, after the interval, continues with the rest.
+    /// - Returns: Whether the reading succeeded, or there was nothing to read from.
     package func readOnce() async -> Bool {
         guard let source = source() else { return true }
         let count = Mutex(0)
@@ -84,8 +87,9 @@ package struct FeedbackReader: Service {
         }
     }
 
-    /// Acts on what is stored.
-    /// - Returns: whether it worked.
+    /// Acts on the stored reports.
+    /// - Parameter tokens: The number of reports that were just read, for the log.
+    /// - Returns: Whether it succeeded.
     @discardableResult
     private func act(tokens: Int) async -> Bool {
         do throws(ChatError) {
@@ -104,7 +108,8 @@ package struct FeedbackReader: Service {
         }
     }
 
-    /// Tries until it is stored: the service has already forgotten what was read.
+    /// Stores reports, and retries until that succeeds or the task is cancelled: the service has already forgotten
+    /// them.
     private func record(_ reports: [FeedbackReport]) async throws {
         var backoff = Backoff()
         while true {

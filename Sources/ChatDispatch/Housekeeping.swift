@@ -2,7 +2,7 @@ package import ChatDomain
 package import Logging
 import ServiceLifecycle
 
-/// Deletes what is older than its retention, every so often, unless ``RetentionGate`` doubts the wall clock.
+/// Deletes rows that are older than their retention, at an interval, unless ``RetentionGate`` doubts the wall clock.
 package struct Housekeeping<Timer: Clock>: Service where Timer.Duration == Duration {
     private let interval: Duration
     private let clock: TimeSource
@@ -13,11 +13,11 @@ package struct Housekeeping<Timer: Clock>: Service where Timer.Duration == Durat
     private let logger: Logger
 
     /// - Parameters:
-    ///   - interval: also how long after the start the first sweep comes.
-    ///   - timer: what the interval is measured with.
-    ///   - isSynchronized: whether the kernel says that a time service has set the wall clock.
-    ///   - evidence: what the database says of the time, with the newest stored time up to a limit.
-    ///   - sweep: deletes, and says for the log what.
+    ///   - interval: The time between sweeps, and from the start to the first sweep.
+    ///   - timer: The monotonic clock that measures the interval and the time since the start.
+    ///   - isSynchronized: Returns whether the kernel reports that a time service has set the wall clock.
+    ///   - evidence: Returns the database's evidence about the time, with the newest stored time up to `limit`.
+    ///   - sweep: Deletes old rows and returns their numbers for the log. Returns no metadata if it deleted nothing.
     package init(
         interval: Duration = .seconds(600), clock: @escaping TimeSource = Timestamp.now,
         timer: Timer = ContinuousClock(), isSynchronized: @escaping @Sendable () -> Bool,

@@ -1,32 +1,34 @@
 import ChatDomain
 
-/// What the dispatcher knows of the pushes of one app between the queue and the gateway, and what follows from it: which
-/// may go together, which push an outcome is about, what becomes of it. A value; the dispatcher acts.
+/// The pushes of one app that are between the queue and the gateway. Decides which pushes travel together, matches each
+/// outcome to its push, and computes the push's next state. A pure value: the dispatcher performs the actions.
 struct InFlightPushes: Sendable {
-    /// Blocks that are remembered after all of their pushes have their outcome, for a gateway that answers after silence was
-    /// taken for acceptance: about a million pushes, some hundred kilobytes.
+    /// The number of fully settled blocks to remember, in case the gateway reports an error after its silence was
+    /// counted as acceptance. Covers about a million pushes in a few hundred kilobytes.
     private static let mostSettledBlocks = 2000
-    /// Of these, so many are kept for each of the newest connections, and for each on which reports are due, however many
-    /// another one has.
+    /// The minimum number of settled blocks to keep for each of the newest connections, and for each with unsettled
+    /// pushes. So a busy connection cannot evict the others' blocks.
     private static let settledBlocksEach = 250
     private static let newestConnections = 8
-    /// Pushes whose outcomes are recorded in one transaction: some milliseconds, for which an answer may have to wait.
+    /// The number of outcomes to record in one transaction. A response to a client may have to wait for it, so it takes
+    /// a few milliseconds at most.
     private static let batch = 1000
 
-    /// Pushes with consecutive identifiers and entries.
+    /// Pushes with consecutive identifiers and consecutive push ids.
     private struct Block: Sendable {
         let firstIdentifier: UInt32
         let firstEntry: Int64
         var count: Int
         let lane: PushLane
         let notification: NotificationID?
-        /// 0 for a single attempt; other times do not matter here.
+        /// 0 for a push with a single attempt. Otherwise `nil`, because other expirations do not matter here.
         let expiration: Int64?
         let leasedAt: Timestamp
-        /// Of the first; the others' are about the same.
+        /// The due time of the first push. The others' times are close to it, see ``isAbout(_:)``.
         let dueSince: Timestamp?
 
-        /// Whether a push that could go since another time counts as one of these: what it has waited differs by little.
+        /// Whether a push with this due time may join the block: its waiting time differs by at most 100 ms or an
+        /// eighth.
         func isAbout(_ time: Timestamp?) -> Bool {
             guard let dueSince, let time else { return dueSince == time }
             return abs(time.milliseconds - dueSince.milliseconds)
@@ -40,23 +42,26 @@ struct InFlightPushes: Sendable {
 
     private struct Connection: Sendable {
         var blocks: [Block] = []
-        /// Identifiers without an outcome.
+        /// Identifiers that have no outcome yet.
         var open = IDRanges()
         let answersEach: Bool
-        /// Only silence proves the group.
+        /// Whether only silence proves that the gateway accepted the last lease.
         var isProvenBySilence = false
-        /// Pushes of a group that was asked about, and whether nothing else was due; nil where there is none.
+        /// The number of pushes in the probe, and whether nothing else was due. `nil` if the last lease was not a
+        /// probe.
         var probe: (count: Int, isAll: Bool)?
-        /// The group is suspected: its losses make groups smaller, not the window.
+        /// Whether the last lease consists of suspect pushes. Its losses shrink the next groups, not the window.
         var isSuspect = false
-        /// The group was lost, or a part of it.
+        /// Whether at least one push of the last lease was lost.
         var hasLost = false
 
-        /// Drops the blocks with all reports; where silence is taken for acceptance, only the oldest of them.
+        /// Drops blocks whose pushes all have an outcome. If silence counts as acceptance, drops only the oldest of
+        /// them.
         /// - Parameters:
-        ///   - capacity: how many of these may stay, of all connections.
-        ///   - isNew: it is one of the newest.
-        /// - Returns: whether nothing is left.
+        ///   - capacity: The number of settled blocks that this connection and older ones may keep. The call subtracts
+        ///     the number that this connection keeps.
+        ///   - isNew: Whether the connection is one of the newest.
+        /// - Returns: Whether no block is left.
         mutating func forget(beyond capacity: inout Int, isNew: Bool) -> Bool {
             let firstOpen = open.first ?? .max
             let settled = (0..<blocks.count).partitioningIndex { blocks[$0].identifiers.upperBound >= firstOpen }
@@ -70,48 +75,48 @@ struct InFlightPushes: Sendable {
 
     let lifeCycle: PushLifeCycle
     private var connections: [ConnectionID: Connection] = [:]
-    /// Connections in the order in which they were first written to.
+    /// Connections in the order of their first lease.
     private var order: [ConnectionID] = []
-    /// Of the leased pushes whose history is not empty.
+    /// The non-empty histories of leased pushes, by push id.
     private var histories: [Int64: PushHistory] = [:]
     private var window: ProbeWindow
     private var turn = LaneTurn()
     private(set) var lastAccepted: Timestamp?
-    /// The next pushes are to be probed alone.
+    /// Whether the next pushes are a probe that needs a fresh connection.
     private(set) var needsFreshConnection = false
 
-    /// - Parameter startsInDoubt: an earlier process may have sent some of what is queued.
+    /// - Parameter startsInDoubt: Whether an earlier process may have sent some of the queued pushes.
     init(_ lifeCycle: PushLifeCycle, startsInDoubt: Bool = false) {
         self.lifeCycle = lifeCycle
         window = ProbeWindow(limit: startsInDoubt ? ProbeWindow.afterStart : nil)
     }
 
-    /// Blocks that reports can be about.
+    /// The number of blocks that reports may still refer to.
     var rememberedBlocks: Int { connections.values.reduce(0) { $0 + $1.blocks.count } }
 
     // MARK: - From the queue to the gateway
 
-    /// Which lanes the next lease is to look at, in order.
+    /// The lanes to lease from next, in order.
     var lanes: [PushLane] { turn.next.map { [$0] } ?? PushLane.allCases }
-    /// It is one lane's turn: that nothing was found in it does not say that nothing is due.
+    /// Whether the next lease serves a single lane in turn. An empty result then does not mean that no push is due.
     var isTurn: Bool { turn.next != nil }
 
     mutating func turnIsEmpty() { turn = LaneTurn(last: turn.next ?? turn.last) }
 
-    /// How many pushes to ask for.
+    /// The number of pushes to lease for `slot`.
     func limit(for slot: ConnectionSlot) -> Int {
         slot.answersEach ? slot.capacity : min(slot.capacity, window.limit ?? .max)
     }
 
-    /// What becomes of leased pushes.
+    /// The result of admitting leased pushes.
     struct Admission: Sendable {
-        /// To be written; may be empty.
+        /// The pushes to write. May be empty.
         var lease: Lease
-        /// Pushes that do not go.
+        /// Settlements of pushes that must not be sent.
         var settlements: [Settlement] = []
-        /// The rows of the lease's pushes.
+        /// The queue's rows of the lease's pushes, in the same order.
         var rows: [QueuedPush] = []
-        /// Pushes that go back to the queue, by lane: they do not fit.
+        /// Pushes to release to the queue, by lane, because they cannot travel with this lease.
         var givenBack: [PushLane: IDRanges] = [:]
 
         fileprivate mutating func refuse(_ row: QueuedPush, _ transition: Transition) {
@@ -119,7 +124,8 @@ struct InFlightPushes: Sendable {
         }
     }
 
-    /// Takes pushes in their order, as far as they may go together, and remembers them.
+    /// Admits leased pushes in order until the lease is full or a push cannot travel with the others. Remembers the
+    /// admitted pushes.
     mutating func admit(
         _ leased: LeasedPushes, to slot: ConnectionSlot, format: any PushFormat, at now: Timestamp
     ) -> Admission {
@@ -141,7 +147,7 @@ struct InFlightPushes: Sendable {
                     needsFreshConnection = true
                     break
                 }
-                // What is suspected and what is not do not go together.
+                // Suspect pushes never travel with others.
                 if let isSuspect, isSuspect != group.isProbe { break }
                 capacity = min(capacity, group.size)
                 guard pushes.count < capacity else { break }
@@ -205,15 +211,15 @@ struct InFlightPushes: Sendable {
 
     // MARK: - From the gateway to the queue
 
-    /// What follows from reports.
+    /// The consequences of reports.
     struct Conclusion: Sendable {
-        /// To be written down, in batches of about ``InFlightPushes/batch`` pushes; for each settlement the outcome that it comes
-        /// from, for the log.
+        /// The settlements to record, in batches of about ``InFlightPushes/batch`` pushes. Each settlement comes with
+        /// the report that caused it, for the log.
         private(set) var batches: [[(settlement: Settlement, report: DeliveryReport)]] = []
         private var lastBatch = 0
-        /// For figures.
+        /// Outcomes, for the metrics.
         var answers: [DispatchProgress.Answer] = []
-        /// To which nothing has happened.
+        /// Pushes to release to the queue, by lane, because nothing has happened to them.
         var givenBack: [PushLane: IDRanges] = [:]
 
         mutating func add(_ settlement: Settlement, _ report: DeliveryReport) {
@@ -228,7 +234,7 @@ struct InFlightPushes: Sendable {
 
     mutating func conclude(_ reports: [DeliveryReport], at now: Timestamp) -> Conclusion {
         var conclusion = Conclusion()
-        // First, because what others met at the same time is judged by it.
+        // Update this first: the life cycle judges the other reports by it.
         if reports.contains(where: { $0.outcome == .accepted && isOpen($0) }) { lastAccepted = now }
         for report in reports {
             guard var connection = connections[report.connection] else { continue }
@@ -252,7 +258,7 @@ struct InFlightPushes: Sendable {
         connections[report.connection]?.open.intersection(report.identifierRange).isEmpty == false
     }
 
-    /// How much may be written before the gateway is asked to confirm.
+    /// Adjusts the number of pushes that may be written before the gateway must confirm them.
     private mutating func adapt(_ connection: inout Connection, lost: Int) {
         if lost > 0 {
             if !connection.isSuspect { window.lost(lost) }
@@ -293,7 +299,7 @@ struct InFlightPushes: Sendable {
         }
     }
 
-    /// The entries in pieces with the same history.
+    /// Splits a range of push ids: each push with a history gets a range for itself.
     private func uniform(_ entries: ClosedRange<Int64>) -> [ClosedRange<Int64>] {
         guard !histories.isEmpty else { return [entries] }
         var runs: [ClosedRange<Int64>] = []
@@ -307,7 +313,7 @@ struct InFlightPushes: Sendable {
         return runs
     }
 
-    /// Drops what no outcome can be about any more, of the oldest connections first.
+    /// Forgets settled blocks beyond the limits, starting with the oldest connections.
     private mutating func forget() {
         var capacity = Self.mostSettledBlocks
         for (age, connectionID) in order.reversed().enumerated()
@@ -319,7 +325,7 @@ struct InFlightPushes: Sendable {
 }
 
 extension Outcome {
-    /// The gateway itself has answered.
+    /// Whether the gateway itself responded.
     fileprivate var isAnswer: Bool {
         switch self {
         case .accepted, .rejected, .badAddress, .unregistered, .retry, .notAuthorized: true
@@ -334,23 +340,25 @@ extension DeliveryReport {
     }
 }
 
-/// Which lane the next lease is for. The lanes go in their order, so that bulk pushes and repeats do not delay the
-/// others. The later lanes have their turn after each lease that did not reach them, so that they get on behind a queue that
-/// is never empty.
+/// Decides which lanes the next lease serves. Usually these are all lanes in order, so that bulk pushes and retries do
+/// not delay the others. A later lane gets a turn after a lease that did not reach it, so that it makes progress behind
+/// a queue that is never empty.
 struct LaneTurn: Sendable {
-    /// Nil: all of them, in their order.
+    /// The only lane that the next lease serves. `nil` if it serves all lanes in order.
     private(set) var next: PushLane?
-    /// The lane that had a turn last.
+    /// The lane that had the latest turn.
     private(set) var last: PushLane?
 
     init(last: PushLane? = nil) {
         self.last = last
     }
 
-    /// A lease came as far as a lane.
+    /// Records how far a lease came, and chooses the next turn.
     /// - Parameters:
-    ///   - lanes: in which there is more.
-    ///   - isSingle: it had capacity for one push only: then a connection is at its beginning, and may end with it.
+    ///   - lane: The last lane that the lease served. `nil` if it served none.
+    ///   - lanes: The lanes in which more pushes may be due.
+    ///   - isSingle: Whether the slot had room for a single push. Such a connection has just opened, and may end with
+    ///     this push. So no lane gets a turn then.
     mutating func took(through lane: PushLane?, of lanes: Set<PushLane>, isSingle: Bool) {
         let wasTurn = next != nil
         last = next ?? last

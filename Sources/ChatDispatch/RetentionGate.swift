@@ -1,28 +1,30 @@
 package import ChatDomain
 
-/// Decides whether rows may be deleted by their age. With a wall clock that is wrong everything looks old, and what is deleted
-/// does not come back.
+/// Decides whether rows may be deleted by age. A wrong wall clock can make every row look old, and deleted rows cannot
+/// be restored.
 ///
 /// A pure value: the caller reads the clocks, the kernel and the database.
 package struct RetentionGate: Sendable {
-    /// The longest time in which a relay normally stores nothing. With more between the wall clock and what was stored before,
-    /// the relay was off, or the clock is wrong.
+    /// The longest time in which a relay normally stores nothing. If the wall clock is further ahead of the newest
+    /// stored time, the relay was off or the clock is wrong.
     static let plausibleGap = Duration.seconds(3 * 86_400)
-    /// What was stored in so long a time before now proves nothing: this clock may have written it before a restart.
+    /// Times stored within this period before now prove nothing: the same wrong clock may have written them before a
+    /// restart.
     package static let unproven = Duration.seconds(86_400)
-    /// After so long an uptime the clock is believed: a time service or a person had time to set it right.
+    /// The time since the relay's start after which the clock is trusted. By then a time service or a person has had
+    /// time to correct it.
     static let settlingTime = SteadyClock.settlingTime
-    /// How far two machines' clocks may be apart.
+    /// The largest plausible difference between the clocks of two machines.
     static let tolerance = SteadyClock.tolerance
 
-    /// What is known at one moment.
+    /// The state of the clocks and the database at one moment.
     package struct Reading: Sendable {
         package var wall: Timestamp
-        /// By the monotonic clock, since the relay started.
+        /// The time since the relay started, by the monotonic clock.
         package var elapsed: Duration
-        /// Whether the kernel says that a time service has set the clock.
+        /// Whether the kernel reports that a time service has set the clock.
         package var isSynchronized: Bool
-        /// ``ClockEvidence/newest`` up to ``unproven`` before now.
+        /// The database's evidence. ``ClockEvidence/newest`` is at least ``unproven`` before now.
         package var evidence: ClockEvidence
 
         package init(wall: Timestamp, elapsed: Duration, isSynchronized: Bool, evidence: ClockEvidence) {
@@ -32,17 +34,17 @@ package struct RetentionGate: Sendable {
             self.evidence = evidence
         }
 
-        /// Milliseconds.
+        /// The number of milliseconds by which the wall clock is ahead of `time`.
         fileprivate func lead(over time: Timestamp) -> Int64 { wall.milliseconds - time.milliseconds }
     }
 
-    /// Why nothing may be deleted by age now.
+    /// A reason not to delete anything by age now.
     package enum Doubt: Sendable, Hashable {
-        /// The wall clock did not keep pace with the monotonic one.
+        /// The wall clock did not keep pace with the monotonic clock.
         case jumped
-        /// The wall clock is implausibly far ahead of everything that was stored.
+        /// The wall clock is implausibly far ahead of the newest stored time.
         case ahead(of: Timestamp)
-        /// The database's server has another time.
+        /// The database server's clock shows a different time.
         case differs(from: Timestamp)
     }
 
@@ -60,7 +62,8 @@ package struct RetentionGate: Sendable {
             return nil
         }
         if !isSteady { return .jumped }
-        // That the relay was off explains no difference between two clocks, so no time ends this doubt.
+        // A period in which the relay was off cannot explain a difference between two clocks. So this doubt does not
+        // expire.
         if let server = reading.evidence.server, abs(reading.lead(over: server)) > Self.tolerance.milliseconds {
             return .differs(from: server)
         }
@@ -73,12 +76,12 @@ package struct RetentionGate: Sendable {
     }
 }
 
-/// Tells whether the wall clock kept pace with the one that only counts.
+/// Detects jumps of the wall clock by comparing it with the monotonic clock.
 ///
-/// A wall clock that jumps ahead by years would make everything look old enough to be deleted. A jump is reported for
-/// ``SteadyClock/settlingTime`` after it was seen, which is time for a time server or a person to set it right.
+/// A wall clock that jumps ahead by years makes every row look old enough to delete. After a jump, the clock counts as
+/// unsteady for ``SteadyClock/settlingTime``. In this time a time service or a person can correct it.
 struct SteadyClock: Sendable {
-    /// What counts as a jump.
+    /// The drift between two readings that counts as a jump.
     static let tolerance = Duration.seconds(3600)
     static let settlingTime = Duration.seconds(24 * 3600)
 
