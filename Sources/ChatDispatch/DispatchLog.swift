@@ -33,7 +33,7 @@ struct DispatchLog: Sendable {
         }
         if lease.isProbe {
             logger.info(
-                "earlier pushes were lost or may have been, sending these as a probe first")
+                "earlier pushes may have been lost: sending these first, as a probe")
         }
     }
 
@@ -61,7 +61,7 @@ struct DispatchLog: Sendable {
     }
 
     func givenBack(_ count: Int) {
-        logger.info("not processed, repeating", metadata: ["count": "\(count)"])
+        logger.info("not processed, retrying", metadata: ["count": "\(count)"])
     }
 
     func settled(_ settlements: [(settlement: Settlement, report: DeliveryReport)], _ settled: [SettledPushes]) {
@@ -83,26 +83,27 @@ struct DispatchLog: Sendable {
                 logger.warning("refused by the gateway", metadata: metadata)
             case .unregistered(let since, _):
                 metadata["since"] = "\(since.rfc3339)"
-                logger.notice("device no longer wants pushes", metadata: metadata)
+                logger.notice("device is no longer registered", metadata: metadata)
             case .retry:
-                logger.notice(isOver ? "failed after repeats" : "to be repeated later", metadata: metadata)
+                logger.notice(isOver ? "failed: no retries left" : "retrying later", metadata: metadata)
             case .postponed:
-                logger.debug("its service takes none now, waiting", metadata: metadata)
+                logger.debug("push service accepts no pushes now, waiting", metadata: metadata)
             case .notAuthorized:
                 logger.notice(
                     isOver
-                        ? "failed: the credentials are not accepted with it"
-                        : "credentials not accepted, repeating later",
+                        ? "failed: credentials rejected"
+                        : "credentials rejected, retrying later",
                     metadata: metadata)
             case .sentBack:
-                logger.info(isOver ? "failed after repeats" : "sent back by the gateway, repeating", metadata: metadata)
+                logger.info(
+                    isOver ? "failed: no retries left" : "sent back by the gateway, retrying", metadata: metadata)
             case .notProcessed:
-                logger.info("not processed, repeating", metadata: metadata)
+                logger.info("not processed, retrying", metadata: metadata)
             case .unanswered:
                 logger.notice(
                     isOver
-                        ? "failed: connections end without an answer to it"
-                        : "connection ended without an answer, repeating",
+                        ? "failed: its connections end without a response"
+                        : "connection ended without a response, retrying",
                     metadata: metadata)
             }
         }
@@ -111,7 +112,7 @@ struct DispatchLog: Sendable {
     /// Logs that the process stops before these outcomes could be recorded.
     func notRecorded(_ settlements: [Settlement]) {
         logger.error(
-            "outcomes are lost: the process stops and cannot write; these and later ones are sent again after the next start",
+            "outcomes lost while stopping: the next start sends these pushes and later ones again",
             metadata: ["count": "\(settlements.reduce(0) { $0 + $1.count })"])
     }
 

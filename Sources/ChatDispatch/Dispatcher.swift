@@ -110,7 +110,7 @@ package struct Dispatcher: Service {
                 }
                 await handOver(leased, to: slot)
             } catch {
-                log.failed("pushes could not be taken from the queue", error, isFirst: backoff.isFresh)
+                log.failed("pushes could not be leased", error, isFirst: backoff.isFresh)
                 await pause(&backoff)
                 if Task.isCancelled { return false }
             }

@@ -77,7 +77,7 @@ package struct FeedbackReader: Service {
             return await act(tokens: count.withLock { $0 })
         } catch is ListTooLong {
             let total = count.withLock { $0 }
-            logger.warning("feedback list is too long: the rest is read next time", metadata: ["tokens": "\(total)"])
+            logger.warning("feedback list is too long: the next reading continues it", metadata: ["tokens": "\(total)"])
             return await act(tokens: total)
         } catch {
             await act(tokens: count.withLock { $0 })
@@ -103,7 +103,7 @@ package struct FeedbackReader: Service {
                 ])
             return true
         } catch {
-            logger.warning("feedback could not be acted on", metadata: ["error": "\(error)"])
+            logger.warning("stored feedback could not be processed", metadata: ["error": "\(error)"])
             return false
         }
     }
@@ -116,7 +116,7 @@ package struct FeedbackReader: Service {
             do throws(ChatError) {
                 return try await store.record(reports, app: app)
             } catch {
-                logger.error("feedback could not be stored, trying again", metadata: ["error": "\(error)"])
+                logger.error("feedback could not be stored, retrying", metadata: ["error": "\(error)"])
                 guard await backoff.pause() else { throw error }
             }
         }

@@ -49,7 +49,7 @@ package struct Housekeeping<Timer: Clock>: Service where Timer.Duration == Durat
                     if let doubt {
                         log(doubt, at: wall)
                     } else {
-                        if isClosed { logger.notice("the clock is believed again: rows are deleted by age") }
+                        if isClosed { logger.notice("the clock is trusted again: deletion by age resumes") }
                         let metadata = try await sweep()
                         if !metadata.isEmpty { logger.info("deleted by age", metadata: metadata) }
                     }
@@ -70,12 +70,12 @@ package struct Housekeeping<Timer: Clock>: Service where Timer.Duration == Durat
         case .ahead(let newest):
             logger.warning(
                 """
-                nothing is deleted by age: the clock is far ahead of all that was stored; waiting for a time service to \
-                confirm it, or for a day
+                nothing is deleted by age: the clock is far ahead of all stored times; waiting up to a day for a time \
+                service to confirm it
                 """, metadata: ["clock": "\(wall.rfc3339)", "stored": "\(newest.rfc3339)"])
         case .differs(let server):
             logger.warning(
-                "nothing is deleted by age: the clock differs from the database server's; set the wrong one right",
+                "nothing is deleted by age: the clock differs from the database server's; correct the wrong one",
                 metadata: ["clock": "\(wall.rfc3339)", "server": "\(server.rfc3339)"])
         }
     }

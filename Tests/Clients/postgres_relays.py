@@ -350,7 +350,7 @@ def note_unanswered(relays, doubts):
         with open(path(relay.name + ".log"), errors="replace") as file:
             for number, line in enumerate(file):
                 entries = re.search(r" entr(?:y|ies)=(\d+)(?:-(\d+))?", line)
-                if "connection ended without an answer, repeating" in line and entries:
+                if "connection ended without a response, retrying" in line and entries:
                     for push in range(int(entries[1]), int(entries[2] or entries[1]) + 1):
                         doubts.reasons[str(push)].add(f"{relay.name}, line {number + 1}")
 

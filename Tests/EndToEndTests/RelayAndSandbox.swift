@@ -315,7 +315,7 @@ struct RelayProcess: Sendable {
         }
     }
 
-    private static let repeating = "connection ended without an answer, repeating"
+    private static let repeating = "connection ended without a response, retrying"
 
     private func contents(_ condition: String) throws -> Set<String> {
         let rows = try remains(
