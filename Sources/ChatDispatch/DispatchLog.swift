@@ -49,7 +49,7 @@ struct DispatchLog: Sendable {
         return metadata
     }
 
-    func refused(_ settlements: [Settlement]) {
+    func notSent(_ settlements: [Settlement]) {
         for settlement in settlements {
             logger.warning(
                 "not pushed",
@@ -60,7 +60,7 @@ struct DispatchLog: Sendable {
         }
     }
 
-    func givenBack(_ count: Int) {
+    func released(_ count: Int) {
         logger.info("not processed, retrying", metadata: ["count": "\(count)"])
     }
 
@@ -117,7 +117,7 @@ struct DispatchLog: Sendable {
     }
 
     /// Logs the first failure of a series as an error, and the following ones at the debug level.
-    func failed(_ what: Logger.Message, _ error: ChatError, isFirst: Bool) {
-        logger.log(level: isFirst ? .error : .debug, what, metadata: ["error": "\(error)"])
+    func failed(_ message: Logger.Message, _ error: ChatError, isFirst: Bool) {
+        logger.log(level: isFirst ? .error : .debug, message, metadata: ["error": "\(error)"])
     }
 }

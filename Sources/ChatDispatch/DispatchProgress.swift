@@ -4,7 +4,7 @@ import Synchronization
 /// Counts a dispatcher's steps, which show whether it makes progress, and its gateway's responses.
 package final class DispatchProgress: Sendable {
     /// The number of reasons to count separately. A gateway has about thirty.
-    private static let mostReasons = 64
+    private static let maxReasons = 64
 
     private struct Key: Hashable {
         let kind: String
@@ -13,7 +13,7 @@ package final class DispatchProgress: Sendable {
 
     private struct Answers {
         var counts: [Key: Int] = [:]
-        var reasons = BoundedNames(most: DispatchProgress.mostReasons)
+        var reasons = BoundedNames(most: DispatchProgress.maxReasons)
         var areCredentialsRefused = false
     }
 

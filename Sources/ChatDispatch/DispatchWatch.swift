@@ -42,19 +42,19 @@ package final class DispatchWatch: Service {
         await cancelWhenGracefulShutdown {
             let start = ContinuousClock.now
             while (try? await Task.sleep(for: Self.interval)) != nil {
-                await self.look(at: ContinuousClock.now - start)
+                await self.check(at: ContinuousClock.now - start)
             }
         }
     }
 
     /// Checks all dispatchers once. Does nothing if the queue cannot be read.
     /// - Parameter now: The time since any fixed moment.
-    func look(at now: Duration) async {
+    func check(at now: Duration) async {
         guard let depths = try? await figures.queueDepths() else { return }
         for app in apps() {
             let isDue = depths.contains { $0.app == app.name && $0.due > 0 }
             let mustMove = isDue && app.openConnections() > 0
-            stalls.withLock { $0[app.name, default: Stall()].saw(app.progress.count, mustMove: mustMove, at: now) }
+            stalls.withLock { $0[app.name, default: Stall()].observe(app.progress.count, mustMove: mustMove, at: now) }
         }
     }
 
@@ -76,7 +76,7 @@ struct Stall: Sendable {
     private var since = Duration.zero
     private(set) var time = Duration.zero
 
-    mutating func saw(_ count: UInt64, mustMove: Bool, at now: Duration) {
+    mutating func observe(_ count: UInt64, mustMove: Bool, at now: Duration) {
         if !mustMove || count != self.count { since = now }
         self.count = count
         time = now - since

@@ -11,12 +11,12 @@ import Synchronization
 package struct Dispatcher: Service {
     /// The time limit for recording outcomes once the process is stopping. Pushes whose outcomes are not recorded by
     /// then are sent again after the next start, as after a crash.
-    private static let stopTime = Duration.seconds(2)
+    private static let stopTimeLimit = Duration.seconds(2)
 
     private let app: AppName
     private let queue: any PushQueue
     private let gateway: any PushGateway
-    private let clock: TimeSource
+    private let now: TimeSource
     private let log: DispatchLog
     private let progress: DispatchProgress
     private let inFlight: Shared
@@ -40,13 +40,13 @@ package struct Dispatcher: Service {
     package init(
         app: AppName, queue: any PushQueue, gateway: any PushGateway, lifeCycle: PushLifeCycle = PushLifeCycle(),
         startsInDoubt: Bool = false, progress: DispatchProgress = DispatchProgress(),
-        clock: @escaping TimeSource = Timestamp.now, logger: Logger, showsTokens: Bool = false
+        now: @escaping TimeSource = Timestamp.now, logger: Logger, showsTokens: Bool = false
     ) {
         self.app = app
         self.queue = queue
         self.gateway = gateway
         self.progress = progress
-        self.clock = clock
+        self.now = now
         self.log = DispatchLog(app: app, logger: logger, showsTokens: showsTokens)
         inFlight = Shared(InFlightPushes(lifeCycle, startsInDoubt: startsInDoubt))
     }
@@ -84,7 +84,7 @@ package struct Dispatcher: Service {
         for await _ in signals {
             guard await sendDue() else { break }
             dueTimer?.cancel()
-            dueTimer = await wake(signal)
+            dueTimer = await scheduleWakeUp(signal)
         }
         dueTimer?.cancel()
     }
@@ -94,21 +94,23 @@ package struct Dispatcher: Service {
     private func sendDue() async -> Bool {
         var backoff = Backoff()
         while true {
-            guard await canRecord() else { return false }
+            guard await waitForRecording() else { return false }
             guard let slot = await gateway.slot(fresh: inFlight.value.withLock { $0.needsFreshConnection }) else {
                 return false
             }
-            let (lanes, limit, isTurn) = inFlight.value.withLock { ($0.lanes, $0.limit(for: slot), $0.isTurn) }
+            let (lanes, limit, servesSingleLane) = inFlight.value.withLock {
+                ($0.lanes, $0.limit(for: slot), $0.servesSingleLane)
+            }
             do throws(ChatError) {
                 let leased = try await queue.lease(app: app, lanes: lanes, limit: limit)
                 backoff.reset()
                 progress.moved()
                 if leased.pushes.isEmpty {
-                    guard isTurn else { return true }
-                    inFlight.value.withLock { $0.turnIsEmpty() }
+                    guard servesSingleLane else { return true }
+                    inFlight.value.withLock { $0.endTurn() }
                     continue
                 }
-                await handOver(leased, to: slot)
+                await send(leased, to: slot)
             } catch {
                 log.failed("pushes could not be leased", error, isFirst: backoff.isFresh)
                 await pause(&backoff)
@@ -119,7 +121,7 @@ package struct Dispatcher: Service {
 
     /// Waits until outcomes can be recorded.
     /// - Returns: `false` if the dispatcher is stopping.
-    private func canRecord() async -> Bool {
+    private func waitForRecording() async -> Bool {
         while inFlight.cannotRecord.load(ordering: .relaxed) {
             if Task.isCancelled || Task.isShuttingDownGracefully { return false }
             try? await Task.sleep(for: Backoff().first)
@@ -127,28 +129,28 @@ package struct Dispatcher: Service {
         return true
     }
 
-    private func handOver(_ leased: LeasedPushes, to slot: ConnectionSlot) async {
+    private func send(_ leased: LeasedPushes, to slot: ConnectionSlot) async {
         let admission = inFlight.value.withLock { inFlight in
-            inFlight.admit(leased, to: slot, format: gateway.format, at: clock())
+            inFlight.admit(leased, to: slot, format: gateway.format, at: now())
         }
-        for (lane, entries) in admission.givenBack { queue.giveBack(entries.ranges, lane: lane, app: app) }
+        for (lane, pushIDs) in admission.released { queue.giveBack(pushIDs.ranges, lane: lane, app: app) }
         if !admission.lease.pushes.isEmpty {
             gateway.write(admission.lease)
-            progress.wrote(admission.rows, at: clock())
+            progress.wrote(admission.rows, at: now())
             log.written(admission.lease, admission.rows)
         }
         if !admission.settlements.isEmpty {
-            log.refused(admission.settlements)
-            if await writeDown(admission.settlements) == nil { giveBack(admission.settlements) }
+            log.notSent(admission.settlements)
+            if await settle(admission.settlements) == nil { release(admission.settlements) }
         }
     }
 
     /// Signals when the next delayed push becomes due.
     /// - Returns: The timer. `nil` if no push is delayed.
-    private func wake(_ signal: AsyncStream<Void>.Continuation) async -> Task<Void, any Error>? {
+    private func scheduleWakeUp(_ signal: AsyncStream<Void>.Continuation) async -> Task<Void, any Error>? {
         guard let due = try? await queue.nextDue(app: app) else { return nil }
         // At least 50 ms, so that a push that is due but cannot be leased does not cause a busy loop.
-        let wait = Duration.milliseconds(max(50, due.milliseconds - clock().milliseconds))
+        let wait = Duration.milliseconds(max(50, due.milliseconds - now().milliseconds))
         return Task {
             try await Task.sleep(for: wait)
             signal.yield()
@@ -158,37 +160,37 @@ package struct Dispatcher: Service {
     // MARK: - Gateway to queue
 
     private func record() async {
-        var isOver = false
+        var hasGivenUp = false
         while let reports = await gateway.reports() {
             progress.moved()
-            let now = clock()
-            let conclusion = inFlight.value.withLock { $0.conclude(reports, at: now) }
-            progress.answered(conclusion.answers, at: now)
-            for (lane, entries) in conclusion.givenBack {
-                log.givenBack(entries.count)
-                queue.giveBack(entries.ranges, lane: lane, app: app)
+            let time = now()
+            let conclusion = inFlight.value.withLock { $0.conclude(reports, at: time) }
+            progress.answered(conclusion.answers, at: time)
+            for (lane, pushIDs) in conclusion.released {
+                log.released(pushIDs.count)
+                queue.giveBack(pushIDs.ranges, lane: lane, app: app)
             }
             for batch in conclusion.batches {
                 let settlements = batch.map(\.settlement)
-                if !isOver, let settled = await writeDown(settlements) {
+                if !hasGivenUp, let settled = await settle(settlements) {
                     log.settled(batch, settled)
                 } else {
-                    isOver = true
-                    giveBack(settlements)
+                    hasGivenUp = true
+                    release(settlements)
                 }
             }
         }
     }
 
     /// Releases pushes whose outcomes cannot be recorded any more. The app may get another dispatcher in this process.
-    private func giveBack(_ settlements: [Settlement]) {
+    private func release(_ settlements: [Settlement]) {
         let leased = settlements.filter { !$0.overrulesSilence }.map(\.entries)
         queue.giveBack(leased, lane: .retry, app: app)
     }
 
     /// Records settlements, and retries until that succeeds.
     /// - Returns: `nil` if the task was cancelled, or if the process is stopping and the outcomes cannot be recorded.
-    private func writeDown(_ settlements: [Settlement]) async -> [SettledPushes]? {
+    private func settle(_ settlements: [Settlement]) async -> [SettledPushes]? {
         var backoff = Backoff()
         var end: ContinuousClock.Instant?
         while true {
@@ -199,7 +201,7 @@ package struct Dispatcher: Service {
             } catch {
                 inFlight.cannotRecord.store(true, ordering: .relaxed)
                 log.failed("outcomes could not be recorded", error, isFirst: backoff.isFresh)
-                if Task.isShuttingDownGracefully, end == nil { end = .now + Self.stopTime }
+                if Task.isShuttingDownGracefully, end == nil { end = .now + Self.stopTimeLimit }
                 if Task.isCancelled || end.map({ $0 <= .now }) == true {
                     log.notRecorded(settlements)
                     return nil

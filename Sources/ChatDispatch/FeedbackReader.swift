@@ -9,12 +9,12 @@ import Synchronization
 /// acts on it.
 package struct FeedbackReader: Service {
     /// The delay before a failed reading is retried. It doubles with each failure, up to the interval.
-    private static let firstRepeat = Duration.seconds(15)
+    private static let firstRetryDelay = Duration.seconds(15)
     /// The number of reports after which a reading ends: more than an app loses devices in an hour. Without a limit, an
     /// endless list would fill the disk.
-    package static let mostReports = 100_000
+    package static let maxReports = 100_000
 
-    /// The service has sent ``mostReports`` reports, and its list goes on.
+    /// The service has sent ``maxReports`` reports, and its list goes on.
     private struct ListTooLong: Error {}
 
     private let app: AppName
@@ -43,16 +43,17 @@ package struct FeedbackReader: Service {
     package func run() async throws {
         // Act on reports that an earlier process stored but did not process.
         await act(tokens: 0)
-        var pause = Self.firstRepeat
+        var pause = Self.firstRetryDelay
         while !Task.isShuttingDownGracefully, !Task.isCancelled {
             // A shutdown does not interrupt a reading, because the service forgets reports as they are read.
             let isDone = await readOnce()
             // Without a source, check again soon, so that credentials from a reload need not wait for the whole
             // interval.
             let hasSource = source() != nil
-            pause = isDone ? (hasSource ? interval() : min(Self.firstRepeat, interval())) : min(pause * 2, interval())
+            pause =
+                isDone ? (hasSource ? interval() : min(Self.firstRetryDelay, interval())) : min(pause * 2, interval())
             await cancelWhenGracefulShutdown { [pause] in try? await Task.sleep(for: pause) }
-            if isDone { pause = Self.firstRepeat }
+            if isDone { pause = Self.firstRetryDelay }
         }
     }
 
@@ -63,16 +64,16 @@ package struct FeedbackReader: Service {
         guard let source = source() else { return true }
         let count = Mutex(0)
         do {
-            let rest = try await source.read { reports in
+            let leftover = try await source.read { reports in
                 try await record(reports)
                 let total = count.withLock { count in
                     count += reports.count
                     return count
                 }
-                if total >= Self.mostReports { throw ListTooLong() }
+                if total >= Self.maxReports { throw ListTooLong() }
             }
-            if rest > 0 {
-                logger.warning("feedback ended inside a tuple", metadata: ["bytes": "\(rest)"])
+            if leftover > 0 {
+                logger.warning("feedback ended inside a tuple", metadata: ["bytes": "\(leftover)"])
             }
             return await act(tokens: count.withLock { $0 })
         } catch is ListTooLong {

@@ -3,10 +3,10 @@ package import Logging
 import ServiceLifecycle
 
 /// Deletes rows that are older than their retention, at an interval, unless ``RetentionGate`` doubts the wall clock.
-package struct Housekeeping<Timer: Clock>: Service where Timer.Duration == Duration {
+package struct Housekeeping<C: Clock>: Service where C.Duration == Duration {
     private let interval: Duration
-    private let clock: TimeSource
-    private let timer: Timer
+    private let now: TimeSource
+    private let clock: C
     private let isSynchronized: @Sendable () -> Bool
     private let evidence: @Sendable (_ limit: Timestamp) async throws(ChatError) -> ClockEvidence
     private let sweep: @Sendable () async throws(ChatError) -> Logger.Metadata
@@ -14,19 +14,19 @@ package struct Housekeeping<Timer: Clock>: Service where Timer.Duration == Durat
 
     /// - Parameters:
     ///   - interval: The time between sweeps, and from the start to the first sweep.
-    ///   - timer: The monotonic clock that measures the interval and the time since the start.
+    ///   - clock: The monotonic clock that measures the interval and the time since the start.
     ///   - isSynchronized: Returns whether the kernel reports that a time service has set the wall clock.
     ///   - evidence: Returns the database's evidence about the time, with the newest stored time up to `limit`.
     ///   - sweep: Deletes old rows and returns their numbers for the log. Returns no metadata if it deleted nothing.
     package init(
-        interval: Duration = .seconds(600), clock: @escaping TimeSource = Timestamp.now,
-        timer: Timer = ContinuousClock(), isSynchronized: @escaping @Sendable () -> Bool,
+        interval: Duration = .seconds(600), now: @escaping TimeSource = Timestamp.now,
+        clock: C = ContinuousClock(), isSynchronized: @escaping @Sendable () -> Bool,
         evidence: @escaping @Sendable (_ limit: Timestamp) async throws(ChatError) -> ClockEvidence,
         sweep: @escaping @Sendable () async throws(ChatError) -> Logger.Metadata, logger: Logger
     ) {
         self.interval = interval
+        self.now = now
         self.clock = clock
-        self.timer = timer
         self.isSynchronized = isSynchronized
         self.evidence = evidence
         self.sweep = sweep
@@ -35,17 +35,17 @@ package struct Housekeeping<Timer: Clock>: Service where Timer.Duration == Durat
 
     package func run() async throws {
         await cancelWhenGracefulShutdown {
-            var gate = RetentionGate(wall: clock())
-            let start = timer.now
+            var gate = RetentionGate(wall: now())
+            let start = clock.now
             var isClosed = false
             while true {
-                do { try await timer.sleep(for: interval) } catch { return }
+                do { try await clock.sleep(for: interval) } catch { return }
                 do throws(ChatError) {
-                    let wall = clock()
+                    let wall = now()
                     let doubt = gate.doubt(
                         RetentionGate.Reading(
-                            wall: wall, elapsed: start.duration(to: timer.now), isSynchronized: isSynchronized(),
-                            evidence: try await evidence(wall - RetentionGate.unproven)))
+                            wall: wall, elapsed: start.duration(to: clock.now), isSynchronized: isSynchronized(),
+                            evidence: try await evidence(wall - RetentionGate.minimumEvidenceAge)))
                     if let doubt {
                         log(doubt, at: wall)
                     } else {

@@ -5,31 +5,31 @@ import ChatDomain
 struct InFlightPushes: Sendable {
     /// The number of fully settled blocks to remember, in case the gateway reports an error after its silence was
     /// counted as acceptance. Covers about a million pushes in a few hundred kilobytes.
-    private static let mostSettledBlocks = 2000
+    private static let maxSettledBlocks = 2000
     /// The minimum number of settled blocks to keep for each of the newest connections, and for each with unsettled
     /// pushes. So a busy connection cannot evict the others' blocks.
-    private static let settledBlocksEach = 250
-    private static let newestConnections = 8
+    private static let settledBlocksPerConnection = 250
+    private static let recentConnectionCount = 8
     /// The number of outcomes to record in one transaction. A response to a client may have to wait for it, so it takes
     /// a few milliseconds at most.
-    private static let batch = 1000
+    private static let batchSize = 1000
 
     /// Pushes with consecutive identifiers and consecutive push ids.
     private struct Block: Sendable {
         let firstIdentifier: UInt32
-        let firstEntry: Int64
+        let firstPushID: Int64
         var count: Int
         let lane: PushLane
         let notification: NotificationID?
         /// 0 for a push with a single attempt. Otherwise `nil`, because other expirations do not matter here.
         let expiration: Int64?
         let leasedAt: Timestamp
-        /// The due time of the first push. The others' times are close to it, see ``isAbout(_:)``.
+        /// The due time of the first push. The others' times are close to it, see ``joins(dueSince:)``.
         let dueSince: Timestamp?
 
         /// Whether a push with this due time may join the block: its waiting time differs by at most 100 ms or an
         /// eighth.
-        func isAbout(_ time: Timestamp?) -> Bool {
+        func joins(dueSince time: Timestamp?) -> Bool {
             guard let dueSince, let time else { return dueSince == time }
             return abs(time.milliseconds - dueSince.milliseconds)
                 <= max(100, abs(leasedAt.milliseconds - dueSince.milliseconds) / 8)
@@ -37,20 +37,20 @@ struct InFlightPushes: Sendable {
 
         var identifiers: ClosedRange<Int64> { Int64(firstIdentifier)...Int64(firstIdentifier) + Int64(count) - 1 }
 
-        func entry(of identifier: Int64) -> Int64 { firstEntry + identifier - Int64(firstIdentifier) }
+        func pushID(of identifier: Int64) -> Int64 { firstPushID + identifier - Int64(firstIdentifier) }
     }
 
     private struct Connection: Sendable {
         var blocks: [Block] = []
         /// Identifiers that have no outcome yet.
-        var open = IDRanges()
+        var unsettled = IDRanges()
         let answersEach: Bool
         /// Whether only silence proves that the gateway accepted the last lease.
         var isProvenBySilence = false
         /// The number of pushes in the probe, and whether nothing else was due. `nil` if the last lease was not a
         /// probe.
         var probe: (count: Int, isAll: Bool)?
-        /// Whether the last lease consists of suspect pushes. Its losses shrink the next groups, not the window.
+        /// Whether the last lease consists of suspect pushes. Its losses shrink the next groups, not the probe window.
         var isSuspect = false
         /// Whether at least one push of the last lease was lost.
         var hasLost = false
@@ -60,12 +60,12 @@ struct InFlightPushes: Sendable {
         /// - Parameters:
         ///   - capacity: The number of settled blocks that this connection and older ones may keep. The call subtracts
         ///     the number that this connection keeps.
-        ///   - isNew: Whether the connection is one of the newest.
+        ///   - isRecent: Whether the connection is one of the newest.
         /// - Returns: Whether no block is left.
-        mutating func forget(beyond capacity: inout Int, isNew: Bool) -> Bool {
-            let firstOpen = open.first ?? .max
-            let settled = (0..<blocks.count).partitioningIndex { blocks[$0].identifiers.upperBound >= firstOpen }
-            let own = isNew || open.first != nil ? InFlightPushes.settledBlocksEach : 0
+        mutating func forget(beyond capacity: inout Int, isRecent: Bool) -> Bool {
+            let firstUnsettled = unsettled.first ?? .max
+            let settled = (0..<blocks.count).partitioningIndex { blocks[$0].identifiers.upperBound >= firstUnsettled }
+            let own = isRecent || unsettled.first != nil ? InFlightPushes.settledBlocksPerConnection : 0
             let kept = answersEach ? 0 : min(settled, max(capacity, own))
             capacity = max(0, capacity - kept)
             if settled > kept { blocks.removeFirst(settled - kept) }
@@ -99,9 +99,9 @@ struct InFlightPushes: Sendable {
     /// The lanes to lease from next, in order.
     var lanes: [PushLane] { turn.next.map { [$0] } ?? PushLane.allCases }
     /// Whether the next lease serves a single lane in turn. An empty result then does not mean that no push is due.
-    var isTurn: Bool { turn.next != nil }
+    var servesSingleLane: Bool { turn.next != nil }
 
-    mutating func turnIsEmpty() { turn = LaneTurn(last: turn.next ?? turn.last) }
+    mutating func endTurn() { turn = LaneTurn(last: turn.next ?? turn.last) }
 
     /// The number of pushes to lease for `slot`.
     func limit(for slot: ConnectionSlot) -> Int {
@@ -117,7 +117,7 @@ struct InFlightPushes: Sendable {
         /// The queue's rows of the lease's pushes, in the same order.
         var rows: [QueuedPush] = []
         /// Pushes to release to the queue, by lane, because they cannot travel with this lease.
-        var givenBack: [PushLane: IDRanges] = [:]
+        var released: [PushLane: IDRanges] = [:]
 
         fileprivate mutating func refuse(_ row: QueuedPush, _ transition: Transition) {
             settlements.append(Settlement(row.entry...row.entry, transition, notification: row.notification))
@@ -135,9 +135,9 @@ struct InFlightPushes: Sendable {
         let isWindowed = !slot.answersEach && window.limit != nil
         var isSuspect: Bool?
         var lastLane: PushLane?
-        var rest = leased.pushes[...]
+        var remaining = leased.pushes[...]
         needsFreshConnection = false
-        while let row = rest.first, pushes.count < capacity {
+        while let row = remaining.first, pushes.count < capacity {
             if let obstacle = lifeCycle.obstacle(to: row, at: now) {
                 admission.refuse(row, obstacle)
             } else {
@@ -161,16 +161,18 @@ struct InFlightPushes: Sendable {
                 }
             }
             lastLane = row.lane
-            rest = rest.dropFirst()
+            remaining = remaining.dropFirst()
         }
-        for row in rest { admission.givenBack[row.lane, default: IDRanges()].insert(row.entry...row.entry) }
+        for row in remaining { admission.released[row.lane, default: IDRanges()].insert(row.entry...row.entry) }
         let isProbe = (isSuspect == true || isWindowed) && !pushes.isEmpty
         if !pushes.isEmpty {
-            let isAll = rest.isEmpty && leased.lanes.isEmpty
+            let isAll = remaining.isEmpty && leased.lanes.isEmpty
             remember(rows, slot, probe: isProbe ? (pushes.count, isAll) : nil, isSuspect: isSuspect == true, at: now)
         }
         if !needsFreshConnection {
-            turn.took(through: lastLane, of: leased.lanes.union(rest.map(\.lane)), isSingle: slot.capacity == 1)
+            turn.leased(
+                through: lastLane, remaining: leased.lanes.union(remaining.map(\.lane)),
+                isSinglePush: slot.capacity == 1)
         }
         admission.lease = Lease(slot: slot, pushes: pushes, isProbe: isProbe)
         admission.rows = rows
@@ -192,20 +194,20 @@ struct InFlightPushes: Sendable {
             let identifier = slot.firstIdentifier + UInt32(index)
             if row.history != PushHistory() { histories[row.entry] = row.history }
             let expiration = row.expiration == 0 ? row.expiration : nil
-            if index > 0, let last = connection.blocks.last, last.firstEntry + Int64(last.count) == row.entry,
+            if index > 0, let last = connection.blocks.last, last.firstPushID + Int64(last.count) == row.entry,
                 last.lane == row.lane, last.notification == row.notification, last.expiration == expiration,
-                last.isAbout(row.dueSince)
+                last.joins(dueSince: row.dueSince)
             {
                 connection.blocks[connection.blocks.count - 1].count += 1
             } else {
                 connection.blocks.append(
                     Block(
-                        firstIdentifier: identifier, firstEntry: row.entry, count: 1, lane: row.lane,
+                        firstIdentifier: identifier, firstPushID: row.entry, count: 1, lane: row.lane,
                         notification: row.notification, expiration: expiration, leasedAt: now,
                         dueSince: row.dueSince))
             }
         }
-        connection.open.insert(Int64(slot.firstIdentifier)...Int64(slot.firstIdentifier) + Int64(rows.count) - 1)
+        connection.unsettled.insert(Int64(slot.firstIdentifier)...Int64(slot.firstIdentifier) + Int64(rows.count) - 1)
         connections[slot.connection] = connection
     }
 
@@ -213,17 +215,17 @@ struct InFlightPushes: Sendable {
 
     /// The consequences of reports.
     struct Conclusion: Sendable {
-        /// The settlements to record, in batches of about ``InFlightPushes/batch`` pushes. Each settlement comes with
-        /// the report that caused it, for the log.
+        /// The settlements to record, in batches of about ``InFlightPushes/batchSize`` pushes. Each comes with the
+        /// report that caused it, for the log.
         private(set) var batches: [[(settlement: Settlement, report: DeliveryReport)]] = []
         private var lastBatch = 0
         /// Outcomes, for the metrics.
         var answers: [DispatchProgress.Answer] = []
         /// Pushes to release to the queue, by lane, because nothing has happened to them.
-        var givenBack: [PushLane: IDRanges] = [:]
+        var released: [PushLane: IDRanges] = [:]
 
         mutating func add(_ settlement: Settlement, _ report: DeliveryReport) {
-            if batches.isEmpty || lastBatch >= InFlightPushes.batch {
+            if batches.isEmpty || lastBatch >= InFlightPushes.batchSize {
                 batches.append([])
                 lastBatch = 0
             }
@@ -235,17 +237,17 @@ struct InFlightPushes: Sendable {
     mutating func conclude(_ reports: [DeliveryReport], at now: Timestamp) -> Conclusion {
         var conclusion = Conclusion()
         // Update this first: the life cycle judges the other reports by it.
-        if reports.contains(where: { $0.outcome == .accepted && isOpen($0) }) { lastAccepted = now }
+        if reports.contains(where: { $0.outcome == .accepted && concernsUnsettledPush($0) }) { lastAccepted = now }
         for report in reports {
             guard var connection = connections[report.connection] else { continue }
             connections[report.connection] = nil
             let identifiers = report.identifierRange
-            let concerned = report.overrulesSilence ? [identifiers] : connection.open.intersection(identifiers)
+            let concerned = report.overrulesSilence ? [identifiers] : connection.unsettled.intersection(identifiers)
             var lost = 0
             for range in concerned {
                 conclude(report, range, connection.blocks, connection.answersEach, &conclusion, at: now)
                 if case .unanswered = report.outcome { lost += range.count }
-                connection.open.subtract(range)
+                connection.unsettled.subtract(range)
             }
             if !connection.answersEach { adapt(&connection, lost: lost) }
             connections[report.connection] = connection
@@ -254,8 +256,8 @@ struct InFlightPushes: Sendable {
         return conclusion
     }
 
-    private func isOpen(_ report: DeliveryReport) -> Bool {
-        connections[report.connection]?.open.intersection(report.identifierRange).isEmpty == false
+    private func concernsUnsettledPush(_ report: DeliveryReport) -> Bool {
+        connections[report.connection]?.unsettled.intersection(report.identifierRange).isEmpty == false
     }
 
     /// Adjusts the number of pushes that may be written before the gateway must confirm them.
@@ -263,7 +265,7 @@ struct InFlightPushes: Sendable {
         if lost > 0 {
             if !connection.isSuspect { window.lost(lost) }
             connection.hasLost = true
-        } else if connection.open.isEmpty, let probe = connection.probe, !connection.hasLost {
+        } else if connection.unsettled.isEmpty, let probe = connection.probe, !connection.hasLost {
             window.confirmed(probe.count, isAll: probe.isAll, bySilence: connection.isProvenBySilence)
             connection.probe = nil
         }
@@ -275,20 +277,20 @@ struct InFlightPushes: Sendable {
     ) {
         for block in blocks where block.identifiers.overlaps(identifiers) {
             let part = block.identifiers.clamped(to: identifiers)
-            let entries = block.entry(of: part.lowerBound)...block.entry(of: part.upperBound)
+            let pushIDs = block.pushID(of: part.lowerBound)...block.pushID(of: part.upperBound)
             conclusion.answers.append(
                 DispatchProgress.Answer(
                     outcome: report.outcome, count: part.count,
-                    writtenAt: answersEach && report.outcome.isAnswer ? block.leasedAt : nil,
+                    writtenAt: answersEach && report.outcome.isResponse ? block.leasedAt : nil,
                     dueSince: block.dueSince))
-            for run in uniform(entries) {
+            for run in splitByHistory(pushIDs) {
                 let history = histories.isEmpty ? nil : histories.removeValue(forKey: run.lowerBound)
                 let transition = lifeCycle.transition(
                     report.outcome, history ?? PushHistory(), lane: block.lane, expiration: block.expiration,
                     leasedAt: block.leasedAt, lastAccepted: lastAccepted, at: now)
                 if transition.changesNothing, !report.overrulesSilence {
                     if case .due(let lane, _) = transition.result {
-                        conclusion.givenBack[lane, default: IDRanges()].insert(run)
+                        conclusion.released[lane, default: IDRanges()].insert(run)
                     }
                 } else {
                     let settlement = Settlement(
@@ -300,14 +302,14 @@ struct InFlightPushes: Sendable {
     }
 
     /// Splits a range of push ids: each push with a history gets a range for itself.
-    private func uniform(_ entries: ClosedRange<Int64>) -> [ClosedRange<Int64>] {
-        guard !histories.isEmpty else { return [entries] }
+    private func splitByHistory(_ pushIDs: ClosedRange<Int64>) -> [ClosedRange<Int64>] {
+        guard !histories.isEmpty else { return [pushIDs] }
         var runs: [ClosedRange<Int64>] = []
-        for entry in entries {
-            if histories[entry] == nil, let last = runs.last, histories[last.lowerBound] == nil {
-                runs[runs.count - 1] = last.lowerBound...entry
+        for pushID in pushIDs {
+            if histories[pushID] == nil, let last = runs.last, histories[last.lowerBound] == nil {
+                runs[runs.count - 1] = last.lowerBound...pushID
             } else {
-                runs.append(entry...entry)
+                runs.append(pushID...pushID)
             }
         }
         return runs
@@ -315,9 +317,9 @@ struct InFlightPushes: Sendable {
 
     /// Forgets settled blocks beyond the limits, starting with the oldest connections.
     private mutating func forget() {
-        var capacity = Self.mostSettledBlocks
+        var capacity = Self.maxSettledBlocks
         for (age, connectionID) in order.reversed().enumerated()
-        where connections[connectionID]?.forget(beyond: &capacity, isNew: age < Self.newestConnections) == true {
+        where connections[connectionID]?.forget(beyond: &capacity, isRecent: age < Self.recentConnectionCount) == true {
             connections[connectionID] = nil
         }
         if order.count > connections.count { order.removeAll { connections[$0] == nil } }
@@ -326,7 +328,7 @@ struct InFlightPushes: Sendable {
 
 extension Outcome {
     /// Whether the gateway itself responded.
-    fileprivate var isAnswer: Bool {
+    fileprivate var isResponse: Bool {
         switch self {
         case .accepted, .rejected, .badAddress, .unregistered, .retry, .notAuthorized: true
         case .postponed, .sentBack, .notProcessed, .unanswered: false
@@ -357,13 +359,13 @@ struct LaneTurn: Sendable {
     /// - Parameters:
     ///   - lane: The last lane that the lease served. `nil` if it served none.
     ///   - lanes: The lanes in which more pushes may be due.
-    ///   - isSingle: Whether the slot had room for a single push. Such a connection has just opened, and may end with
-    ///     this push. So no lane gets a turn then.
-    mutating func took(through lane: PushLane?, of lanes: Set<PushLane>, isSingle: Bool) {
+    ///   - isSinglePush: Whether the slot had room for a single push. Such a connection has just opened, and may end
+    ///     with this push. So no lane gets a turn then.
+    mutating func leased(through lane: PushLane?, remaining lanes: Set<PushLane>, isSinglePush: Bool) {
         let wasTurn = next != nil
         last = next ?? last
         next = nil
-        guard !wasTurn, !isSingle else { return }
+        guard !wasTurn, !isSinglePush else { return }
         let waiting: [PushLane] = lane == .normal ? [.bulk, .retry] : [.retry]
         next = (last == waiting.first ? waiting.reversed() : waiting).first { lanes.contains($0) && $0 != lane }
     }

@@ -10,7 +10,7 @@ package struct RetentionGate: Sendable {
     static let plausibleGap = Duration.seconds(3 * 86_400)
     /// Times stored within this period before now prove nothing: the same wrong clock may have written them before a
     /// restart.
-    package static let unproven = Duration.seconds(86_400)
+    package static let minimumEvidenceAge = Duration.seconds(86_400)
     /// The time since the relay's start after which the clock is trusted. By then a time service or a person has had
     /// time to correct it.
     static let settlingTime = SteadyClock.settlingTime
@@ -24,7 +24,7 @@ package struct RetentionGate: Sendable {
         package var elapsed: Duration
         /// Whether the kernel reports that a time service has set the clock.
         package var isSynchronized: Bool
-        /// The database's evidence. ``ClockEvidence/newest`` is at least ``unproven`` before now.
+        /// The database's evidence. ``ClockEvidence/newest`` is at least ``minimumEvidenceAge`` before now.
         package var evidence: ClockEvidence
 
         package init(wall: Timestamp, elapsed: Duration, isSynchronized: Bool, evidence: ClockEvidence) {
@@ -34,8 +34,7 @@ package struct RetentionGate: Sendable {
             self.evidence = evidence
         }
 
-        /// The number of milliseconds by which the wall clock is ahead of `time`.
-        fileprivate func lead(over time: Timestamp) -> Int64 { wall.milliseconds - time.milliseconds }
+        fileprivate func milliseconds(aheadOf time: Timestamp) -> Int64 { wall.milliseconds - time.milliseconds }
     }
 
     /// A reason not to delete anything by age now.
@@ -64,11 +63,13 @@ package struct RetentionGate: Sendable {
         if !isSteady { return .jumped }
         // A period in which the relay was off cannot explain a difference between two clocks. So this doubt does not
         // expire.
-        if let server = reading.evidence.server, abs(reading.lead(over: server)) > Self.tolerance.milliseconds {
+        if let server = reading.evidence.server,
+            abs(reading.milliseconds(aheadOf: server)) > Self.tolerance.milliseconds
+        {
             return .differs(from: server)
         }
         if reading.elapsed < Self.settlingTime, let newest = reading.evidence.newest,
-            reading.lead(over: newest) > Self.plausibleGap.milliseconds
+            reading.milliseconds(aheadOf: newest) > Self.plausibleGap.milliseconds
         {
             return .ahead(of: newest)
         }

@@ -41,18 +41,18 @@ struct DispatchWatchTests {
     @Test("One that does nothing for longer than an answer may take, though it could, is named until it moves")
     func stalled() async {
         let watch = watch()
-        await watch.look(at: .seconds(10))
-        await watch.look(at: .seconds(99))
+        await watch.check(at: .seconds(10))
+        await watch.check(at: .seconds(99))
         #expect(watch.stalled.isEmpty)
-        await watch.look(at: .seconds(100))
+        await watch.check(at: .seconds(100))
         #expect(watch.stalled.map(\.app) == [.default] && watch.stalled.map(\.time) == [.seconds(90)])
         // What cannot be looked at is as it was.
         relay.state.withLock { $0.isBroken = true }
-        await watch.look(at: .seconds(200))
+        await watch.check(at: .seconds(200))
         #expect(watch.stalled.count == 1)
         relay.state.withLock { $0.isBroken = false }
         progress.moved()
-        await watch.look(at: .seconds(210))
+        await watch.check(at: .seconds(210))
         #expect(watch.stalled.isEmpty)
     }
 
@@ -65,12 +65,12 @@ struct DispatchWatchTests {
         if why == "no gateway" { relay.state.withLock { $0.connections = 0 } }
         for time in stride(from: 10, through: 1000, by: 10) {
             if why == "moves" { progress.moved() }
-            await watch.look(at: .seconds(time))
+            await watch.check(at: .seconds(time))
             #expect(watch.stalled.isEmpty)
         }
         // Time without work does not count when there is some.
         relay.state.withLock { $0 = Relay.State() }
-        await watch.look(at: .seconds(1010))
+        await watch.check(at: .seconds(1010))
         #expect(watch.stalled.isEmpty)
     }
 

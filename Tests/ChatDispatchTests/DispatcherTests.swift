@@ -19,7 +19,7 @@ struct DispatcherTests {
 
     /// Runs a dispatcher while `body` looks on.
     private func running(now: Timestamp = Timestamp(seconds: 0), _ body: () async throws -> Void) async throws {
-        let dispatcher = Dispatcher(app: .default, queue: queue, gateway: gateway, clock: { now }, logger: silent)
+        let dispatcher = Dispatcher(app: .default, queue: queue, gateway: gateway, now: { now }, logger: silent)
         try await withThrowingTaskGroup(of: Void.self) { group in
             group.addTask { try await dispatcher.run() }
             try await body()
@@ -213,7 +213,7 @@ struct FeedbackReaderTests {
         let reader = FeedbackReader(
             app: .default, store: store, source: { EndlessSource(piece: piece) }, interval: { .seconds(3600) },
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
-        let most = FeedbackReader.mostReports
+        let most = FeedbackReader.maxReports
         for reading in 1...2 {
             // It worked: it is not repeated before the interval.
             #expect(await reader.readOnce())

@@ -13,7 +13,7 @@ struct HousekeepingTests {
         let wall = Mutex(Timestamp(seconds: 1_800_000_000))
         let sweeps = Mutex(0)
         let service = Housekeeping(
-            interval: .seconds(600), clock: { wall.withLock { $0 } }, timer: timer, isSynchronized: { false },
+            interval: .seconds(600), now: { wall.withLock { $0 } }, clock: timer, isSynchronized: { false },
             evidence: { _ throws(ChatError) in ClockEvidence() },
             sweep: { () async throws(ChatError) in
                 let count = sweeps.withLock { count in

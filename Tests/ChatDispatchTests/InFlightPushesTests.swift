@@ -135,7 +135,7 @@ struct InFlightPushesTests {
         _ = inFlight.admit(FakeQueue.rows(1...4), to: slot(), format: format, at: Self.start)
         let conclusion = inFlight.conclude([report(1...1), report(2...4, .notProcessed)], at: Self.start)
         #expect(entries(conclusion) == [1...1])
-        #expect(conclusion.givenBack == [.normal: [2...4]])
+        #expect(conclusion.released == [.normal: [2...4]])
     }
 
     @Test("Many settlements come in batches, of about a thousand pushes each")
@@ -171,10 +171,10 @@ struct InFlightPushesTests {
             (1...6).map { FakeQueue.row($0, unanswered: 5) } + [FakeQueue.row(7)], lanes: [.normal])
         let held = inFlight.admit(rows, to: slot(first: 9), format: format, at: Self.start)
         #expect(held.lease.pushes.isEmpty && inFlight.needsFreshConnection)
-        #expect(held.givenBack == [.retry: [1...6], .normal: [7...7]])
+        #expect(held.released == [.retry: [1...6], .normal: [7...7]])
         let probe = inFlight.admit(rows, to: slot(2), format: format, at: Self.start)
         #expect(probe.lease.isProbe && probe.lease.pushes.map(\.entry) == [1, 2, 3, 4])
-        #expect(probe.givenBack == [.retry: [5...6], .normal: [7...7]])
+        #expect(probe.released == [.retry: [5...6], .normal: [7...7]])
         let mixed = LeasedPushes([FakeQueue.row(7), FakeQueue.row(8, unanswered: 3)])
         let plain = inFlight.admit(mixed, to: slot(3), format: format, at: Self.start)
         #expect(!plain.lease.isProbe && plain.lease.pushes.map(\.entry) == [7])
@@ -189,7 +189,7 @@ struct InFlightPushesTests {
         #expect(inFlight.limit(for: slot(2, answersEach: true)) == 1000)
         let next = inFlight.admit(FakeQueue.rows(1001...2000), to: slot(2), format: format, at: Self.start)
         #expect(next.lease.isProbe && next.lease.pushes.count == 500)
-        #expect(next.givenBack == [.normal: [1501...2000]])
+        #expect(next.released == [.normal: [1501...2000]])
         _ = inFlight.conclude([report(1...500, connection: 2)], at: Self.start)
         #expect(inFlight.limit(for: slot(3)) == 625)
         // A refused push among them is no loss.
@@ -241,16 +241,16 @@ struct InFlightPushesTests {
     @Test("Lanes have their turn after a lease that did not come to them")
     func turns() {
         var turn = LaneTurn()
-        turn.took(through: .normal, of: [.normal, .bulk, .retry], isSingle: false)
+        turn.leased(through: .normal, remaining: [.normal, .bulk, .retry], isSinglePush: false)
         #expect(turn.next == .bulk)
-        turn.took(through: .bulk, of: [.normal, .bulk, .retry], isSingle: false)
+        turn.leased(through: .bulk, remaining: [.normal, .bulk, .retry], isSinglePush: false)
         #expect(turn.next == nil)
-        turn.took(through: .normal, of: [.normal, .bulk, .retry], isSingle: false)
+        turn.leased(through: .normal, remaining: [.normal, .bulk, .retry], isSinglePush: false)
         #expect(turn.next == .retry)
-        turn.took(through: .retry, of: [.normal], isSingle: false)
-        turn.took(through: .normal, of: [.normal], isSingle: false)
+        turn.leased(through: .retry, remaining: [.normal], isSinglePush: false)
+        turn.leased(through: .normal, remaining: [.normal], isSinglePush: false)
         #expect(turn.next == nil)
-        turn.took(through: .normal, of: [.bulk], isSingle: true)
+        turn.leased(through: .normal, remaining: [.bulk], isSinglePush: true)
         #expect(turn.next == nil)
     }
 

@@ -76,7 +76,7 @@ struct RetentionGateTests {
         let isSynchronized = Mutex(false)
         let wall = { @Sendable in Self.start + .seconds(timer.now.elapsed.components.seconds) }
         let service = Housekeeping(
-            interval: .seconds(600), clock: wall, timer: timer, isSynchronized: { isSynchronized.withLock { $0 } },
+            interval: .seconds(600), now: wall, clock: timer, isSynchronized: { isSynchronized.withLock { $0 } },
             evidence: { limit throws(ChatError) in
                 limits.withLock { $0.append(limit) }
                 return ClockEvidence(newest: Self.start - Self.day * 60)

@@ -89,13 +89,13 @@ struct SilentGatewayTests {
         /// - Parameter isUnderstood: Whether the gateway is asked with a probe, which it does not understand.
         mutating func lease(for slot: ConnectionSlot, isAsked: Bool = false) {
             var rows = take(inFlight.limit(for: slot))
-            if rows.pushes.isEmpty, inFlight.isTurn {
-                inFlight.turnIsEmpty()
+            if rows.pushes.isEmpty, inFlight.servesSingleLane {
+                inFlight.endTurn()
                 rows = take(inFlight.limit(for: slot))
             }
             guard !rows.pushes.isEmpty else { return }
             let admission = inFlight.admit(rows, to: slot, format: FakeFormat(), at: now)
-            for (lane, ranges) in admission.givenBack { giveBack(ranges, lane) }
+            for (lane, ranges) in admission.released { giveBack(ranges, lane) }
             read(admission.lease, isAsked: isAsked)
         }
 
@@ -150,7 +150,7 @@ struct SilentGatewayTests {
             guard let first = written.first, first.time <= now else { return }
             written.removeFirst()
             let conclusion = inFlight.conclude(first.reports, at: now)
-            for (lane, ranges) in conclusion.givenBack { giveBack(ranges, lane) }
+            for (lane, ranges) in conclusion.released { giveBack(ranges, lane) }
             for (settlement, _) in conclusion.batches.joined() { settle(settlement) }
         }
 

@@ -33,15 +33,17 @@ final class DispatchBench: Sendable {
         let format = APNSFormat(kind, payloadLimit: kind == .binary ? 2048 : 4096)
         let now = now()
         while true {
-            let (lanes, limit, isTurn) = inFlight.withLock { ($0.lanes, $0.limit(for: slot), $0.isTurn) }
+            let (lanes, limit, servesSingleLane) = inFlight.withLock {
+                ($0.lanes, $0.limit(for: slot), $0.servesSingleLane)
+            }
             let leased = try await queue.lease(app: .default, lanes: lanes, limit: limit)
             if leased.pushes.isEmpty {
-                guard isTurn else { return Result() }
-                inFlight.withLock { $0.turnIsEmpty() }
+                guard servesSingleLane else { return Result() }
+                inFlight.withLock { $0.endTurn() }
                 continue
             }
             let admission = inFlight.withLock { $0.admit(leased, to: slot, format: format, at: now) }
-            for (lane, entries) in admission.givenBack {
+            for (lane, entries) in admission.released {
                 queue.giveBack(entries.ranges, lane: lane, app: .default)
             }
             _ = try await queue.settle(admission.settlements, app: .default)
@@ -55,7 +57,7 @@ final class DispatchBench: Sendable {
     func settle(_ reports: [DeliveryReport]) async throws -> [SettledPushes] {
         let now = now()
         let conclusion = inFlight.withLock { $0.conclude(reports, at: now) }
-        for (lane, entries) in conclusion.givenBack { queue.giveBack(entries.ranges, lane: lane, app: .default) }
+        for (lane, entries) in conclusion.released { queue.giveBack(entries.ranges, lane: lane, app: .default) }
         return try await queue.settle(conclusion.batches.joined().map(\.settlement), app: .default)
     }
 }
