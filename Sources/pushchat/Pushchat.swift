@@ -5,10 +5,10 @@ import Foundation
 /// The executable: a chat relay, and a sandbox that plays Apple's push service.
 @main
 struct Pushchat: AsyncParsableCommand {
-    static let version = "0.3.0"
+    static let version = "0.4.0"
     /// Empty where the build was not told.
     static let commit = String(cString: pushchat_commit())
-    /// The version, with the commit: `0.3.0 (1a2b3c4)`.
+    /// The version, with the commit: `0.4.0 (1a2b3c4)`.
     static let build = commit.isEmpty ? version : "\(version) (\(commit))"
 
     static let configuration = CommandConfiguration(
