@@ -1,158 +1,184 @@
-# PushChat Relay. A fresh Debian machine with Swift needs two commands: make run, make test.
+# PushChat Relay. A fresh Debian machine with Swift needs two commands: make run, make test. `make help` lists the rest.
+#
+# Only `run`, `test` and `setup` install anything. All other targets check, and name the packages that are missing.
 .DEFAULT_GOAL := build
-.PHONY: run test test-quick test-postgres stress sanitize fuzz build release check fmt bench install deb lintian package-test build-tests packages libpq test-packages deb-packages clean
+# Targets run one after another. Swift's build uses all cores already.
+.NOTPARALLEL:
+.PHONY: run test setup build check fmt build-tests test-quick test-postgres stress sanitize fuzz bench release install deb \
+	lintian package-test clean help install-run install-test install-setup unpacked \
+	need-build need-test need-release need-bench need-deb
 
 PREFIX ?= /usr/local
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
-# What the build and the tests need of the system: SQLite, and OpenSSL for the tests' independent clients.
-PACKAGES := libsqlite3-dev libssl-dev openssl sqlite3 gcc make curl nghttp2-client python3 python3-venv
 
-# The store over PostgreSQL is built where libpq's header is there, as after `make test` or `make release`: all builds of a tree
-# with the same traits, because another choice builds everything anew. TRAITS= leaves it out.
-LIBPQ_PACKAGES := libpq-dev
-TRAITS = $(if $(shell ls /usr/include/postgresql/libpq-fe.h 2>/dev/null),--traits PostgreSQL)
+# ----- Packages of Debian, by target
 
-# And what only the tests need: browsers, and a screen for the one that shows notifications only there.
-TEST_PACKAGES := chromium chromium-driver firefox-esr xvfb $(LIBPQ_PACKAGES)
-# Prometheus, unpacked and not installed: its package would start a server.
+# SQLite for the build. The others are for the unit tests and the tour in the README.
+NEEDS_build := libsqlite3-dev libssl-dev openssl sqlite3 gcc make curl nghttp2-client python3 python3-venv
+NEEDS_run := $(NEEDS_build)
+# Browsers, and a virtual screen for Firefox, which shows notifications only on a screen.
+NEEDS_test := $(NEEDS_build) libpq-dev chromium chromium-driver firefox-esr xvfb
+# `code-order` runs the relay under valgrind. `icu-data` needs binutils.
+NEEDS_release := $(NEEDS_build) libpq-dev binutils valgrind
+# A load generator, a reference server, and HTTP/2 for the benchmark's gateway.
+NEEDS_bench := $(NEEDS_release) nghttp2-client nghttp2-server libnghttp2-dev
+NEEDS_deb := $(NEEDS_release) debhelper dpkg-dev iproute2 lintian mmdebstrap
+NEEDS_setup := $(sort $(NEEDS_run) $(NEEDS_test) $(NEEDS_release) $(NEEDS_bench) $(NEEDS_deb))
+
+# Servers for the tests. They are unpacked, because installed packages would start them.
 PROMETHEUS := .build/test-prometheus
-# The same of PostgreSQL and its pooler.
 POSTGRES := .build/test-postgres
-POSTGRES_PACKAGES := postgresql-15 postgresql-client-15 pgbouncer
-# Clients of others, from PyPI.
-TEST_CLIENTS := .build/test-clients
-# Debian's proxies, unpacked and not installed: installed they would run.
-TEST_PROXIES := caddy haproxy nginx
 PROXIES := .build/proxies
-# And what only the measuring needs: a load generator, a server that is not ours, and HTTP/2 for a server that is.
-BENCH_PACKAGES := nghttp2-client nghttp2-server libnghttp2-dev gcc libssl-dev python3-venv
+# Client libraries from PyPI, for the tests.
+CLIENTS := .build/test-clients
+CLIENTS_LIST := Tests/Clients/requirements.txt
 
-# And what only the release needs: it finds out which functions a relay uses.
-RELEASE_PACKAGES := binutils valgrind
+# $(call missing,PACKAGES): a shell expression, the packages that are not installed. Empty on systems without dpkg.
+missing = $$(command -v dpkg-query >/dev/null && for package in $(1); do \
+	dpkg-query --show --showformat='$${db:Status-Status}\n' $$package 2>/dev/null | grep -qx installed || echo $$package; done)
 
-# And what only the packaging needs.
-DEB_PACKAGES := debhelper dpkg-dev iproute2 lintian mmdebstrap python3
+# $(call install,PACKAGES): installs the packages that are missing.
+define install
+@missing="$(missing)"; [ -z "$$missing" ] \
+	|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $$missing; }
+endef
 
-run: packages build ## install what is missing, build, start relay and sandbox
+# $(call require,PACKAGES,FILES): fails and names the packages and files that are missing.
+define require
+@missing="$(missing) $$(for file in $(2); do [ -e $$file ] || echo $$file; done)"; [ "$$missing" = " " ] \
+	|| { echo "Missing:" $$missing; echo "Run make setup, which installs them."; exit 1; } >&2
+endef
+
+# $(call unpack,FOLDER,PACKAGES): unpacks the packages below FOLDER, with the dependencies that are not installed.
+define unpack
+@[ -e $(1)/complete ] || { mkdir -p $(1)/archives/partial \
+	&& $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends --download-only --reinstall \
+		-o Dir::Cache::archives=$(CURDIR)/$(1)/archives $(2) \
+	&& for package in $(1)/archives/*.deb; do dpkg-deb --extract $$package $(1) || exit 1; done \
+	&& rm -f $(1)/archives/*.deb && touch $(1)/complete; }
+endef
+
+# The only recipe that installs packages.
+install-run install-test install-setup: install-%:
+	$(call install,$(NEEDS_$*))
+
+need-build need-release need-bench need-deb: need-%:
+	$(call require,$(NEEDS_$*))
+
+need-test:
+	$(call require,$(NEEDS_test),$(PROMETHEUS)/complete $(POSTGRES)/complete $(PROXIES)/complete $(CLIENTS)/requirements.txt)
+
+unpacked:
+	$(call unpack,$(PROMETHEUS),prometheus)
+	$(call unpack,$(POSTGRES),postgresql-15 postgresql-client-15 pgbouncer)
+	$(call unpack,$(PROXIES),caddy haproxy nginx)
+	@cmp -s $(CLIENTS_LIST) $(CLIENTS)/requirements.txt || { python3 -m venv $(CLIENTS) \
+		&& $(CLIENTS)/bin/pip install --quiet --disable-pip-version-check -r $(CLIENTS_LIST) \
+		&& cp $(CLIENTS_LIST) $(CLIENTS)/; }
+
+##@ Start here
+
+run: install-run build ## install missing packages, build, start the relay and the sandbox
 	.build/debug/pushchat dev
 
-test: packages test-packages build-tests ## all tests; what goes through the whole relay, over SQLite
+test: install-test unpacked build-tests ## install missing packages, build, run all tests over SQLite
 	Tests/run
 
-test-quick: packages build-tests ## the tests of the parts: no process, no browser, no load, no PostgreSQL
+setup: install-setup unpacked ## install the packages that all other targets need
+
+help: ## print this list
+	@awk -F ':.*## ' '/^##@/ { print (n++ ? "\n" : "") substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##@ Build
+
+# The store over PostgreSQL is built if libpq's header is installed. All builds of a tree use the same traits, because a
+# change of traits compiles everything again. `make TRAITS=` leaves the store out.
+TRAITS = $(if $(shell ls /usr/include/postgresql/libpq-fe.h 2>/dev/null),--traits PostgreSQL)
+
+build: ## build the relay for debugging (the default: plain `make`)
+	swift build --product pushchat $(TRAITS)
+
+build-tests: ## build the relay and the tests for debugging
+	swift build --build-tests $(TRAITS)
+
+check: ## check formats and prose, in seconds
+	swift format lint --strict --recursive Sources Tests Package.swift
+	.ci/openapi Sources/ChatHTTP/Admin/openapi.json
+
+fmt: ## format the sources in place
+	swift format --in-place --recursive Sources Tests Package.swift
+	.ci/openapi --write Sources/ChatHTTP/Admin/openapi.json
+
+clean: ## remove everything that was built or unpacked
+	rm -rf .build .build-release .build-thread .build-fuzz
+
+##@ More tests
+
+test-quick: need-build build-tests ## unit tests without PostgreSQL: no processes, browsers or load
 	Tests/run quick
 
-test-postgres: packages test-packages build-tests ## what goes through the whole relay, over PostgreSQL
+test-postgres: need-test build-tests ## end-to-end and stress tests over PostgreSQL
 	Tests/run postgres postgres-stress
 
-stress: packages test-packages build-tests ## what loads the machine, at full size
+stress: need-test build-tests ## stress tests at full size
 	STRESS=full Tests/run stress
 
-sanitize: packages ## the tests of the parts, with the thread sanitizer
+sanitize: need-build ## unit tests with the thread sanitizer
 	TSAN_OPTIONS="halt_on_error=0 exitcode=66 suppressions=$(CURDIR)/Tests/thread-sanitizer.txt" \
 		swift test --sanitize=thread $(TRAITS) --no-parallel --scratch-path .build-thread --skip EndToEndTests
 
-# SECONDS for each parser. PARSERS="form json": these only.
+# SECONDS is per parser. PARSERS="form json" selects parsers.
 SECONDS ?= 60
-fuzz: packages ## what reads strangers' bytes, with inputs that libFuzzer makes
+fuzz: need-build ## fuzz the parsers of untrusted input with libFuzzer (SECONDS=60, PARSERS="form json")
 	FUZZ_RUNTIME=$$(ls $$(dirname $$(readlink -f $$(command -v swift)))/../lib/clang/*/lib/*/libclang_rt.fuzzer_no_main-$$(uname -m).a) \
 		swift build -c release --build-tests -Xswiftc -enable-testing --scratch-path .build-fuzz
 	Tests/FuzzTests/run $(SECONDS) $(PARSERS)
 
-build: ## debug build
-	swift build --product pushchat $(TRAITS)
+# PARTS="posts drain" selects parts. QUICK=1 does one short run. BASE=executable compares this build with another one.
+bench: release need-bench ## measure the release build (PARTS="posts drain", QUICK=1, BASE=executable)
+	@Tests/Benchmarks/run $(PARTS)
 
-build-tests: ## debug build with the tests
-	swift build --build-tests $(TRAITS)
+##@ Release
 
-# With short relocations (4 MB; the C library must be glibc 2.36 or later), and functions apart, so that what nobody calls goes.
+# Short relocations save 4 MB and need glibc 2.36 or later. Separate sections let the linker drop functions without callers.
 RELEASE = swift build -c release --product pushchat $(TRAITS) --static-swift-stdlib --scratch-path .build-release \
 	-Xswiftc -Xfrontend -Xswiftc -function-sections -Xcc -ffunction-sections \
 	-Xlinker --no-export-dynamic -Xswiftc -use-ld=lld -Xlinker -z -Xlinker pack-relative-relocs
-# Of ICU's data as much as a server needs. This and the order of functions: docs/size.md.
+# docs/size.md explains the trimmed ICU data and the order of functions.
 RELEASED := PUSHCHAT_ICU=$$(packaging/icu-data .build-release/icu.o) \
 	PUSHCHAT_COMMIT=$$(git describe --always --dirty --exclude "*" 2>/dev/null)
 ORDER := .build-release/order.txt
 
-release: libpq $(ORDER) ## optimised, self-contained but for libsqlite3 and the C library
+release: need-release $(ORDER) ## build the optimised executable, which needs only libsqlite3 and the C library
 	$(RELEASED) PUSHCHAT_ORDER=$(CURDIR)/$(ORDER) $(RELEASE)
-	@# Foundation refuses every URL if what it needs of ICU is missing.
+	@# Foundation rejects every URL if ICU data that it needs is missing.
 	PUSHCHAT_HTTP_PUBLIC_URL=https://bücher.example .build-release/release/pushchat config >/dev/null
 
-$(ORDER): Package.swift Makefile packaging/code-order packaging/icu-data schema.sql $(shell find Sources -type f) | libpq
-	@dpkg -s $(RELEASE_PACKAGES) >/dev/null 2>&1 \
-		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(RELEASE_PACKAGES); }
+$(ORDER): Package.swift Makefile packaging/code-order packaging/icu-data schema.sql $(shell find Sources -type f) | need-release
 	$(RELEASED) $(RELEASE)
 	packaging/code-order .build-release/release/pushchat $@
 
-check: ## what a review would find first: format, lint
-	swift format lint --strict --recursive Sources Tests Package.swift
-
-fmt: ## format in place
-	swift format --in-place --recursive Sources Tests Package.swift
-
-# PARTS="posts drain": these only. QUICK=1: short, one run. BASE=executable: another build against this one.
-bench: release ## speed, measured in the release build against a limit of the same run
-	@dpkg -s $(BENCH_PACKAGES) >/dev/null 2>&1 \
-		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(BENCH_PACKAGES); }
-	@Tests/Benchmarks/run $(PARTS)
-
-install: release ## put the executable into $(PREFIX)/bin
+install: release ## install the executable into /usr/local/bin (PREFIX=/usr/local)
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 .build-release/release/pushchat $(DESTDIR)$(PREFIX)/bin/pushchat
 
 PACKAGED := .build-release/packages
-deb: release deb-packages ## a Debian package and a tarball, in .build-release/packages
+deb: need-deb release ## build a Debian package and a tarball in .build-release/packages
 	@test $$(stat -c %s .build-release/release/pushchat) -lt 60000000 \
 		|| { echo "the executable has grown to 60 MB or more: see docs/size.md"; exit 1; }
 	rm -rf $(PACKAGED)
 	packaging/package .build-release/release/pushchat .build-release/checkouts $(PACKAGED)
 	lintian --fail-on error,warning $(PACKAGED)/*.deb
 
-# A small program stands in for the executable: everything else is the package's, without the minutes of a release build.
+# Packs a tiny program instead of the relay. Everything else in the package is real, and no release build is needed.
 LINTED := .build/lintian
-lintian: build-tests deb-packages ## what Debian's checker says of the package
+lintian: need-deb build-tests ## run Debian's package checker, without a release build
 	rm -rf $(LINTED) && mkdir -p $(LINTED)
 	echo 'int main(void) { return 0; }' | gcc -x c -O2 -s -o $(LINTED)/stand-in -
 	STAND_IN=$(CURDIR)/$(LINTED)/stand-in packaging/package .build/debug/pushchat .build/checkouts $(LINTED)/packages
 	lintian --fail-on error,warning $(LINTED)/packages/*.deb
 
-package-test: deb test-packages ## the package in a system of its own: installed, upgraded, removed, purged; behind Caddy
+package-test: need-test deb ## install, upgrade, remove and purge the package in a chroot; reach it through Caddy
 	$(SUDO) packaging/test-package $(PACKAGED)/pushchat_*.deb Tests/ChatStoreTests/schema-7.sql
 	$(SUDO) packaging/test-https $(PACKAGED)/pushchat_*.deb
-
-packages:
-	@dpkg -s $(PACKAGES) >/dev/null 2>&1 \
-		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(PACKAGES); }
-
-libpq:
-	@dpkg -s $(LIBPQ_PACKAGES) >/dev/null 2>&1 \
-		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(LIBPQ_PACKAGES); }
-
-deb-packages:
-	@dpkg -s $(DEB_PACKAGES) >/dev/null 2>&1 \
-		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(DEB_PACKAGES); }
-
-test-packages: packages
-	@dpkg -s $(TEST_PACKAGES) >/dev/null 2>&1 \
-		|| { $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends $(TEST_PACKAGES); }
-	@test -x $(PROMETHEUS)/usr/bin/promtool \
-		|| { $(SUDO) apt-get update -q && mkdir -p $(PROMETHEUS) && cd $(PROMETHEUS) && apt-get download -q prometheus \
-			&& dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb; }
-	@test -e $(POSTGRES)/complete || { mkdir -p $(POSTGRES)/archives/partial \
-		&& $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends --download-only --reinstall \
-			-o Dir::Cache::archives=$(CURDIR)/$(POSTGRES)/archives $(POSTGRES_PACKAGES) \
-		&& for package in $(POSTGRES)/archives/*.deb; do dpkg-deb --extract $$package $(POSTGRES) || exit 1; done \
-		&& touch $(POSTGRES)/complete; }
-	@cmp -s Tests/Clients/requirements.txt $(TEST_CLIENTS)/requirements.txt \
-		|| { python3 -m venv $(TEST_CLIENTS) \
-			&& $(TEST_CLIENTS)/bin/pip install --quiet --disable-pip-version-check -r Tests/Clients/requirements.txt \
-			&& cp Tests/Clients/requirements.txt $(TEST_CLIENTS)/; }
-	@test -e $(PROXIES)/complete || { mkdir -p $(PROXIES)/archives/partial \
-		&& $(SUDO) apt-get update -q && $(SUDO) apt-get install -qy --no-install-recommends --download-only --reinstall \
-			-o Dir::Cache::archives=$(CURDIR)/$(PROXIES)/archives $(TEST_PROXIES) \
-		&& for package in $(PROXIES)/archives/*.deb; do dpkg-deb --extract $$package $(PROXIES) || exit 1; done \
-		&& touch $(PROXIES)/complete; }
-
-clean:
-	rm -rf .build .build-release .build-thread .build-fuzz

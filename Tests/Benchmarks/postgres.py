@@ -436,7 +436,7 @@ def drain_by_pgbench(databases, recorded, count, limit, connections):
 
 def measure():
     if not postgres_server.is_unpacked():
-        print("  left out: there is no PostgreSQL in .build/test-postgres; make test-packages unpacks it", flush=True)
+        print("  left out: there is no PostgreSQL in .build/test-postgres; make setup unpacks it", flush=True)
         return
     accepted, drained = {count: [] for count in RELAYS}, {count: [] for count in RELAYS}
     batched, single, pushes_batched, pushes_single = {count: [] for count in RELAYS}, [], {count: [] for count in RELAYS}, []

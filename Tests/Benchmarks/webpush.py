@@ -126,7 +126,7 @@ def measure():
         if has_clients := os.path.exists(CLIENTS):
             check(program, credentials)
         else:
-            print("  pywebpush is left out: make test-packages installs it", flush=True)
+            print("  pywebpush is left out: make setup installs it", flush=True)
         with gateways.nghttpd(folder, credentials, "push") as port:
             for _ in range(bench.RUNS):
                 rate, cost = send(program, credentials, port, PUSHES)

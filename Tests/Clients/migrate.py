@@ -2,7 +2,7 @@
 """A SQLite file moves into PostgreSQL and back, and each move is killed, stopped, and run again.
 
 Usage: migrate.py PUSHCHAT FOLDER PUSHES
-PostgreSQL is that of `make test-packages`. Prints a line for each thing that holds, and how long a move took; ends with status 1 at the
+PostgreSQL is that of `make setup`. Prints a line for each thing that holds, and how long a move took; ends with status 1 at the
 first that does not.
 """
 import contextlib, json, os, signal, sqlite3, subprocess, sys, time

@@ -1,4 +1,4 @@
-"""PostgreSQL and PgBouncer as `make test-packages` has unpacked them, with data of their own, on sockets in a folder."""
+"""PostgreSQL and PgBouncer as `make setup` has unpacked them, with data of their own, on sockets in a folder."""
 import glob, os, signal, subprocess, time, urllib.parse
 
 from checks import free_port

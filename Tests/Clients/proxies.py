@@ -3,7 +3,7 @@
 
 Usage: proxies.py caddy|nginx|haproxy|own|findings|relays PUSHCHAT FOLDER
 `own` is the relay's TLS of its own with certbot's hook, `findings` what `pushchat check` says of proxies that do it wrong, `relays` two
-relays on one PostgreSQL behind Caddy, as docs/postgresql has them. The proxies are in .build/proxies (make test-packages). Only ports,
+relays on one PostgreSQL behind Caddy, as docs/postgresql has them. The proxies are in .build/proxies (make setup). Only ports,
 paths, names, addresses and certificates are put in the place of those that are printed.
 Prints a line for each thing that holds; ends with status 1 at the first that does not.
 """

@@ -52,12 +52,12 @@ func tool(_ command: String, _ arguments: [String]) async throws -> String {
     return run.text
 }
 
-/// Python with the libraries of others that `make test-packages` has installed from PyPI (Tests/Clients/requirements.txt).
+/// Python with the libraries of others that `make setup` has installed from PyPI (Tests/Clients/requirements.txt).
 enum Python {
     static func program(_ name: String) throws -> String {
         let program = Page.root.appending(path: ".build/test-clients/bin/\(name)").path
         guard FileManager.default.isExecutableFile(atPath: program) else {
-            throw Child.Failure(description: "\(program) is missing: run make test-packages")
+            throw Child.Failure(description: "\(program) is missing: run make setup")
         }
         return program
     }

@@ -226,7 +226,7 @@ private struct Prometheus {
     private static func program(_ name: String) throws -> String {
         let program = Page.root.appending(path: ".build/test-prometheus/usr/bin/\(name)").path
         guard FileManager.default.isExecutableFile(atPath: program) else {
-            throw Child.Failure(description: "\(program) is missing: run make test-packages")
+            throw Child.Failure(description: "\(program) is missing: run make setup")
         }
         return program
     }

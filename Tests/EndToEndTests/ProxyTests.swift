@@ -35,7 +35,7 @@ extension Waiting {
         private static func play(_ part: String, checks: Int) async throws {
             try #require(
                 FileManager.default.fileExists(atPath: proxies.appending(path: "complete").path),
-                "\(proxies.path) is missing: run make test-packages")
+                "\(proxies.path) is missing: run make setup")
             let folder = try Folder()
             let played = try await Python.run(
                 "proxies.py", [part, Running.executable.path, folder.url.path], input: Data(), within: 240)

@@ -39,7 +39,7 @@ package final class PostgresServer: Sendable {
             .appending(path: "../../.build/test-postgres/usr/lib").standardizedFileURL
         let versions = unpacked.appending(path: "postgresql")
         guard let version = try? FileManager.default.contentsOfDirectory(atPath: versions.path).sorted().last else {
-            throw Failed(description: "no PostgreSQL in \(versions.path): `make test-packages` unpacks it")
+            throw Failed(description: "no PostgreSQL in \(versions.path): `make setup` unpacks it")
         }
         programs = versions.appending(path: "\(version)/bin").path
         libraries = [unpacked, unpacked.appending(path: "../../lib").standardizedFileURL].flatMap { folder in
