@@ -188,7 +188,7 @@ struct DocumentedLimitTests {
         let root = URL(filePath: #filePath).appending(path: "../../../..").standardized
         let page = try String(contentsOf: root.appending(path: "docs/limits.md"), encoding: .utf8)
         let number = "\(FileLimit.maximumConnections / 1000),\(FileLimit.maximumConnections % 1000)"
-        #expect(page.contains("(`ulimit -Hn`), \(number) at the most"))
+        #expect(page.contains("(`ulimit -Hn`), at most \(number)"))
         let files = FileLimit.connections
         #expect(files <= FileLimit.maximumConnections && files > 0)
     }
