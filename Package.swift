@@ -1,15 +1,15 @@
 // swift-tools-version: 6.2
 import PackageDescription
 
-/// Swift 6 language mode comes with the tools version; a warning is an error everywhere in this package.
+/// The settings of every Swift target. The tools version selects the Swift 6 language mode.
 let strict: [SwiftSetting] = [
     .treatAllWarnings(as: .error),
     .enableUpcomingFeature("ExistentialAny"),
     .enableUpcomingFeature("InternalImportsByDefault"),
 ]
 
-/// `make release` hands over a part of ICU's data, which must stand before Foundation's libraries, which have all of it; and at
-/// last the order of functions, with which the names go.
+/// Linker settings of `make release`, which docs/size.md explains. The trimmed ICU data must come before Foundation's
+/// libraries, which contain all of it. The order of functions arrives with the second link, which also strips symbols.
 var release: [LinkerSetting] = []
 if let object = Context.environment["PUSHCHAT_ICU"], !object.isEmpty {
     release.append(.unsafeFlags([object]))
@@ -19,10 +19,43 @@ if let order = Context.environment["PUSHCHAT_ORDER"], !order.isEmpty {
     release.append(.unsafeFlags(options.flatMap { ["-Xlinker", $0] }))
 }
 
-/// The store over PostgreSQL, which needs libpq: not in a build unless asked for, so that `make run` needs nothing new.
+/// The trait that builds the store over PostgreSQL. It is off by default, because it needs libpq's header.
 let postgres = TargetDependencyCondition.when(traits: ["PostgreSQL"])
 
-// The targets stand in the order in which a message travels.
+/// The products that this package uses, by package.
+let productsByPackage: [String: [String]] = [
+    "async-http-client": ["AsyncHTTPClient"],
+    "GRDB.swift": ["GRDB", "GRDBSQLite"],
+    "hummingbird": ["Hummingbird", "HummingbirdCore", "HummingbirdHTTP2", "HummingbirdTesting", "HummingbirdTLS"],
+    "jwt-kit": ["JWTKit"],
+    "swift-argument-parser": ["ArgumentParser"],
+    "swift-asn1": ["SwiftASN1"],
+    "swift-certificates": ["X509"],
+    "swift-crypto": ["Crypto", "CryptoExtras"],
+    "swift-http-types": ["HTTPTypes"],
+    "swift-log": ["Logging"],
+    "swift-nio": ["NIOCore", "NIOEmbedded", "NIOHTTP1", "NIOPosix", "NIOTLS", "NIOWebSocket"],
+    "swift-nio-extras": ["NIOHTTPCompression", "NIOHTTPTypes", "NIOHTTPTypesHTTP1"],
+    "swift-nio-http2": ["NIOHPACK", "NIOHTTP2"],
+    "swift-nio-ssl": ["NIOSSL"],
+    "swift-service-lifecycle": ["ServiceLifecycle", "UnixSignals"],
+    "Yams": ["Yams"],
+]
+
+/// The named products as dependencies of a target.
+func products(_ names: String...) -> [Target.Dependency] {
+    names.map { name in
+        guard let package = productsByPackage.first(where: { $0.value.contains(name) })?.key else {
+            fatalError("No package for the product \(name). Add it to productsByPackage.")
+        }
+        return .product(name: name, package: package)
+    }
+}
+
+/// Sockets, TLS and HTTP/2 headers: for the two gateways, the sandbox, and their tests.
+let sockets = products("NIOCore", "NIOHPACK", "NIOPosix", "NIOSSL")
+
+// The targets are listed in the order in which a message travels.
 let package = Package(
     name: "pushchat",
     platforms: [.macOS(.v15)],
@@ -40,7 +73,8 @@ let package = Package(
         .package(url: "https://github.com/apple/swift-nio-http2", from: "1.40.0"),
         .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.0"),
         .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
-        // Named traits, because the default pair is handed over in random order and rebuilds Hummingbird every other time.
+        // The trait is named, because SwiftPM passes the two default traits in random order, and each change of the
+        // order compiles Hummingbird again.
         .package(
             url: "https://github.com/hummingbird-project/hummingbird", from: "2.28.0", traits: ["FullFoundation"]),
         .package(url: "https://github.com/jpsim/Yams", from: "6.2.0"),
@@ -49,321 +83,145 @@ let package = Package(
         .package(url: "https://github.com/vapor/jwt-kit", from: "5.7.0"),
     ],
     targets: [
-        // Form post -> domain command -> answer. Knows HTTP and the domain, nothing of SQLite or Apple.
+        // Turns form posts into domain commands and their results into responses. Knows HTTP and the domain, but
+        // neither SQLite nor Apple. ContentCoding uses NIOEmbedded to decompress a body that was already read.
         .target(
             name: "ChatHTTP",
-            dependencies: [
-                "ChatDomain", "WebAssets",
-                .product(name: "HTTPTypes", package: "swift-http-types"),
-                .product(name: "Hummingbird", package: "hummingbird"),
-                .product(name: "HummingbirdCore", package: "hummingbird"),
-                .product(name: "HummingbirdTLS", package: "hummingbird"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                // Runs the decompressor of NIOHTTPCompression over a body that was read already (ContentCoding).
-                .product(name: "NIOEmbedded", package: "swift-nio"),
-                .product(name: "NIOHTTP1", package: "swift-nio"),
-                .product(name: "NIOHTTPCompression", package: "swift-nio-extras"),
-                .product(name: "NIOHTTPTypes", package: "swift-nio-extras"),
-                .product(name: "NIOHTTPTypesHTTP1", package: "swift-nio-extras"),
-                .product(name: "NIOSSL", package: "swift-nio-ssl"),
-                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
-            ],
-            exclude: ["Admin/openapi.json", "Web"],
-            swiftSettings: strict),
-        // What is valid, who receives, what a push and its outcome are; the ports to everything else.
-        .target(name: "ChatDomain", swiftSettings: strict),
-        // Bearer tokens of the operator's own system -> whose session it is.
-        .target(
-            name: "ChatSession",
-            dependencies: ["ChatDomain", .product(name: "JWTKit", package: "jwt-kit")],
-            swiftSettings: strict),
-        // SQLite: members, devices, messages and the durable queue, written in one transaction.
+            dependencies: ["ChatDomain", "WebAssets"]
+                + products(
+                    "HTTPTypes", "Hummingbird", "HummingbirdCore", "HummingbirdTLS", "Logging", "NIOCore",
+                    "NIOEmbedded",
+                    "NIOHTTP1", "NIOHTTPCompression", "NIOHTTPTypes", "NIOHTTPTypesHTTP1", "NIOSSL", "ServiceLifecycle"
+                ),
+            exclude: ["Admin/openapi.json", "Web"]),
+        // The rules: valid input, recipients, pushes and their outcomes. Declares the ports to all other targets.
+        .target(name: "ChatDomain"),
+        // Finds the user of a session from a bearer token that the operator's own system issued.
+        .target(name: "ChatSession", dependencies: ["ChatDomain"] + products("JWTKit")),
+        // Stores members, devices, messages and the durable push queue in SQLite, in one transaction.
         .target(
             name: "ChatStore",
-            dependencies: [
-                "CLinux", "ChatDomain", "EmbeddedFiles",
-                .product(name: "Crypto", package: "swift-crypto"),
-                .product(name: "GRDB", package: "GRDB.swift"),
-                .product(name: "GRDBSQLite", package: "GRDB.swift"),
-                .product(name: "Logging", package: "swift-log"),
-            ],
-            swiftSettings: strict),
-        // The same over PostgreSQL, which several relays share. Empty without the trait.
+            dependencies: ["CLinux", "ChatDomain", "EmbeddedFiles"]
+                + products("Crypto", "GRDB", "GRDBSQLite", "Logging")),
+        // The same store over PostgreSQL, which several relays can share. Empty without the trait.
         .target(
             name: "ChatStorePostgres",
-            dependencies: [
-                "ChatDomain", "EmbeddedFiles", .target(name: "CPostgreSQL", condition: postgres),
-                .product(name: "Crypto", package: "swift-crypto"),
-                .product(name: "Logging", package: "swift-log"),
-            ],
-            exclude: ["schema.sql"],
-            swiftSettings: strict),
+            dependencies: ["ChatDomain", "EmbeddedFiles", .target(name: "CPostgreSQL", condition: postgres)]
+                + products("Crypto", "Logging"),
+            exclude: ["schema.sql"]),
         .target(name: "CPostgreSQL"),
-        // Calls of Linux that Swift's Glibc module does not offer.
+        // Linux system calls that Swift's Glibc module does not offer.
         .target(name: "CLinux"),
-        // Queue -> gateway -> outcome, and the feedback reader.
-        .target(
-            name: "ChatDispatch",
-            dependencies: [
-                "ChatDomain",
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
-            ],
-            swiftSettings: strict),
+        // Moves pushes from the queue to a gateway and records their outcomes. Reads Apple's feedback service.
+        .target(name: "ChatDispatch", dependencies: ["ChatDomain"] + products("Logging", "ServiceLifecycle")),
         // Connections to Apple: pooled, paced, always reading.
         .target(
             name: "APNSGateway",
-            dependencies: [
-                "ChatDomain", "APNSWire", "HTTP2Wire",
-                .product(name: "Crypto", package: "swift-crypto"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOHPACK", package: "swift-nio-http2"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "NIOSSL", package: "swift-nio-ssl"),
-                .product(name: "SwiftASN1", package: "swift-asn1"),
-                .product(name: "X509", package: "swift-certificates"),
-            ],
-            swiftSettings: strict),
-        // Bytes <-> values of Apple's protocols. No sockets.
-        .target(
-            name: "APNSWire",
-            dependencies: [
-                .product(name: "Crypto", package: "swift-crypto"),
-                .product(name: "NIOCore", package: "swift-nio"),
-            ],
-            swiftSettings: strict),
-        // The client side of HTTP/2: bytes <-> frames, windows, limits. No sockets.
-        .target(
-            name: "HTTP2Wire",
-            dependencies: [
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOHPACK", package: "swift-nio-http2"),
-            ],
-            swiftSettings: strict),
-        // Messages for browsers: encryption and keys. No sockets.
-        .target(
-            name: "WebPushWire",
-            dependencies: ["APNSWire", .product(name: "Crypto", package: "swift-crypto")],
-            swiftSettings: strict),
-        // Connections to browsers' push services, each apart from the others.
+            dependencies: ["ChatDomain", "APNSWire", "HTTP2Wire"] + sockets
+                + products("Crypto", "Logging", "SwiftASN1", "X509")),
+        // Encodes and decodes Apple's protocols. No sockets.
+        .target(name: "APNSWire", dependencies: products("Crypto", "NIOCore")),
+        // The client side of HTTP/2: frames, windows and limits. No sockets.
+        .target(name: "HTTP2Wire", dependencies: products("NIOCore", "NIOHPACK")),
+        // Web Push messages: encryption and keys. No sockets.
+        .target(name: "WebPushWire", dependencies: ["APNSWire"] + products("Crypto")),
+        // Connections to browsers' push services, each isolated from the others.
         .target(
             name: "WebPushGateway",
-            dependencies: [
-                "ChatDomain", "APNSWire", "HTTP2Wire", "WebPushWire",
-                .product(name: "AsyncHTTPClient", package: "async-http-client"),
-                .product(name: "Crypto", package: "swift-crypto"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOHPACK", package: "swift-nio-http2"),
-                .product(name: "NIOHTTP1", package: "swift-nio"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "NIOSSL", package: "swift-nio-ssl"),
-                .product(name: "NIOTLS", package: "swift-nio"),
-            ],
-            swiftSettings: strict),
-        // Apple's side, played, and browsers': listeners, verdicts, faults, inbox. Must not know the relay.
+            dependencies: ["ChatDomain", "APNSWire", "HTTP2Wire", "WebPushWire"] + sockets
+                + products("AsyncHTTPClient", "Crypto", "Logging", "NIOHTTP1", "NIOTLS")),
+        // Simulates Apple's and browsers' push services: listeners, responses, faults, inbox. Must not know the relay.
         .target(
             name: "APNSSandbox",
-            dependencies: [
-                "APNSWire", "WebAssets", "WebPushWire",
-                .product(name: "Crypto", package: "swift-crypto"),
-                .product(name: "CryptoExtras", package: "swift-crypto"),
-                .product(name: "Hummingbird", package: "hummingbird"),
-                .product(name: "HummingbirdCore", package: "hummingbird"),
-                .product(name: "HummingbirdHTTP2", package: "hummingbird"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOHPACK", package: "swift-nio-http2"),
-                .product(name: "NIOHTTP1", package: "swift-nio"),
-                .product(name: "NIOHTTP2", package: "swift-nio-http2"),
-                .product(name: "NIOHTTPTypes", package: "swift-nio-extras"),
-                .product(name: "NIOHTTPTypesHTTP1", package: "swift-nio-extras"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "NIOSSL", package: "swift-nio-ssl"),
-                .product(name: "NIOWebSocket", package: "swift-nio"),
-                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
-                .product(name: "SwiftASN1", package: "swift-asn1"),
-                .product(name: "X509", package: "swift-certificates"),
-            ],
-            exclude: ["Web"],
-            swiftSettings: strict),
-        // Files for browsers, embedded: how they are answered, and what all pages share.
+            dependencies: ["APNSWire", "WebAssets", "WebPushWire"] + sockets
+                + products(
+                    "Crypto", "CryptoExtras", "Hummingbird", "HummingbirdCore", "HummingbirdHTTP2", "Logging",
+                    "NIOHTTP1", "NIOHTTP2", "NIOHTTPTypes", "NIOHTTPTypesHTTP1", "NIOWebSocket", "ServiceLifecycle",
+                    "SwiftASN1", "X509"),
+            exclude: ["Web"]),
+        // Serves embedded files to browsers. Contains the style and script that all pages share.
         .target(
             name: "WebAssets",
-            dependencies: [
-                "EmbeddedFiles",
-                .product(name: "HTTPTypes", package: "swift-http-types"),
-                .product(name: "Hummingbird", package: "hummingbird"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOHTTPTypes", package: "swift-nio-extras"),
-            ],
-            exclude: ["base.css", "base.js"],
-            swiftSettings: strict),
-        // Files that the executable carries: pages, the API's description, the schema.
-        .target(
-            name: "EmbeddedFiles", cSettings: [.define("POSTGRESQL", .when(traits: ["PostgreSQL"]))]),
-        // What a build knows of itself. In C, because Swift takes no values from the command line.
+            dependencies: ["EmbeddedFiles"] + products("HTTPTypes", "Hummingbird", "NIOCore", "NIOHTTPTypes"),
+            exclude: ["base.css", "base.js"]),
+        // The files that the executable contains: pages, the API description, the schemas.
+        .target(name: "EmbeddedFiles", cSettings: [.define("POSTGRESQL", .when(traits: ["PostgreSQL"]))]),
+        // The commit of a build. In C, because Swift cannot take values from the command line.
         .target(
             name: "BuildInfo",
-            cSettings: [
-                .define("PUSHCHAT_COMMIT", to: "\"\(Context.environment["PUSHCHAT_COMMIT"] ?? "")\"")
-            ]),
-        // The executable: one file per command, the configuration, the wiring. The only target that knows all others.
+            cSettings: [.define("PUSHCHAT_COMMIT", to: "\"\(Context.environment["PUSHCHAT_COMMIT"] ?? "")\"")]),
+        // The executable: one file per command, the configuration, the wiring. Only this target knows all others.
         .executableTarget(
             name: "pushchat",
             dependencies: [
                 "ChatHTTP", "ChatDomain", "ChatSession", "ChatStore", "ChatDispatch", "APNSGateway", "APNSWire",
                 "APNSSandbox", "WebPushGateway", "WebPushWire", "BuildInfo",
                 .target(name: "ChatStorePostgres", condition: postgres),
-                .product(name: "ArgumentParser", package: "swift-argument-parser"),
-                .product(name: "AsyncHTTPClient", package: "async-http-client"),
-                .product(name: "Crypto", package: "swift-crypto"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOHTTP1", package: "swift-nio"),
-                .product(name: "NIOSSL", package: "swift-nio-ssl"),
-                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
-                .product(name: "UnixSignals", package: "swift-service-lifecycle"),
-                .product(name: "Yams", package: "Yams"),
-            ],
-            swiftSettings: strict, linkerSettings: release),
+            ]
+                + products(
+                    "ArgumentParser", "AsyncHTTPClient", "Crypto", "Logging", "NIOCore", "NIOHTTP1", "NIOSSL",
+                    "ServiceLifecycle", "UnixSignals", "Yams"),
+            linkerSettings: release),
 
         .testTarget(
             name: "ChatHTTPTests",
-            dependencies: [
-                "ChatHTTP", "ChatDomain", "APNSGateway", "WebAssets",
-                .product(name: "Crypto", package: "swift-crypto"),
-                .product(name: "HTTPTypes", package: "swift-http-types"),
-                .product(name: "Hummingbird", package: "hummingbird"),
-                .product(name: "HummingbirdTesting", package: "hummingbird"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOEmbedded", package: "swift-nio"),
-                .product(name: "NIOHTTP1", package: "swift-nio"),
-                .product(name: "NIOHTTPTypes", package: "swift-nio-extras"),
-                .product(name: "NIOHTTPTypesHTTP1", package: "swift-nio-extras"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "NIOSSL", package: "swift-nio-ssl"),
-                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
-                .product(name: "X509", package: "swift-certificates"),
-            ],
-            swiftSettings: strict),
-        .testTarget(name: "ChatDomainTests", dependencies: ["ChatDomain"], swiftSettings: strict),
-        .testTarget(
-            name: "ChatSessionTests",
-            dependencies: [
-                "ChatSession", "ChatDomain", .product(name: "JWTKit", package: "jwt-kit"),
-            ],
-            swiftSettings: strict),
+            dependencies: ["ChatHTTP", "ChatDomain", "APNSGateway", "WebAssets"]
+                + products(
+                    "Crypto", "HTTPTypes", "Hummingbird", "HummingbirdTesting", "Logging", "NIOCore", "NIOEmbedded",
+                    "NIOHTTP1", "NIOHTTPTypes", "NIOHTTPTypesHTTP1", "NIOPosix", "NIOSSL", "ServiceLifecycle", "X509")),
+        .testTarget(name: "ChatDomainTests", dependencies: ["ChatDomain"]),
+        .testTarget(name: "ChatSessionTests", dependencies: ["ChatSession", "ChatDomain"] + products("JWTKit")),
+        // The excluded files are the schemas of earlier versions. Tests upgrade them.
         .testTarget(
             name: "ChatStoreTests",
             dependencies: [
-                "ChatStore", "ChatDomain", "ChatDispatch", "APNSGateway", .product(name: "GRDB", package: "GRDB.swift"),
+                "ChatStore", "ChatDomain", "ChatDispatch", "APNSGateway",
                 .target(name: "ChatStorePostgres", condition: postgres),
                 .target(name: "TestPostgres", condition: postgres),
-                .product(name: "Logging", package: "swift-log"),
-            ],
-            // The schema of each released version, for the test of its upgrade.
-            exclude: [
-                "schema-1.sql", "schema-2.sql", "schema-3.sql", "schema-4.sql", "schema-5.sql", "schema-6.sql",
-                "schema-7.sql", "schema-8.sql", "schema-postgres-1.sql",
-            ],
-            swiftSettings: strict),
+            ] + products("GRDB", "Logging"),
+            exclude: (1...8).map { "schema-\($0).sql" } + ["schema-postgres-1.sql"]),
         .testTarget(
             name: "ChatDispatchTests",
-            dependencies: [
-                "ChatDispatch", "ChatDomain", .product(name: "Logging", package: "swift-log"),
-                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
-            ],
-            swiftSettings: strict),
+            dependencies: ["ChatDispatch", "ChatDomain"] + products("Logging", "ServiceLifecycle")),
         .testTarget(
             name: "APNSGatewayTests",
-            dependencies: [
-                "APNSGateway", "APNSWire", "APNSSandbox", "ChatDomain", "HTTP2Wire",
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOEmbedded", package: "swift-nio"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOHPACK", package: "swift-nio-http2"),
-                .product(name: "NIOHTTP2", package: "swift-nio-http2"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "NIOSSL", package: "swift-nio-ssl"),
-            ],
-            swiftSettings: strict),
-        .testTarget(
-            name: "APNSWireTests",
-            dependencies: ["APNSWire", .product(name: "Crypto", package: "swift-crypto")],
-            swiftSettings: strict),
-        .testTarget(
-            name: "WebPushWireTests",
-            dependencies: ["WebPushWire", "APNSWire", .product(name: "Crypto", package: "swift-crypto")],
-            swiftSettings: strict),
+            dependencies: ["APNSGateway", "APNSWire", "APNSSandbox", "ChatDomain", "HTTP2Wire"] + sockets
+                + products("Logging", "NIOEmbedded", "NIOHTTP2")),
+        .testTarget(name: "APNSWireTests", dependencies: ["APNSWire"] + products("Crypto")),
+        .testTarget(name: "WebPushWireTests", dependencies: ["WebPushWire", "APNSWire"] + products("Crypto")),
         .testTarget(
             name: "WebPushGatewayTests",
-            dependencies: [
-                "WebPushGateway", "WebPushWire", "ChatDomain", "HTTP2Wire",
-                .product(name: "Crypto", package: "swift-crypto"),
-                .product(name: "Hummingbird", package: "hummingbird"),
-                .product(name: "HummingbirdTLS", package: "hummingbird"),
-                .product(name: "Logging", package: "swift-log"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOHPACK", package: "swift-nio-http2"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "NIOSSL", package: "swift-nio-ssl"),
-                .product(name: "NIOTLS", package: "swift-nio"),
-                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
-                .product(name: "SwiftASN1", package: "swift-asn1"),
-                .product(name: "X509", package: "swift-certificates"),
-            ],
-            swiftSettings: strict),
+            dependencies: ["WebPushGateway", "WebPushWire", "ChatDomain", "HTTP2Wire"] + sockets
+                + products(
+                    "Crypto", "Hummingbird", "HummingbirdTLS", "Logging", "NIOTLS", "ServiceLifecycle", "SwiftASN1",
+                    "X509")),
         .testTarget(
             name: "APNSSandboxTests",
-            dependencies: [
-                "APNSSandbox", "APNSWire", "WebPushWire",
-                .product(name: "Crypto", package: "swift-crypto"),
-                .product(name: "HummingbirdTesting", package: "hummingbird"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOHPACK", package: "swift-nio-http2"),
-                .product(name: "NIOHTTP1", package: "swift-nio"),
-                .product(name: "NIOHTTP2", package: "swift-nio-http2"),
-                .product(name: "NIOPosix", package: "swift-nio"),
-                .product(name: "NIOSSL", package: "swift-nio-ssl"),
-                .product(name: "NIOWebSocket", package: "swift-nio"),
-            ],
-            swiftSettings: strict),
+            dependencies: ["APNSSandbox", "APNSWire", "WebPushWire"] + sockets
+                + products("Crypto", "HummingbirdTesting", "NIOHTTP1", "NIOHTTP2", "NIOWebSocket")),
         .testTarget(
             name: "pushchatTests",
-            dependencies: [
-                "pushchat", "APNSGateway", "ChatDomain", "ChatHTTP",
-                .product(name: "ArgumentParser", package: "swift-argument-parser"),
-                .product(name: "Logging", package: "swift-log"),
-            ],
-            swiftSettings: strict),
-        // A server for the tests of both the store and the whole. Empty without the trait.
+            dependencies: ["pushchat", "APNSGateway", "ChatDomain", "ChatHTTP"]
+                + products("ArgumentParser", "Logging")),
+        // A PostgreSQL server for the tests of the store and of the whole relay. Empty without the trait.
         .target(
             name: "TestPostgres", dependencies: [.target(name: "CPostgreSQL", condition: postgres)],
-            path: "Tests/TestPostgres", swiftSettings: strict),
-        // The whole, through the built executable and real sockets.
+            path: "Tests/TestPostgres"),
+        // Tests of the whole relay, through the built executable and real sockets.
         .testTarget(
             name: "EndToEndTests",
-            dependencies: [
-                "pushchat", "WebPushWire", .target(name: "TestPostgres", condition: postgres),
-                .product(name: "AsyncHTTPClient", package: "async-http-client"),
-                .product(name: "Crypto", package: "swift-crypto"),
-                .product(name: "GRDB", package: "GRDB.swift"),
-                .product(name: "NIOCore", package: "swift-nio"),
-                .product(name: "NIOHTTP1", package: "swift-nio"),
-            ],
-            swiftSettings: strict),
-        // What docs/sandbox.md shows: built here, run by the end-to-end tests.
-        .testTarget(
-            name: "ExampleTests", path: "docs/examples", exclude: ["sandbox-test.sh", "test_push.py"],
-            swiftSettings: strict),
+            dependencies: ["pushchat", "WebPushWire", .target(name: "TestPostgres", condition: postgres)]
+                + products("AsyncHTTPClient", "Crypto", "GRDB", "NIOCore", "NIOHTTP1")),
+        // The examples of docs/sandbox.md. They are compiled here, and the end-to-end tests run them.
+        .testTarget(name: "ExampleTests", path: "docs/examples", exclude: ["sandbox-test.sh", "test_push.py"]),
     ]
 )
 
-// `make fuzz` builds this of the tests only. The parsers' targets tell libFuzzer which code an input reaches.
+for target in package.targets where !["BuildInfo", "CLinux", "CPostgreSQL", "EmbeddedFiles"].contains(target.name) {
+    target.swiftSettings = strict
+}
+
+// `make fuzz` builds only these tests. The parsers' targets report to libFuzzer which code an input reaches.
 if let fuzzer = Context.environment["FUZZ_RUNTIME"] {
     let parsers: Set = [
         "APNSGateway", "APNSWire", "ChatDomain", "ChatHTTP", "ChatSession", "HTTP2Wire", "pushchat", "WebPushGateway",
@@ -378,10 +236,7 @@ if let fuzzer = Context.environment["FUZZ_RUNTIME"] {
     package.targets.append(
         .testTarget(
             name: "FuzzTests",
-            dependencies: parsers.sorted().map { .byName(name: $0) } + [
-                "ChatStore", .product(name: "Crypto", package: "swift-crypto"),
-                .product(name: "HTTPTypes", package: "swift-http-types"),
-                .product(name: "Logging", package: "swift-log"), .product(name: "NIOCore", package: "swift-nio"),
-            ],
+            dependencies: parsers.sorted().map { .byName(name: $0) } + ["ChatStore"]
+                + products("Crypto", "HTTPTypes", "Logging", "NIOCore"),
             exclude: ["run"], swiftSettings: strict, linkerSettings: runtime))
 }
