@@ -5,11 +5,12 @@ import XCTest
     import FoundationNetworking
 #endif
 
-/// Tests a provider with XCTest: a sandbox for all tests of the class, on free ports.
+/// Tests of a provider with XCTest. Each test starts a sandbox on free ports.
 ///
-/// Needs pushchat, where the variable PUSHCHAT says or in /usr/bin, and curl, which is the provider of this example.
+/// Requires pushchat, at the path in the variable PUSHCHAT or in /usr/bin. Also requires curl, the provider in this
+/// example.
 final class PushTests: XCTestCase {
-    /// What the sandbox writes when it listens.
+    /// The content of the file that the sandbox writes when it listens.
     private struct Ready: Decodable {
         let control: String
         let ports: [String: Int]
@@ -62,7 +63,7 @@ final class PushTests: XCTestCase {
         return try JSONSerialization.jsonObject(with: data) as? [String: Any] ?? [:]
     }
 
-    /// Your provider, in place of which curl pushes here.
+    /// Sends a push. Replace this with your provider; here curl sends the push.
     private func push(_ payload: String, to token: String, _ sandbox: Ready) throws {
         let curl = try Process.run(
             URL(fileURLWithPath: "/usr/bin/env"),
@@ -79,7 +80,7 @@ final class PushTests: XCTestCase {
         let device = try await call("POST", sandbox.control + "/devices", "{}")
         let token = try XCTUnwrap(device["token"] as? String)
         try push(#"{"aps":{"alert":"Hello"}}"#, to: token, sandbox)
-        // Waits for a provider that answers before its push has arrived.
+        // A provider may return before its push has arrived, so this waits for it.
         let inbox = try await call("GET", sandbox.control + "/notifications?token=\(token)&wait=10s")
         let arrived = try XCTUnwrap(inbox["notifications"] as? [[String: Any]])
         XCTAssertEqual(arrived.map { $0["answer"] as? String }, ["accepted"])

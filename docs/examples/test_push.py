@@ -1,6 +1,7 @@
-"""Tests a provider with pytest: a sandbox for all tests of the session, on free ports.
+"""Tests of a provider with pytest. All tests of a session share one sandbox on free ports.
 
-Needs pushchat in the PATH, or in the variable PUSHCHAT; pytest, and httpx[http2] for the provider of this example.
+Requires pushchat in the PATH or at the path in the variable PUSHCHAT, pytest, and httpx[http2] for the provider of this
+example.
 """
 
 import json
@@ -33,19 +34,19 @@ def sandbox(tmp_path_factory):
 
 @pytest.fixture
 def device(sandbox):
-    """A token of a simulated device."""
+    """The token of a simulated device."""
     return httpx.post(f"{sandbox.control}/devices", json={}).json()["token"]
 
 
 @pytest.fixture(autouse=True)
 def forget(sandbox):
-    """Each test begins with an empty inbox and without faults."""
-    for what in ("notifications", "faults"):
-        httpx.delete(f"{sandbox.control}/{what}").raise_for_status()
+    """Gives each test an empty inbox and no faults."""
+    for resource in ("notifications", "faults"):
+        httpx.delete(f"{sandbox.control}/{resource}").raise_for_status()
 
 
 def push(sandbox, token, payload):
-    """Your provider, in place of which httpx pushes here."""
+    """Sends a push. Replace this with your provider; here httpx sends the push."""
     context = ssl.create_default_context(cafile=sandbox.authority)
     context.load_cert_chain(sandbox.certificate)
     with httpx.Client(http1=False, http2=True, verify=context) as client:
@@ -58,15 +59,15 @@ def push(sandbox, token, payload):
 
 def test_a_push_arrives(sandbox, device):
     assert push(sandbox, device, {"aps": {"alert": "Hello"}}).status_code == 200
-    # Waits for a provider that answers before its push has arrived.
+    # A provider may return before its push has arrived, so this waits for it.
     (arrived,) = httpx.get(f"{sandbox.control}/notifications?token={device}&wait=10s", timeout=20).json()["notifications"]
     assert json.loads(arrived["payload"]) == {"aps": {"alert": "Hello"}}
 
 
 def test_the_app_was_removed(sandbox, device):
     httpx.delete(f"{sandbox.control}/devices/{device}").raise_for_status()
-    answer = push(sandbox, device, {"aps": {"alert": "Hello"}})
-    assert (answer.status_code, answer.json()["reason"]) == (410, "Unregistered")
+    response = push(sandbox, device, {"aps": {"alert": "Hello"}})
+    assert (response.status_code, response.json()["reason"]) == (410, "Unregistered")
 
 
 def test_apple_has_trouble(sandbox, device):
