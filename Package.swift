@@ -132,7 +132,7 @@ let package = Package(
                 + products("AsyncHTTPClient", "Crypto", "Logging", "NIOHTTP1", "NIOTLS")),
         // Simulates Apple's and browsers' push services: listeners, responses, faults, inbox. Must not know the relay.
         .target(
-            name: "APNSSandbox",
+            name: "PushSandbox",
             dependencies: ["APNSWire", "WebAssets", "WebPushWire"] + sockets
                 + products(
                     "Crypto", "CryptoExtras", "Hummingbird", "HummingbirdCore", "HummingbirdHTTP2", "Logging",
@@ -155,7 +155,7 @@ let package = Package(
             name: "pushchat",
             dependencies: [
                 "ChatHTTP", "ChatDomain", "ChatSession", "ChatStore", "ChatDispatch", "APNSGateway", "APNSWire",
-                "APNSSandbox", "WebPushGateway", "WebPushWire", "BuildInfo",
+                "PushSandbox", "WebPushGateway", "WebPushWire", "BuildInfo",
                 .target(name: "ChatStorePostgres", condition: postgres),
             ]
                 + products(
@@ -185,7 +185,7 @@ let package = Package(
             dependencies: ["ChatDispatch", "ChatDomain"] + products("Logging", "ServiceLifecycle")),
         .testTarget(
             name: "APNSGatewayTests",
-            dependencies: ["APNSGateway", "APNSWire", "APNSSandbox", "ChatDomain", "HTTP2Wire"] + sockets
+            dependencies: ["APNSGateway", "APNSWire", "PushSandbox", "ChatDomain", "HTTP2Wire"] + sockets
                 + products("Logging", "NIOEmbedded", "NIOHTTP2")),
         .testTarget(name: "APNSWireTests", dependencies: ["APNSWire"] + products("Crypto")),
         .testTarget(name: "WebPushWireTests", dependencies: ["WebPushWire", "APNSWire"] + products("Crypto")),
@@ -196,8 +196,8 @@ let package = Package(
                     "Crypto", "Hummingbird", "HummingbirdTLS", "Logging", "NIOTLS", "ServiceLifecycle", "SwiftASN1",
                     "X509")),
         .testTarget(
-            name: "APNSSandboxTests",
-            dependencies: ["APNSSandbox", "APNSWire", "WebPushWire"] + sockets
+            name: "PushSandboxTests",
+            dependencies: ["PushSandbox", "APNSWire", "WebPushWire"] + sockets
                 + products("Crypto", "HummingbirdTesting", "NIOHTTP1", "NIOHTTP2", "NIOWebSocket")),
         .testTarget(
             name: "pushchatTests",

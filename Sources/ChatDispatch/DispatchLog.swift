@@ -40,12 +40,12 @@ struct DispatchLog: Sendable {
     /// The metadata by which an operator finds a push again: from its message, and at Apple.
     private func metadata(_ push: Push, _ row: QueuedPush, _ lease: Lease) -> Logger.Metadata {
         var metadata: Logger.Metadata = [
-            "connection": "\(lease.slot.connection)", "entry": "\(push.entry)",
+            "connection": "\(lease.slot.connection)", "entry": "\(push.id)",
             "token": "\(text(push.address.description))", "identifier": "\(push.identifier)",
         ]
         if let message = row.message { metadata["message_id"] = "\(message)" }
         if let notification = row.notification { metadata["notification"] = "\(notification)" }
-        if let id = push.id { metadata["apns_id"] = "\(id)" }
+        if let id = push.apnsID { metadata["apns_id"] = "\(id)" }
         return metadata
     }
 
@@ -54,7 +54,7 @@ struct DispatchLog: Sendable {
             logger.warning(
                 "not pushed",
                 metadata: [
-                    "entry": "\(settlement.entries.lowerBound)", "state": "\(settlement.transition.state.rawValue)",
+                    "entry": "\(settlement.pushIDs.lowerBound)", "state": "\(settlement.transition.state.rawValue)",
                     "reason": "\(settlement.transition.reason ?? "")",
                 ])
         }
@@ -67,11 +67,11 @@ struct DispatchLog: Sendable {
     func settled(_ settlements: [(settlement: Settlement, report: DeliveryReport)], _ settled: [SettledPushes]) {
         for ((settlement, report), changed) in zip(settlements, settled) where changed.count > 0 {
             var metadata: Logger.Metadata = ["connection": "\(report.connection)"]
-            if settlement.count == 1 { metadata["entry"] = "\(settlement.entries.lowerBound)" }
+            if settlement.count == 1 { metadata["entry"] = "\(settlement.pushIDs.lowerBound)" }
             if let address = changed.address { metadata["token"] = "\(text(address))" }
             if changed.count > 1 { metadata["count"] = "\(changed.count)" }
             if settlement.count > 1 {
-                metadata["entries"] = "\(settlement.entries.lowerBound)-\(settlement.entries.upperBound)"
+                metadata["entries"] = "\(settlement.pushIDs.lowerBound)-\(settlement.pushIDs.upperBound)"
             }
             if let reason = settlement.transition.reason { metadata["reason"] = "\(reason)" }
             let isOver = settlement.transition.state == .failed

@@ -11,14 +11,14 @@ package final class DispatchProgress: Sendable {
         let reason: String?
     }
 
-    private struct Answers {
+    private struct Responses {
         var counts: [Key: Int] = [:]
         var reasons = BoundedNames(most: DispatchProgress.maxReasons)
         var areCredentialsRefused = false
     }
 
     private let moves = Atomic<UInt64>(0)
-    private let answers = Mutex(Answers())
+    private let answers = Mutex(Responses())
     private let roundTrips = Histogram(Histogram.moments)
     private let waits = Histogram(Histogram.waits)
     private let acceptances = Histogram(Histogram.waits)
@@ -36,7 +36,7 @@ package final class DispatchProgress: Sendable {
     }
 
     /// An outcome, and the number of pushes that had it.
-    struct Answer: Sendable, Hashable {
+    struct Response: Sendable, Hashable {
         let outcome: Outcome
         let count: Int
         /// The time at which the pushes were leased for their connection. `nil` if the gateway did not respond, or if
@@ -46,7 +46,7 @@ package final class DispatchProgress: Sendable {
         let dueSince: Timestamp?
     }
 
-    func answered(_ list: [Answer], at now: Timestamp) {
+    func answered(_ list: [Response], at now: Timestamp) {
         for answer in list {
             if let writtenAt = answer.writtenAt {
                 roundTrips.record(now.seconds(since: writtenAt), count: answer.count)
@@ -70,10 +70,10 @@ package final class DispatchProgress: Sendable {
         }
     }
 
-    package var figures: DispatchFigures {
+    package var metrics: DispatchMetrics {
         let (counts, areCredentialsRefused) = answers.withLock { ($0.counts, $0.areCredentialsRefused) }
-        return DispatchFigures(
-            answers: counts.map { DispatchFigures.Answers(kind: $0.key.kind, reason: $0.key.reason, count: $0.value) }
+        return DispatchMetrics(
+            answers: counts.map { DispatchMetrics.Responses(kind: $0.key.kind, reason: $0.key.reason, count: $0.value) }
                 .sorted { ($0.kind, $0.reason ?? "") < ($1.kind, $1.reason ?? "") },
             roundTrips: roundTrips.snapshot, waits: waits.snapshot, acceptances: acceptances.snapshot,
             areCredentialsRefused: areCredentialsRefused)

@@ -30,12 +30,12 @@ package final class DispatchWatch: Service {
 
     /// The apps that are running now.
     private let apps: @Sendable () -> [App]
-    private let figures: any RelayFigures
+    private let metrics: any RelayMetrics
     private let stalls = Mutex<[AppName: Stall]>([:])
 
-    package init(apps: @escaping @Sendable () -> [App], figures: any RelayFigures) {
+    package init(apps: @escaping @Sendable () -> [App], metrics: any RelayMetrics) {
         self.apps = apps
-        self.figures = figures
+        self.metrics = metrics
     }
 
     package func run() async throws {
@@ -50,7 +50,7 @@ package final class DispatchWatch: Service {
     /// Checks all dispatchers once. Does nothing if the queue cannot be read.
     /// - Parameter now: The time since any fixed moment.
     func check(at now: Duration) async {
-        guard let depths = try? await figures.queueDepths() else { return }
+        guard let depths = try? await metrics.queueDepths() else { return }
         for app in apps() {
             let isDue = depths.contains { $0.app == app.name && $0.due > 0 }
             let mustMove = isDue && app.openConnections() > 0

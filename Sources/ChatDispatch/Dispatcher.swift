@@ -133,7 +133,7 @@ package struct Dispatcher: Service {
         let admission = inFlight.value.withLock { inFlight in
             inFlight.admit(leased, to: slot, format: gateway.format, at: now())
         }
-        for (lane, pushIDs) in admission.released { queue.giveBack(pushIDs.ranges, lane: lane, app: app) }
+        for (lane, pushIDs) in admission.released { queue.release(pushIDs.ranges, lane: lane, app: app) }
         if !admission.lease.pushes.isEmpty {
             gateway.write(admission.lease)
             progress.wrote(admission.rows, at: now())
@@ -168,7 +168,7 @@ package struct Dispatcher: Service {
             progress.answered(conclusion.answers, at: time)
             for (lane, pushIDs) in conclusion.released {
                 log.released(pushIDs.count)
-                queue.giveBack(pushIDs.ranges, lane: lane, app: app)
+                queue.release(pushIDs.ranges, lane: lane, app: app)
             }
             for batch in conclusion.batches {
                 let settlements = batch.map(\.settlement)
@@ -184,8 +184,8 @@ package struct Dispatcher: Service {
 
     /// Releases pushes whose outcomes cannot be recorded any more. The app may get another dispatcher in this process.
     private func release(_ settlements: [Settlement]) {
-        let leased = settlements.filter { !$0.overrulesSilence }.map(\.entries)
-        queue.giveBack(leased, lane: .retry, app: app)
+        let leased = settlements.filter { !$0.overrulesSilence }.map(\.pushIDs)
+        queue.release(leased, lane: .retry, app: app)
     }
 
     /// Records settlements, and retries until that succeeds.

@@ -120,7 +120,7 @@ struct InFlightPushes: Sendable {
         var released: [PushLane: IDRanges] = [:]
 
         fileprivate mutating func refuse(_ row: QueuedPush, _ transition: Transition) {
-            settlements.append(Settlement(row.entry...row.entry, transition, notification: row.notification))
+            settlements.append(Settlement(row.id...row.id, transition, notification: row.notification))
         }
     }
 
@@ -163,7 +163,7 @@ struct InFlightPushes: Sendable {
             lastLane = row.lane
             remaining = remaining.dropFirst()
         }
-        for row in remaining { admission.released[row.lane, default: IDRanges()].insert(row.entry...row.entry) }
+        for row in remaining { admission.released[row.lane, default: IDRanges()].insert(row.id...row.id) }
         let isProbe = (isSuspect == true || isWindowed) && !pushes.isEmpty
         if !pushes.isEmpty {
             let isAll = remaining.isEmpty && leased.lanes.isEmpty
@@ -192,9 +192,9 @@ struct InFlightPushes: Sendable {
         connection.isProvenBySilence = slot.isProvenBySilence
         for (index, row) in rows.enumerated() {
             let identifier = slot.firstIdentifier + UInt32(index)
-            if row.history != PushHistory() { histories[row.entry] = row.history }
+            if row.history != PushHistory() { histories[row.id] = row.history }
             let expiration = row.expiration == 0 ? row.expiration : nil
-            if index > 0, let last = connection.blocks.last, last.firstPushID + Int64(last.count) == row.entry,
+            if index > 0, let last = connection.blocks.last, last.firstPushID + Int64(last.count) == row.id,
                 last.lane == row.lane, last.notification == row.notification, last.expiration == expiration,
                 last.joins(dueSince: row.dueSince)
             {
@@ -202,7 +202,7 @@ struct InFlightPushes: Sendable {
             } else {
                 connection.blocks.append(
                     Block(
-                        firstIdentifier: identifier, firstPushID: row.entry, count: 1, lane: row.lane,
+                        firstIdentifier: identifier, firstPushID: row.id, count: 1, lane: row.lane,
                         notification: row.notification, expiration: expiration, leasedAt: now,
                         dueSince: row.dueSince))
             }
@@ -220,7 +220,7 @@ struct InFlightPushes: Sendable {
         private(set) var batches: [[(settlement: Settlement, report: DeliveryReport)]] = []
         private var lastBatch = 0
         /// Outcomes, for the metrics.
-        var answers: [DispatchProgress.Answer] = []
+        var answers: [DispatchProgress.Response] = []
         /// Pushes to release to the queue, by lane, because nothing has happened to them.
         var released: [PushLane: IDRanges] = [:]
 
@@ -279,7 +279,7 @@ struct InFlightPushes: Sendable {
             let part = block.identifiers.clamped(to: identifiers)
             let pushIDs = block.pushID(of: part.lowerBound)...block.pushID(of: part.upperBound)
             conclusion.answers.append(
-                DispatchProgress.Answer(
+                DispatchProgress.Response(
                     outcome: report.outcome, count: part.count,
                     writtenAt: answersEach && report.outcome.isResponse ? block.leasedAt : nil,
                     dueSince: block.dueSince))

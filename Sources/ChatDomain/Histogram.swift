@@ -66,7 +66,7 @@ package final class Histogram: Sendable {
     }
 }
 
-/// Names that come from outside, told apart up to a number of them: labels of figures.
+/// Names that come from outside, told apart up to a number of them: labels of metrics.
 package struct BoundedNames: Sendable {
     /// What names beyond the number are called.
     package static let other = "Other"

@@ -133,7 +133,7 @@ package struct NotificationStatus: Sendable, Hashable {
 /// One push to one device: the record of what became of it.
 package struct Delivery: Sendable, Hashable {
     /// The row of `push_queue`.
-    package let entry: Int64
+    package let id: Int64
     package let notification: NotificationID?
     /// The chat message, where it was one.
     package let message: MessageID?
@@ -151,14 +151,14 @@ package struct Delivery: Sendable, Hashable {
     /// Became sent, failed, expired or cancelled.
     package let settledAt: Timestamp?
     /// What the push service is told that it is: a UUID; nil while nothing was sent.
-    package let pushID: String?
+    package let apnsID: String?
 
     package init(
-        entry: Int64, notification: NotificationID?, message: MessageID?, token: String, app: AppName,
+        id: Int64, notification: NotificationID?, message: MessageID?, token: String, app: AppName,
         state: PushState, reason: String?, hint: String?, attempts: Int, queuedAt: Timestamp, notBefore: Timestamp?,
-        sentAt: Timestamp?, settledAt: Timestamp?, pushID: String?
+        sentAt: Timestamp?, settledAt: Timestamp?, apnsID: String?
     ) {
-        self.entry = entry
+        self.id = id
         self.notification = notification
         self.message = message
         self.token = token
@@ -171,17 +171,17 @@ package struct Delivery: Sendable, Hashable {
         self.notBefore = notBefore
         self.sentAt = sentAt
         self.settledAt = settledAt
-        self.pushID = pushID
+        self.apnsID = apnsID
     }
 
     /// As the admin API and the command line show it.
     package var json: JSONObject {
         [
-            "id": .number(entry), "notification": .optional(notification), "message": .optional(message),
+            "id": .number(id), "notification": .optional(notification), "message": .optional(message),
             "token": .string(token), "app": .string(app.text), "state": .string(state.rawValue),
             "reason": .optional(reason), "hint": .optional(hint), "attempts": .number(attempts),
             "queued_at": .time(queuedAt), "not_before": .optional(notBefore), "sent_at": .optional(sentAt),
-            "settled_at": .optional(settledAt), "apns_id": .optional(pushID),
+            "settled_at": .optional(settledAt), "apns_id": .optional(apnsID),
         ]
     }
 }

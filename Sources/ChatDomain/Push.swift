@@ -25,7 +25,7 @@ package enum Address: Sendable, Hashable, CustomStringConvertible {
 /// One push, checked, as a gateway writes it.
 package struct Push: Sendable, Hashable {
     /// The row of `push_queue`.
-    package let entry: Int64
+    package let id: Int64
     /// The push's number on its connection, from 1; with the connection's id it names the push in a report.
     package let identifier: UInt32
     package let address: Address
@@ -36,23 +36,23 @@ package struct Push: Sendable, Hashable {
     /// 10, 5 or 1; nil if the sender did not say.
     package let priority: UInt8?
     /// A UUID, in lower case, that the push keeps through all repeats; nil for gateways that know no such thing.
-    package let id: String?
+    package let apnsID: String?
     /// What the push is for, in the gateway's words (`alert`, `background`, …).
     package let type: String
     /// Of pushes with the same, the device shows one; nil if the sender did not say.
     package let collapseID: String?
 
     package init(
-        entry: Int64, identifier: UInt32, address: Address, payload: [UInt8], expiration: Int64? = nil,
-        priority: UInt8? = nil, id: String? = nil, type: String = Push.alert, collapseID: String? = nil
+        id: Int64, identifier: UInt32, address: Address, payload: [UInt8], expiration: Int64? = nil,
+        priority: UInt8? = nil, apnsID: String? = nil, type: String = Push.alert, collapseID: String? = nil
     ) {
-        self.entry = entry
+        self.id = id
         self.identifier = identifier
         self.address = address
         self.payload = payload
         self.expiration = expiration
         self.priority = priority
-        self.id = id
+        self.apnsID = apnsID
         self.type = type
         self.collapseID = collapseID
     }
@@ -109,7 +109,7 @@ package enum Outcome: Sendable, Hashable {
 }
 
 extension Outcome {
-    /// For figures: its case, in snake case, and its reason.
+    /// For metrics: its case, in snake case, and its reason.
     package var kind: (name: String, reason: String?) {
         switch self {
         case .accepted: ("accepted", nil)

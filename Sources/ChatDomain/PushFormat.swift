@@ -66,7 +66,7 @@ package struct PushRefusal: Error, Sendable, Hashable {
 /// A row of the queue as it was read. Another program may have written it: nothing in it is checked but what has a type
 /// of its own.
 package struct QueuedPush: Sendable, Hashable {
-    package let entry: Int64
+    package let id: Int64
     package let lane: PushLane
     package let history: PushHistory
     /// Nil for what is no address of any kind.
@@ -81,11 +81,11 @@ package struct QueuedPush: Sendable, Hashable {
     package let type: String?
     package let collapseID: String?
     /// A UUID that is the same each time the row is read. Not checked where another program chose it.
-    package let id: String
+    package let apnsID: String
     package let notification: NotificationID?
     /// Of the chat, of which it is one push; for the log.
     package let message: MessageID?
-    /// Since when it can go: when it was queued, or the time that it was to wait for; for figures. Nil where another program
+    /// Since when it can go: when it was queued, or the time that it was to wait for; for metrics. Nil where another program
     /// wrote what is no time.
     package let dueSince: Timestamp?
     /// Why it is not to be sent any more.
@@ -107,12 +107,12 @@ package struct QueuedPush: Sendable, Hashable {
     }
 
     package init(
-        entry: Int64, lane: PushLane = .normal, history: PushHistory = PushHistory(), address: Address?,
+        id: Int64, lane: PushLane = .normal, history: PushHistory = PushHistory(), address: Address?,
         payload: [UInt8]?, isOurs: Bool = false, expiration: Int64? = nil, priority: Int64? = nil, type: String? = nil,
-        collapseID: String? = nil, id: String, notification: NotificationID? = nil, message: MessageID? = nil,
+        collapseID: String? = nil, apnsID: String, notification: NotificationID? = nil, message: MessageID? = nil,
         dueSince: Timestamp? = nil, obstacle: Obstacle? = nil, unread: Int64? = nil
     ) {
-        self.entry = entry
+        self.id = id
         self.lane = lane
         self.history = history
         self.address = address
@@ -122,7 +122,7 @@ package struct QueuedPush: Sendable, Hashable {
         self.priority = priority
         self.type = type
         self.collapseID = collapseID
-        self.id = id
+        self.apnsID = apnsID
         self.notification = notification
         self.message = message
         self.dueSince = dueSince

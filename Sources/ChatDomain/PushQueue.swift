@@ -12,7 +12,7 @@ package protocol PushQueue: Sendable {
     /// - Returns: at most `limit` pushes. None says that nothing is due.
     func lease(app: AppName, lanes: [PushLane], limit: Int) async throws(ChatError) -> LeasedPushes
     /// Gives back pushes to which nothing has happened: they are due again, in their lanes.
-    func giveBack(_ entries: [ClosedRange<Int64>], lane: PushLane, app: AppName)
+    func release(_ pushIDs: [ClosedRange<Int64>], lane: PushLane, app: AppName)
     /// Writes down what has happened to leased pushes, all in one transaction, and ends their leases.
     /// - Returns: for each settlement what it changed. Rows that another program deleted or settled are left out.
     @discardableResult
@@ -78,7 +78,7 @@ package struct LeasedPushes: Sendable, Hashable {
 
 /// What happened to leased pushes with consecutive ids.
 package struct Settlement: Sendable, Hashable {
-    package let entries: ClosedRange<Int64>
+    package let pushIDs: ClosedRange<Int64>
     package let transition: Transition
     /// Of which they are pushes; nil for the chat's and other programs'.
     package let notification: NotificationID?
@@ -86,16 +86,16 @@ package struct Settlement: Sendable, Hashable {
     package let overrulesSilence: Bool
 
     package init(
-        _ entries: ClosedRange<Int64>, _ transition: Transition, notification: NotificationID? = nil,
+        _ pushIDs: ClosedRange<Int64>, _ transition: Transition, notification: NotificationID? = nil,
         overrulesSilence: Bool = false
     ) {
-        self.entries = entries
+        self.pushIDs = pushIDs
         self.transition = transition
         self.notification = notification
         self.overrulesSilence = overrulesSilence
     }
 
-    package var count: Int { entries.count }
+    package var count: Int { pushIDs.count }
 }
 
 /// What a settlement changed.

@@ -18,7 +18,7 @@ package struct QueueFilter: Sendable, Hashable {
 
 /// Which entries of the queue are to be changed.
 package enum QueueSelection: Sendable, Hashable {
-    case entries([Int64])
+    case ids([Int64])
     case matching(QueueFilter)
 
     /// The notification, where a whole one is meant and nothing else.
@@ -31,7 +31,7 @@ package enum QueueSelection: Sendable, Hashable {
 }
 
 /// An entry of the queue with all that is known of it.
-package struct QueueEntry: Sendable, Hashable {
+package struct PushRecord: Sendable, Hashable {
     package let delivery: Delivery
     /// As text; what is no UTF-8 is replaced.
     package let payload: String
@@ -62,9 +62,9 @@ package struct QueueEntry: Sendable, Hashable {
 /// told how many entries so far. What is queued meanwhile is not meant.
 package protocol QueueAdministration: Sendable {
     /// In the order of the queue, those after `cursor`. A page may have fewer than `limit`, even none, and still a next one.
-    func entries(_ filter: QueueFilter, after cursor: Int64?, limit: Int) async throws -> Page<Delivery>
+    func pushes(_ filter: QueueFilter, after cursor: Int64?, limit: Int) async throws -> Page<Delivery>
     /// Nil where there is none.
-    func entry(_ id: Int64) async throws -> QueueEntry?
+    func push(_ id: Int64) async throws -> PushRecord?
     /// Makes failed, expired and cancelled entries pending again, at once and with attempts from zero; also lets pending ones
     /// that wait for a repeat go now.
     ///

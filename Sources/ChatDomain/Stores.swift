@@ -11,14 +11,14 @@ package struct Stores: Sendable {
     package var subscriptions: any SubscriptionStore
     package var tokens: any TokenStore
     package var moderation: any Moderation
-    package var figures: any RelayFigures
+    package var metrics: any RelayMetrics
     package var upkeep: any StoreUpkeep
 
     package init(
         rooms: any RoomStore, feed: any RoomFeed, records: any RoomRecords, devices: any DeviceStore,
         notifications: any NotificationStore, queue: any PushQueue, feedback: any FeedbackStore,
         providerTokens: any ProviderTokenStore, subscriptions: any SubscriptionStore,
-        tokens: any TokenStore, moderation: any Moderation, figures: any RelayFigures, upkeep: any StoreUpkeep
+        tokens: any TokenStore, moderation: any Moderation, metrics: any RelayMetrics, upkeep: any StoreUpkeep
     ) {
         self.rooms = rooms
         self.feed = feed
@@ -31,7 +31,7 @@ package struct Stores: Sendable {
         self.subscriptions = subscriptions
         self.tokens = tokens
         self.moderation = moderation
-        self.figures = figures
+        self.metrics = metrics
         self.upkeep = upkeep
     }
 }

@@ -29,12 +29,12 @@ package struct TokenVerifier: SessionVerifier {
 
     private let keys: [SessionKey]
     private let rules: SessionRules
-    private let clock: TimeSource
+    private let now: TimeSource
 
     /// - Parameter sources: a token must be signed with one of their keys.
     /// - Throws: what is wrong with the first source that cannot be used.
     package init(
-        _ sources: [Source], rules: SessionRules = SessionRules(), clock: @escaping TimeSource = Timestamp.now
+        _ sources: [Source], rules: SessionRules = SessionRules(), now: @escaping TimeSource = Timestamp.now
     ) async throws(Unusable) {
         var keys: [SessionKey] = []
         for source in sources {
@@ -46,7 +46,7 @@ package struct TokenVerifier: SessionVerifier {
         }
         self.keys = keys
         self.rules = rules
-        self.clock = clock
+        self.now = now
     }
 
     private static func keys(of json: [UInt8]) async throws(Unusable) -> [SessionKey] {
@@ -93,7 +93,7 @@ package struct TokenVerifier: SessionVerifier {
         }
         for key in candidates {
             guard let claims = try? await key.collection.verify(token, as: SessionClaims.self) else { continue }
-            return try claims.check(rules, now: clock())
+            return try claims.check(rules, now: now())
         }
         throw .unauthorized("The session token's signature is not right")
     }

@@ -75,7 +75,7 @@ final class BackgroundJobs: Sendable {
 
     private func nextStep(of job: BackgroundJob) {
         let accepted = database.writer.enqueue(.background) { [self] db in
-            let step = try job.step(now: database.clock(), settings(), inFlight: queue.inFlight, db)
+            let step = try job.step(now: database.now(), settings(), inFlight: queue.inFlight, db)
             return { [self] in
                 committed(step)
                 if step.hasMore { nextStep(of: job) } else { underWay.withLock { _ = $0.remove(job) } }

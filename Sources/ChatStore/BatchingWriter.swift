@@ -246,14 +246,14 @@ struct BackgroundBudget: Sendable {
     /// What the steps of one transaction take together: others wait for no more than that.
     static let transaction = Duration.milliseconds(4)
 
-    private var lastAnswers: ContinuousClock.Instant
+    private var lastResponses: ContinuousClock.Instant
     /// Until then its share is spent.
     private var spentUntil: ContinuousClock.Instant
     /// What a step took lately.
     private var stepTime = Self.transaction
 
     init(now: ContinuousClock.Instant) {
-        lastAnswers = now - Self.gap
+        lastResponses = now - Self.gap
         spentUntil = now
     }
 
@@ -262,12 +262,12 @@ struct BackgroundBudget: Sendable {
 
     /// How long nothing is to be done; nil for no pause.
     func pause(at now: ContinuousClock.Instant) -> Duration? {
-        let end = min(spentUntil, lastAnswers + Self.gap)
+        let end = min(spentUntil, lastResponses + Self.gap)
         return now >= end ? nil : end - now
     }
 
     mutating func answered(at now: ContinuousClock.Instant) {
-        lastAnswers = now
+        lastResponses = now
     }
 
     /// So many steps were done.

@@ -8,21 +8,21 @@ final class MemberActivity: Sendable {
 
     private let database: SQLiteDatabase
     private let keepsUsage: @Sendable () -> Bool
-    private let notes: MemberNotes
+    private let notes: PendingMemberUpdates
 
     /// - Parameter keepsUsage: whether devices are noted as seen.
     init(
         database: SQLiteDatabase, keepsUsage: @escaping @Sendable () -> Bool = { true },
-        mostWaiting: Int = MemberNotes.most
+        mostWaiting: Int = PendingMemberUpdates.most
     ) {
         self.database = database
         self.keepsUsage = keepsUsage
-        self.notes = MemberNotes(most: mostWaiting)
+        self.notes = PendingMemberUpdates(most: mostWaiting)
     }
 
     /// A message, and what came before it, was handed out to a member.
     func fetched(_ message: MessageID, by member: MemberID) {
-        notes.fetched(message, by: member, at: database.clock())
+        notes.fetched(message, by: member, at: database.now())
     }
 
     /// - Parameter address: where the request came from, if that is known.
@@ -52,7 +52,7 @@ final class MemberActivity: Sendable {
     /// come back, which is another row and another room.
     /// - Returns: the room, where the member has fetched more than was written down.
     private static func write(
-        _ note: MemberNotes.Note, of member: MemberID, keepsUsage: Bool, _ db: Database
+        _ note: PendingMemberUpdates.Note, of member: MemberID, keepsUsage: Bool, _ db: Database
     ) throws -> SecretCode? {
         let row = try db.row(
             "SELECT secret_code, app, device_token, max(fetched_to, history_from) FROM active_users WHERE udid = ?",

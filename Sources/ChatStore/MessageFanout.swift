@@ -150,7 +150,7 @@ struct PostRoom {
 
     /// Writes a row for each device of a small room; for none of a larger one.
     func insertPushes(
-        of message: MessageID, priority: UInt8?, now: Timestamp, ids: PushIDs, settings: StoreSettings,
+        of message: MessageID, priority: UInt8?, now: Timestamp, ids: APNSIDs, settings: StoreSettings,
         payload: (_ app: String) throws -> String, _ db: Database
     ) throws -> [DuePushes] {
         guard isSmall, !devices.isEmpty else { return [] }
@@ -174,17 +174,17 @@ struct PostRoom {
                 device.id,
                 device.member
             ).run()
-            let entry = db.lastInsertedRowID
+            let pushID = db.lastInsertedRowID
             var token = device.token
             let push = QueuedPush(
-                entry: entry, address: token.withUTF8 { Address(stored: UnsafeRawBufferPointer($0)) },
+                id: pushID, address: token.withUTF8 { Address(stored: UnsafeRawBufferPointer($0)) },
                 payload: content.bytes, isOurs: true, expiration: expires, priority: priority.map { Int64($0) },
-                id: ids.id(of: entry), message: message, dueSince: now)
-            if let last = inserted.last, last.app == app, last.range.upperBound + 1 == entry {
-                inserted[inserted.count - 1].range = last.range.lowerBound...entry
+                apnsID: ids.id(of: pushID), message: message, dueSince: now)
+            if let last = inserted.last, last.app == app, last.range.upperBound + 1 == pushID {
+                inserted[inserted.count - 1].range = last.range.lowerBound...pushID
                 inserted[inserted.count - 1].pushes.append(push)
             } else {
-                inserted.append(DuePushes(range: entry...entry, lane: .normal, app: app, pushes: [push]))
+                inserted.append(DuePushes(range: pushID...pushID, lane: .normal, app: app, pushes: [push]))
             }
         }
         return inserted

@@ -10,20 +10,20 @@ package struct QueueFile: QueueAdministration {
     private static let busyTimeout: TimeInterval = 10
 
     let queue: DatabaseQueue
-    private let ids: PushIDs
-    private let clock: TimeSource
+    private let ids: APNSIDs
+    private let now: TimeSource
 
     /// Opens a file that exists and has this version's schema; never makes or upgrades one.
     /// - Throws: ``DatabaseFile/Unusable``.
     package init(path: String) throws {
-        try self.init(path: path, clock: Timestamp.now)
+        try self.init(path: path, now: Timestamp.now)
     }
 
-    init(path: String, clock: @escaping TimeSource) throws {
+    init(path: String, now: @escaping TimeSource) throws {
         self.queue = try Self.open(path)
-        self.clock = clock
+        self.now = now
         try queue.read(DatabaseFile(path: path).requireCurrent)
-        ids = try queue.read(PushIDs.load)
+        ids = try queue.read(APNSIDs.load)
     }
 
     /// A connection to a file of ours of any version.
@@ -47,7 +47,7 @@ package struct QueueFile: QueueAdministration {
         return queue
     }
 
-    package func entries(_ filter: QueueFilter, after cursor: Int64?, limit: Int) throws -> Page<Delivery> {
+    package func pushes(_ filter: QueueFilter, after cursor: Int64?, limit: Int) throws -> Page<Delivery> {
         try queue.read { db in
             let rows = try db.rows(
                 """
@@ -56,11 +56,11 @@ package struct QueueFile: QueueAdministration {
                 ORDER BY q.message_id LIMIT :limit
                 """, filter.arguments + ["after": cursor ?? Int64.min, "limit": limit + 1])
             let items = rows.prefix(limit).map { Delivery($0, ids) }
-            return Page(items: items, next: rows.count > limit ? items.last?.entry : nil)
+            return Page(items: items, next: rows.count > limit ? items.last?.id : nil)
         }
     }
 
-    package func entry(_ id: Int64) throws -> QueueEntry? {
+    package func push(_ id: Int64) throws -> PushRecord? {
         try queue.read { db in
             try db.row(
                 """
@@ -70,7 +70,7 @@ package struct QueueFile: QueueAdministration {
                 WHERE q.message_id = ?
                 """, [id]
             ).map { row in
-                QueueEntry(
+                PushRecord(
                     delivery: Delivery(row, ids),
                     payload: String(decoding: (row[14] as Data?) ?? Data(), as: UTF8.self), pushType: row[15],
                     expiration: row[16], priority: (row[17] as Int64?).map { UInt8(clamping: $0) }, collapseID: row[18])
@@ -94,7 +94,7 @@ package struct QueueFile: QueueAdministration {
             """
             UPDATE push_queue AS q SET state = 'pending', attempts = 0, unanswered = 0, refused = 0, not_before = :time,
                 time_settled = NULL, hint = NULL, expires_at = CASE WHEN state = 'expired' THEN NULL ELSE expires_at END
-            """, ["time": clock().milliseconds],
+            """, ["time": now().milliseconds],
             // What had reached a final state is pending again.
             counting: { $0 == .pending ? nil : ($0, -1) }, progress)
     }
@@ -104,16 +104,16 @@ package struct QueueFile: QueueAdministration {
         return try change(
             selection, where: "q.state = 'pending'",
             "UPDATE push_queue AS q SET state = 'cancelled', reason = :reason, time_settled = :now",
-            ["reason": PushLifeCycle.cancelled, "now": clock().sqlText], counting: { _ in (.cancelled, 1) }, progress)
+            ["reason": PushLifeCycle.cancelled, "now": now().sqlText], counting: { _ in (.cancelled, 1) }, progress)
     }
 
     /// As the admin API does it; a relay that runs does the same, and what one has done the other finds done.
     private func cancel(_ notification: NotificationID, progress: (Int) -> Void) throws -> Int {
-        _ = try queue.write { db in try NotificationCancellation.begin(notification, now: clock(), db) }
+        _ = try queue.write { db in try NotificationCancellation.begin(notification, now: now(), db) }
         var cancelled = 0
         while true {
             let step = try queue.write { db in
-                try NotificationCancellation.step(of: notification, now: clock(), db)
+                try NotificationCancellation.step(of: notification, now: now(), db)
             }
             cancelled += step?.ended.count ?? 0
             progress(cancelled)
@@ -122,7 +122,7 @@ package struct QueueFile: QueueAdministration {
     }
 
     package func purge(_ selection: QueueSelection, olderThan age: Duration?, progress: (Int) -> Void) throws -> Int {
-        let now = clock()
+        let now = self.now()
         return try change(
             selection,
             where: """
@@ -141,9 +141,9 @@ package struct QueueFile: QueueAdministration {
         counting: (PushState) -> (count: PushState, by: Int)?, _ progress: (Int) -> Void
     ) throws -> Int {
         var changed = 0
-        func change(_ entries: [Int64]) throws {
-            let rows = "q.message_id IN (SELECT value FROM json_each(:entries)) AND (\(condition))"
-            let arguments = arguments &+ ["entries": JSONValue.array(entries.map { .number($0) }).description]
+        func change(_ pushIDs: [Int64]) throws {
+            let rows = "q.message_id IN (SELECT value FROM json_each(:pushIDs)) AND (\(condition))"
+            let arguments = arguments &+ ["pushIDs": JSONValue.array(pushIDs.map { .number($0) }).description]
             changed += try queue.write { db in
                 let ofNotifications = try db.rows(
                     """
@@ -161,9 +161,9 @@ package struct QueueFile: QueueAdministration {
             progress(changed)
         }
         switch selection {
-        case .entries(let entries):
-            for start in stride(from: 0, to: entries.count, by: Self.step) {
-                try change(Array(entries[start..<min(start + Self.step, entries.count)]))
+        case .ids(let pushIDs):
+            for start in stride(from: 0, to: pushIDs.count, by: Self.step) {
+                try change(Array(pushIDs[start..<min(start + Self.step, pushIDs.count)]))
             }
         case .matching(let filter):
             // What is queued meanwhile is not meant.

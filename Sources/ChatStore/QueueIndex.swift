@@ -111,7 +111,7 @@ struct QueueIndex: Sendable {
         guard !pushes.isEmpty else { return }
         if fresh.count + pushes.count > Self.maxCachedPushes { fresh = fresh.filter { isFresh($0.value, now) } }
         guard fresh.count + pushes.count <= Self.maxCachedPushes else { return }
-        for push in pushes { fresh[push.entry] = FreshPush(push: push, queuedAt: now) }
+        for push in pushes { fresh[push.id] = FreshPush(push: push, queuedAt: now) }
     }
 
     private func isFresh(_ push: FreshPush, _ now: ContinuousClock.Instant) -> Bool {
@@ -179,10 +179,10 @@ struct QueueIndex: Sendable {
         let pushes = takeFresh(first, limit, lane, part.inFlight, now)
         nextClaim += 1
         if let last = pushes.last {
-            part.inFlight.insert(first.range.lowerBound...last.entry)
-            if last.entry < first.range.upperBound {
+            part.inFlight.insert(first.range.lowerBound...last.id)
+            if last.id < first.range.upperBound {
                 part.lanes[lane.rawValue].add(
-                    last.entry + 1...first.range.upperBound, count: max(0, first.count - pushes.count))
+                    last.id + 1...first.range.upperBound, count: max(0, first.count - pushes.count))
             }
             return Claim(number: nextClaim, app: app, lane: lane, pushes: pushes, runs: [], excluded: [])
         }
@@ -202,12 +202,12 @@ struct QueueIndex: Sendable {
     ) -> [QueuedPush] {
         guard !fresh.isEmpty else { return [] }
         var pushes: [QueuedPush] = []
-        var entry = run.range.lowerBound
-        while pushes.count < limit, entry <= run.range.upperBound, let known = fresh.removeValue(forKey: entry),
-            isFresh(known, now), !inFlight.contains(entry)
+        var pushID = run.range.lowerBound
+        while pushes.count < limit, pushID <= run.range.upperBound, let known = fresh.removeValue(forKey: pushID),
+            isFresh(known, now), !inFlight.contains(pushID)
         {
             pushes.append(known.push)
-            entry += 1
+            pushID += 1
         }
         return pushes
     }
@@ -225,8 +225,8 @@ struct QueueIndex: Sendable {
             }
             let (pushes, upTo) = read[index]
             for push in pushes {
-                part.inFlight.insert(push.entry...push.entry)
-                if !fresh.isEmpty { fresh[push.entry] = nil }
+                part.inFlight.insert(push.id...push.id)
+                if !fresh.isEmpty { fresh[push.id] = nil }
             }
             if let upTo, upTo < run.range.upperBound {
                 part.lanes[claim.lane.rawValue].add(
@@ -297,13 +297,13 @@ struct RunCollector {
 
     /// Leaves out numbers beyond ``QueueIndex/ids``: the row is repaired first.
     mutating func add(_ row: borrowing RawStatement, _ app: AppName) {
-        let entry = row.int(0)
-        guard QueueIndex.ids.contains(entry) else { return }
+        let pushID = row.int(0)
+        guard QueueIndex.ids.contains(pushID) else { return }
         let lane = PushLane(PushHistory(unanswered: row.count(1), refused: row.count(2)), isBulk: row.bool(3))
-        if let last = runs.last, last.range.upperBound + 1 == entry, last.lane == lane, last.app == app {
-            runs[runs.count - 1].range = last.range.lowerBound...entry
+        if let last = runs.last, last.range.upperBound + 1 == pushID, last.lane == lane, last.app == app {
+            runs[runs.count - 1].range = last.range.lowerBound...pushID
         } else {
-            runs.append(DuePushes(range: entry...entry, lane: lane, app: app))
+            runs.append(DuePushes(range: pushID...pushID, lane: lane, app: app))
         }
     }
 }

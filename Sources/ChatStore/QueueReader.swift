@@ -5,10 +5,10 @@ import GRDB
 struct QueueReader {
     private let app: String
     private let now: Timestamp
-    private let ids: PushIDs
+    private let ids: APNSIDs
     private var notifications: [NotificationID: LeasedNotification] = [:]
     /// Rows of other programs, which named no device, and the devices that have their tokens: for those devices' history.
-    private(set) var recognized: [(entry: Int64, device: Int64)] = []
+    private(set) var recognized: [(id: Int64, device: Int64)] = []
 
     /// Of members who were removed while pushes waited for them, by their devices; under nil those that concern a whole room. Nil
     /// until the first row is read.
@@ -27,7 +27,7 @@ struct QueueReader {
         let isCancelled: Bool
     }
 
-    init(app: AppName, now: Timestamp, ids: PushIDs) {
+    init(app: AppName, now: Timestamp, ids: APNSIDs) {
         self.app = app.text
         self.now = now
         self.ids = ids
@@ -60,15 +60,15 @@ struct QueueReader {
         var count = 0
         while try rows.step() {
             count += 1
-            let entry = rows.int(0)
-            while exclusion < excluded.count, excluded[exclusion].upperBound < entry { exclusion += 1 }
-            if exclusion < excluded.count, excluded[exclusion].contains(entry) { continue }
-            pushes.append(try push(rows, entry, db))
+            let pushID = rows.int(0)
+            while exclusion < excluded.count, excluded[exclusion].upperBound < pushID { exclusion += 1 }
+            if exclusion < excluded.count, excluded[exclusion].contains(pushID) { continue }
+            pushes.append(try push(rows, pushID, db))
         }
         return (pushes, count == most)
     }
 
-    private mutating func push(_ row: borrowing RawStatement, _ entry: Int64, _ db: Database) throws -> QueuedPush {
+    private mutating func push(_ row: borrowing RawStatement, _ pushID: Int64, _ db: Database) throws -> QueuedPush {
         // Another program may have written anything; what is beyond any limit is as good as a large number.
         let history = PushHistory(attempts: row.count(5), unanswered: row.count(6), refused: row.count(7))
         let message = row.optionalInt(9)
@@ -79,13 +79,13 @@ struct QueueReader {
             obstacle = .notificationCancelled
         } else if row.bool(19) {
             obstacle = .messageDeleted
-        } else if let message, try isTakenBack(entry, of: message, to: address, db) {
+        } else if let message, try isTakenBack(pushID, of: message, to: address, db) {
             obstacle = .memberRemoved
         } else if !row.isNull(15) {
             obstacle = row.bool(16) ? .deviceInactive : nil
         } else if let device = try address.flatMap({ try self.device(of: $0, db) }) {
             // The row names none, or one that unregistered and has registered again.
-            if row.isNull(14), message == nil, notification == nil { recognized.append((entry, device.id)) }
+            if row.isNull(14), message == nil, notification == nil { recognized.append((pushID, device.id)) }
             obstacle = device.isInactive ? .deviceInactive : nil
         } else if !row.isNull(14) {
             obstacle = .deviceForgotten
@@ -93,11 +93,11 @@ struct QueueReader {
         // A repeat has waited since it was queued.
         let start = history.attempts == 0 ? row.optionalInt(18).map { Timestamp(milliseconds: max(0, $0)) } : nil
         return QueuedPush(
-            entry: entry, lane: PushLane(history, isBulk: row.bool(8)), history: history, address: address,
+            id: pushID, lane: PushLane(history, isBulk: row.bool(8)), history: history, address: address,
             payload: notification?.1?.payload ?? row.bytes(2).map { Array($0) },
             isOurs: message != nil || notification?.1 != nil, expiration: row.optionalInt(3),
             priority: row.optionalInt(4),
-            type: row.text(10), collapseID: row.text(11), id: row.text(12) ?? ids.id(of: entry),
+            type: row.text(10), collapseID: row.text(11), apnsID: row.text(12) ?? ids.id(of: pushID),
             notification: notification?.0, message: message,
             dueSince: start ?? row.bytes(17).flatMap(Timestamp.init(sqlText:)), obstacle: obstacle)
     }
@@ -105,8 +105,8 @@ struct QueueReader {
     static let removalsSQL = "SELECT device_token, secret_code, last_push FROM moderation WHERE last_push >= ?"
 
     /// Those that may concern a push with this number or a higher one: mostly none.
-    private static func removals(from entry: Int64, _ db: Database) throws -> [String?: [Removal]] {
-        let rows = try RawStatement(db, removalsSQL, entry)
+    private static func removals(from pushID: Int64, _ db: Database) throws -> [String?: [Removal]] {
+        let rows = try RawStatement(db, removalsSQL, pushID)
         var removals: [String?: [Removal]] = [:]
         while try rows.step() {
             removals[rows.text(0), default: []].append(Removal(room: rows.text(1), lastPush: rows.int(2)))
@@ -116,11 +116,11 @@ struct QueueReader {
 
     /// Whether a push of the chat was queued for a member who was removed since then.
     private func isTakenBack(
-        _ entry: Int64, of message: MessageID, to address: Address?, _ db: Database
+        _ pushID: Int64, of message: MessageID, to address: Address?, _ db: Database
     ) throws -> Bool {
         guard let removals, !removals.isEmpty else { return false }
         let found = [removals[nil], address.flatMap { removals[$0.description] }].compactMap(\.self).joined()
-            .filter { entry <= $0.lastPush }
+            .filter { pushID <= $0.lastPush }
         if found.isEmpty { return false }
         let room = try RawStatement(db, "SELECT secret_code FROM messages WHERE message_id = ?", message)
         let code = try room.step() ? room.text(0) : nil

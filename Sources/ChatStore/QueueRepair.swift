@@ -93,8 +93,8 @@ struct QueueRepair: Sendable {
 
     /// Gives rows of the app named `default`, which is what an insert that names no app gets, to the default app of a
     /// configuration that calls it otherwise.
-    private func assignApp(_ entries: [Int64], _ app: AppName) async throws(ChatError) {
-        let list = JSONValue.array(entries.map { .number($0) }).description
+    private func assignApp(_ pushIDs: [Int64], _ app: AppName) async throws(ChatError) {
+        let list = JSONValue.array(pushIDs.map { .number($0) }).description
         try await database.writer.perform(.upkeep) { db in
             _ = try db.run(
                 """
@@ -157,7 +157,7 @@ struct QueueRepair: Sendable {
             """
             UPDATE push_queue SET state = 'failed', reason = 'InvalidMessageID', time_settled = ?
             WHERE message_id < ? AND state = 'pending'
-            """, [database.clock().sqlText, QueueIndex.ids.lowerBound])
+            """, [database.now().sqlText, QueueIndex.ids.lowerBound])
         let high = QueueIndex.highestKept
         let held = IDRanges(memory.index.withLock { $0.inFlight(in: high...Int64.max - 1) })
         let found: [Int64] = try db.values(

@@ -7,13 +7,13 @@ package final class SQLiteDatabase: Sendable {
     let pool: DatabasePool
     private let scanner: DatabaseQueue
     let writer: BatchingWriter
-    let files: OpenedFiles
-    let clock: TimeSource
+    let files: FileIdentityCheck
+    let now: TimeSource
     let logger: Logger
 
     /// Opens or creates the file.
     /// - Throws: ``DatabaseFile/Unusable``, or ``ChatError`` when the disk is full or the file is locked just now.
-    package init(file: DatabaseFile, clock: @escaping TimeSource = Timestamp.now, logger: Logger) throws {
+    package init(file: DatabaseFile, now: @escaping TimeSource = Timestamp.now, logger: Logger) throws {
         do {
             let (pool, upgrade) = try file.open()
             self.pool = pool
@@ -26,10 +26,10 @@ package final class SQLiteDatabase: Sendable {
         } catch  where error.isDiskProblem {
             throw ChatError(storing: error)
         }
-        let files = OpenedFiles(of: file.path)
+        let files = FileIdentityCheck(of: file.path)
         self.files = files
         self.writer = BatchingWriter(pool: pool, obstacle: { files.missing.map(ChatError.moved) })
-        self.clock = clock
+        self.now = now
         self.logger = logger
     }
 
@@ -76,7 +76,7 @@ package final class SQLiteDatabase: Sendable {
 }
 
 extension ChatError {
-    /// One of ``OpenedFiles`` is not where it was.
+    /// One of ``FileIdentityCheck`` is not where it was.
     static func moved(_ file: String) -> ChatError {
         .unavailable(cause: "\(file) was deleted, moved or replaced")
     }

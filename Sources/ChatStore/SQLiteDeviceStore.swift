@@ -5,7 +5,7 @@ import GRDB
 package struct SQLiteDeviceStore: DeviceStore {
     let database: SQLiteDatabase
     let outcomes: OutcomeCounter
-    let ids: PushIDs
+    let ids: APNSIDs
     let settings: @Sendable () -> StoreSettings
 
     // MARK: - Registration
@@ -14,7 +14,7 @@ package struct SQLiteDeviceStore: DeviceStore {
         let (token, app) = (request.token.description, request.app)
         var edit = request.edit
         if !settings().keepsUsage { edit.client = ClientInfo() }
-        let now = database.clock()
+        let now = database.now()
         let known = try await database.read { [edit] db in try KnownDevice(token, app.text, for: edit, db) }
         if let known, known.isUnchanged(by: edit, at: now) { return .unchanged }
         return try await database.writer.perform { [edit] db in
@@ -22,7 +22,7 @@ package struct SQLiteDeviceStore: DeviceStore {
             let known = try KnownDevice(token, app.text, for: edit, db)
             if let known, known.isUnchanged(by: edit, at: now) { return .unchanged }
             try Self.setRegistered(
-                token, app: app, now: database.clock(), says: settings().keepsUsage ? edit.client : nil, db)
+                token, app: app, now: database.now(), says: settings().keepsUsage ? edit.client : nil, db)
             try (known ?? KnownDevice(token, app.text, for: edit, db))?.apply(edit, db)
             return known == nil ? .created : .refreshed
         }
@@ -61,7 +61,7 @@ package struct SQLiteDeviceStore: DeviceStore {
             guard try isAdmitted(db) else { return nil }
             guard let device = try Self.find(token, app: app, db) else { return nil }
             let rows = try db.rows(
-                Self.cancelSQL, [PushLifeCycle.unregistered, database.clock().sqlText, device.id])
+                Self.cancelSQL, [PushLifeCycle.unregistered, database.now().sqlText, device.id])
             // A device gets a notification once: each of them has one push less.
             for row in rows {
                 guard let notification = row[1] as NotificationID? else { continue }
@@ -215,12 +215,12 @@ package struct SQLiteDeviceStore: DeviceStore {
                 SELECT chat_message FROM push_queue WHERE message_id >= :before ORDER BY message_id LIMIT :window))
         SELECT \(Delivery.columns) FROM (
             SELECT * FROM (
-                SELECT message_id AS entry FROM push_queue
+                SELECT message_id AS push_id FROM push_queue
                 WHERE device = :device AND chat_message IS NULL AND message_id < :before
                 ORDER BY message_id DESC LIMIT :limit)
             UNION ALL
             SELECT * FROM (
-                SELECT p.message_id AS entry FROM devices d
+                SELECT p.message_id AS push_id FROM devices d
                 CROSS JOIN active_users u ON u.device_token = d.device_token AND u.device_token <> '0' AND u.app = d.app
                 CROSS JOIN messages m ON m.secret_code = u.secret_code AND m.message_id <= (SELECT newest FROM bound)
                     AND m.message_id > coalesce(
@@ -228,9 +228,9 @@ package struct SQLiteDeviceStore: DeviceStore {
                         WHERE e.secret_code = u.secret_code AND e.message_id <= (SELECT newest FROM bound)
                         ORDER BY e.message_id DESC LIMIT 1 OFFSET :window), \(Int64.min))
                 CROSS JOIN push_queue p ON p.chat_message = m.message_id AND p.device = d.device_id
-                WHERE d.device_id = :device AND p.message_id < :before ORDER BY entry DESC LIMIT :limit)
-            ORDER BY entry DESC LIMIT :limit) h
-        CROSS JOIN push_queue q ON q.message_id = h.entry ORDER BY h.entry DESC
+                WHERE d.device_id = :device AND p.message_id < :before ORDER BY push_id DESC LIMIT :limit)
+            ORDER BY push_id DESC LIMIT :limit) h
+        CROSS JOIN push_queue q ON q.message_id = h.push_id ORDER BY h.push_id DESC
         """
 }
 

@@ -10,7 +10,7 @@ package struct SQLiteFeedbackStore: FeedbackStore {
 
     package func record(_ reports: [FeedbackReport], app: AppName) async throws(ChatError) {
         try await database.writer.perform(.upkeep) { db in
-            let now = database.clock().sqlText
+            let now = database.now().sqlText
             for report in reports {
                 try db.run(
                     "INSERT INTO feedback (app, device_token, time_reported, time_received) VALUES (?, ?, ?, ?)",

@@ -13,7 +13,7 @@ package struct SQLiteImport: StoreImport {
     ) async throws(ChatError) -> DeviceImportResult {
         let keepsUsage = settings().keepsUsage
         return try await database.writer.perform { db in
-            let now = database.clock()
+            let now = database.now()
             var result = DeviceImportResult()
             for device in devices {
                 let known = try db.row(

@@ -29,7 +29,7 @@ package struct SQLiteModeration: Moderation {
 
     package func remove(_ member: Int64, by moderator: Moderator) async throws(ChatError) {
         let removed = try await database.writer.perform { db in
-            try ReadState.keep(where: "member_id = :member", ["member": member], now: database.clock(), db)
+            try ReadState.keep(where: "member_id = :member", ["member": member], now: database.now(), db)
             let row = try db.row("DELETE FROM active_users WHERE member_id = ? RETURNING \(Removed.columns)", [member])
             guard let removed = row.map(Removed.init) else { throw ChatError.notFound("member") }
             try record(
@@ -86,7 +86,7 @@ package struct SQLiteModeration: Moderation {
         case .address(let banned, let code): (room, address) = (code?.text, banned.text)
         case .room(let code): room = code.text
         }
-        let now = database.clock()
+        let now = database.now()
         try db.run(
             """
             INSERT INTO bans (secret_code, udid, device_token, address, nickname, reason, time_created, time_ends)
@@ -167,7 +167,7 @@ package struct SQLiteModeration: Moderation {
     private func move(
         _ room: SecretCode, to code: SecretCode, by moderator: Moderator, _ db: Database
     ) throws -> (RecodedRoom, [Removed]) {
-        let now = database.clock()
+        let now = database.now()
         let found = try db.row(
             """
             SELECT \(RoomRules.exists("?1")), \(RoomRules.exists("?2")),
@@ -212,7 +212,7 @@ package struct SQLiteModeration: Moderation {
 
     package func endBan(_ id: Int64, by moderator: Moderator) async throws(ChatError) {
         try await database.writer.perform { db in
-            let now = database.clock()
+            let now = database.now()
             let row = try db.row(
                 """
                 UPDATE bans SET time_ends = ?1 WHERE ban_id = ?2 AND (time_ends IS NULL OR time_ends > ?1)
@@ -229,7 +229,7 @@ package struct SQLiteModeration: Moderation {
         in room: SecretCode?, before cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Ban> {
         try await database.read { db in
-            let now = database.clock()
+            let now = database.now()
             let page = try db.page(
                 "SELECT \(Self.columns) FROM bans WHERE ban_id < ? ORDER BY ban_id DESC LIMIT ?",
                 [cursor ?? Int64.max, Database.pageWindow + 1], limit: limit
@@ -321,7 +321,7 @@ package struct SQLiteModeration: Moderation {
                 FinalStateCount(
                     app: AppName(row[0]), state: .cancelled, reason: PushLifeCycle.messageDeleted, count: row[1])
             }
-            try db.run(Self.deleteSQL, [PushLifeCycle.messageDeleted, database.clock().sqlText, message])
+            try db.run(Self.deleteSQL, [PushLifeCycle.messageDeleted, database.now().sqlText, message])
             // A fan-out that is under way finds no message any more, and ends.
             try db.run("DELETE FROM messages WHERE message_id = ?", [message])
             try record(.delete, room: code, subject: "\(message)", by: moderator, db)
@@ -368,7 +368,7 @@ package struct SQLiteModeration: Moderation {
             VALUES (?, ?, ?, ?, ?, ?, ?, ?)
             """,
             [
-                action.rawValue, room, subject, moderator.name, moderator.address, database.clock().sqlText, token,
+                action.rawValue, room, subject, moderator.name, moderator.address, database.now().sqlText, token,
                 last,
             ])
     }

@@ -18,7 +18,7 @@ package struct SQLiteNotificationStore: NotificationStore {
         let found = try await database.read { db in
             try requests.map { request in
                 try Self.attempt { () -> (earlier: NotificationReceipt?, estimate: Int) in
-                    if let earlier = try NotificationRecord.earlier(request, now: database.clock(), db) {
+                    if let earlier = try NotificationRecord.earlier(request, now: database.now(), db) {
                         return (earlier, 0)
                     }
                     let devices = try AudienceItem.items(of: request.audience).reduce(0) { sum, item in
@@ -62,7 +62,7 @@ package struct SQLiteNotificationStore: NotificationStore {
 
     package func earlier(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt? {
         try await database.read { db in
-            try NotificationRecord.earlier(request.distinct, now: database.clock(), db)
+            try NotificationRecord.earlier(request.distinct, now: database.now(), db)
         }
     }
 
@@ -71,7 +71,7 @@ package struct SQLiteNotificationStore: NotificationStore {
     private func insert(
         _ request: NotificationRequest, estimate: Int, left: inout Int, _ db: Database
     ) throws -> (NotificationReceipt, BackgroundJob.Step) {
-        let now = database.clock()
+        let now = database.now()
         if let earlier = try NotificationRecord.earlier(request, now: now, db) {
             return (earlier, BackgroundJob.Step())
         }
@@ -99,14 +99,14 @@ package struct SQLiteNotificationStore: NotificationStore {
                 ORDER BY notification_id DESC LIMIT ?
                 """, [cursor ?? Int64.max, token == nil ? limit + 1 : Database.pageWindow + 1], limit: limit
             ) { row in token == nil || row[1] as Int64? == token }
-            let now = database.clock()
+            let now = database.now()
             return Page(
                 items: try page.rows.map { row in try Self.status(of: row[0], now: now, db) }, next: page.next)
         }
     }
 
     package func notification(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
-        try await database.read { db in try Self.status(of: id, now: database.clock(), db) }
+        try await database.read { db in try Self.status(of: id, now: database.now(), db) }
     }
 
     package func deliveries(
@@ -132,7 +132,7 @@ package struct SQLiteNotificationStore: NotificationStore {
 
     package func cancel(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
         let (status, step) = try await database.writer.perform { db in
-            let now = database.clock()
+            let now = database.now()
             var step: BackgroundJob.Step?
             if try NotificationCancellation.begin(id, now: now, db) {
                 step = try NotificationCancellation.step(of: id, now: now, inFlight: queue.inFlight, db)

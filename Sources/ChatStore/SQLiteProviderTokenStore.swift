@@ -10,11 +10,11 @@ package struct SQLiteProviderTokenStore: ProviderTokenStore {
     ) async throws(ChatError) -> IssuedToken {
         // Almost always it is there: a read, and no wait for the writer.
         let known = try await database.read { db in
-            try Self.token(key, refused: refused, now: database.clock(), db)
+            try Self.token(key, refused: refused, now: database.now(), db)
         }
         if let known { return known }
         return try await database.writer.perform(.upkeep) { db in
-            let now = database.clock()
+            let now = database.now()
             if let token = try Self.token(key, refused: refused, now: now, db) { return token }
             // Its time is whole seconds, as the token itself says it.
             let token = IssuedToken(text: try sign(now), issuedAt: Timestamp(seconds: now.seconds))

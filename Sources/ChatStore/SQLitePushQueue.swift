@@ -10,14 +10,14 @@ package final class SQLitePushQueue: PushQueue {
     private let database: SQLiteDatabase
     private let outcomes: OutcomeCounter
     private let memory: QueueMemory
-    let ids: PushIDs
+    let ids: APNSIDs
     /// Devices of other programs' rows that were recognised and are noted with the next outcomes.
     private let recognized = Mutex<[Int64: Int64]>([:])
     /// Devices that one transaction notes.
     private static let recognizedStep = 1000
     private let signals = Signals()
 
-    init(database: SQLiteDatabase, outcomes: OutcomeCounter, memory: QueueMemory, ids: PushIDs) {
+    init(database: SQLiteDatabase, outcomes: OutcomeCounter, memory: QueueMemory, ids: APNSIDs) {
         self.database = database
         self.outcomes = outcomes
         self.memory = memory
@@ -70,7 +70,7 @@ package final class SQLitePushQueue: PushQueue {
     private func read(
         _ claim: QueueIndex.Claim, limit: Int, after earlier: [QueuedPush]
     ) async throws(ChatError) -> [QueuedPush] {
-        let now = database.clock()
+        let now = database.now()
         do throws(ChatError) {
             let (read, found) = try await database.scan { [ids] db in
                 var reader = QueueReader(app: claim.app, now: now, ids: ids)
@@ -82,28 +82,28 @@ package final class SQLitePushQueue: PushQueue {
                     let taken = pushes.prefix(limit - count)
                     count += taken.count
                     let isPart = hasMore || taken.count < pushes.count
-                    read.append((Array(taken), isPart ? taken.last?.entry ?? run.range.lowerBound - 1 : nil))
+                    read.append((Array(taken), isPart ? taken.last?.id ?? run.range.lowerBound - 1 : nil))
                 }
                 return (read, reader.recognized)
             }
             memory.index.withLock { $0.finish(claim, read) }
             if !found.isEmpty {
-                recognized.withLock { recognized in for row in found { recognized[row.entry] = row.device } }
+                recognized.withLock { recognized in for row in found { recognized[row.id] = row.device } }
             }
             return read.flatMap(\.pushes)
         } catch {
             memory.index.withLock { index in
                 index.finish(claim, [])
-                for push in earlier { index.release(push.entry...push.entry, to: push.lane, app: claim.app) }
+                for push in earlier { index.release(push.id...push.id, to: push.lane, app: claim.app) }
             }
             throw error
         }
     }
 
-    package func giveBack(_ entries: [ClosedRange<Int64>], lane: PushLane, app: AppName) {
-        guard !entries.isEmpty else { return }
+    package func release(_ pushIDs: [ClosedRange<Int64>], lane: PushLane, app: AppName) {
+        guard !pushIDs.isEmpty else { return }
         memory.index.withLock { index in
-            for range in entries { index.release(range, to: lane, app: app) }
+            for range in pushIDs { index.release(range, to: lane, app: app) }
         }
         signal([app])
     }
@@ -111,7 +111,7 @@ package final class SQLitePushQueue: PushQueue {
     // MARK: - What waits for its time
 
     package func nextDue(app: AppName) async throws(ChatError) -> Timestamp? {
-        try await lookForWaiting(app) ? database.clock() : memory.index.withLock { $0.nextWaiting(app) }
+        try await lookForWaiting(app) ? database.now() : memory.index.withLock { $0.nextWaiting(app) }
     }
 
     /// Runs of pushes whose time has come that one look takes up: some milliseconds.
@@ -131,7 +131,7 @@ package final class SQLitePushQueue: PushQueue {
     /// - Returns: whether there were any.
     @discardableResult
     private func lookForWaiting(_ app: AppName) async throws(ChatError) -> Bool {
-        let now = database.clock()
+        let now = database.now()
         guard let from = memory.index.withLock({ $0.beginScanOfWaiting(app, at: now) }) else { return false }
         let beyond = now + PushLifeCycle.longestWait
         do throws(ChatError) {
@@ -182,15 +182,15 @@ package final class SQLitePushQueue: PushQueue {
     package func settle(_ settlements: [Settlement], app: AppName) async throws(ChatError) -> [SettledPushes] {
         guard !settlements.isEmpty else { return [] }
         let noted = recognized.withLock { recognized in
-            let noted = recognized.prefix(Self.recognizedStep).map { (entry: $0.key, device: $0.value) }
-            for row in noted { recognized[row.entry] = nil }
+            let noted = recognized.prefix(Self.recognizedStep).map { (id: $0.key, device: $0.value) }
+            for row in noted { recognized[row.id] = nil }
             return noted
         }
         // Read before the rows are settled, so it may be lower than it could be. The next settling moves it on.
         let mark = memory.index.withLock { $0.settledTo }
         do throws(ChatError) {
             let (settled, ended) = try await database.writer.perform(.upkeep) { [self] db in
-                var writer = SettlementWriter(app: app, now: database.clock(), db)
+                var writer = SettlementWriter(app: app, now: database.now(), db)
                 let settled = try settlements.map { try writer.write($0) }
                 try writer.finish(recognized: noted)
                 if mark > memory.settledTo.load(ordering: .relaxed) {
@@ -207,7 +207,7 @@ package final class SQLitePushQueue: PushQueue {
             return settled
         } catch {
             recognized.withLock { recognized in
-                for row in noted where recognized[row.entry] == nil { recognized[row.entry] = row.device }
+                for row in noted where recognized[row.id] == nil { recognized[row.id] = row.device }
             }
             throw error
         }
@@ -227,7 +227,7 @@ package final class SQLitePushQueue: PushQueue {
                     mustSignal = true
                 case .sent, .failed, .expired, .cancelled: break
                 }
-                index.release(settlement.entries, to: lane, app: app)
+                index.release(settlement.pushIDs, to: lane, app: app)
             }
             return mustSignal
         }
@@ -272,7 +272,7 @@ package final class SQLitePushQueue: PushQueue {
     }
 }
 
-/// What the queue, its repair and its figures know together in memory.
+/// What the queue, its repair and its metrics know together in memory.
 final class QueueMemory: Sendable {
     let index: Mutex<QueueIndex>
     /// What stands in `queue_state`. Changed by the writer alone.

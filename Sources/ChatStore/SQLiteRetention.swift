@@ -84,7 +84,7 @@ struct SQLiteRetention: Sendable {
     // MARK: - A run
 
     func apply(_ ages: RetentionAges) async throws(ChatError) -> RetentionResult {
-        let now = database.clock()
+        let now = database.now()
         var result = RetentionResult()
         result.pushes = try await delete(pushes, before: now - ages.queue)
         result.messages = try await delete(messages, before: now - ages.messages)

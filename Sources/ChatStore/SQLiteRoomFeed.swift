@@ -6,7 +6,7 @@ import GRDB
 package final class SQLiteRoomFeed: RoomFeed {
     private let database: SQLiteDatabase
     private let activity: MemberActivity
-    private let changes = RoomChangeNotes()
+    private let changes = PendingRoomChanges()
 
     init(database: SQLiteDatabase, activity: MemberActivity) {
         self.database = database

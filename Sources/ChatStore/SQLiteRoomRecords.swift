@@ -4,7 +4,7 @@ import GRDB
 /// What the operator sees of rooms, from the SQLite file.
 package struct SQLiteRoomRecords: RoomRecords {
     let database: SQLiteDatabase
-    let ids: PushIDs
+    let ids: APNSIDs
 
     package func rooms(
         startingWith prefix: String, after cursor: SecretCode?, limit: Int
@@ -47,7 +47,7 @@ package struct SQLiteRoomRecords: RoomRecords {
 
     package func setHistory(_ history: RoomHistory?, of room: SecretCode) async throws(ChatError) {
         _ = try await database.writer.perform { db in
-            try RoomRow.setHistory(history, of: room, now: database.clock(), db)
+            try RoomRow.setHistory(history, of: room, now: database.now(), db)
         }
     }
 
@@ -152,9 +152,9 @@ package struct SQLiteRoomRecords: RoomRecords {
                 AND u.secret_code = m.secret_code AND u.history_from < q.chat_message
                 AND u.fetched_to >= q.chat_message)
         FROM (
-            SELECT message_id AS entry FROM push_queue WHERE chat_message = ? AND message_id > ?
+            SELECT message_id AS push_id FROM push_queue WHERE chat_message = ? AND message_id > ?
             ORDER BY message_id LIMIT ?) p
-        CROSS JOIN push_queue q ON q.message_id = p.entry ORDER BY p.entry
+        CROSS JOIN push_queue q ON q.message_id = p.push_id ORDER BY p.push_id
         """
 
     package func failures(
@@ -195,13 +195,13 @@ extension Delivery {
         """
 
     /// - Parameter row: begins with ``columns``.
-    init(_ row: Row, _ ids: PushIDs) {
+    init(_ row: Row, _ ids: APNSIDs) {
         let attempts: Int = row[8]
         self.init(
-            entry: row[0], notification: row[1], message: row[2], token: row[3], app: AppName(row[4]),
+            id: row[0], notification: row[1], message: row[2], token: row[3], app: AppName(row[4]),
             state: PushState(rawValue: row[5]) ?? .pending, reason: row[6], hint: row[7], attempts: attempts,
             queuedAt: row.time(9), notBefore: (row[10] as Int64?).map(Timestamp.init(milliseconds:)),
             sentAt: row.optionalTime(11), settledAt: row.optionalTime(12),
-            pushID: row[13] ?? (attempts > 0 ? ids.id(of: row[0]) : nil))
+            apnsID: row[13] ?? (attempts > 0 ? ids.id(of: row[0]) : nil))
     }
 }

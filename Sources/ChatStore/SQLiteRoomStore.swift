@@ -13,7 +13,7 @@ package struct SQLiteRoomStore: RoomStore {
     @discardableResult
     package func join(_ request: JoinRequest) async throws(ChatError) -> Bool {
         let (changed, wasEmpty) = try await database.writer.perform { db -> ([SecretCode], Bool) in
-            let time = database.clock()
+            let time = database.now()
             let now = time.sqlText
             let client = kept(request.client)
             try SQLiteModeration.requireAdmitted(
@@ -57,7 +57,7 @@ package struct SQLiteRoomStore: RoomStore {
 
     package func leave(_ member: MemberID) async throws(ChatError) -> Bool {
         let rooms = try await database.writer.perform { db in
-            try remove(member, now: database.clock(), db)
+            try remove(member, now: database.now(), db)
         }
         if !rooms.isEmpty { noteMembership(of: member, rooms) }
         return !rooms.isEmpty
@@ -88,7 +88,7 @@ package struct SQLiteRoomStore: RoomStore {
         _ member: MemberID, token: DeviceToken, app: AppName?, client: ClientInfo, user: UserReference?
     ) async throws(ChatError) {
         try await database.writer.perform { db in
-            let now = database.clock()
+            let now = database.now()
             let row = try db.row(
                 "SELECT app, secret_code, app_version, os_version, device_model, device_token FROM active_users WHERE udid = ?",
                 [member.text])
@@ -234,7 +234,7 @@ package struct SQLiteRoomStore: RoomStore {
 
     /// The message, and pushes for the members of a small room.
     private func insert(_ request: PostRequest, _ db: Database) throws -> Posted {
-        let now = database.clock()
+        let now = database.now()
         if let earlier = try Self.earlier(request, db) {
             return Posted(receipt: earlier.receipt, room: earlier.room, time: now)
         }

@@ -15,7 +15,7 @@ package struct SQLiteStores: Sendable {
     package let subscriptions: SQLiteSubscriptionStore
     package let tokens: SQLiteTokenStore
     package let moderation: SQLiteModeration
-    package let figures: SQLiteFigures
+    package let metrics: SQLiteMetrics
     package let upkeep: SQLiteUpkeep
     package let imports: SQLiteImport
     let repair: QueueRepair
@@ -26,11 +26,11 @@ package struct SQLiteStores: Sendable {
     /// - Throws: ``DatabaseFile/Unusable``, or ``ChatError`` when the disk is full or the file is locked just now.
     package init(
         file: DatabaseFile, settings: @escaping @Sendable () -> StoreSettings,
-        clock: @escaping TimeSource = Timestamp.now, logger: Logger
+        now: @escaping TimeSource = Timestamp.now, logger: Logger
     ) throws {
-        database = try SQLiteDatabase(file: file, clock: clock, logger: logger)
-        let outcomes = OutcomeCounter(clock: clock)
-        let (memory, ids) = try database.pool.read { db in (try QueueMemory(db), try PushIDs.load(db)) }
+        database = try SQLiteDatabase(file: file, now: now, logger: logger)
+        let outcomes = OutcomeCounter(now: now)
+        let (memory, ids) = try database.pool.read { db in (try QueueMemory(db), try APNSIDs.load(db)) }
         queue = SQLitePushQueue(database: database, outcomes: outcomes, memory: memory, ids: ids)
         repair = QueueRepair(database: database, memory: memory, settings: settings)
         activity = MemberActivity(database: database, keepsUsage: { settings().keepsUsage })
@@ -46,10 +46,10 @@ package struct SQLiteStores: Sendable {
         subscriptions = SQLiteSubscriptionStore(database: database)
         tokens = SQLiteTokenStore(database: database)
         moderation = SQLiteModeration(database: database, queue: queue, feed: feed, outcomes: outcomes)
-        figures = SQLiteFigures(database: database, memory: memory, outcomeCounter: outcomes, settings: settings)
+        metrics = SQLiteMetrics(database: database, memory: memory, outcomeCounter: outcomes, settings: settings)
         upkeep = SQLiteUpkeep(
             database: database, queue: queue, repair: repair,
-            adoption: AppAdoption(database: database, settings: settings), figures: figures, feed: feed,
+            adoption: AppAdoption(database: database, settings: settings), metrics: metrics, feed: feed,
             activity: activity, tokens: tokens, jobs: jobs, probe: .writing(database.writer),
             retention: SQLiteRetention(database: database))
         imports = SQLiteImport(database: database, settings: settings)
@@ -63,6 +63,6 @@ package struct SQLiteStores: Sendable {
         Stores(
             rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,
             feedback: feedback, providerTokens: providerTokens, subscriptions: subscriptions, tokens: tokens,
-            moderation: moderation, figures: figures, upkeep: upkeep)
+            moderation: moderation, metrics: metrics, upkeep: upkeep)
     }
 }

@@ -7,7 +7,7 @@ package struct SQLiteSubscriptionStore: SubscriptionStore {
     let database: SQLiteDatabase
 
     package func keep(_ subscription: Subscription) async throws(ChatError) {
-        let earliest = (database.clock() - DeviceRegistration.freshness).sqlText
+        let earliest = (database.now() - DeviceRegistration.freshness).sqlText
         let isFresh = try await database.read { db in
             try Self.isFresh(subscription, since: earliest, db)
         }
@@ -23,7 +23,7 @@ package struct SQLiteSubscriptionStore: SubscriptionStore {
                 """,
                 [
                     subscription.address.description, subscription.endpoint, Data(subscription.publicKey),
-                    Data(subscription.secret), subscription.expiresAt?.seconds, database.clock().sqlText,
+                    Data(subscription.secret), subscription.expiresAt?.seconds, database.now().sqlText,
                 ])
         }
     }

@@ -17,7 +17,7 @@ package final class SQLiteTokenStore: TokenStore {
     ) async throws(ChatError) -> (token: AccessToken, secret: String) {
         let secret = AccessToken.makeSecret()
         let token = try await database.writer.perform { [database] db in
-            let now = database.clock()
+            let now = database.now()
             let count = try db.run(
                 """
                 INSERT INTO api_tokens (name, hash, scopes, room, audience, time_created, time_expires)
@@ -44,7 +44,7 @@ package final class SQLiteTokenStore: TokenStore {
             try db.row("SELECT \(Self.columns) FROM api_tokens WHERE hash = ?", [hash]).flatMap(Self.token)
         }
         guard let token else { return nil }
-        if let end = token.expiresAt, end <= database.clock() { return nil }
+        if let end = token.expiresAt, end <= database.now() { return nil }
         return token
     }
 
@@ -76,7 +76,7 @@ package final class SQLiteTokenStore: TokenStore {
 
     // MARK: - Use
 
-    package func used(_ id: Int64, from address: String?) { uses.add(id, at: database.clock(), from: address) }
+    package func used(_ id: Int64, from address: String?) { uses.add(id, at: database.now(), from: address) }
 
     /// Writes down what waits.
     func flush() async throws(ChatError) {

@@ -22,7 +22,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
     let queue: SQLitePushQueue
     let repair: QueueRepair
     let adoption: AppAdoption
-    let figures: SQLiteFigures
+    let metrics: SQLiteMetrics
     let feed: SQLiteRoomFeed
     let activity: MemberActivity
     let tokens: SQLiteTokenStore
@@ -142,7 +142,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
 
     private func warnOfUnconfiguredApps(_ watch: inout Watch) async throws(ChatError) {
         guard let configured = repair.settings().apps else { return }
-        let waiting = try await figures.unconfiguredApps(configured)
+        let waiting = try await metrics.unconfiguredApps(configured)
         guard let names = watch.unconfiguredApps.news(of: waiting) else { return }
         database.logger.warning(
             "pushes wait for apps that are not configured", metadata: ["apps": "\(names)", "count": "\(waiting.count)"])

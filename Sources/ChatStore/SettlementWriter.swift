@@ -30,7 +30,7 @@ struct SettlementWriter {
             changed += try changeEnded(settlement, from: .cancelled)
         }
         if changed > 0 {
-            if let device = transition.device { try apply(device, to: settlement.entries.lowerBound) }
+            if let device = transition.device { try apply(device, to: settlement.pushIDs.lowerBound) }
             if transition.state != .pending {
                 ended.append(
                     FinalStateCount(app: app, state: transition.state, reason: transition.reason, count: changed))
@@ -59,7 +59,7 @@ struct SettlementWriter {
 
     /// - Returns: how many rows were in that state and are changed.
     private func change(_ settlement: Settlement, from state: PushState) throws -> Int {
-        let (first, last) = (settlement.entries.lowerBound, settlement.entries.upperBound)
+        let (first, last) = (settlement.pushIDs.lowerBound, settlement.pushIDs.upperBound)
         let added = settlement.transition.added
         let rows = "WHERE message_id BETWEEN ? AND ? AND state = '\(state.rawValue)'"
         // Its attempt was counted when it became sent.
@@ -109,7 +109,7 @@ struct SettlementWriter {
         return db.changesCount
     }
 
-    private func apply(_ effect: Transition.Device, to entry: Int64) throws {
+    private func apply(_ effect: Transition.Device, to pushID: Int64) throws {
         // Also by its number: the app may have had another name when the device registered.
         let isItsDevice = """
             device_id IN (
@@ -122,15 +122,15 @@ struct SettlementWriter {
                 """
                 UPDATE devices SET time_deactivated = ?, deactivated_reason = ?
                 WHERE time_deactivated IS NULL AND time_registered <= ? AND \(isItsDevice)
-                """, [since.sqlText, reason, since.sqlText, entry])
+                """, [since.sqlText, reason, since.sqlText, pushID])
         case .countRefusal(let reason, let limit):
-            try db.run("UPDATE devices SET refusals = refusals + 1 WHERE \(isItsDevice)", [entry])
+            try db.run("UPDATE devices SET refusals = refusals + 1 WHERE \(isItsDevice)", [pushID])
             guard let limit else { return }
             try db.run(
                 """
                 UPDATE devices SET time_deactivated = ?, deactivated_reason = ?
                 WHERE refusals >= ? AND time_deactivated IS NULL AND \(isItsDevice)
-                """, [time, reason, limit, entry])
+                """, [time, reason, limit, pushID])
         }
     }
 
@@ -138,12 +138,12 @@ struct SettlementWriter {
     private func address(_ settlement: Settlement, _ changed: Int) throws -> String? {
         guard changed == 1, settlement.count == 1, settlement.transition.result != .sent else { return nil }
         let row = try RawStatement(
-            db, "SELECT device_token FROM push_queue WHERE message_id = ?", settlement.entries.lowerBound)
+            db, "SELECT device_token FROM push_queue WHERE message_id = ?", settlement.pushIDs.lowerBound)
         return try row.step() ? row.text(0) : nil
     }
 
     /// What is written once for all of them.
-    mutating func finish(recognized: [(entry: Int64, device: Int64)]) throws {
+    mutating func finish(recognized: [(id: Int64, device: Int64)]) throws {
         for (notification, counts) in counts {
             func added(_ state: PushState) -> Int64 { Int64(counts[state] ?? 0) }
             try RawStatement(
@@ -154,9 +154,9 @@ struct SettlementWriter {
                 """, added(.sent), added(.failed), added(.expired), added(.cancelled), notification
             ).run()
         }
-        for (entry, device) in recognized {
+        for (pushID, device) in recognized {
             try RawStatement(
-                db, "UPDATE push_queue SET device = ? WHERE message_id = ? AND device IS NULL", device, entry
+                db, "UPDATE push_queue SET device = ? WHERE message_id = ? AND device IS NULL", device, pushID
             ).run()
         }
     }

@@ -25,7 +25,7 @@ struct AppAdoption: Sendable {
         let (members, devices) = (try await adoptMembers(app.text), try await adoptDevices(app.text))
         try await database.write(.upkeep, isRepeatable: true) { transaction in
             for (table, isOpen) in [("feedback", "result IS NULL"), ("notifications", "work IS NOT NULL")] {
-                transaction.later(
+                transaction.pipeline(
                     "UPDATE \(table) SET app = $1::text WHERE app = 'default' AND \(isOpen)", [.text(app.text)])
             }
         }
@@ -47,7 +47,7 @@ struct AppAdoption: Sendable {
                     """, [.int(after), .int(Self.step)]
                 ).map { try $0.int(0) }
                 // A token is one installed app, and that has one user: whoever registered it under the new name.
-                transaction.later(
+                transaction.pipeline(
                     """
                     UPDATE active_users u SET app = $2::text, device_token = CASE
                         WHEN u.device_token <> '0' AND EXISTS (SELECT FROM active_users n
@@ -76,7 +76,7 @@ struct AppAdoption: Sendable {
                     """, [.text(app), .int(Self.step)]
                 ).map { (old: try $0.int(0), new: try $0.optionalInt(1)) }
                 for (old, new) in found { if let new { Self.merge(old, into: new, transaction) } }
-                transaction.later(
+                transaction.pipeline(
                     "UPDATE devices SET app = $2::text WHERE device_id = ANY ($1::bigint[])",
                     [.ints(found.map(\.old)), .text(app)])
                 return found.count
@@ -89,7 +89,7 @@ struct AppAdoption: Sendable {
     /// A device that has registered again under the new name: its state counts, and it gets what was only known of the old.
     private static func merge(_ old: Int64, into new: Int64, _ transaction: PostgresTransaction) {
         let devices: [PostgresValue] = [.int(old), .int(new)]
-        transaction.later(
+        transaction.pipeline(
             """
             UPDATE devices d SET time_created = least(d.time_created, o.time_created),
                 user_reference = coalesce(d.user_reference, o.user_reference),
@@ -97,18 +97,18 @@ struct AppAdoption: Sendable {
                 server_info = coalesce(d.server_info, o.server_info)
             FROM devices o WHERE o.device_id = $1::bigint AND d.device_id = $2::bigint
             """, devices)
-        transaction.later(
+        transaction.pipeline(
             """
             INSERT INTO device_tags (tag, device_id) SELECT tag, $2::bigint FROM device_tags WHERE device_id = $1::bigint
             ON CONFLICT DO NOTHING
             """, devices)
-        transaction.later(
+        transaction.pipeline(
             """
             UPDATE push_queue q SET device = $2::bigint WHERE q.device = $1::bigint AND q.chat_message IS NULL
                 AND NOT EXISTS (SELECT FROM push_queue o
                     WHERE o.notification = q.notification AND o.device = $2::bigint)
             """, devices)
-        transaction.later("DELETE FROM devices WHERE device_id = $1::bigint", [.int(old)])
+        transaction.pipeline("DELETE FROM devices WHERE device_id = $1::bigint", [.int(old)])
     }
 }
 #endif

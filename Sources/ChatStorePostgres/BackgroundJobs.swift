@@ -140,7 +140,7 @@ final class BackgroundJobs: Sendable {
             let ids = try transaction.rows(kind.claimSQL, [.int(position), .int(limit)]).map { try $0.int(0) }
             guard let first = ids.first else { return nil }
             claim.first.withLock { $0 = first }
-            return try kind.step(of: ids, now: database.clock(), settings(), transaction)
+            return try kind.step(of: ids, now: database.now(), settings(), transaction)
         }
     }
 }

@@ -83,7 +83,7 @@ enum DeviceUsage {
             }
         }
         guard !ids.isEmpty else { return }
-        transaction.later(
+        transaction.pipeline(
             """
             UPDATE devices d SET app_version = w.app_version, os_version = w.os_version, device_model = w.device_model,
                 time_seen = at(w.time)
@@ -145,7 +145,7 @@ enum DeviceUsage {
                 result[key, default: 0] += change
             }
             let rows = result.sorted { $0.key < $1.key }
-            transaction.later(
+            transaction.pipeline(
                 """
                 INSERT INTO device_days AS k (day, app, kind, value, devices)
                 SELECT w.day, w.app, w.kind, w.value, w.change
@@ -183,7 +183,7 @@ enum DeviceUsage {
                             SELECT \(id) FROM \(table) WHERE \(id) > $1::bigint ORDER BY \(id) LIMIT $2::bigint) w
                         """, [.int(start), .int(window)])?.optionalInt(0)
                     guard let end else { return nil }
-                    transaction.later(
+                    transaction.pipeline(
                         """
                         UPDATE \(table) SET \(changes)
                         WHERE \(id) > $1::bigint AND \(id) <= $2::bigint AND (\(isKept))
@@ -192,7 +192,7 @@ enum DeviceUsage {
                 }
             }
         }
-        try await database.write(.upkeep, isRepeatable: true) { $0.later("DELETE FROM device_days") }
+        try await database.write(.upkeep, isRepeatable: true) { $0.pipeline("DELETE FROM device_days") }
     }
 }
 #endif

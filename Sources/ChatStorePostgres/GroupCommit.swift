@@ -3,12 +3,12 @@ import ChatDomain
 import Synchronization
 
 /// Requests of many callers in one transaction: what arrives while one runs shares the next.
-final class GroupCommit<Request: Sendable, Answer: Sendable>: Sendable {
-    typealias Work = @Sendable ([Request], PostgresTransaction) throws -> [Result<Answer, ChatError>]
+final class GroupCommit<Request: Sendable, Response: Sendable>: Sendable {
+    typealias Work = @Sendable ([Request], PostgresTransaction) throws -> [Result<Response, ChatError>]
 
     private struct Waiting: Sendable {
         let request: Request
-        let answer: @Sendable (Result<Answer, ChatError>) -> Void
+        let answer: @Sendable (Result<Response, ChatError>) -> Void
     }
 
     private struct State {
@@ -32,8 +32,8 @@ final class GroupCommit<Request: Sendable, Answer: Sendable>: Sendable {
         self.work = work
     }
 
-    func callAsFunction(_ request: Request) async throws(ChatError) -> Answer {
-        let result: Result<Answer, ChatError> = await withCheckedContinuation { caller in
+    func callAsFunction(_ request: Request) async throws(ChatError) -> Response {
+        let result: Result<Response, ChatError> = await withCheckedContinuation { caller in
             let waiting = Waiting(request: request) { caller.resume(returning: $0) }
             let (isAccepted, mustStart) = state.withLock { state in
                 guard state.waiting.count < ConnectionPool.waitingLimit else { return (false, false) }

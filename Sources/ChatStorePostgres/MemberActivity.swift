@@ -8,7 +8,7 @@ final class MemberActivity: Sendable {
 
     private let database: PostgresDatabase
     private let keepsUsage: @Sendable () -> Bool
-    private let notes = MemberNotes()
+    private let notes = PendingMemberUpdates()
 
     /// - Parameter keepsUsage: whether devices are noted as seen.
     init(database: PostgresDatabase, keepsUsage: @escaping @Sendable () -> Bool) {
@@ -18,7 +18,7 @@ final class MemberActivity: Sendable {
 
     /// A message, and what came before it, was handed out to a member.
     func fetched(_ message: MessageID, by member: MemberID) {
-        notes.fetched(message, by: member, at: database.clock())
+        notes.fetched(message, by: member, at: database.now())
     }
 
     /// - Parameter address: where the request came from, if that is known.
@@ -56,7 +56,7 @@ final class MemberActivity: Sendable {
         }
     }
 
-    private static func values(_ notes: [(member: MemberID, note: MemberNotes.Note)]) -> [PostgresValue] {
+    private static func values(_ notes: [(member: MemberID, note: PendingMemberUpdates.Note)]) -> [PostgresValue] {
         [
             .texts(notes.map(\.member.text)), .optionalInts(notes.map { $0.note.fetch?.message }),
             .optionalInts(notes.map { $0.note.fetch?.time.milliseconds }),

@@ -20,7 +20,7 @@ enum MessageFanout: BackgroundStep {
     ) throws -> BackgroundProgress {
         // No member is taken away between the look at the room and the end: of whom is taken away, all pushes have lower
         // numbers than the record says.
-        transaction.later(
+        transaction.pipeline(
             """
             SELECT pg_advisory_xact_lock_shared(key) FROM (
                 SELECT DISTINCT hashtextextended(secret_code, \(RoomLock.fanout.rawValue)) AS key FROM messages
@@ -42,7 +42,7 @@ enum MessageFanout: BackgroundStep {
             }
         }
         pushes.queueLater(transaction)
-        transaction.later(
+        transaction.pipeline(
             """
             UPDATE messages m SET fanout_after = p.next, fanout_until = CASE WHEN p.next IS NOT NULL THEN m.fanout_until END
             FROM unnest($1::bigint[], $2::bigint[]) AS p (message, next) WHERE m.message_id = p.message
@@ -143,7 +143,7 @@ struct ChatPushes {
 
     /// Queues all of them with the transaction's next statement.
     func queueLater(_ transaction: PostgresTransaction) {
-        if !messages.isEmpty { transaction.later(Self.insertSQL, values) }
+        if !messages.isEmpty { transaction.pipeline(Self.insertSQL, values) }
     }
 
     /// Queues all of them.

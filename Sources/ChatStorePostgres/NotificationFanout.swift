@@ -76,7 +76,7 @@ struct NotificationFanout {
             try queue(Self.step - step.looked, into: &step, now: now, settings, transaction)
         }
         step.hasMore = item < items.count
-        transaction.later(
+        transaction.pipeline(
             """
             UPDATE notifications SET work = $1::text, work_item = $2::bigint, work_after = $3::bigint,
                 first_push = coalesce(first_push, $4::bigint), last_push = coalesce($5::bigint, last_push)
@@ -86,7 +86,7 @@ struct NotificationFanout {
                 step.hasMore ? "queue" : .null, .int(Int64(item)), .int(after), .optional(step.range?.lowerBound),
                 .optional(step.range?.upperBound), .int(id),
             ])
-        transaction.later(
+        transaction.pipeline(
             """
             UPDATE notification_counts SET queued = queued + $1::bigint, skipped = skipped + $2::bigint,
                 failed = failed + $3::bigint

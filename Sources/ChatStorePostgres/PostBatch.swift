@@ -106,7 +106,7 @@ struct PostBatch {
     private func write(_ answers: [Result<Posted, ChatError>]) throws -> [Result<Posted, ChatError>] {
         // A member's room has its row since the member joined.
         RoomRow.make(Set(drafts.compactMap(\.request.program?.room.text)), now: now, transaction)
-        transaction.later(
+        transaction.pipeline(
             Self.insertSQL,
             [
                 .ints(drafts.map(\.id)), .texts(drafts.map { $0.found.room ?? "" }),

@@ -40,9 +40,9 @@ package final class PostgresDatabase: Sendable {
     /// How often a transaction is begun at the most when another stood in its way, or the connection was lost.
     private static let attempts = 5
 
-    let place: PostgresPlace
+    let configuration: PostgresConfiguration
     /// For all times that are written, but those of ``RelayHeartbeat``.
-    let clock: TimeSource
+    let now: TimeSource
     let logger: Logger
     /// Of which the pushes' UUIDs are made.
     let idKey: [UInt8]
@@ -54,19 +54,19 @@ package final class PostgresDatabase: Sendable {
 
     /// Connects, and makes the tables or brings them up to date; takes seconds, longer for an upgrade.
     /// - Parameter makesTables: false: they must be there as this version has them.
-    /// - Throws: ``PostgresPlace/Unusable``, or ``ChatError`` when the server is away just now.
+    /// - Throws: ``PostgresConfiguration/Unusable``, or ``ChatError`` when the server is away just now.
     package init(
-        place: PostgresPlace, clock: @escaping TimeSource, logger: Logger, makesTables: Bool = true
+        configuration: PostgresConfiguration, now: @escaping TimeSource, logger: Logger, makesTables: Bool = true
     ) throws {
-        self.place = place
-        self.clock = clock
+        self.configuration = configuration
+        self.now = now
         self.logger = logger
         let schema = PostgresSchema.current
-        let opened = try makesTables ? schema.bringUpToDate(place) : schema.requireCurrent(place)
+        let opened = try makesTables ? schema.bringUpToDate(configuration) : schema.requireCurrent(configuration)
         idKey = opened.idKey
         channel = AnnouncementChannel(schema: opened.schema, secret: opened.channelKey)
-        pool = ConnectionPool(url: place.url, connections: place.connections)
-        heartbeat = RelayHeartbeat(place: place, channel: channel, streams: streams, logger: logger)
+        pool = ConnectionPool(url: configuration.url, connections: configuration.connections)
+        heartbeat = RelayHeartbeat(configuration: configuration, channel: channel, streams: streams, logger: logger)
     }
 
     // MARK: - Calls
@@ -110,7 +110,7 @@ package final class PostgresDatabase: Sendable {
         _ worker: ConnectionPool.Worker, _ call: Call, _ body: (PostgresTransaction) throws -> Value,
         answer: (Result<Value, ChatError>) -> Void
     ) {
-        let terms = PostgresTransaction.Terms(isReading: call.kind == nil, limit: call.limit, schema: place.schema)
+        let terms = PostgresTransaction.Terms(isReading: call.kind == nil, limit: call.limit, schema: configuration.schema)
         let end = ContinuousClock.now + terms.limit
         var attempt = 1
         while true {
@@ -170,7 +170,7 @@ package final class PostgresDatabase: Sendable {
     private func passNumbers(_ worker: ConnectionPool.Worker, _ terms: PostgresTransaction.Terms) throws {
         let transaction = PostgresTransaction(try worker.connected(), terms, channel)
         do {
-            transaction.later("SELECT pg_advisory_xact_lock(hashtextextended('push_queue_numbers', 0))")
+            transaction.pipeline("SELECT pg_advisory_xact_lock(hashtextextended('push_queue_numbers', 0))")
             _ = try transaction.rows(
                 """
                 SELECT setval('push_queue_message_id_seq', d.last + 10000)

@@ -6,7 +6,7 @@ package struct PostgresDeviceStore: DeviceStore {
     private let database: PostgresDatabase
     private let outcomes: OutcomeCounter
     private let settings: @Sendable () -> StoreSettings
-    private let ids: PushIDs
+    private let ids: APNSIDs
     private let registrations: GroupCommit<Registration, DeviceRegistration>
 
     init(
@@ -15,7 +15,7 @@ package struct PostgresDeviceStore: DeviceStore {
         self.database = database
         self.outcomes = outcomes
         self.settings = settings
-        ids = PushIDs(key: database.idKey)
+        ids = APNSIDs(key: database.idKey)
         registrations = GroupCommit(database: database) { requests, transaction in
             try Registration.write(requests, transaction)
         }
@@ -24,7 +24,7 @@ package struct PostgresDeviceStore: DeviceStore {
     // MARK: - Registration
 
     package func register(_ request: RegistrationRequest) async throws(ChatError) -> DeviceRegistration {
-        let registration = Registration(request, keepsUsage: settings().keepsUsage, now: database.clock())
+        let registration = Registration(request, keepsUsage: settings().keepsUsage, now: database.now())
         let known = try await database.read { transaction in
             try KnownDevice.all([registration.name], "", transaction)[registration.name]
         }
@@ -86,19 +86,19 @@ package struct PostgresDeviceStore: DeviceStore {
             guard let device = try Self.find(token, app: app, "FOR UPDATE", transaction) else { return nil }
             let rows = try transaction.rows(
                 Self.cancelSQL,
-                [.text(PushLifeCycle.unregistered), .time(database.clock()), .int(device.id)])
+                [.text(PushLifeCycle.unregistered), .time(database.now()), .int(device.id)])
             // A device gets a notification once: each of them has one push less.
             for notification in try rows.compactMap({ try $0.optionalInt(1) }).sorted() {
-                transaction.later(
+                transaction.pipeline(
                     "UPDATE notification_counts SET cancelled = cancelled + 1 WHERE notification_id = $1::bigint",
                     [.int(notification)])
             }
-            transaction.later(
+            transaction.pipeline(
                 """
                 UPDATE active_users SET device_token = '0'
                 WHERE device_token = $1::text AND app = $2::text AND device_token <> '0'
                 """, [.text(token.description), .text(device.app)])
-            transaction.later("DELETE FROM devices WHERE device_id = $1::bigint", [.int(device.id)])
+            transaction.pipeline("DELETE FROM devices WHERE device_id = $1::bigint", [.int(device.id)])
             return try rows.map {
                 FinalStateCount(app: AppName(try $0.text(0)), state: .cancelled, reason: PushLifeCycle.unregistered)
             }
@@ -236,9 +236,9 @@ package struct PostgresDeviceStore: DeviceStore {
             let rows =
                 try transaction.rows(Self.historySQL, values)
                 + transaction.rows(Self.chatHistorySQL, values + [.int(Self.messageWindow)])
-            let all = try rows.map { try Delivery($0, ids) }.sorted { $0.entry > $1.entry }
+            let all = try rows.map { try Delivery($0, ids) }.sorted { $0.id > $1.id }
             let items = Array(all.prefix(limit))
-            return Page(items: items, next: all.count > limit ? items.last?.entry : nil)
+            return Page(items: items, next: all.count > limit ? items.last?.id : nil)
         }
     }
 
@@ -380,7 +380,7 @@ extension KnownDevice {
     ) {
         let changes = edits.compactMap { edit in edit.device.changes(by: edit.edit).map { (edit.device.id, $0) } }
         guard !changes.isEmpty else { return }
-        transaction.later(
+        transaction.pipeline(
             """
             UPDATE devices d SET user_reference = w.user_reference, client_info = w.client_info,
                 server_info = w.server_info
@@ -394,7 +394,7 @@ extension KnownDevice {
             ])
         let old = changes.flatMap { id, change in change.oldTags.map { (id, $0) } }
         if !old.isEmpty {
-            transaction.later(
+            transaction.pipeline(
                 """
                 DELETE FROM device_tags t USING unnest($1::bigint[], $2::text[]) AS w (id, tag)
                 WHERE t.tag = w.tag AND t.device_id = w.id
@@ -402,7 +402,7 @@ extension KnownDevice {
         }
         let new = changes.flatMap { id, change in change.newTags.map { (id, $0) } }
         if !new.isEmpty {
-            transaction.later(
+            transaction.pipeline(
                 """
                 INSERT INTO device_tags (device_id, tag) SELECT * FROM unnest($1::bigint[], $2::text[])
                 ON CONFLICT DO NOTHING

@@ -14,9 +14,9 @@ package struct PostgresFeedbackStore: FeedbackStore {
 
     package func record(_ reports: [FeedbackReport], app: AppName) async throws(ChatError) {
         guard !reports.isEmpty else { return }
-        let now = database.clock()
+        let now = database.now()
         try await database.write(.upkeep) { transaction in
-            transaction.later(
+            transaction.pipeline(
                 """
                 INSERT INTO feedback (app, device_token, time_reported, time_received)
                 SELECT $1::text, r.token, at(r.since), at($4::bigint)

@@ -41,9 +41,9 @@ package struct PostgresImport: StoreImport {
 
     package func take(_ pushes: [WaitingPush], app: AppName) async throws(ChatError) {
         guard !pushes.isEmpty else { return }
-        let now = database.clock()
+        let now = database.now()
         try await database.write { transaction in
-            transaction.later(
+            transaction.pipeline(
                 """
                 INSERT INTO push_queue_due (app, device_token, payload, apns_id, time_queued)
                 SELECT $1::text, w.token, w.payload, w.id, at(coalesce(w.time, $2::bigint))
@@ -64,7 +64,7 @@ package struct PostgresImport: StoreImport {
     package func take(
         _ devices: [DeviceRecord], columns: Set<DeviceRecord.Column>
     ) async throws(ChatError) -> DeviceImportResult {
-        let (keepsUsage, now) = (settings().keepsUsage, database.clock())
+        let (keepsUsage, now) = (settings().keepsUsage, database.now())
         let all = devices.map { NewDevice($0, columns, $0.values(keepsUsage: keepsUsage, now: now)) }
         return try await database.write(isRepeatable: true) { transaction in
             var (result, rest) = (DeviceImportResult(), all)
@@ -168,7 +168,7 @@ private struct NewDevice: Sendable {
         _ devices: [(id: Int64, device: NewDevice)], _ columns: Set<DeviceRecord.Column>,
         _ transaction: PostgresTransaction
     ) {
-        /// What an app says of itself stays where it was said later than in the file; a time stays that the file leaves empty.
+        /// What an app says of itself stays where it was described later than in the file; a time stays that the file leaves empty.
         func says(_ name: String, _ value: String) -> String {
             "\(name) = CASE WHEN w.says = 1 THEN \(value) ELSE d.\(name) END"
         }
@@ -186,7 +186,7 @@ private struct NewDevice: Sendable {
         ]
         let sql = changes.filter { columns.contains($0.column) }.map(\.sql)
         guard !devices.isEmpty, !sql.isEmpty else { return }
-        transaction.later(
+        transaction.pipeline(
             "UPDATE devices d SET \(sql.joined(separator: ", ")) FROM \(source) WHERE d.device_id = w.id",
             parameters(devices.map(\.device), ids: devices.map(\.id)))
     }
@@ -211,7 +211,7 @@ private struct NewDevice: Sendable {
         func flags(_ isSet: (Set<DeviceRecord.Column>) -> Bool) -> PostgresValue {
             .ints(devices.map { isSet($0.columns) ? 1 : 0 })
         }
-        let said: Set<DeviceRecord.Column> = [.appVersion, .osVersion, .deviceModel, .seen]
+        let described: Set<DeviceRecord.Column> = [.appVersion, .osVersion, .deviceModel, .seen]
         return [
             .texts(devices.map(\.name.token)), .texts(devices.map(\.name.app)), .optionalTexts(values.map(\.user)),
             .optionalTexts(values.map(\.clientInfo)), .optionalTexts(values.map(\.serverInfo)),
@@ -219,7 +219,7 @@ private struct NewDevice: Sendable {
             .optionalTexts(values.map(\.client.deviceModel)), .optionalInts(values.map { $0.seen?.milliseconds }),
             .ints(values.map(\.created.milliseconds)), .ints(values.map(\.registered.milliseconds)),
             .optionalInts(values.map { $0.deactivated?.milliseconds }), .optionalTexts(values.map(\.reason)),
-            flags { !$0.isDisjoint(with: said) }, flags { $0.contains(.created) }, flags { $0.contains(.registered) },
+            flags { !$0.isDisjoint(with: described) }, flags { $0.contains(.created) }, flags { $0.contains(.registered) },
             .ints(ids),
         ]
     }
@@ -230,13 +230,13 @@ private struct NewDevice: Sendable {
         guard !devices.isEmpty else { return }
         let tags = devices.flatMap { id, device in device.record.tags.map { (id: id, tag: $0.text) } }
         let values: [PostgresValue] = [.ints(tags.map(\.id)), .texts(tags.map(\.tag))]
-        transaction.later(
+        transaction.pipeline(
             """
             DELETE FROM device_tags t WHERE t.device_id = ANY ($3::bigint[]) AND NOT EXISTS (
                 SELECT FROM unnest($1::bigint[], $2::text[]) AS w (id, tag)
                 WHERE w.id = t.device_id AND w.tag = t.tag)
             """, values + [.ints(devices.map(\.id))])
-        transaction.later(
+        transaction.pipeline(
             """
             INSERT INTO device_tags (device_id, tag) SELECT * FROM unnest($1::bigint[], $2::text[])
             ON CONFLICT DO NOTHING

@@ -25,12 +25,12 @@ package final class PostgresMigration: MigrationTarget {
     // MARK: - The transaction
 
     /// Reads a database of this version on which no relay runs. Nobody writes to it meanwhile.
-    /// - Throws: ``PostgresPlace/Unusable``, and what `body` throws.
+    /// - Throws: ``PostgresConfiguration/Unusable``, and what `body` throws.
     package static func read<Result>(
-        _ place: PostgresPlace, _ body: (PostgresMigration) throws -> Result
+        _ configuration: PostgresConfiguration, _ body: (PostgresMigration) throws -> Result
     ) throws -> Result {
-        try inTransaction(place) { connection in
-            try PostgresSchema.current.requireCurrent(connection, place)
+        try inTransaction(configuration) { connection in
+            try PostgresSchema.current.requireCurrent(connection, configuration)
             let migration = PostgresMigration(connection: connection)
             try migration.lock()
             return try body(migration)
@@ -39,12 +39,12 @@ package final class PostgresMigration: MigrationTarget {
 
     /// Makes the tables, if need be, and lets `body` fill them; what it throws takes everything back. Relays that start
     /// meanwhile wait.
-    /// - Throws: ``PostgresPlace/Unusable``, also where there is something already, and what `body` throws.
+    /// - Throws: ``PostgresConfiguration/Unusable``, also where there is something already, and what `body` throws.
     package static func write<Result>(
-        _ place: PostgresPlace, _ body: (PostgresMigration) throws -> Result
+        _ configuration: PostgresConfiguration, _ body: (PostgresMigration) throws -> Result
     ) throws -> Result {
-        try inTransaction(place) { connection in
-            _ = try PostgresSchema.current.bringUpToDate(connection, place)
+        try inTransaction(configuration) { connection in
+            _ = try PostgresSchema.current.bringUpToDate(connection, configuration)
             let migration = PostgresMigration(connection: connection)
             try migration.lock()
             try migration.requireEmpty()
@@ -59,10 +59,10 @@ package final class PostgresMigration: MigrationTarget {
     private static let lockLimit = "10s"
 
     private static func inTransaction<Result>(
-        _ place: PostgresPlace, _ body: (PostgresConnection) throws -> Result
+        _ configuration: PostgresConfiguration, _ body: (PostgresConnection) throws -> Result
     ) throws -> Result {
         do {
-            let connection = try PostgresSchema.connect(place)
+            let connection = try PostgresSchema.connect(configuration)
             // A statement takes as long as it takes; a server that is gone is noticed by its connection.
             connection.deadline = .now + .seconds(7 * 86_400)
             try connection.run("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
@@ -77,9 +77,9 @@ package final class PostgresMigration: MigrationTarget {
             return result
         } catch let error as PostgresError {
             guard error.state == "55P03" else {
-                throw PostgresPlace.Unusable(description: "PostgreSQL cannot be used: \(error)")
+                throw PostgresConfiguration.Unusable(description: "PostgreSQL cannot be used: \(error)")
             }
-            throw PostgresPlace.Unusable(
+            throw PostgresConfiguration.Unusable(
                 description: "a relay, another migration or another program has the database's tables locked")
         }
     }
@@ -89,7 +89,7 @@ package final class PostgresMigration: MigrationTarget {
             try connection.run("COMMIT")
         } catch {
             guard error.kind == .lost else { throw error }
-            throw PostgresPlace.Unusable(
+            throw PostgresConfiguration.Unusable(
                 description: """
                     the answer to COMMIT was lost (\(error)): everything is there or nothing is; run it again, and it says so
                     """)
@@ -114,7 +114,7 @@ package final class PostgresMigration: MigrationTarget {
             """, [.int(RelayHeartbeat.limit.milliseconds)]
         ).map { try $0.text(0) }
         guard !relays.isEmpty else { return }
-        throw PostgresPlace.Unusable(
+        throw PostgresConfiguration.Unusable(
             description: """
                 relays use the database (host and process: \(relays.joined(separator: ", "))); stop them first; one that \
                 was killed is forgotten after \(RelayHeartbeat.limit.components.seconds) seconds
@@ -128,7 +128,7 @@ package final class PostgresMigration: MigrationTarget {
             return try !connection.run("SELECT 1 FROM \(table.name) LIMIT 1").isEmpty
         }
         guard !filled.isEmpty else { return }
-        throw PostgresPlace.Unusable(
+        throw PostgresConfiguration.Unusable(
             description: """
                 the database is not empty (\(filled.map(\.name).joined(separator: ", "))); name another one, or another \
                 schema with --schema
@@ -160,22 +160,22 @@ package final class PostgresMigration: MigrationTarget {
         _ table: MigratedTable, _ rows: (_ row: (UnsafeRawBufferPointer) throws -> Void) throws -> Void
     ) throws {
         try connection.run("DELETE FROM \(table.name)")
-        let place = QueuePlace(table)
-        let columns = table.columns.map(\.name) + (place == nil ? [] : ["settled_on"])
+        let partition = QueuePartition(table)
+        let columns = table.columns.map(\.name) + (partition == nil ? [] : ["settled_on"])
         let copy = "COPY \(table.name) (\(columns.joined(separator: ", "))) FROM STDIN"
         do {
             try connection.beginCopy(copy)
-            try rows { try add($0, place, copy) }
+            try rows { try add($0, partition, copy) }
             try send()
             try connection.endCopy()
         } catch let error as PostgresError where error.kind == .refused {
-            throw PostgresPlace.Unusable(description: "PostgreSQL refuses a row of \(table.name): \(error)")
+            throw PostgresConfiguration.Unusable(description: "PostgreSQL refuses a row of \(table.name): \(error)")
         }
     }
 
-    private func add(_ row: UnsafeRawBufferPointer, _ place: QueuePlace?, _ copy: String) throws {
-        if let place {
-            let day = try place.day(of: row)
+    private func add(_ row: UnsafeRawBufferPointer, _ partition: QueuePartition?, _ copy: String) throws {
+        if let partition {
+            let day = try partition.day(of: row)
             if let day, !days.contains(day) {
                 try send()
                 try connection.endCopy()
@@ -198,7 +198,7 @@ package final class PostgresMigration: MigrationTarget {
 
     /// In which partition of the queue a row lies: in that of the day (UTC) at which it was settled. What another program has
     /// settled, without a time, lies with what is due; a relay moves it from there.
-    private struct QueuePlace {
+    private struct QueuePartition {
         private let state: Int
         private let time: Int
 
@@ -238,7 +238,7 @@ package final class PostgresMigration: MigrationTarget {
 
     package func setHighestNumber(of table: MigratedTable, _ number: Int64) throws {
         guard number <= Self.highestNumber else {
-            throw PostgresPlace.Unusable(
+            throw PostgresConfiguration.Unusable(
                 description: """
                     the highest number in \(table.name) was \(number), and PostgreSQL's end at \(Self.highestNumber): start \
                     pushchat serve once on the file, which gives such pushes other numbers

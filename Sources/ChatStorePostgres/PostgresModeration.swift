@@ -18,7 +18,7 @@ package struct PostgresModeration: Moderation {
 
     package func remove(_ member: Int64, by moderator: Moderator) async throws(ChatError) {
         try await database.write { transaction in
-            let now = database.clock()
+            let now = database.now()
             let room = try transaction.row(
                 "SELECT secret_code FROM active_users WHERE member_id = $1::bigint", [.int(member)])
             guard let room else { throw ChatError.notFound("member") }
@@ -81,7 +81,7 @@ package struct PostgresModeration: Moderation {
         case .address(let banned, let code): (room, address) = (code?.text, banned.text)
         case .room(let code): room = code.text
         }
-        let now = database.clock()
+        let now = database.now()
         let isClosed = udid == nil && token == nil && address == nil
         let removed = try remove(udid, token, address, from: room, now: now, transaction)
         if case .member = request.subject, !removed.contains(where: { $0.member.text == udid }) {
@@ -182,7 +182,7 @@ package struct PostgresModeration: Moderation {
     private func move(
         _ room: SecretCode, to code: SecretCode, by moderator: Moderator, _ transaction: PostgresTransaction
     ) throws -> RecodedRoom {
-        let now = database.clock()
+        let now = database.now()
         // Nobody posts from here on. A step that queues pushes locks its messages before the room's fan-out. So does this.
         transaction.lock([(.room, room.text), (.room, code.text)])
         _ = try transaction.rows(
@@ -208,16 +208,16 @@ package struct PostgresModeration: Moderation {
         let removed = try removeBanned(from: room, now: now, transaction)
         for member in removed { record(removalOf: member, in: room.text, by: moderator, at: now, transaction) }
         for (table, column) in RoomRules.moved {
-            transaction.later(
+            transaction.pipeline(
                 "UPDATE \(table) SET \(column) = $2::text WHERE \(column) = $1::text",
                 [.text(room.text), .text(code.text)])
         }
         RoomRow.make([code.text], now: now, transaction)
         // Pushes of these are still to be queued.
-        transaction.later(
+        transaction.pipeline(
             "UPDATE notifications SET audience = $2::text WHERE work IS NOT NULL AND audience = $1::text",
             [Audience.room(room), .room(code)].map { .text($0.json.description) })
-        transaction.later(
+        transaction.pipeline(
             "INSERT INTO bans (secret_code, reason, time_created) VALUES ($1::text, $2::text, at($3::bigint))",
             [.text(room.text), .text(ChatError.hasNewCode), .time(now)])
         record(.recode, room: code.text, subject: room.text, by: moderator, at: now, transaction)
@@ -247,7 +247,7 @@ package struct PostgresModeration: Moderation {
 
     package func endBan(_ id: Int64, by moderator: Moderator) async throws(ChatError) {
         try await database.write { transaction in
-            let now = database.clock()
+            let now = database.now()
             let row = try transaction.row(
                 """
                 UPDATE bans SET time_ends = at($1::bigint)
@@ -267,7 +267,7 @@ package struct PostgresModeration: Moderation {
         in room: SecretCode?, before cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Ban> {
         try await database.read { transaction in
-            let now = database.clock()
+            let now = database.now()
             let page = try transaction.page(
                 "SELECT \(Self.columns) FROM bans WHERE ban_id < $1::bigint ORDER BY ban_id DESC LIMIT $2::bigint",
                 [.int(cursor ?? Int64.max), .int(PostgresTransaction.pageWindow + 1)], limit: limit
@@ -349,7 +349,7 @@ package struct PostgresModeration: Moderation {
     package func delete(_ message: MessageID, by moderator: Moderator) async throws(ChatError) {
         let isRepeated = Atomic(false)
         let ended = try await database.write { transaction in
-            let now = database.clock()
+            let now = database.now()
             // Waits for the end of a fan-out's step; the next finds no message any more, and ends.
             let row = try transaction.row(
                 "DELETE FROM messages WHERE message_id = $1::bigint RETURNING secret_code", [.int(message)])
@@ -357,12 +357,12 @@ package struct PostgresModeration: Moderation {
             let room = try row.text(0)
             // Relays that settle its pushes at the same moment stood in the way, and are to wait now.
             if isRepeated.exchange(true, ordering: .relaxed) {
-                transaction.later("SET LOCAL lock_timeout = '2s'")
-                transaction.later("LOCK TABLE push_queue_due IN EXCLUSIVE MODE")
-                transaction.later("SET LOCAL lock_timeout = 0")
+                transaction.pipeline("SET LOCAL lock_timeout = '2s'")
+                transaction.pipeline("LOCK TABLE push_queue_due IN EXCLUSIVE MODE")
+                transaction.pipeline("SET LOCAL lock_timeout = 0")
             }
             // By the message, whatever the server believes of the table's size.
-            transaction.later("SET LOCAL enable_seqscan = off")
+            transaction.pipeline("SET LOCAL enable_seqscan = off")
             let counts = try transaction.rows(
                 """
                 WITH cancelled AS (
@@ -402,7 +402,7 @@ package struct PostgresModeration: Moderation {
     ) {
         var token: String?
         if case .device(let device) = pushes { token = device }
-        transaction.later(
+        transaction.pipeline(
             """
             INSERT INTO moderation (action, secret_code, subject, actor, ip_address, time_done, device_token, last_push)
             SELECT $1::text, $2::text, $3::text, $4::text, $5::text, at($6::bigint), $7::text,

@@ -6,7 +6,7 @@ package struct PostgresNotificationStore: NotificationStore {
     private let database: PostgresDatabase
     private let jobs: BackgroundJobs
     private let settings: @Sendable () -> StoreSettings
-    private let ids: PushIDs
+    private let ids: APNSIDs
 
     /// Devices whose pushes are queued before the answer, of all notifications of a request.
     private static let firstDevices = 2000
@@ -15,7 +15,7 @@ package struct PostgresNotificationStore: NotificationStore {
         self.database = database
         self.jobs = jobs
         self.settings = settings
-        ids = PushIDs(key: database.idKey)
+        ids = APNSIDs(key: database.idKey)
     }
 
     package func send(
@@ -25,7 +25,7 @@ package struct PostgresNotificationStore: NotificationStore {
         let found = try await database.read { [database] transaction in
             try requests.map { request in
                 try Self.attempt { () -> (earlier: NotificationReceipt?, estimate: Int) in
-                    if let earlier = try NotificationRecord.earlier(request, now: database.clock(), transaction) {
+                    if let earlier = try NotificationRecord.earlier(request, now: database.now(), transaction) {
                         return (earlier, 0)
                     }
                     return (nil, try AudienceItem.count(of: request, transaction))
@@ -64,7 +64,7 @@ package struct PostgresNotificationStore: NotificationStore {
 
     package func earlier(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt? {
         try await database.read { [database] transaction in
-            try NotificationRecord.earlier(request.distinct, now: database.clock(), transaction)
+            try NotificationRecord.earlier(request.distinct, now: database.now(), transaction)
         }
     }
 
@@ -73,7 +73,7 @@ package struct PostgresNotificationStore: NotificationStore {
     private func insert(
         _ request: NotificationRequest, estimate: Int, left: inout Int, _ transaction: PostgresTransaction
     ) throws -> (NotificationReceipt, [FinalStateCount]) {
-        let now = database.clock()
+        let now = database.now()
         let until = try NotificationFanout.end(of: request.audience, transaction)
         let new = try NotificationRecord.insert(request, devices: estimate, until: until, now: now, transaction)
         guard let id = new else {
@@ -92,7 +92,7 @@ package struct PostgresNotificationStore: NotificationStore {
         let step = try fanout.step(now: now, settings(), transaction)
         if step.hasMore { transaction.announcement.jobs = true }
         let devices = step.hasMore ? max(estimate, step.queued) : step.queued
-        transaction.later(
+        transaction.pipeline(
             "UPDATE notifications SET devices = $1::bigint WHERE notification_id = $2::bigint",
             [.int(devices), .int(id)])
         return (NotificationReceipt(id: id, devices: devices, isRepeat: false), step.ended)
@@ -109,7 +109,7 @@ package struct PostgresNotificationStore: NotificationStore {
                 ORDER BY notification_id DESC LIMIT $2::bigint
                 """, [.int(cursor ?? Int64.max), .int(most)], limit: limit
             ) { row in token == nil || (try? row.optionalInt(1)) == token }
-            let now = database.clock()
+            let now = database.now()
             return Page(
                 items: try page.rows.map { row in try Self.status(of: row.int(0), now: now, transaction) },
                 next: page.next)
@@ -118,7 +118,7 @@ package struct PostgresNotificationStore: NotificationStore {
 
     package func notification(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
         try await database.read { [database] transaction in
-            try Self.status(of: id, now: database.clock(), transaction)
+            try Self.status(of: id, now: database.now(), transaction)
         }
     }
 
@@ -148,7 +148,7 @@ package struct PostgresNotificationStore: NotificationStore {
 
     package func cancel(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
         let (status, ended) = try await database.write(isRepeatable: true) { [database] transaction in
-            let now = database.clock()
+            let now = database.now()
             var step: NotificationCancellation.Step?
             if try NotificationCancellation.begin(id, now: now, transaction) {
                 step = try NotificationCancellation.step(of: id, now: now, transaction)
@@ -241,11 +241,11 @@ enum NotificationCancellation {
             result.ended = try row.texts(2).map {
                 FinalStateCount(app: AppName($0), state: .cancelled, reason: PushLifeCycle.cancelled)
             }
-            transaction.later(
+            transaction.pipeline(
                 "UPDATE notification_counts SET cancelled = cancelled + $1::bigint WHERE notification_id = $2::bigint",
                 [.int(result.ended.count), .int(id)])
         }
-        transaction.later(
+        transaction.pipeline(
             """
             UPDATE notifications SET work = $1::text, work_after = coalesce($2::bigint, work_after)
             WHERE notification_id = $3::bigint
@@ -353,7 +353,7 @@ extension NotificationRecord {
                 .text(request.audience.json.description), .optional(request.token),
             ])
         guard let id = try row?.int(0) else { return nil }
-        transaction.later(
+        transaction.pipeline(
             "INSERT INTO notification_counts (notification_id) VALUES ($1::bigint)", [.int(id)])
         return id
     }

@@ -14,19 +14,19 @@ package struct PostgresProviderTokenStore: ProviderTokenStore {
     ) async throws(ChatError) -> IssuedToken {
         // Almost always it is there: a read, and no lock.
         let known = try await database.read { [database] transaction in
-            try Self.token(key, refused: refused, now: database.clock(), transaction)
+            try Self.token(key, refused: refused, now: database.now(), transaction)
         }
         if let known { return known }
         return try await database.write(.upkeep, isRepeatable: true) { [database] transaction in
             // One relay signs, and the others find what it has signed.
-            transaction.later(
+            transaction.pipeline(
                 "SELECT pg_advisory_xact_lock(hashtextextended($1::text, 0))",
                 [.text("provider token \(key.teamID) \(key.keyID) \(key.fingerprint)")])
-            let now = database.clock()
+            let now = database.now()
             if let token = try Self.token(key, refused: refused, now: now, transaction) { return token }
             // Its time is whole seconds, as the token itself says it.
             let token = IssuedToken(text: try sign(now), issuedAt: Timestamp(seconds: now.seconds))
-            transaction.later(
+            transaction.pipeline(
                 """
                 INSERT INTO provider_tokens (team_id, key_id, key_fingerprint, token, time_issued)
                 VALUES ($1::text, $2::text, $3::text, $4::text, at($5::bigint))

@@ -12,7 +12,7 @@ package final class PostgresPushQueue: PushQueue {
 
     private let database: PostgresDatabase
     private let outcomes: OutcomeCounter
-    private let ids: PushIDs
+    private let ids: APNSIDs
     private let signals = Signals()
     private let payloads = Mutex<[NotificationID: [UInt8]]>([:])
     let leases = Mutex(QueueLeases())
@@ -21,7 +21,7 @@ package final class PostgresPushQueue: PushQueue {
     init(database: PostgresDatabase, outcomes: OutcomeCounter) {
         self.database = database
         self.outcomes = outcomes
-        ids = PushIDs(key: database.idKey)
+        ids = APNSIDs(key: database.idKey)
         partitions = QueuePartitions(database: database)
     }
 
@@ -30,7 +30,7 @@ package final class PostgresPushQueue: PushQueue {
     package func lease(app: AppName, lanes: [PushLane], limit: Int) async throws(ChatError) -> LeasedPushes {
         guard limit > 0, !lanes.isEmpty else { return LeasedPushes([]) }
         try requireLife()
-        let now = database.clock()
+        let now = database.now()
         let known = payloads.withLock { $0 }
         // What is leased in the name of a start that has ended meanwhile is nothing.
         let (start, plan) = leases.withLock { leases in
@@ -41,7 +41,7 @@ package final class PostgresPushQueue: PushQueue {
         do throws(ChatError) {
             let (rows, more, payloads) = try await database.write(.upkeep) { [ids] transaction in
                 // A lease that a crash of the server undoes is none.
-                transaction.later("SET LOCAL synchronous_commit = off")
+                transaction.pipeline("SET LOCAL synchronous_commit = off")
                 Self.release(plan.returned, start, transaction)
                 var reader = QueueReader(
                     app: app, start: start, now: now, ids: ids, plan: plan, payloads: known, transaction)
@@ -77,13 +77,13 @@ package final class PostgresPushQueue: PushQueue {
 
     static func release(_ ranges: [ClosedRange<Int64>], _ start: Int64, _ transaction: PostgresTransaction) {
         guard !ranges.isEmpty else { return }
-        transaction.later(QueueReader.releaseSQL, [.ints(Array(ranges.joined())), .int(start)])
+        transaction.pipeline(QueueReader.releaseSQL, [.ints(Array(ranges.joined())), .int(start)])
     }
 
     /// Remembered, and released with the next lease or by ``QueueUpkeep``.
-    package func giveBack(_ entries: [ClosedRange<Int64>], lane: PushLane, app: AppName) {
-        guard !entries.isEmpty else { return }
-        leases.withLock { $0.giveBack(entries, app: app) }
+    package func release(_ pushIDs: [ClosedRange<Int64>], lane: PushLane, app: AppName) {
+        guard !pushIDs.isEmpty else { return }
+        leases.withLock { $0.release(pushIDs, app: app) }
         signal([app])
     }
 
@@ -97,7 +97,7 @@ package final class PostgresPushQueue: PushQueue {
     }.joined(separator: " UNION ALL ")
 
     package func nextDue(app: AppName) async throws(ChatError) -> Timestamp? {
-        let now = database.clock()
+        let now = database.now()
         let next = try await database.read { transaction in
             try transaction.row(
                 "SELECT min(not_before) FROM (\(Self.nextDueSQL)) l", [.text(app.text)])?.optionalTime(0)
@@ -110,14 +110,14 @@ package final class PostgresPushQueue: PushQueue {
 
     package func settle(_ settlements: [Settlement], app: AppName) async throws(ChatError) -> [SettledPushes] {
         guard !settlements.isEmpty else { return [] }
-        let now = database.clock()
+        let now = database.now()
         let number = leases.withLock { $0.beginSettling(settlements) }
         do throws(ChatError) {
             try await partitions.add(now)
             let (settled, ended) = try await partitions.move(.upkeep) { [database] transaction, isNumberTaken in
                 // By number, whatever the server believes of the table's size.
-                transaction.later("SET LOCAL enable_seqscan = off")
-                if isNumberTaken { QueuePartitions.renumber(settlements.flatMap(\.entries), transaction) }
+                transaction.pipeline("SET LOCAL enable_seqscan = off")
+                if isNumberTaken { QueuePartitions.renumber(settlements.flatMap(\.pushIDs), transaction) }
                 var writer = SettlementWriter(app: app, start: database.start, now: now, transaction)
                 let settled = try writer.write(settlements)
                 return (settled, writer.ended)

@@ -11,21 +11,21 @@ package struct PostgresQueueAdministration: QueueAdministration {
     private static let step = 1000
 
     private let database: PostgresDatabase
-    private let ids: PushIDs
+    private let ids: APNSIDs
 
     /// Connects to a database that has this version's tables; never makes or upgrades them. Blocks for some seconds at the most.
-    /// - Throws: ``PostgresPlace/Unusable``, or ``ChatError`` when the server is away just now.
-    package init(place: PostgresPlace) throws {
-        try self.init(place: place, clock: Timestamp.now)
+    /// - Throws: ``PostgresConfiguration/Unusable``, or ``ChatError`` when the server is away just now.
+    package init(configuration: PostgresConfiguration) throws {
+        try self.init(configuration: configuration, now: Timestamp.now)
     }
 
-    init(place: PostgresPlace, clock: @escaping TimeSource) throws {
-        var place = place
-        place.connections = PostgresPlace.fewestConnections
+    init(configuration: PostgresConfiguration, now: @escaping TimeSource) throws {
+        var configuration = configuration
+        configuration.connections = PostgresConfiguration.fewestConnections
         database = try PostgresDatabase(
-            place: place, clock: clock, logger: Logger(label: "queue") { _ in SwiftLogNoOpLogHandler() },
+            configuration: configuration, now: now, logger: Logger(label: "queue") { _ in SwiftLogNoOpLogHandler() },
             makesTables: false)
-        ids = PushIDs(key: database.idKey)
+        ids = APNSIDs(key: database.idKey)
     }
 
     /// Calls after it fail.
@@ -33,7 +33,7 @@ package struct PostgresQueueAdministration: QueueAdministration {
 
     // MARK: - Looking
 
-    package func entries(_ filter: QueueFilter, after cursor: Int64?, limit: Int) async throws -> Page<Delivery> {
+    package func pushes(_ filter: QueueFilter, after cursor: Int64?, limit: Int) async throws -> Page<Delivery> {
         try await database.read { [ids] transaction in
             let page = try Self.page(
                 Delivery.columns, filter, after: cursor ?? .min, upTo: .max, limit: limit, transaction)
@@ -67,7 +67,7 @@ package struct PostgresQueueAdministration: QueueAdministration {
             Array(parameters.values[ends.count...]), limit: limit)
     }
 
-    package func entry(_ id: Int64) async throws -> QueueEntry? {
+    package func push(_ id: Int64) async throws -> PushRecord? {
         try await database.read { [ids] transaction in
             try transaction.row(
                 """
@@ -77,7 +77,7 @@ package struct PostgresQueueAdministration: QueueAdministration {
                 WHERE q.message_id = $1::bigint LIMIT 1
                 """, [.int(id)]
             ).map { row in
-                QueueEntry(
+                PushRecord(
                     delivery: try Delivery(row, ids), payload: try row.text(14), pushType: row.optionalText(15),
                     expiration: try row.optionalInt(16),
                     priority: try row.optionalInt(17).map(UInt8.init(clamping:)), collapseID: row.optionalText(18))
@@ -119,7 +119,7 @@ package struct PostgresQueueAdministration: QueueAdministration {
                     expires_at = CASE WHEN state = 'expired' THEN NULL ELSE expires_at END
                 WHERE message_id = ANY ($1::bigint[])
                 """,
-            values: [.time(database.clock())],
+            values: [.time(database.now())],
             // What had reached a final state is pending again.
             counting: { $0 == .pending ? nil : ($0, -1) }, makesDue: true)
         return try await apply(retry, to: selection, progress)
@@ -141,20 +141,20 @@ package struct PostgresQueueAdministration: QueueAdministration {
                 UPDATE push_queue q SET state = 'cancelled', reason = $2::text, time_settled = at($3::bigint)
                 WHERE message_id = ANY ($1::bigint[])
                 """,
-            values: [.text(PushLifeCycle.cancelled), .time(database.clock())], counting: { _ in (.cancelled, 1) })
+            values: [.text(PushLifeCycle.cancelled), .time(database.now())], counting: { _ in (.cancelled, 1) })
         return try await apply(cancellation, to: selection, progress)
     }
 
     /// As the admin API does it; relays that run do the same, and what one has done the others find done.
     private func cancel(_ notification: NotificationID, _ progress: (Int) -> Void) async throws -> Int {
-        let now = database.clock()
+        let now = database.now()
         _ = try await database.write(.background, isRepeatable: true) { transaction in
             try NotificationCancellation.begin(notification, now: now, transaction)
         }
         var cancelled = 0
         while true {
             let step = try await database.write(.background) { transaction in
-                transaction.later(
+                transaction.pipeline(
                     "SELECT FROM notifications WHERE notification_id = $1::bigint FOR NO KEY UPDATE",
                     [.int(notification)])
                 return try NotificationCancellation.step(of: notification, now: now, transaction)
@@ -168,7 +168,7 @@ package struct PostgresQueueAdministration: QueueAdministration {
     package func purge(
         _ selection: QueueSelection, olderThan age: Duration?, progress: (Int) -> Void
     ) async throws -> Int {
-        let isOld = age.map { "AND q.time_settled < at(\((database.clock() - $0).milliseconds))" } ?? ""
+        let isOld = age.map { "AND q.time_settled < at(\((database.now() - $0).milliseconds))" } ?? ""
         let purge = Change(
             condition: """
                 q.state IN ('sent', 'failed', 'expired', 'cancelled') \(isOld)
@@ -184,15 +184,15 @@ package struct PostgresQueueAdministration: QueueAdministration {
         _ change: Change, to selection: QueueSelection, _ progress: (Int) -> Void
     ) async throws -> Int {
         var changed = 0
-        func perform(_ entries: [Int64]) async throws {
-            guard !entries.isEmpty else { return }
-            changed += try await database.write(.background) { try Self.perform(change, entries, $0) }
+        func perform(_ pushIDs: [Int64]) async throws {
+            guard !pushIDs.isEmpty else { return }
+            changed += try await database.write(.background) { try Self.perform(change, pushIDs, $0) }
             progress(changed)
         }
         switch selection {
-        case .entries(let entries):
-            for start in stride(from: 0, to: entries.count, by: Self.step) {
-                try await perform(Array(entries[start..<min(start + Self.step, entries.count)]))
+        case .ids(let pushIDs):
+            for start in stride(from: 0, to: pushIDs.count, by: Self.step) {
+                try await perform(Array(pushIDs[start..<min(start + Self.step, pushIDs.count)]))
             }
         case .matching(let filter):
             // What is queued meanwhile is not meant.
@@ -217,15 +217,15 @@ package struct PostgresQueueAdministration: QueueAdministration {
     /// Waits for whoever has a row just now, in the order of the numbers; counts come last, as with all who write them.
     /// - Returns: how many entries were changed.
     private static func perform(
-        _ change: Change, _ entries: [Int64], _ transaction: PostgresTransaction
+        _ change: Change, _ pushIDs: [Int64], _ transaction: PostgresTransaction
     ) throws -> Int {
         // By number, whatever the server believes of the table's size.
-        transaction.later("SET LOCAL enable_seqscan = off")
+        transaction.pipeline("SET LOCAL enable_seqscan = off")
         let rows = try transaction.rows(
             """
             SELECT q.message_id, q.notification, q.state, q.app FROM push_queue q
             WHERE q.message_id = ANY ($1::bigint[]) AND (\(change.condition)) ORDER BY q.message_id FOR UPDATE OF q
-            """, [.ints(entries)])
+            """, [.ints(pushIDs)])
         guard !rows.isEmpty else { return 0 }
         let changed = try transaction.run(
             "\(change.sql) AND (\(change.condition))", [.ints(rows.map { try $0.int(0) })] + change.values)

@@ -54,7 +54,7 @@ struct PostgresRetention: Sendable {
     // MARK: - A run
 
     func apply(_ ages: RetentionAges, _ queue: QueueUpkeep) async throws(ChatError) -> RetentionResult {
-        let now = database.clock()
+        let now = database.now()
         var (result, failure) = (RetentionResult(), ChatError?.none)
         // What fails of one kind keeps no other.
         func apply(_ work: () async throws(ChatError) -> Void) async {
@@ -123,7 +123,7 @@ struct PostgresRetention: Sendable {
 
     func clockEvidence(upTo limit: Timestamp) async throws(ChatError) -> ClockEvidence {
         try await database.read { transaction in
-            transaction.later("SET LOCAL enable_seqscan = off")
+            transaction.pipeline("SET LOCAL enable_seqscan = off")
             let times = try Self.evidenceSQL.compactMap { sql in
                 try ClockEvidence.newest(upTo: limit) { id in
                     try transaction.row(sql, [.int(id)]).map { (id: try $0.int(0), time: try $0.optionalTime(1)) }

@@ -6,7 +6,7 @@ import Synchronization
 package final class PostgresRoomFeed: RoomFeed {
     private let database: PostgresDatabase
     private let activity: MemberActivity
-    private let changes = RoomChangeNotes()
+    private let changes = PendingRoomChanges()
     /// Messages that are said to be deleted, while the database cannot be asked.
     private let unchecked = Mutex<[SecretCode: [MessageID]]>([:])
 

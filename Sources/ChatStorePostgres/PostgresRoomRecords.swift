@@ -4,11 +4,11 @@ package import ChatDomain
 /// What the operator sees of rooms.
 package struct PostgresRoomRecords: RoomRecords {
     private let database: PostgresDatabase
-    private let ids: PushIDs
+    private let ids: APNSIDs
 
     init(database: PostgresDatabase) {
         self.database = database
-        ids = PushIDs(key: database.idKey)
+        ids = APNSIDs(key: database.idKey)
     }
 
     package func rooms(
@@ -50,7 +50,7 @@ package struct PostgresRoomRecords: RoomRecords {
 
     package func setHistory(_ history: RoomHistory?, of room: SecretCode) async throws(ChatError) {
         try await database.write(isRepeatable: true) { [database] transaction in
-            RoomRow.setHistory(history, of: room, now: database.clock(), transaction)
+            RoomRow.setHistory(history, of: room, now: database.now(), transaction)
         }
     }
 
@@ -206,16 +206,16 @@ extension Delivery {
         """
 
     /// - Parameter row: begins with ``columns``.
-    init(_ row: PostgresRow, _ ids: PushIDs) throws {
-        let (entry, attempts) = (try row.int(0), Int(try row.int(8)))
+    init(_ row: PostgresRow, _ ids: APNSIDs) throws {
+        let (pushID, attempts) = (try row.int(0), Int(try row.int(8)))
         self.init(
-            entry: entry, notification: try row.optionalInt(1), message: try row.optionalInt(2),
+            id: pushID, notification: try row.optionalInt(1), message: try row.optionalInt(2),
             token: try row.text(3), app: AppName(try row.text(4)),
             state: PushState(rawValue: try row.text(5)) ?? .pending, reason: row.optionalText(6),
             hint: row.optionalText(7), attempts: attempts, queuedAt: try row.time(9),
             notBefore: try row.optionalTime(10), sentAt: try row.optionalTime(11),
             settledAt: try row.optionalTime(12),
-            pushID: row.optionalText(13) ?? (attempts > 0 ? ids.id(of: entry) : nil))
+            apnsID: row.optionalText(13) ?? (attempts > 0 ? ids.id(of: pushID) : nil))
     }
 }
 #endif

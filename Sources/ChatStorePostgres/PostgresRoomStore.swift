@@ -15,7 +15,7 @@ package struct PostgresRoomStore: RoomStore {
         self.activity = activity
         self.settings = settings
         posts = GroupCommit(database: database) { requests, transaction in
-            try PostBatch.answers(to: requests, now: database.clock(), settings(), transaction)
+            try PostBatch.answers(to: requests, now: database.now(), settings(), transaction)
         }
     }
 
@@ -27,7 +27,7 @@ package struct PostgresRoomStore: RoomStore {
         let client = settings.keepsUsage ? request.client : ClientInfo(address: request.client.address)
         let (member, code) = (request.member, request.code)
         return try await database.write { transaction in
-            let now = database.clock()
+            let now = database.now()
             transaction.lock([(.member, member.text)] + (request.token.map { [(.device, $0.description)] } ?? []))
             transaction.lockShared(address: client.address)
             Self.lockRooms(of: member, and: code, transaction)
@@ -48,7 +48,7 @@ package struct PostgresRoomStore: RoomStore {
                 ])
             if count == 0 {
                 let earlier = try remove(member, now: now, transaction)
-                transaction.later(
+                transaction.pipeline(
                     Self.enterSQL,
                     [
                         .text(member.text), .text(code.text), .text(token), .text(request.nickname.text),
@@ -79,7 +79,7 @@ package struct PostgresRoomStore: RoomStore {
         try await database.write { transaction in
             transaction.lock([(.member, member.text)])
             Self.lockRooms(of: member, transaction)
-            let rooms = try remove(member, now: database.clock(), transaction)
+            let rooms = try remove(member, now: database.now(), transaction)
             if !rooms.isEmpty { note(member, rooms, transaction) }
             return !rooms.isEmpty
         }
@@ -90,7 +90,7 @@ package struct PostgresRoomStore: RoomStore {
     private static func lockRooms(
         of member: MemberID, and code: SecretCode? = nil, _ transaction: PostgresTransaction
     ) {
-        transaction.later(PostBatch.lockSQL, [.texts([member.text]), .texts(code.map { [$0.text] } ?? [])])
+        transaction.pipeline(PostBatch.lockSQL, [.texts([member.text]), .texts(code.map { [$0.text] } ?? [])])
     }
 
     /// - Returns: the room that it was in, if any.
@@ -114,7 +114,7 @@ package struct PostgresRoomStore: RoomStore {
     ) async throws(ChatError) {
         let client = settings().keepsUsage ? client : ClientInfo(address: client.address)
         try await database.write { transaction in
-            let now = database.clock()
+            let now = database.now()
             transaction.lock([(.member, member.text), (.device, token.description)])
             transaction.lockShared(address: client.address)
             let row = try transaction.row(
@@ -134,7 +134,7 @@ package struct PostgresRoomStore: RoomStore {
             try PostgresModeration.requireAdmitted(
                 member, token, from: client.address, to: code, now: now, transaction)
             let text = Self.takeToken(token, of: member, app: app, code: code, transaction)
-            transaction.later(
+            transaction.pipeline(
                 """
                 UPDATE active_users SET device_token = $1::text, app = $2::text,
                     ip_address = coalesce($3::text, ip_address), app_version = coalesce($4::text, app_version),
@@ -179,7 +179,7 @@ package struct PostgresRoomStore: RoomStore {
         _ transaction: PostgresTransaction
     ) -> String {
         guard let text = token?.description else { return "0" }
-        transaction.later(
+        transaction.pipeline(
             """
             UPDATE active_users SET device_token = '0'
             WHERE device_token = $1::text AND app = $2::text AND device_token <> '0' AND udid <> $3::text
@@ -199,7 +199,7 @@ package struct PostgresRoomStore: RoomStore {
         let device = SeenDevice(token: token, app: app.text, client: client.withoutAddress, time: now)
         try PostgresDeviceStore.setRegistered([device], keepsUsage: settings().keepsUsage, transaction)
         guard let user else { return }
-        transaction.later(
+        transaction.pipeline(
             """
             UPDATE devices SET user_reference = $1::text
             WHERE device_token = $2::text AND app = $3::text AND user_reference IS DISTINCT FROM $1::text

@@ -57,23 +57,23 @@ struct PostgresSchema: Sendable {
     }
 
     /// Waits for other relays that do the same; an upgrade takes as long as it takes.
-    /// - Throws: ``PostgresPlace/Unusable``, or ``ChatError``.
-    func bringUpToDate(_ place: PostgresPlace) throws -> Opened {
-        try open(place, "READ WRITE") { connection in try bringUpToDate(connection, place) }
+    /// - Throws: ``PostgresConfiguration/Unusable``, or ``ChatError``.
+    func bringUpToDate(_ configuration: PostgresConfiguration) throws -> Opened {
+        try open(configuration, "READ WRITE") { connection in try bringUpToDate(connection, configuration) }
     }
 
     /// Of a database that has these tables, of this version: makes and upgrades nothing.
-    /// - Throws: ``PostgresPlace/Unusable``, or ``ChatError``.
-    func requireCurrent(_ place: PostgresPlace) throws -> Opened {
-        try open(place, "READ ONLY") { connection in try requireCurrent(connection, place) }
+    /// - Throws: ``PostgresConfiguration/Unusable``, or ``ChatError``.
+    func requireCurrent(_ configuration: PostgresConfiguration) throws -> Opened {
+        try open(configuration, "READ ONLY") { connection in try requireCurrent(connection, configuration) }
     }
 
     /// - Parameter find: says where the tables are, within a transaction.
     private func open(
-        _ place: PostgresPlace, _ access: String, find: (PostgresConnection) throws -> String
+        _ configuration: PostgresConfiguration, _ access: String, find: (PostgresConnection) throws -> String
     ) throws -> Opened {
         do {
-            let connection = try Self.connect(place)
+            let connection = try Self.connect(configuration)
             connection.deadline = .now + .seconds(3600)
             try connection.run("BEGIN ISOLATION LEVEL READ COMMITTED \(access)")
             let schema = try find(connection)
@@ -84,17 +84,17 @@ struct PostgresSchema: Sendable {
                 // A script has deleted the row: a key that nobody shares costs relays time, a known one would let others listen.
                 channelKey: try keys?.bytes(1) ?? (0..<32).map { _ in UInt8.random(in: .min ... .max) }, schema: schema)
         } catch let error as PostgresError {
-            if let reason = Self.lasting(error) { throw PostgresPlace.Unusable(description: reason) }
+            if let reason = Self.lasting(error) { throw PostgresConfiguration.Unusable(description: reason) }
             throw ChatError(storing: error)
         }
     }
 
-    /// - Throws: ``PostgresPlace/Unusable`` for a server that is too old, or ``PostgresError``.
-    static func connect(_ place: PostgresPlace) throws -> PostgresConnection {
-        let connection = try PostgresConnection(url: place.url)
+    /// - Throws: ``PostgresConfiguration/Unusable`` for a server that is too old, or ``PostgresError``.
+    static func connect(_ configuration: PostgresConfiguration) throws -> PostgresConnection {
+        let connection = try PostgresConnection(url: configuration.url)
         let major = connection.serverVersion / 10_000
         guard major >= Self.oldestServer else {
-            throw PostgresPlace.Unusable(
+            throw PostgresConfiguration.Unusable(
                 description: "the database's server is PostgreSQL \(major); at least \(Self.oldestServer) is needed")
         }
         return connection
@@ -110,8 +110,8 @@ struct PostgresSchema: Sendable {
 
     /// Within the transaction that is open, until whose end all others wait.
     /// - Returns: where the tables are.
-    func bringUpToDate(_ connection: PostgresConnection, _ place: PostgresPlace) throws -> String {
-        if let schema = place.schema {
+    func bringUpToDate(_ connection: PostgresConnection, _ configuration: PostgresConfiguration) throws -> String {
+        if let schema = configuration.schema {
             // Two that make it at the same time would not both succeed.
             try lock(connection, schema)
             // Only who may make schemas may say this, even of one that is there.
@@ -119,41 +119,41 @@ struct PostgresSchema: Sendable {
                 try connection.run("CREATE SCHEMA \"\(schema.replacing("\"", with: "\"\""))\"")
             }
         }
-        let schema = try enter(connection, place)
+        let schema = try enter(connection, configuration)
         try makeTables(connection, schema)
         return schema
     }
 
     /// The same of a database in which nothing is to be made or changed.
     @discardableResult
-    func requireCurrent(_ connection: PostgresConnection, _ place: PostgresPlace) throws -> String {
-        let schema = try enter(connection, place)
+    func requireCurrent(_ connection: PostgresConnection, _ configuration: PostgresConfiguration) throws -> String {
+        let schema = try enter(connection, configuration)
         guard try has("relay_schema", connection, schema) else {
-            throw PostgresPlace.Unusable(
+            throw PostgresConfiguration.Unusable(
                 description: """
                     schema \(schema) of the database has no relay's tables; start pushchat serve once, which makes them
                     """)
         }
         let found = try foundVersion(connection)
         guard found == version else {
-            throw PostgresPlace.Unusable(
+            throw PostgresConfiguration.Unusable(
                 description: "the database has schema version \(found); start pushchat serve once, which upgrades it")
         }
         return schema
     }
 
-    private func enter(_ connection: PostgresConnection, _ place: PostgresPlace) throws -> String {
-        if let schema = place.schema {
+    private func enter(_ connection: PostgresConnection, _ configuration: PostgresConfiguration) throws -> String {
+        if let schema = configuration.schema {
             try connection.run("SELECT set_config('search_path', quote_ident($1::text), true)", [.text(schema)])
         }
         let row = try connection.run("SELECT current_schema(), current_setting('server_encoding')").first
         if let encoding = try row?.text(1), encoding != "UTF8" {
-            throw PostgresPlace.Unusable(
+            throw PostgresConfiguration.Unusable(
                 description: "the database is in the encoding \(encoding); make one with createdb --encoding UTF8")
         }
         guard let schema = row?.optionalText(0) else {
-            throw PostgresPlace.Unusable(
-                description: place.schema.map { "the database has no schema \($0)" }
+            throw PostgresConfiguration.Unusable(
+                description: configuration.schema.map { "the database has no schema \($0)" }
                     ?? "the database has no schema for this user's tables: set database.schema")
         }
         try lock(connection, schema)
@@ -161,11 +161,11 @@ struct PostgresSchema: Sendable {
     }
 
     /// Of the tables that are there.
-    /// - Throws: ``PostgresPlace/Unusable`` where they are a newer relay's.
+    /// - Throws: ``PostgresConfiguration/Unusable`` where they are a newer relay's.
     private func foundVersion(_ connection: PostgresConnection) throws -> Int64 {
         let found = try connection.run("SELECT version FROM relay_schema").first?.int(0) ?? 0
         guard found <= version else {
-            throw PostgresPlace.Unusable(
+            throw PostgresConfiguration.Unusable(
                 description: """
                     the database has schema version \(found), this pushchat knows up to \(version): it was last used by a \
                     newer one; run that, or name another in database.url or database.schema
@@ -190,7 +190,7 @@ struct PostgresSchema: Sendable {
     private func makeTables(_ connection: PostgresConnection, _ schema: String) throws {
         guard try has("relay_schema", connection, schema) else {
             if try has("push_queue", connection, schema) || has("active_users", connection, schema) {
-                throw PostgresPlace.Unusable(
+                throw PostgresConfiguration.Unusable(
                     description: "schema \(schema) of the database has another program's tables: set database.schema")
             }
             try connection.runScript(sql)
@@ -200,7 +200,7 @@ struct PostgresSchema: Sendable {
         let found = try foundVersion(connection)
         for step in found..<version {
             guard let upgrade = upgrades[step] else {
-                throw PostgresPlace.Unusable(
+                throw PostgresConfiguration.Unusable(
                     description: "the database has schema version \(step), from which there is no upgrade")
             }
             try connection.runScript(upgrade)

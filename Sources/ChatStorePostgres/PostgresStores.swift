@@ -16,20 +16,20 @@ package struct PostgresStores: Sendable {
     package let subscriptions: PostgresSubscriptionStore
     package let tokens: PostgresTokenStore
     package let moderation: PostgresModeration
-    package let figures: PostgresFigures
+    package let metrics: PostgresMetrics
     package let upkeep: PostgresUpkeep
     package let imports: PostgresImport
     let activity: MemberActivity
     let jobs: BackgroundJobs
 
     /// Connects, and makes or upgrades the tables: blocks for as long as that takes.
-    /// - Throws: ``PostgresPlace/Unusable``, or ``ChatError`` when the server is away just now.
+    /// - Throws: ``PostgresConfiguration/Unusable``, or ``ChatError`` when the server is away just now.
     package init(
-        place: PostgresPlace, settings: @escaping @Sendable () -> StoreSettings,
-        clock: @escaping TimeSource = Timestamp.now, logger: Logger
+        configuration: PostgresConfiguration, settings: @escaping @Sendable () -> StoreSettings,
+        now: @escaping TimeSource = Timestamp.now, logger: Logger
     ) throws {
-        database = try PostgresDatabase(place: place, clock: clock, logger: logger)
-        let outcomes = OutcomeCounter(clock: clock)
+        database = try PostgresDatabase(configuration: configuration, now: now, logger: logger)
+        let outcomes = OutcomeCounter(now: now)
         queue = PostgresPushQueue(database: database, outcomes: outcomes)
         activity = MemberActivity(database: database, keepsUsage: { settings().keepsUsage })
         jobs = BackgroundJobs(database: database, outcomes: outcomes, settings: settings)
@@ -43,7 +43,7 @@ package struct PostgresStores: Sendable {
         subscriptions = PostgresSubscriptionStore(database: database)
         tokens = PostgresTokenStore(database: database)
         moderation = PostgresModeration(database: database, outcomes: outcomes)
-        figures = PostgresFigures(database: database, outcomeCounter: outcomes, settings: settings)
+        metrics = PostgresMetrics(database: database, outcomeCounter: outcomes, settings: settings)
         upkeep = PostgresUpkeep(
             database: database, queue: QueueUpkeep(database: database, queue: queue, settings: settings),
             adoption: AppAdoption(database: database, settings: settings), activity: activity,
@@ -59,7 +59,7 @@ package struct PostgresStores: Sendable {
         Stores(
             rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,
             feedback: feedback, providerTokens: providerTokens, subscriptions: subscriptions, tokens: tokens,
-            moderation: moderation, figures: figures, upkeep: upkeep)
+            moderation: moderation, metrics: metrics, upkeep: upkeep)
     }
 }
 #endif

@@ -10,7 +10,7 @@ package struct PostgresSubscriptionStore: SubscriptionStore {
     }
 
     package func keep(_ subscription: Subscription) async throws(ChatError) {
-        let earliest = database.clock() - DeviceRegistration.freshness
+        let earliest = database.now() - DeviceRegistration.freshness
         let isFresh = try await database.read { transaction in
             try Self.isFresh(subscription, since: earliest, transaction)
         }
@@ -28,7 +28,7 @@ package struct PostgresSubscriptionStore: SubscriptionStore {
                 [
                     .text(subscription.address.description), .text(subscription.endpoint),
                     .bytes(subscription.publicKey), .bytes(subscription.secret),
-                    .optional(subscription.expiresAt?.seconds), .time(database.clock()),
+                    .optional(subscription.expiresAt?.seconds), .time(database.now()),
                 ])
             // Then the next look at the row finds the other keys.
             guard written > 0 else { throw PostgresError.collision("the keys of an endpoint") }
@@ -84,7 +84,7 @@ package struct PostgresSubscriptionStore: SubscriptionStore {
         let new = make()
         return try await database.write(isRepeatable: true) { transaction in
             // Waits for another relay that makes one at the same time, and that one stands.
-            transaction.later(
+            transaction.pipeline(
                 "INSERT INTO vapid_key (id, private_key) VALUES (1, $1::text) ON CONFLICT (id) DO NOTHING", [.text(new)]
             )
             return try Self.key(transaction) ?? new
@@ -93,7 +93,7 @@ package struct PostgresSubscriptionStore: SubscriptionStore {
 
     package func setVAPIDKey(_ text: String) async throws(ChatError) {
         try await database.write(isRepeatable: true) { transaction in
-            transaction.later(
+            transaction.pipeline(
                 """
                 INSERT INTO vapid_key (id, private_key) VALUES (1, $1::text)
                 ON CONFLICT (id) DO UPDATE SET private_key = excluded.private_key

@@ -17,7 +17,7 @@ package final class PostgresTokenStore: TokenStore {
     ) async throws(ChatError) -> (token: AccessToken, secret: String) {
         let secret = AccessToken.makeSecret()
         let token = try await database.write { [database] transaction in
-            let now = database.clock()
+            let now = database.now()
             let row = try transaction.row(
                 """
                 INSERT INTO api_tokens (name, hash, scopes, room, audience, time_created, time_expires)
@@ -46,7 +46,7 @@ package final class PostgresTokenStore: TokenStore {
                 .flatMap(Self.token)
         }
         guard let token else { return nil }
-        if let end = token.expiresAt, end <= database.clock() { return nil }
+        if let end = token.expiresAt, end <= database.now() { return nil }
         return token
     }
 
@@ -81,14 +81,14 @@ package final class PostgresTokenStore: TokenStore {
 
     // MARK: - Use
 
-    package func used(_ id: Int64, from address: String?) { uses.add(id, at: database.clock(), from: address) }
+    package func used(_ id: Int64, from address: String?) { uses.add(id, at: database.now(), from: address) }
 
     /// Writes down what waits, as far as no other relay has written something later.
     func flush() async throws(ChatError) {
         let all = uses.take()
         if all.isEmpty { return }
         try await database.write(.upkeep, isRepeatable: true) { transaction in
-            transaction.later(
+            transaction.pipeline(
                 """
                 UPDATE api_tokens t SET time_used = at(w.time), used_from = w.address
                 FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS w (id, time, address)

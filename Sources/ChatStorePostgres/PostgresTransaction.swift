@@ -52,7 +52,7 @@ final class PostgresTransaction {
 
     /// Queues a statement whose answer nobody needs: it goes with the next one that is read, or with COMMIT. Its error fails
     /// the transaction.
-    func later(_ sql: String, _ values: [PostgresValue] = []) {
+    func pipeline(_ sql: String, _ values: [PostgresValue] = []) {
         do throws(PostgresError) {
             try begin()
             try connection.send(sql, values)
@@ -116,7 +116,7 @@ final class PostgresTransaction {
     func commit() throws(PostgresError) {
         guard isBegun else { return }
         if !announcement.isEmpty {
-            for values in channel.values(announcement) { later(AnnouncementChannel.sql, values) }
+            for values in channel.values(announcement) { pipeline(AnnouncementChannel.sql, values) }
         }
         if let failure { throw failure }
         do throws(PostgresError) {

@@ -38,7 +38,7 @@ package struct PostgresUpkeep: StoreUpkeep {
             Task {
                 do throws(ChatError) {
                     try await database.write(isRepeatable: true) { [start = database.start] transaction in
-                        transaction.later(
+                        transaction.pipeline(
                             "UPDATE relay_starts SET host = host WHERE start_id = $1::bigint", [.int(start)])
                     }
                     end(nil)

@@ -9,9 +9,9 @@ struct QueueLeases: Sendable {
     struct Floor: Sendable, Hashable, Comparable {
         /// Of what waits for a time; else the same for all.
         var time: Int64 = .min
-        var entry: Int64 = .min
+        var id: Int64 = .min
 
-        static func < (left: Floor, right: Floor) -> Bool { (left.time, left.entry) < (right.time, right.entry) }
+        static func < (left: Floor, right: Floor) -> Bool { (left.time, left.id) < (right.time, right.id) }
     }
 
     /// Rises late, because a transaction may commit lower numbers after another's higher ones. What is later still, ``look``
@@ -90,7 +90,7 @@ struct QueueLeases: Sendable {
     mutating func finish(_ plan: Plan, _ pushes: [LeasedRow], app: AppName, at now: ContinuousClock.Instant) {
         open[plan.number] = nil
         for row in pushes {
-            let range = row.push.entry...row.push.entry
+            let range = row.push.id...row.push.id
             held.insert(range)
             known?.insert(range)
         }
@@ -112,7 +112,7 @@ struct QueueLeases: Sendable {
         doubtfulSince = now
     }
 
-    mutating func giveBack(_ ranges: [ClosedRange<Int64>], app: AppName) {
+    mutating func release(_ ranges: [ClosedRange<Int64>], app: AppName) {
         for range in ranges {
             held.subtract(range)
             parts[app, default: Part()].returned.insert(range)
@@ -133,22 +133,22 @@ struct QueueLeases: Sendable {
     /// - Returns: the call's number.
     mutating func beginSettling(_ settlements: [Settlement]) -> Int {
         nextNumber += 1
-        open[nextNumber] = settlements.map(\.entries)
+        open[nextNumber] = settlements.map(\.pushIDs)
         // Before the commit, because after it a row that is due again may be leased again before this call knows.
-        for settlement in settlements { held.subtract(settlement.entries) }
+        for settlement in settlements { held.subtract(settlement.pushIDs) }
         return nextNumber
     }
 
     mutating func settled(_ number: Int, _ settlements: [Settlement], app: AppName) {
         open[number] = nil
         for settlement in settlements {
-            let first = settlement.entries.lowerBound
+            let first = settlement.pushIDs.lowerBound
             switch settlement.transition.result {
             case .due: isDue(from: first, app)
             case .waiting(let time, _):
                 for lane in PushLane.allCases {
                     parts[app, default: Part()].lanes[lane.rawValue].waiting
-                        .lower(to: Floor(time: time.milliseconds, entry: first))
+                        .lower(to: Floor(time: time.milliseconds, id: first))
                 }
             case .sent, .failed, .expired, .cancelled: break
             }
@@ -157,13 +157,13 @@ struct QueueLeases: Sendable {
 
     mutating func failedToSettle(_ number: Int, _ settlements: [Settlement]) {
         open[number] = nil
-        for settlement in settlements where !settlement.overrulesSilence { held.insert(settlement.entries) }
+        for settlement in settlements where !settlement.overrulesSilence { held.insert(settlement.pushIDs) }
     }
 
     /// A row is due again, whether it waited for a time or not.
-    private mutating func isDue(from entry: Int64, _ app: AppName) {
+    private mutating func isDue(from pushID: Int64, _ app: AppName) {
         for lane in PushLane.allCases {
-            parts[app, default: Part()].lanes[lane.rawValue].due.lower(to: Floor(entry: entry))
+            parts[app, default: Part()].lanes[lane.rawValue].due.lower(to: Floor(id: pushID))
             parts[app]?.lanes[lane.rawValue].waiting.lower(to: Floor())
         }
     }

@@ -22,7 +22,7 @@ final class QueuePartitions: Sendable {
         let day = time.day
         if days.withLock({ $0.contains(day) }) { return }
         try await database.write(.upkeep, isRepeatable: true) { transaction in
-            transaction.later("SELECT push_queue_add_day($1::date)", [.text(day)])
+            transaction.pipeline("SELECT push_queue_add_day($1::date)", [.text(day)])
         }
         days.withLock { _ = $0.insert(day) }
     }
@@ -48,7 +48,7 @@ final class QueuePartitions: Sendable {
 
     /// Gives settled pushes other numbers, where one that is due has theirs.
     static func renumber(_ numbers: [Int64], _ transaction: PostgresTransaction) {
-        transaction.later(
+        transaction.pipeline(
             """
             UPDATE push_queue q SET message_id = nextval('push_queue_message_id_seq')
             WHERE q.settled_on IS NOT NULL AND q.message_id = ANY ($1::bigint[])
@@ -97,15 +97,15 @@ final class QueuePartitions: Sendable {
         guard let rows else { return 0 }
         days.withLock { _ = $0.remove(day) }
         return try await database.write(.background) { transaction in
-            transaction.later("SELECT set_config('lock_timeout', $1::text, true)", [.text(Self.lockLimit)])
+            transaction.pipeline("SELECT set_config('lock_timeout', $1::text, true)", [.text(Self.lockLimit)])
             // A relay that is stopped here keeps the others waiting.
-            transaction.later("SET LOCAL idle_in_transaction_session_timeout = '1s'")
-            transaction.later("LOCK TABLE ONLY push_queue IN ACCESS EXCLUSIVE MODE")
-            transaction.later("LOCK TABLE \(name) IN ACCESS EXCLUSIVE MODE")
+            transaction.pipeline("SET LOCAL idle_in_transaction_session_timeout = '1s'")
+            transaction.pipeline("LOCK TABLE ONLY push_queue IN ACCESS EXCLUSIVE MODE")
+            transaction.pipeline("LOCK TABLE \(name) IN ACCESS EXCLUSIVE MODE")
             // What another program has just made due again is moved first.
             let isDue = try transaction.row("SELECT EXISTS (SELECT FROM \(name) WHERE state = 'pending')")?.bool(0)
             guard isDue == false else { return 0 }
-            transaction.later("DROP TABLE \(name)")
+            transaction.pipeline("DROP TABLE \(name)")
             return Int(rows)
         }
     }

@@ -12,14 +12,14 @@ struct QueueReader {
     private let app: AppName
     private let start: Int64
     private let now: Timestamp
-    private let ids: PushIDs
+    private let ids: APNSIDs
     private let plan: QueueLeases.Plan
     private let transaction: PostgresTransaction
     /// Payloads of notifications that were read before. One never changes.
     private(set) var payloads: [NotificationID: [UInt8]]
 
     init(
-        app: AppName, start: Int64, now: Timestamp, ids: PushIDs, plan: QueueLeases.Plan,
+        app: AppName, start: Int64, now: Timestamp, ids: APNSIDs, plan: QueueLeases.Plan,
         payloads: [NotificationID: [UInt8]], _ transaction: PostgresTransaction
     ) {
         self.app = app
@@ -121,8 +121,8 @@ struct QueueReader {
 
     private func places(limit: Int, due: [QueueLeases.Floor], waiting: [QueueLeases.Floor]) -> [PostgresValue] {
         [
-            .text(app.text), .int(start), .int(limit), .time(now), .ints(due.map(\.entry)), .ints(waiting.map(\.time)),
-            .ints(waiting.map(\.entry)),
+            .text(app.text), .int(start), .int(limit), .time(now), .ints(due.map(\.id)), .ints(waiting.map(\.time)),
+            .ints(waiting.map(\.id)),
         ]
     }
 
@@ -139,7 +139,7 @@ struct QueueReader {
         }
         let ranks = Dictionary(uniqueKeysWithValues: zip(lanes, 0...))
         return try rows.map(row).sorted { left, right in
-            (ranks[left.push.lane] ?? 0, left.push.entry) < (ranks[right.push.lane] ?? 0, right.push.entry)
+            (ranks[left.push.lane] ?? 0, left.push.id) < (ranks[right.push.lane] ?? 0, right.push.id)
         }
     }
 
@@ -163,7 +163,7 @@ struct QueueReader {
     private func row(_ row: PostgresRow) throws -> LeasedRow {
         // Another program may have written anything; what is beyond any limit is as good as a large number.
         func count(_ column: Int) throws -> Int { Int(min(max(try row.int(column), 0), SettlementWriter.mostCounted)) }
-        let entry = try row.int(0)
+        let pushID = try row.int(0)
         let history = PushHistory(attempts: try count(5), unanswered: try count(6), refused: try count(7))
         let address = try row.text(1).withUTF8Bytes(Address.init(stored:))
         let (message, notification) = (try row.optionalInt(9), try row.optionalInt(13))
@@ -185,14 +185,14 @@ struct QueueReader {
         // A repeat has waited since it was queued.
         let start = history.attempts == 0 ? dueAt.map { Timestamp(milliseconds: max(0, $0)) } : nil
         let push = QueuedPush(
-            entry: entry, lane: lane, history: history, address: address,
+            id: pushID, lane: lane, history: history, address: address,
             payload: try notification.flatMap { payloads[$0] } ?? Array(try row.text(2).utf8),
             isOurs: message != nil || isOfNotification, expiration: try row.optionalInt(3),
             priority: try row.optionalInt(4), type: row.optionalText(10), collapseID: row.optionalText(11),
-            id: row.optionalText(12) ?? ids.id(of: entry), notification: notification, message: message,
+            apnsID: row.optionalText(12) ?? ids.id(of: pushID), notification: notification, message: message,
             dueSince: try start ?? row.optionalTime(17), obstacle: obstacle,
             unread: UnreadCount.shown(try row.optionalInt(23)))
-        return LeasedRow(push: push, floor: QueueLeases.Floor(time: dueAt ?? .min, entry: entry))
+        return LeasedRow(push: push, floor: QueueLeases.Floor(time: dueAt ?? .min, id: pushID))
     }
 }
 

@@ -96,7 +96,7 @@ final class QueueUpkeep: Sendable {
     /// - Returns: apps that have pushes that are not settled.
     @discardableResult
     func look() async throws(ChatError) -> Set<AppName> {
-        let now = database.clock()
+        let now = database.now()
         try await beginDay(now)
         await attempt("leases of relays that have ended", takeOver)
         await attempt("what was given back", releaseReturned)
@@ -150,7 +150,7 @@ final class QueueUpkeep: Sendable {
         var (count, after) = (0, Int64?.some(.min))
         while let start = after {
             let (released, end) = try await database.write(.background, isRepeatable: true) { transaction in
-                transaction.later("SET LOCAL enable_seqscan = off")
+                transaction.pipeline("SET LOCAL enable_seqscan = off")
                 let end = try transaction.row(Self.windowSQL, [.int(start)])?.int(0)
                 let released = try transaction.run(Self.abandonedSQL, [.int(start), .int(end ?? .max)])
                 transaction.announcement.everything = released > 0
@@ -180,7 +180,7 @@ final class QueueUpkeep: Sendable {
             }
         } catch {
             queue.leases.withLock { leases in
-                for (app, ranges) in returned { leases.giveBack(ranges, app: app) }
+                for (app, ranges) in returned { leases.release(ranges, app: app) }
             }
             throw error
         }
@@ -192,7 +192,7 @@ final class QueueUpkeep: Sendable {
         var (found, after) = ([Int64](), Int64?.some(.min))
         while let start = after {
             let (own, end) = try await database.read { [database] transaction in
-                transaction.later("SET LOCAL enable_seqscan = off")
+                transaction.pipeline("SET LOCAL enable_seqscan = off")
                 let end = try transaction.row(Self.windowSQL, [.int(start)])?.int(0)
                 let own = try transaction.rows(
                     """
@@ -258,7 +258,7 @@ final class QueueUpkeep: Sendable {
         while true {
             let moved = try await queue.partitions.move(.background) { transaction, isNumberTaken in
                 // Through the small index of each day, whatever the server believes of it.
-                transaction.later("SET LOCAL enable_seqscan = off")
+                transaction.pipeline("SET LOCAL enable_seqscan = off")
                 let strays = try transaction.rows(Self.dueStraysSQL).map { try $0.int(0) }
                 guard !strays.isEmpty else { return 0 }
                 if isNumberTaken {
@@ -313,7 +313,7 @@ final class QueueUpkeep: Sendable {
                     """, [.int(after), .int(Self.step)]
                 ).map { try $0.int(0) }
                 guard !found.isEmpty else { return found }
-                transaction.later(
+                transaction.pipeline(
                     """
                     UPDATE push_queue_due q SET app = $2::text
                     WHERE q.message_id = ANY ($1::bigint[]) AND NOT EXISTS (
@@ -351,7 +351,7 @@ final class QueueUpkeep: Sendable {
     /// has held a transaction open, and is then done less often.
     private func findDue() async throws(ChatError) -> Set<AppName> {
         let (rows, end) = try await database.read { transaction in
-            transaction.later("SET LOCAL enable_seqscan = off")
+            transaction.pipeline("SET LOCAL enable_seqscan = off")
             // Before the look: what comes after it may have a higher number.
             let end = try transaction.row("SELECT last_value FROM push_queue_message_id_seq")?.int(0) ?? 0
             let rows = try transaction.rows(
@@ -360,7 +360,7 @@ final class QueueUpkeep: Sendable {
                 let time = try row.optionalInt(3)
                 return Found(
                     app: AppName(try row.text(0)), lane: Int(try row.int(1)), isWaiting: try row.bool(2),
-                    floor: try row.optionalInt(4).map { QueueLeases.Floor(time: time ?? .min, entry: $0) })
+                    floor: try row.optionalInt(4).map { QueueLeases.Floor(time: time ?? .min, id: $0) })
             }
             return (rows, end)
         }
@@ -369,7 +369,7 @@ final class QueueUpkeep: Sendable {
                 if row.isWaiting {
                     leases.found(row.app, lane: row.lane, waiting: row.floor)
                 } else {
-                    leases.found(row.app, lane: row.lane, due: row.floor ?? QueueLeases.Floor(entry: end), at: .now)
+                    leases.found(row.app, lane: row.lane, due: row.floor ?? QueueLeases.Floor(id: end), at: .now)
                 }
             }
         }
@@ -399,7 +399,7 @@ final class QueueUpkeep: Sendable {
     /// going to a device twice.
     /// - Returns: how many.
     func applyRetention(keeping age: Duration) async throws(ChatError) -> Int {
-        let now = database.clock()
+        let now = database.now()
         try await moveStrays(now)
         var deleted = try await queue.partitions.drop(before: (now - age).day)
         guard age < Self.wholeDays else { return deleted }

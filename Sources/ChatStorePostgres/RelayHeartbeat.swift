@@ -33,15 +33,15 @@ final class RelayHeartbeat: Sendable {
         var begun: [@Sendable (Result<Void, ChatError>) -> Void] = []
     }
 
-    private let place: PostgresPlace
+    private let configuration: PostgresConfiguration
     private let channel: AnnouncementChannel
     private let streams: AnnouncementStreams
     private let logger: Logger
     private let state = Mutex(State())
     private let thread = DispatchGroup()
 
-    init(place: PostgresPlace, channel: AnnouncementChannel, streams: AnnouncementStreams, logger: Logger) {
-        self.place = place
+    init(configuration: PostgresConfiguration, channel: AnnouncementChannel, streams: AnnouncementStreams, logger: Logger) {
+        self.configuration = configuration
         self.channel = channel
         self.streams = streams
         self.logger = logger
@@ -101,7 +101,7 @@ final class RelayHeartbeat: Sendable {
     }
 
     private func connect() throws(PostgresError) -> PostgresConnection {
-        let connection = try PostgresConnection(url: place.url)
+        let connection = try PostgresConnection(url: configuration.url)
         connection.deadline = .now + Self.statementLimit
         try connection.listen(in: channel.name)
         return connection
@@ -149,7 +149,7 @@ final class RelayHeartbeat: Sendable {
         let milliseconds = Self.statementLimit.milliseconds
         try connection.send("BEGIN READ WRITE", [])
         try connection.send("SET LOCAL statement_timeout = \(milliseconds)", [])
-        if let schema = place.schema {
+        if let schema = configuration.schema {
             try connection.send("SELECT set_config('search_path', quote_ident($1::text), true)", [.text(schema)])
         }
         try connection.send(sql, values)

@@ -22,7 +22,7 @@ extension PostgresTransaction {
     /// Waits until nobody bans this address of a client; joins from it do not wait for each other.
     func lockShared(address: String?) {
         guard let address = BannedAddress.text(of: address) else { return }
-        later(
+        pipeline(
             "SELECT pg_advisory_xact_lock_shared(hashtextextended($1::text, \(RoomLock.address.rawValue)))",
             [.text(address)])
     }
@@ -30,7 +30,7 @@ extension PostgresTransaction {
     /// Waits for these locks; what is read afterwards is what those have committed who had them.
     func lock(_ locks: [(RoomLock, String)]) {
         guard !locks.isEmpty else { return }
-        later(
+        pipeline(
             """
             SELECT pg_advisory_xact_lock(key) FROM (
                 SELECT DISTINCT hashtextextended(name, kind) AS key FROM unnest($1::text[], $2::bigint[]) AS l (name, kind)

@@ -6,7 +6,7 @@ enum RoomRow {
     /// Makes the rows of rooms that have none. The caller holds the rooms' locks (``RoomLock/room``).
     static func make(_ rooms: Set<String>, now: Timestamp, _ transaction: PostgresTransaction) {
         guard !rooms.isEmpty else { return }
-        transaction.later(makeSQL, [.texts(rooms.sorted()), .time(now)])
+        transaction.pipeline(makeSQL, [.texts(rooms.sorted()), .time(now)])
     }
 
     /// `ON CONFLICT` alone would use up an id each time. When all ids are used up, a room has no row and the default of every
@@ -24,7 +24,7 @@ enum RoomRow {
     ) {
         transaction.lock([(.room, room.text)])
         make([room.text], now: now, transaction)
-        transaction.later(
+        transaction.pipeline(
             "UPDATE rooms SET history = $1::text WHERE secret_code = $2::text",
             [.optional(history?.rawValue), .text(room.text)])
     }
@@ -39,7 +39,7 @@ enum RoomRow {
                 if !unused.isEmpty {
                     // Whoever joins or posts meanwhile has made the look out of date.
                     transaction.lock(unused.map { (.room, $0) })
-                    transaction.later(
+                    transaction.pipeline(
                         "DELETE FROM rooms WHERE secret_code = ANY ($1::text[]) AND \(RoomRules.isUnused)",
                         [.texts(unused)])
                 }

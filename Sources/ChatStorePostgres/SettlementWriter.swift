@@ -30,8 +30,8 @@ struct SettlementWriter {
             // Where one says something about a row that another has said something about, they are written one after the other.
             var seen = IDRanges()
             let group = rest.prefix { settlement in
-                defer { seen.insert(settlement.entries) }
-                return seen.intersection(settlement.entries).isEmpty
+                defer { seen.insert(settlement.pushIDs) }
+                return seen.intersection(settlement.pushIDs).isEmpty
             }
             settled += try writeGroup(Array(group))
             rest = rest.dropFirst(group.count)
@@ -54,11 +54,11 @@ struct SettlementWriter {
                 }
             }
             for (transition, indices) in Dictionary(grouping: concerned, by: { group[$0].transition }) {
-                let rows = try change(indices.map { group[$0].entries }, to: transition, from: state)
+                let rows = try change(indices.map { group[$0].pushIDs }, to: transition, from: state)
                 for index in indices {
-                    let entries = group[index].entries
-                    let start = (0..<rows.count).partitioningIndex { rows[$0].entry >= entries.lowerBound }
-                    let found = rows[start...].prefix { $0.entry <= entries.upperBound }
+                    let pushIDs = group[index].pushIDs
+                    let start = (0..<rows.count).partitioningIndex { rows[$0].id >= pushIDs.lowerBound }
+                    let found = rows[start...].prefix { $0.id <= pushIDs.upperBound }
                     changed[index] += found
                     if state != .pending { count(-found.count, state, group[index].notification) }
                 }
@@ -88,7 +88,7 @@ struct SettlementWriter {
     // MARK: - Rows
 
     private struct ChangedRow {
-        let entry: Int64
+        let id: Int64
         let token: String
         let app: String
         let device: Int64?
@@ -127,7 +127,7 @@ struct SettlementWriter {
 
     /// - Returns: the rows that were in that state and are changed, by number.
     private func change(
-        _ entries: [ClosedRange<Int64>], to transition: Transition, from state: PushState
+        _ pushIDs: [ClosedRange<Int64>], to transition: Transition, from state: PushState
     ) throws -> [ChangedRow] {
         let added = transition.added
         // The attempt of a push that became sent was counted then.
@@ -147,15 +147,15 @@ struct SettlementWriter {
         return try transaction.rows(
             Self.changeSQL(to: transition.state, from: state),
             [
-                .ints(Array(entries.joined())), .int(start), .int(attempts), .int(added.unanswered),
+                .ints(Array(pushIDs.joined())), .int(start), .int(attempts), .int(added.unanswered),
                 .int(added.refused),
                 reason,
             ] + rest
         ).map { row in
             ChangedRow(
-                entry: try row.int(0), token: try row.text(1), app: try row.text(2), device: try row.optionalInt(3))
+                id: try row.int(0), token: try row.text(1), app: try row.text(2), device: try row.optionalInt(3))
         }
-        .sorted { $0.entry < $1.entry }
+        .sorted { $0.id < $1.id }
     }
 
     // MARK: - What it means beyond the rows
@@ -173,7 +173,7 @@ struct SettlementWriter {
             [.texts(rows.map(\.token)), .texts(rows.map(\.app)), .optionalInts(rows.map(\.device))]
         }
         if !gone.isEmpty {
-            transaction.later(
+            transaction.pipeline(
                 """
                 UPDATE devices d SET time_deactivated = at(e.since), deactivated_reason = e.reason
                 FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::text[])
@@ -182,7 +182,7 @@ struct SettlementWriter {
                 """, of(gone.map(\.row)) + [.ints(gone.map(\.since.milliseconds)), .texts(gone.map(\.reason))])
         }
         if !refused.isEmpty {
-            transaction.later(
+            transaction.pipeline(
                 """
                 WITH refused AS (
                     SELECT d.device_id, count(*) AS times, min(e.most) AS most, min(e.reason) AS reason
@@ -211,7 +211,7 @@ struct SettlementWriter {
         let counts = counts.sorted { $0.key < $1.key }
         guard !counts.isEmpty else { return }
         func added(_ state: PushState) -> PostgresValue { .ints(counts.map { Int64($0.value[state] ?? 0) }) }
-        transaction.later(
+        transaction.pipeline(
             """
             WITH locked AS (
                 SELECT notification_id FROM notification_counts WHERE notification_id = ANY ($1::bigint[])

@@ -75,13 +75,13 @@ struct EmbeddedFile embedded_file(const char *name) {
 #embed "../ChatHTTP/Web/sw.js"
     END
     FILE("inbox.css")
-#embed "../APNSSandbox/Web/inbox.css"
+#embed "../PushSandbox/Web/inbox.css"
     END
     FILE("inbox.html")
-#embed "../APNSSandbox/Web/inbox.html"
+#embed "../PushSandbox/Web/inbox.html"
     END
     FILE("inbox.js")
-#embed "../APNSSandbox/Web/inbox.js"
+#embed "../PushSandbox/Web/inbox.js"
     END
     FILE("base.css")
 #embed "../WebAssets/base.css"

@@ -131,8 +131,8 @@ package struct FrameWriter: Sendable {
         output.writeFrameHeader(FrameHeader(length: 0, type: .settings, flags: .ack))
     }
 
-    mutating func ping(_ opaque: UInt64 = 0, isAnswer: Bool = false) {
-        output.writeFrameHeader(FrameHeader(length: 8, type: .ping, flags: isAnswer ? .ack : []))
+    mutating func ping(_ opaque: UInt64 = 0, isResponse: Bool = false) {
+        output.writeFrameHeader(FrameHeader(length: 8, type: .ping, flags: isResponse ? .ack : []))
         output.writeInteger(opaque)
     }
 

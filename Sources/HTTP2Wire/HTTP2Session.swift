@@ -62,7 +62,7 @@ package struct HTTP2Session: Sendable {
             try writer.apply(settings)
         case .ping(let opaque):
             try noteAcknowledgement()
-            writer.ping(opaque, isAnswer: true)
+            writer.ping(opaque, isResponse: true)
         case .windowUpdate(let stream, let increment):
             try writer.received(increment: increment, on: stream)
         case .data(_, _, _, let size):

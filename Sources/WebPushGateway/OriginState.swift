@@ -65,7 +65,7 @@ struct OriginState: Sendable {
     private var backoff = Backoff(first: Self.pauses.first, longest: Self.pauses.longest)
     private(set) var inFlight = 0
     private var waiting = CircularBuffer<BrowserPush>()
-    private var lastAnswer: Timestamp
+    private var lastResponse: Timestamp
     private var lastAccepted: Timestamp?
     /// When it last refused who sends, and has accepted nothing since.
     private var lastRefused: Timestamp?
@@ -78,7 +78,7 @@ struct OriginState: Sendable {
     private static let slowestReturn: Double = 100
 
     init(now: Timestamp) {
-        lastAnswer = now
+        lastResponse = now
         postponedTo = now
         rate = (now, 0, nil)
     }
@@ -88,7 +88,7 @@ struct OriginState: Sendable {
     /// How many more pushes it can take at once; nil where the others must not wait for it.
     /// - Parameter isAlone: there are no others.
     func capacity(at now: Timestamp, isAlone: Bool = false) -> Int? {
-        guard case .closed = phase, outstanding == 0 || lastAnswer + Self.slowAfter > now else { return nil }
+        guard case .closed = phase, outstanding == 0 || lastResponse + Self.slowAfter > now else { return nil }
         if !isAlone, let perSecond = rate.perSecond,
             Double(outstanding) > perSecond * Double(Self.slowAfter.components.seconds)
         {
@@ -98,7 +98,7 @@ struct OriginState: Sendable {
     }
 
     mutating func submit(_ push: BrowserPush, at now: Timestamp) -> Decision {
-        if outstanding == 0 { (lastAnswer, rate) = (now, (now, 0, nil)) }
+        if outstanding == 0 { (lastResponse, rate) = (now, (now, 0, nil)) }
         switch phase {
         case .open(let until) where now < until && until <= now + Self.pauses.longest + PushLifeCycle.longestWait:
             return .postpone(until: postpone(from: until))
@@ -123,7 +123,7 @@ struct OriginState: Sendable {
     mutating func finished(_ result: Result, at now: Timestamp, random: Double = .random(in: 0...1)) -> Next {
         inFlight -= 1
         if result == .notSent { return Next() }
-        lastAnswer = now
+        lastResponse = now
         count(now)
         switch result {
         case .notSent: break

@@ -7,7 +7,7 @@ import NIOCore
 /// A value without a socket. Each request gets exactly one result; results collect until they are taken.
 struct OriginStreams: Sendable {
     enum Result: Sendable, Hashable {
-        case answer(WebPushAnswer)
+        case answer(WebPushResponse)
         /// The service did nothing with it, or has never seen it: it may be sent again.
         case returned
     }
@@ -40,7 +40,7 @@ struct OriginStreams: Sendable {
     /// Streams whose request is concluded, and that the service does not know to be over.
     private var unclosed: [Int] = []
     private var concluded: [Concluded] = []
-    private var lastAnswer: NIODeadline
+    private var lastResponse: NIODeadline
     private var lastUse: NIODeadline
     /// Takes no more requests.
     private(set) var isRetired = false
@@ -48,7 +48,7 @@ struct OriginStreams: Sendable {
     /// - Parameter answerLimit: how long a request has from its beginning to its deadline.
     init(answerLimit: TimeAmount, now: NIODeadline) {
         self.answerLimit = answerLimit
-        (lastAnswer, lastUse) = (now, now)
+        (lastResponse, lastUse) = (now, now)
     }
 
     var hasSettings: Bool { peerLimit != nil }
@@ -107,7 +107,7 @@ struct OriginStreams: Sendable {
     mutating func received(body: ByteBuffer, endsStream: Bool, on id: Int, now: NIODeadline) {
         guard let length = streams[id]?.body.readableBytes else { return }
         var part = body
-        if let read = part.readSlice(length: min(WebPushRequest.longestAnswer - length, part.readableBytes)) {
+        if let read = part.readSlice(length: min(WebPushRequest.longestResponse - length, part.readableBytes)) {
             streams[id]?.body.writeImmutableBuffer(read)
         }
         if part.readableBytes > 0, !endsStream { unclosed.append(id) }
@@ -117,7 +117,7 @@ struct OriginStreams: Sendable {
     /// The service has ended a stream early.
     mutating func received(reset code: UInt32, on id: Int, now: NIODeadline) {
         let isRefused = code == HTTP2Code.refusedStream.rawValue
-        if !isRefused { lastAnswer = now }
+        if !isRefused { lastResponse = now }
         conclude(id, otherwise: isRefused ? .returned : .answer(.lost("StreamReset")))
     }
 
@@ -131,8 +131,8 @@ struct OriginStreams: Sendable {
     }
 
     private mutating func answered(_ id: Int, now: NIODeadline) {
-        lastAnswer = now
-        conclude(id, otherwise: .answer(.lost("MalformedAnswer")))
+        lastResponse = now
+        conclude(id, otherwise: .answer(.lost("MalformedResponse")))
     }
 
     /// The status is the answer, whatever becomes of its explanation.
@@ -142,7 +142,7 @@ struct OriginStreams: Sendable {
             stream.status == 0
             ? otherwise
             : .answer(
-                WebPushAnswer(
+                WebPushResponse(
                     UInt(stream.status), retryAfter: stream.retryAfter, body: stream.body, now: stream.request.sentAt))
         concluded.append(Concluded(request: stream.request, result: answer))
     }
@@ -155,16 +155,16 @@ struct OriginStreams: Sendable {
         let late = streams.filter { $0.value.request.deadline <= now }.keys.sorted()
         for id in late {
             unclosed.append(id)
-            conclude(id, otherwise: .answer(.lost("NoAnswer")))
+            conclude(id, otherwise: .answer(.lost("NoResponse")))
         }
         let isWaitingLate = waiting.contains { $0.deadline <= now }
         if isWaitingLate {
             for request in waiting where request.deadline <= now {
-                concluded.append(Concluded(request: request, result: .answer(.lost("NoAnswer"))))
+                concluded.append(Concluded(request: request, result: .answer(.lost("NoResponse"))))
             }
             waiting.removeAll { $0.deadline <= now }
         }
-        if !late.isEmpty || isWaitingLate, now - lastAnswer >= answerLimit { retire() }
+        if !late.isEmpty || isWaitingLate, now - lastResponse >= answerLimit { retire() }
         if isEmpty, now - lastUse >= Self.idleLimit { retire() }
     }
 

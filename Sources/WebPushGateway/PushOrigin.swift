@@ -55,7 +55,7 @@ final class PushOrigin: Sendable {
     struct Answered: Sendable {
         let push: BrowserPush
         let sentAt: Timestamp
-        let answer: WebPushAnswer
+        let answer: WebPushResponse
     }
 
     enum Event: Sendable {
@@ -132,7 +132,7 @@ final class PushOrigin: Sendable {
         }
     }
 
-    func conclude(_ requests: [WebPushRequest], _ answer: WebPushAnswer) {
+    func conclude(_ requests: [WebPushRequest], _ answer: WebPushResponse) {
         listener(self, .answered(requests.map { Answered(push: $0.push, sentAt: $0.sentAt, answer: answer) }))
     }
 
@@ -155,7 +155,7 @@ final class PushOrigin: Sendable {
         if !returned.isEmpty { listener(self, .returned(returned)) }
     }
 
-    private func answer(to request: WebPushRequest, over client: OriginClient) async -> WebPushAnswer {
+    private func answer(to request: WebPushRequest, over client: OriginClient) async -> WebPushResponse {
         do {
             return try await client.send(request)
         } catch {
@@ -165,7 +165,7 @@ final class PushOrigin: Sendable {
         }
     }
 
-    private func failed(_ error: any Error) -> WebPushAnswer {
+    private func failed(_ error: any Error) -> WebPushResponse {
         if error is Closed { return .notSent }
         logger.debug("a push service was not reached", metadata: ["origin": "\(name)", "error": "\(error)"])
         return .lost(Self.reason(error))
@@ -367,19 +367,19 @@ private final class OriginClient: Sendable {
         if isLast { client.shutdown { _ in } }
     }
 
-    func send(_ request: WebPushRequest) async throws -> WebPushAnswer {
+    func send(_ request: WebPushRequest) async throws -> WebPushResponse {
         let response = try await client.execute(request.http1, deadline: request.deadline)
         var body = ByteBuffer()
         do {
             // What is longer, or comes later, is not read; it ends with the response.
             for try await part in response.body {
                 body.writeImmutableBuffer(part)
-                if body.readableBytes >= WebPushRequest.longestAnswer || .now() >= request.deadline { break }
+                if body.readableBytes >= WebPushRequest.longestResponse || .now() >= request.deadline { break }
             }
         } catch {
             // The status is the answer, whatever becomes of its explanation.
         }
-        return WebPushAnswer(
+        return WebPushResponse(
             response.status.code, retryAfter: response.headers.first(name: "Retry-After"), body: body,
             now: request.sentAt)
     }

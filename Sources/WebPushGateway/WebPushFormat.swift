@@ -196,8 +196,8 @@ package struct WebPushFormat: PushFormat {
         if let unread = row.unread { payload = Self.adding(unread, to: payload) }
         guard payload.count <= Self.payloadLimit else { throw PushRefusal("PayloadTooLarge") }
         return Push(
-            entry: row.entry, identifier: identifier, address: address, payload: payload, expiration: row.expiration,
-            priority: row.priority.flatMap(UInt8.init(exactly:)), id: row.id, collapseID: row.collapseID)
+            id: row.id, identifier: identifier, address: address, payload: payload, expiration: row.expiration,
+            priority: row.priority.flatMap(UInt8.init(exactly:)), apnsID: row.apnsID, collapseID: row.collapseID)
     }
 
     /// Bytes of a row's document before it is translated.

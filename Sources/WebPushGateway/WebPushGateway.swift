@@ -75,7 +75,7 @@ package final class WebPushGateway: PushGateway {
 
     private let options: Options
     private let store: any SubscriptionStore
-    private let clock: TimeSource
+    private let now: TimeSource
     private let connectionIDs: ConnectionIDs
     private let logger: Logger
     private let buffer = ReportBuffer()
@@ -85,11 +85,11 @@ package final class WebPushGateway: PushGateway {
     /// - Parameter sender: nil while it is not known; everything waits in the queue then.
     package init(
         sender: Sender?, format: WebPushFormat, subscriptions: any SubscriptionStore, options: Options = Options(),
-        connectionIDs: ConnectionIDs, clock: @escaping TimeSource = Timestamp.now, logger: Logger
+        connectionIDs: ConnectionIDs, now: @escaping TimeSource = Timestamp.now, logger: Logger
     ) {
         self.options = options
         self.store = subscriptions
-        self.clock = clock
+        self.now = now
         self.connectionIDs = connectionIDs
         self.logger = logger
         state = Mutex(State(sender: sender, format: format, connection: connectionIDs.next()))
@@ -100,7 +100,7 @@ package final class WebPushGateway: PushGateway {
 
     /// Whether any service refuses who sends; others may accept it.
     package var areCredentialsRefused: Bool {
-        let (origins, now) = (state.withLock { Array($0.origins.values) }, clock())
+        let (origins, now) = (state.withLock { Array($0.origins.values) }, self.now())
         return origins.contains { $0.refusesCredentials(at: now) }
     }
 
@@ -148,7 +148,7 @@ package final class WebPushGateway: PushGateway {
 
     private func slot(_ state: inout State) -> ConnectionSlot? {
         guard !state.isDraining, state.sender != nil else { return nil }
-        let now = clock()
+        let now = self.now()
         // All of a lease may be for one service, also for one that is new.
         let busiest =
             state.origins.values
@@ -242,7 +242,7 @@ package final class WebPushGateway: PushGateway {
     private func perform(_ work: Work) async {
         switch work {
         case .lease(let lease): await admit(lease)
-        case .pushes(let pushes, let origin): await origin.send(pushes, now: clock())
+        case .pushes(let pushes, let origin): await origin.send(pushes, now: now())
         case .requests(let requests, let origin): await origin.send(requests)
         case .lookAgain:
             try? await Task.sleep(for: OriginState.slowAfter)
@@ -291,7 +291,7 @@ package final class WebPushGateway: PushGateway {
             report([(push.push.identifier, .rejected(reason: "BadEndpoint", hint: "\(error)"))])
             return nil
         }
-        switch origin.submit(push, at: clock()) {
+        switch origin.submit(push, at: now()) {
         case .send: return origin
         case .wait: if state.withLock({ $0.isDraining }) { withdrawWaiting([origin]) }
         case .postpone(let until): report([Self.postponed(push, until: until)])
@@ -328,7 +328,7 @@ package final class WebPushGateway: PushGateway {
                 }
             }
             let origin = PushOrigin(
-                endpoint, sender: sender, options: options, now: clock(), logger: logger
+                endpoint, sender: sender, options: options, now: now(), logger: logger
             ) { [weak self] origin, event in self?.heard(event, from: origin) }
             state.origins[endpoint.origin] = origin
             return .success(origin)
@@ -352,7 +352,7 @@ package final class WebPushGateway: PushGateway {
     }
 
     private func settle(_ answered: [PushOrigin.Answered], by origin: PushOrigin) {
-        let now = clock()
+        let now = self.now()
         var outcomes: [(identifier: UInt32, outcome: Outcome)] = []
         outcomes.reserveCapacity(answered.count)
         var sent: [BrowserPush] = []

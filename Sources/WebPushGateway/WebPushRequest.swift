@@ -10,7 +10,7 @@ import WebPushWire
 /// A push on its way to a browser, encrypted (RFC 8030 §5).
 final class WebPushRequest: Sendable {
     /// Bytes of an answer that are read: an explanation for people, if anything.
-    static let longestAnswer = 4096
+    static let longestResponse = 4096
     /// Seconds. 28 days; Apple's service keeps for 30.
     private static let longestLifetime: Int64 = 28 * 86_400
 
@@ -96,7 +96,7 @@ final class WebPushRequest: Sendable {
 }
 
 /// What became of a request.
-enum WebPushAnswer: Sendable, Hashable {
+enum WebPushResponse: Sendable, Hashable {
     case status(UInt, retryAfter: Timestamp?, text: String)
     /// No connection, no answer in time, or an answer that is not HTTP.
     case lost(String)

@@ -37,11 +37,11 @@ struct Pushchat: AsyncParsableCommand {
 
     /// As ``AsyncParsableCommand`` does it, but that SIGHUP does not end `serve` at any time: it reloads.
     static func main() async {
-        let meaning = HangupSignal.hold()
+        let meaning = ReloadSignal.hold()
         do {
-            try CommandWords.check(Array(CommandLine.arguments.dropFirst()), of: self)
+            try CommandNameCheck.check(Array(CommandLine.arguments.dropFirst()), of: self)
             var command = try await asyncParseAsRoot()
-            if !(command is Serve) { HangupSignal.release(meaning) }
+            if !(command is Serve) { ReloadSignal.release(meaning) }
             do {
                 if var asynchronous = command as? any AsyncParsableCommand {
                     try await asynchronous.run()

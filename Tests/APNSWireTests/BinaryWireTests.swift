@@ -169,7 +169,7 @@ struct BinaryWireTests {
     }
 
     @Test("Six bytes that are no error answer are not one")
-    func noAnswer() {
+    func noResponse() {
         var bytes = ByteBuffer(string: "HTTP/1")
         #expect(throws: BinaryErrorResponse.UnexpectedBytes.self) { try BinaryErrorResponse.read(from: &bytes) }
     }

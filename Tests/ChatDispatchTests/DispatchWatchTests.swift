@@ -8,7 +8,7 @@ import Testing
 @Suite("Dispatchers that do not move")
 struct DispatchWatchTests {
     /// A queue's depth, and a gateway, as a test sets them.
-    private final class Relay: RelayFigures {
+    private final class Relay: RelayMetrics {
         struct State {
             var due = 1
             var connections = 1
@@ -35,7 +35,7 @@ struct DispatchWatchTests {
         let app = DispatchWatch.App(
             name: .default, progress: progress,
             openConnections: { [relay] in relay.state.withLock { $0.connections } }, answerLimit: .seconds(30))
-        return DispatchWatch(apps: { [app] }, figures: relay)
+        return DispatchWatch(apps: { [app] }, metrics: relay)
     }
 
     @Test("One that does nothing for longer than an answer may take, though it could, is named until it moves")

@@ -38,7 +38,7 @@ struct DispatcherTests {
             queue.signal()
             await eventually("the third is written") { gateway.written.count == 3 }
         }
-        #expect(gateway.written.flatMap(\.pushes).map(\.entry) == [1, 2, 3, 9])
+        #expect(gateway.written.flatMap(\.pushes).map(\.id) == [1, 2, 3, 9])
         #expect(gateway.written.flatMap(\.pushes).map(\.identifier) == [5, 6, 7, 8])
     }
 
@@ -56,8 +56,8 @@ struct DispatcherTests {
         queue.state.withLock { $0.gate = nil }
         opening.finish()
         try await work
-        #expect(gateway.written.flatMap(\.pushes).map(\.entry) == [7, 8])
-        #expect(queue.state.withLock { $0.givenBack } == [7...8])
+        #expect(gateway.written.flatMap(\.pushes).map(\.id) == [7, 8])
+        #expect(queue.state.withLock { $0.released } == [7...8])
     }
 
     @Test("Goes on when the queue fails for a while")
@@ -80,7 +80,7 @@ struct DispatcherTests {
         }
         #expect(gateway.freshAsked == 1)
         #expect(gateway.written[0].isProbe)
-        #expect(queue.state.withLock { $0.givenBack } == [2...3])
+        #expect(queue.state.withLock { $0.released } == [2...3])
         let refused = queue.state.withLock { $0.settled }.flatMap { $0 }
         #expect(refused.map(\.transition) == [Transition(.failed(reason: "MissingPayload"))])
     }
@@ -144,7 +144,7 @@ struct DispatcherTests {
         await services.triggerGracefulShutdown()
         try await work
         #expect(queue.state.withLock { $0.settled }.isEmpty)
-        #expect(Set(queue.state.withLock { $0.givenBack }) == [1...1, 2...3])
+        #expect(Set(queue.state.withLock { $0.released }) == [1...1, 2...3])
     }
 
     @Test("Many outcomes are recorded in parts, each of them until it is")

@@ -8,7 +8,7 @@ final class FakeQueue: PushQueue {
         var leases: [Result<LeasedPushes, ChatError>] = []
         var asked: [(lanes: [PushLane], limit: Int)] = []
         var settled: [[Settlement]] = []
-        var givenBack: [ClosedRange<Int64>] = []
+        var released: [ClosedRange<Int64>] = []
         var settleFailures = 0
         var due: [Timestamp?] = []
         /// The next lease waits for its end.
@@ -33,9 +33,9 @@ final class FakeQueue: PushQueue {
     static func row(_ entry: Int64, unanswered: Int = 0, lane: PushLane? = nil, payload: String = "{}") -> QueuedPush {
         let history = PushHistory(attempts: unanswered, unanswered: unanswered)
         return QueuedPush(
-            entry: entry, lane: lane ?? PushLane(history, isBulk: false), history: history,
+            id: entry, lane: lane ?? PushLane(history, isBulk: false), history: history,
             address: DeviceToken(bytes: [UInt8](repeating: 0xAB, count: 32)).map(Address.token),
-            payload: Array(payload.utf8), id: "\(entry)")
+            payload: Array(payload.utf8), apnsID: "\(entry)")
     }
 
     func lease(app: AppName, lanes: [PushLane], limit: Int) async throws(ChatError) -> LeasedPushes {
@@ -48,8 +48,8 @@ final class FakeQueue: PushQueue {
         return try next.get()
     }
 
-    func giveBack(_ entries: [ClosedRange<Int64>], lane: PushLane, app: AppName) {
-        state.withLock { $0.givenBack += entries }
+    func release(_ entries: [ClosedRange<Int64>], lane: PushLane, app: AppName) {
+        state.withLock { $0.released += entries }
     }
 
     func settle(_ settlements: [Settlement], app: AppName) async throws(ChatError) -> [SettledPushes] {
@@ -91,7 +91,7 @@ struct FakeFormat: PushFormat {
         guard let address = row.address, let payload = row.payload, !payload.isEmpty else {
             throw PushRefusal("MissingPayload")
         }
-        return Push(entry: row.entry, identifier: identifier, address: address, payload: payload)
+        return Push(id: row.id, identifier: identifier, address: address, payload: payload)
     }
 }
 

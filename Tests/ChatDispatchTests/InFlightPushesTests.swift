@@ -25,7 +25,7 @@ struct InFlightPushesTests {
     }
 
     private func entries(_ conclusion: InFlightPushes.Conclusion) -> [ClosedRange<Int64>] {
-        conclusion.batches.joined().map(\.settlement.entries)
+        conclusion.batches.joined().map(\.settlement.pushIDs)
     }
 
     @Test("A report is about the rows that its identifiers stand for, in as few pieces as they lie")
@@ -57,19 +57,19 @@ struct InFlightPushesTests {
     }
 
     @Test(
-        "For figures: how often which answer, how long it took, since when the pushes could go; silence is no round trip"
+        "For metrics: how often which answer, how long it took, since when the pushes could go; silence is no round trip"
     )
     func answers() {
         func row(_ entry: Int64, _ age: Int64) -> QueuedPush {
             QueuedPush(
-                entry: entry, address: FakeQueue.row(1).address, payload: [1], id: "",
+                id: entry, address: FakeQueue.row(1).address, payload: [1], apnsID: "",
                 dueSince: Self.start - .seconds(age))
         }
         var inFlight = InFlightPushes(PushLifeCycle())
         // What has waited about as long is told apart no further.
         let rows = LeasedPushes([row(1, 100), row(2, 99), row(3, 50), row(4, 50), row(5, 0)])
         let admission = inFlight.admit(rows, to: slot(answersEach: true), format: format, at: Self.start)
-        #expect(admission.rows.map(\.entry) == [1, 2, 3, 4, 5])
+        #expect(admission.rows.map(\.id) == [1, 2, 3, 4, 5])
         let now = Self.start + .seconds(2)
         let refused = Outcome.notAuthorized(reason: "InvalidProviderToken")
         let answers = inFlight.conclude([report(1...4), report(5...5, refused)], at: now).answers
@@ -79,23 +79,23 @@ struct InFlightPushesTests {
         let progress = DispatchProgress()
         progress.wrote(admission.rows, at: Self.start)
         progress.answered(answers, at: now)
-        var figures = progress.figures
-        #expect(figures.waits.sum == 299 && figures.waits.count == 5)
-        #expect(figures.roundTrips.sum == 10 && figures.roundTrips.count == 5)
-        #expect(figures.acceptances.sum == 308 && figures.acceptances.count == 4)
+        var metrics = progress.metrics
+        #expect(metrics.waits.sum == 299 && metrics.waits.count == 5)
+        #expect(metrics.roundTrips.sum == 10 && metrics.roundTrips.count == 5)
+        #expect(metrics.acceptances.sum == 308 && metrics.acceptances.count == 4)
         #expect(
-            figures.answers == [
+            metrics.answers == [
                 .init(kind: "accepted", reason: nil, count: 4),
                 .init(kind: "not_authorized", reason: "InvalidProviderToken", count: 1),
             ])
-        #expect(figures.areCredentialsRefused)
+        #expect(metrics.areCredentialsRefused)
 
         _ = inFlight.admit(LeasedPushes([row(6, 1)]), to: slot(2), format: format, at: Self.start)
         let silent = inFlight.conclude([report(1...1, connection: 2)], at: now).answers
         #expect(silent.map(\.writtenAt) == [nil])
         progress.answered(silent, at: now)
-        figures = progress.figures
-        #expect(figures.roundTrips.count == 5 && figures.acceptances.count == 5 && !figures.areCredentialsRefused)
+        metrics = progress.metrics
+        #expect(metrics.roundTrips.count == 5 && metrics.acceptances.count == 5 && !metrics.areCredentialsRefused)
     }
 
     @Test(
@@ -109,24 +109,24 @@ struct InFlightPushesTests {
     func credentials(outcome: Outcome, areRefused: Bool) {
         let progress = DispatchProgress()
         for outcome in [.notAuthorized(reason: "InvalidProviderToken"), outcome] {
-            let answer = DispatchProgress.Answer(outcome: outcome, count: 1, writtenAt: nil, dueSince: nil)
+            let answer = DispatchProgress.Response(outcome: outcome, count: 1, writtenAt: nil, dueSince: nil)
             progress.answered([answer], at: Self.start)
         }
-        #expect(progress.figures.areCredentialsRefused == areRefused)
+        #expect(progress.metrics.areCredentialsRefused == areRefused)
     }
 
     @Test("Only a first attempt counts as a wait in the queue, and reasons are bounded")
-    func boundedAnswers() {
+    func boundedResponses() {
         let progress = DispatchProgress()
         let repeated = QueuedPush(
-            entry: 1, history: PushHistory(attempts: 1), address: nil, payload: nil, id: "", dueSince: Self.start)
+            id: 1, history: PushHistory(attempts: 1), address: nil, payload: nil, apnsID: "", dueSince: Self.start)
         progress.wrote([repeated, FakeQueue.row(2)], at: Self.start + .seconds(9))
-        #expect(progress.figures.waits.count == 0)
+        #expect(progress.metrics.waits.count == 0)
         progress.answered(
             (0..<100).map { .init(outcome: .rejected(reason: "r\($0)"), count: 1, writtenAt: nil, dueSince: nil) },
             at: Self.start)
-        #expect(progress.figures.answers.count == 65)
-        #expect(progress.figures.answers.first { $0.reason == BoundedNames.other }?.count == 36)
+        #expect(progress.metrics.answers.count == 65)
+        #expect(progress.metrics.answers.first { $0.reason == BoundedNames.other }?.count == 36)
     }
 
     @Test("What was not processed goes back as it was, without a word to the database")
@@ -173,11 +173,11 @@ struct InFlightPushesTests {
         #expect(held.lease.pushes.isEmpty && inFlight.needsFreshConnection)
         #expect(held.released == [.retry: [1...6], .normal: [7...7]])
         let probe = inFlight.admit(rows, to: slot(2), format: format, at: Self.start)
-        #expect(probe.lease.isProbe && probe.lease.pushes.map(\.entry) == [1, 2, 3, 4])
+        #expect(probe.lease.isProbe && probe.lease.pushes.map(\.id) == [1, 2, 3, 4])
         #expect(probe.released == [.retry: [5...6], .normal: [7...7]])
         let mixed = LeasedPushes([FakeQueue.row(7), FakeQueue.row(8, unanswered: 3)])
         let plain = inFlight.admit(mixed, to: slot(3), format: format, at: Self.start)
-        #expect(!plain.lease.isProbe && plain.lease.pushes.map(\.entry) == [7])
+        #expect(!plain.lease.isProbe && plain.lease.pushes.map(\.id) == [7])
     }
 
     @Test("After a loss less is written before proof is asked for; where each push is answered, as much as before")

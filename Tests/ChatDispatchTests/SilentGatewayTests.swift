@@ -47,7 +47,7 @@ struct SilentGatewayTests {
         var now = SilentGatewayTests.start
         var lanes: [PushLane: [Int64]] = [.normal: Array(1...SilentGatewayTests.pushes)]
         var histories: [Int64: PushHistory] = [:]
-        var waiting: [(until: Timestamp, entry: Int64)] = []
+        var waiting: [(until: Timestamp, id: Int64)] = []
         var leased: Set<Int64> = []
         var written: [Written] = []
         var lastConnection: Int64 = 0
@@ -78,8 +78,8 @@ struct SilentGatewayTests {
             let rows = entries.map { entry, lane in
                 let history = histories[entry] ?? PushHistory()
                 return QueuedPush(
-                    entry: entry, lane: lane, history: history, address: SilentGatewayTests.address, payload: [1],
-                    id: "\(entry)")
+                    id: entry, lane: lane, history: history, address: SilentGatewayTests.address, payload: [1],
+                    apnsID: "\(entry)")
             }
             leased.formUnion(entries.map(\.0))
             return LeasedPushes(rows, lanes: Set(lanes.filter { !$0.value.isEmpty }.keys))
@@ -95,7 +95,7 @@ struct SilentGatewayTests {
             }
             guard !rows.pushes.isEmpty else { return }
             let admission = inFlight.admit(rows, to: slot, format: FakeFormat(), at: now)
-            for (lane, ranges) in admission.released { giveBack(ranges, lane) }
+            for (lane, ranges) in admission.released { release(ranges, lane) }
             read(admission.lease, isAsked: isAsked)
         }
 
@@ -109,17 +109,17 @@ struct SilentGatewayTests {
             let all = lease.slot.firstIdentifier...last
             for push in lease.pushes {
                 since += 1
-                if since >= gateway.closesEvery || push.entry.isMultiple(ofAny: gateway.closesOverEvery) {
+                if since >= gateway.closesEvery || push.id.isMultiple(ofAny: gateway.closesOverEvery) {
                     since = 0
                     return note([report(all, .unanswered(reason: "ConnectionLost"))], after: .milliseconds(5))
                 }
-                if push.entry.isMultiple(ofAny: gateway.refusesEvery) {
+                if push.id.isMultiple(ofAny: gateway.refusesEvery) {
                     var reports = [report(push.identifier...push.identifier, .badAddress(reason: "InvalidToken"))]
                     if push.identifier > 1 { reports.insert(report(1...(push.identifier - 1), .accepted), at: 0) }
                     if push.identifier < last { reports.append(report((push.identifier + 1)...last, .notProcessed)) }
                     return note(reports, after: .milliseconds(5))
                 }
-                taken[push.entry, default: 0] += 1
+                taken[push.id, default: 0] += 1
             }
             if isAsked {
                 note([report(all, .unanswered(reason: "ProcessingError"))], after: .milliseconds(5))
@@ -132,7 +132,7 @@ struct SilentGatewayTests {
             written.append(Written(time: now + time, reports: reports))
         }
 
-        private mutating func giveBack(_ ranges: IDRanges, _ lane: PushLane) {
+        private mutating func release(_ ranges: IDRanges, _ lane: PushLane) {
             for range in ranges.ranges {
                 lanes[lane, default: []].insert(contentsOf: range, at: 0)
                 leased.subtract(range)
@@ -146,17 +146,17 @@ struct SilentGatewayTests {
             now = max(now, min(next, waiting.map(\.until).min() ?? next))
             let due = waiting.filter { $0.until <= now }
             waiting.removeAll { $0.until <= now }
-            lanes[.retry, default: []] += due.map(\.entry)
+            lanes[.retry, default: []] += due.map(\.id)
             guard let first = written.first, first.time <= now else { return }
             written.removeFirst()
             let conclusion = inFlight.conclude(first.reports, at: now)
-            for (lane, ranges) in conclusion.released { giveBack(ranges, lane) }
+            for (lane, ranges) in conclusion.released { release(ranges, lane) }
             for (settlement, _) in conclusion.batches.joined() { settle(settlement) }
         }
 
         private mutating func settle(_ settlement: Settlement) {
             let added = settlement.transition.added
-            for entry in settlement.entries {
+            for entry in settlement.pushIDs {
                 leased.remove(entry)
                 var history = histories[entry] ?? PushHistory()
                 history.attempts += added.attempts

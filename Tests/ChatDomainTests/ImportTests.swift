@@ -18,21 +18,21 @@ struct ImportTests {
         "APNSGateway": ["ChatDomain", "APNSWire", "HTTP2Wire"],
         "WebPushWire": ["APNSWire"],
         "WebPushGateway": ["ChatDomain", "APNSWire", "HTTP2Wire", "WebPushWire"],
-        "APNSSandbox": ["APNSWire", "WebAssets", "WebPushWire"],
+        "PushSandbox": ["APNSWire", "WebAssets", "WebPushWire"],
         "EmbeddedFiles": [],
         "BuildInfo": [],
         "CLinux": [],
         "CPostgreSQL": [],
         "pushchat": [
             "BuildInfo", "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatStorePostgres", "ChatDispatch",
-            "APNSGateway", "APNSWire", "APNSSandbox", "WebPushGateway", "WebPushWire",
+            "APNSGateway", "APNSWire", "PushSandbox", "WebPushGateway", "WebPushWire",
         ],
     ]
     /// Packages that only one target may know.
     private static let confined: [String: Set<String>] = [
         "GRDB": ["ChatStore"], "JWTKit": ["ChatSession"], "Yams": ["pushchat"], "ArgumentParser": ["pushchat"],
-        "Hummingbird": ["ChatHTTP", "APNSSandbox", "WebAssets"],
-        "NIOSSL": ["APNSGateway", "APNSSandbox", "ChatHTTP", "WebPushGateway", "pushchat"],
+        "Hummingbird": ["ChatHTTP", "PushSandbox", "WebAssets"],
+        "NIOSSL": ["APNSGateway", "PushSandbox", "ChatHTTP", "WebPushGateway", "pushchat"],
     ]
 
     private static let inC: Set = ["BuildInfo", "CLinux", "CPostgreSQL", "EmbeddedFiles"]

@@ -343,8 +343,8 @@ struct PushLifeCycleTests {
     func obstacles(obstacle: QueuedPush.Obstacle?, left: Int64?, expected: Transition.Result?) {
         for history in Self.histories {
             let push = QueuedPush(
-                entry: 1, history: history, address: nil, payload: nil,
-                expiration: left.map { Self.now.seconds + $0 }, id: "id", obstacle: obstacle)
+                id: 1, history: history, address: nil, payload: nil,
+                expiration: left.map { Self.now.seconds + $0 }, apnsID: "id", obstacle: obstacle)
             let transition = relay.obstacle(to: push, at: Self.now)
             // It was no attempt.
             #expect(transition == expected.map { Transition($0) })
@@ -355,7 +355,7 @@ struct PushLifeCycleTests {
     @Test("An expiration of 0 is no time that has passed")
     func noExpiration() {
         func push(_ obstacle: QueuedPush.Obstacle?) -> QueuedPush {
-            QueuedPush(entry: 1, address: nil, payload: nil, expiration: 0, id: "id", obstacle: obstacle)
+            QueuedPush(id: 1, address: nil, payload: nil, expiration: 0, apnsID: "id", obstacle: obstacle)
         }
         #expect(relay.obstacle(to: push(nil), at: Self.now) == nil)
         #expect(relay.obstacle(to: push(.deviceInactive), at: Self.now)?.state == .failed)

@@ -19,11 +19,11 @@ struct AcceptGuardTests {
 
     private let log = LogRecorder()
     private let clock = TestClock()
-    private let figures = LimitFigures()
+    private let metrics = LimitMetrics()
     private let socket = Socket()
 
     private func channel(_ spares: SpareFiles = SpareFiles(free: { 100 })) throws -> EmbeddedChannel {
-        let shortage = ConnectionShortage(figures: figures, now: ElapsedTime(clock).now, logger: log.logger)
+        let shortage = ConnectionShortage(metrics: metrics, clock: MonotonicTime(clock), logger: log.logger)
         let channel = EmbeddedChannel()
         try channel.pipeline.syncOperations.addHandlers([socket, AcceptGuard(shortage: shortage, spares: spares)])
         try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
@@ -63,7 +63,7 @@ struct AcceptGuardTests {
 
     @Test("A listener accepts every connection after a pause, not only the first ones", .timeLimit(.minutes(1)))
     func listener() async throws {
-        let shortage = ConnectionShortage(figures: figures, now: ElapsedTime(clock).now, logger: log.logger)
+        let shortage = ConnectionShortage(metrics: metrics, clock: MonotonicTime(clock), logger: log.logger)
         let group = MultiThreadedEventLoopGroup.singleton
         let server = try await ServerBootstrap(group: group)
             .serverChannelInitializer { channel in
@@ -87,7 +87,7 @@ struct AcceptGuardTests {
                 for client in clients { try? await client.close().get() }
             }
         }
-        #expect(figures.count(.connections) == 2)
+        #expect(metrics.count(.connections) == 2)
     }
 
     @Test("While too few descriptors are free accepting stays paused, and the spare ones are released")
@@ -116,7 +116,7 @@ struct AcceptGuardTests {
         clock.advance(by: .seconds(60))
         fail(channel, ENFILE)
         #expect(log.lines.count == 2 && log.lines[1].contains("count=5"))
-        #expect(figures.count(.connections) == 6)
+        #expect(metrics.count(.connections) == 6)
         channel.embeddedEventLoop.advanceTime(by: .seconds(1))
         socket.reads = 0
         fail(channel, ECONNABORTED)
@@ -128,7 +128,7 @@ struct AcceptGuardTests {
 
     @Test("Above the limit no connection is accepted until one ends, and the log tells it once")
     func slots() {
-        let shortage = ConnectionShortage(figures: figures, now: ElapsedTime(clock).now, logger: log.logger)
+        let shortage = ConnectionShortage(metrics: metrics, clock: MonotonicTime(clock), logger: log.logger)
         var slots = ConnectionSlots(limit: 2, shortage: shortage)
         slots.connectionOpened()
         #expect(slots.isAcceptingNewConnections() && log.lines.isEmpty)
@@ -139,6 +139,6 @@ struct AcceptGuardTests {
             #expect(slots.isAcceptingNewConnections())
         }
         #expect(log.lines.count == 1 && log.lines[0].contains("connections=2"))
-        #expect(figures.count(.connections) == 3)
+        #expect(metrics.count(.connections) == 3)
     }
 }

@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Who may call the admin API", .timeLimit(.minutes(1)))
 struct AdminGuardTests {
-    private static let answers = AdminAnswers(depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: [])
+    private static let answers = AdminResponses(depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: [])
 
     /// The relay behind a real socket, because loopback is what counts.
     private static func status(

@@ -12,7 +12,7 @@ struct AdminRoomsTests {
         message: Message(
             id: 9, sender: MemberID(stored: "6a45"), nickname: "Ann", text: "Hello, world", title: "News",
             sentAt: Timestamp(seconds: 1)), room: room)
-    private static let answers = AdminAnswers(
+    private static let answers = AdminResponses(
         deliveries: { Page(items: [Given.delivery], next: 17) },
         rooms: {
             RoomPage(
@@ -60,7 +60,7 @@ struct AdminRoomsTests {
 
     @Test("A room's history is chosen, and the choice is taken back", arguments: ["joined", "all", nil] as [String?])
     func history(choice: String?) async throws {
-        let relay = Relay(ScriptedStore(admin: AdminAnswers(setHistory: {})))
+        let relay = Relay(ScriptedStore(admin: AdminResponses(setHistory: {})))
         let json = choice.map { "\"\($0)\"" } ?? "null"
         let answer = try await AdminTests.call(
             .patch, "/v1/rooms", #"{"room":"our room/1","history":\#(json)}"#, to: relay)

@@ -20,16 +20,16 @@ enum Given {
         }
     }
     static let delivery = Delivery(
-        entry: 17, notification: 5, message: nil, token: Sample.token, app: .default, state: .failed,
+        id: 17, notification: 5, message: nil, token: Sample.token, app: .default, state: .failed,
         reason: "BadDeviceToken", hint: "wrong environment?", attempts: 1, queuedAt: Timestamp(seconds: 3),
-        notBefore: nil, sentAt: Timestamp(seconds: 4), settledAt: Timestamp(seconds: 5), pushID: "id")
+        notBefore: nil, sentAt: Timestamp(seconds: 4), settledAt: Timestamp(seconds: 5), apnsID: "id")
     static let notification = NotificationStatus(
         id: 5,
         request: NotificationRequest(
             audience: .tags([Tag(stored: "news")]), payload: #"{"aps":{"badge":1}}"#, expiration: 0, priority: 5),
         createdAt: Timestamp(seconds: 3), cancelledAt: nil, state: .done, counts: [.failed: 1, .sent: 2], skipped: 4,
         devices: 3)
-    static let answers = AdminAnswers(
+    static let answers = AdminResponses(
         unregister: { true }, edit: { () throws(ChatError) in try Self.checked { try device } },
         device: { () throws(ChatError) in try Self.checked { try device } },
         devices: { () throws(ChatError) in Page(items: [try Self.checked { try device }], next: 7) },
@@ -198,7 +198,7 @@ struct AdminTests {
     func lateRepeat(isKnown: Bool) async throws {
         let relay = Relay(
             ScriptedStore(
-                admin: AdminAnswers(
+                admin: AdminResponses(
                     earlier: { () throws(ChatError) in
                         isKnown ? NotificationReceipt(id: 9, devices: 2, isRepeat: true) : nil
                     })), settings: ChatHTTPSettings(adminTokens: ["geheim"]))
@@ -313,7 +313,7 @@ struct AdminTests {
     }
 
     @Test("Figures, as JSON and for Prometheus")
-    func figures() async throws {
+    func metrics() async throws {
         let queue = try await Self.call(.get, "/v1/queue", to: Self.scripted())
         #expect(
             queue.text
@@ -462,7 +462,7 @@ struct AdminTests {
             (ChatError.Code.notFound, 404), (.ambiguous, 409), (.unavailable, 503), (.idempotencyConflict, 422),
             (.internalError, 500),
         ] {
-            var answers = AdminAnswers()
+            var answers = AdminResponses()
             answers.device = { () throws(ChatError) in throw ChatError(code, "why", retryAfter: .seconds(2)) }
             let answer = try await Self.call(.get, Self.device, to: Relay(ScriptedStore(admin: answers)))
             #expect(answer.status.code == status)

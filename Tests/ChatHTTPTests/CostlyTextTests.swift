@@ -51,7 +51,7 @@ struct CostlyTextTests {
 
     @Test("In a header: in a long one they are replaced, before anything looks at it")
     func headers() throws {
-        let channel = EmbeddedChannel(handler: ReadGuard(connections: ConnectionCounter()))
+        let channel = EmbeddedChannel(handler: ConnectionGuard(connections: ConnectionCounter()))
         var head = HTTPRequest(method: .get, scheme: "http", authority: Self.marks(1000), path: "/")
         head.headerFields = [.userAgent: "é", .accept: "é" + String(repeating: "x", count: 511)]
         try channel.writeInbound(HTTPRequestPart.head(head))

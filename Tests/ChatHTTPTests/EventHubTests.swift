@@ -20,7 +20,7 @@ struct EventHubTests {
         feed.join(other, room)
         _ = feed.takeRoomChanges()
         return EventHub(
-            feed: feed, tokens: tokens, maxStreams: maxStreams, time: ElapsedTime(clock), logger: LogRecorder().logger)
+            feed: feed, tokens: tokens, maxStreams: maxStreams, clock: MonotonicTime(clock), logger: LogRecorder().logger)
     }
 
     private func open(

@@ -8,7 +8,7 @@ struct EventTicketsTests {
     private let clock = TestClock()
 
     private func tickets(_ capacity: Int) -> EventTickets {
-        EventTickets(capacity: capacity, now: ElapsedTime(clock).now)
+        EventTickets(capacity: capacity, clock: MonotonicTime(clock))
     }
 
     @Test("A ticket is its member's, once")

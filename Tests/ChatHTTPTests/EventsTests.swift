@@ -171,7 +171,7 @@ struct EventsTests {
         feed.join(Self.member(1), Self.room)
         var relay = Relay(ScriptedStore(feed: feed))
         (relay.clock, relay.sessions) = (clock, OneSession())
-        relay.time = { wallTime.now }
+        relay.now = { wallTime.now }
         try await relay.listening { port in
             let session = "Authorization: Bearer good\r\n"
             try await RawConnection.open(port: port) { stream in
@@ -439,7 +439,7 @@ struct EventsTests {
     @Test("An address has a limited number of streams, whatever members they are of; this machine has not")
     func addressLimit() throws {
         let hub = EventHub(
-            feed: FakeFeed(), tokens: FakeTokens(), maxStreams: 10_000, time: ElapsedTime(ContinuousClock()),
+            feed: FakeFeed(), tokens: FakeTokens(), maxStreams: 10_000, clock: MonotonicTime(ContinuousClock()),
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         let position = RoomPosition(code: SecretCode(stored: "room"), historyFrom: 0, last: 0)
         func open(_ number: Int, from address: String) throws -> EventSubscription {
@@ -469,7 +469,7 @@ struct EventsTests {
                 message: Message(id: $0, sender: member(1), nickname: "n", text: "x", sentAt: Sample.time), room: room)
         }
         let store = ScriptedStore(
-            admin: AdminAnswers(messages: { Page(items: message.map { [$0] } ?? [], next: nil) }), feed: feed,
+            admin: AdminResponses(messages: { Page(items: message.map { [$0] } ?? [], next: nil) }), feed: feed,
             tokens: try TokenAccessTests.tokens())
         var relay = Relay(store, settings: ChatHTTPSettings(adminTokens: ["geheim"]))
         relay.sessions = OneSession()

@@ -34,7 +34,7 @@ struct ForeignPageGuardTests {
         Relay(
             try ScriptedStore(
                 join: { false }, post: Sample.receipt,
-                admin: AdminAnswers(depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: []),
+                admin: AdminResponses(depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: []),
                 tokens: TokenAccessTests.tokens()), settings: settings)
     }
 

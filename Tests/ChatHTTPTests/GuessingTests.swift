@@ -59,7 +59,7 @@ struct GuessingTests {
         arguments: ["192.0.2.1", "2001:db8:0:1::"])
     func hour(network: String) throws {
         let clock = TestClock()
-        let limiter = RequestLimiter(now: ElapsedTime(clock).now)
+        let limiter = RequestLimiter(clock: MonotonicTime(clock))
         let limit = try #require(Self.production)
         var tried = 0
         for step in 0..<3600 {
@@ -163,7 +163,7 @@ struct GuessingTests {
             createdAt: Sample.time)
         var relay = Relay(
             ScriptedStore(
-                admin: AdminAnswers(depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: []),
+                admin: AdminResponses(depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: []),
                 tokens: ["pct_known": known]),
             settings: ChatHTTPSettings(
                 trustedProxies: ["127.0.0.1"].compactMap { AddressRange($0) }, adminTokens: ["right", "next"]))

@@ -58,7 +58,7 @@ struct LoggingTests {
             ("/v1/notifications/@", "route=/v1/notifications/{id}"),
         ])
     func route(path: String, expected: String) async throws {
-        let failing = AdminAnswers(device: { () throws(ChatError) in throw .unavailable(cause: "disk full") })
+        let failing = AdminResponses(device: { () throws(ChatError) in throw .unavailable(cause: "disk full") })
         for token in ["geheim", nil] {
             let relay = Relay(ScriptedStore(admin: failing), settings: ChatHTTPSettings(adminTokens: ["geheim"]))
             let headers: HTTPFields = token.map { [.authorization: "Bearer \($0)"] } ?? [:]
@@ -73,7 +73,7 @@ struct LoggingTests {
     @Test("What cannot be done now is told once for many, with their number; another reason is not held back by it")
     func unavailable() async throws {
         let clock = TestClock()
-        let refusals = RepeatedRefusals(now: ElapsedTime(clock).now)
+        let refusals = RepeatedRefusals(clock: MonotonicTime(clock))
         #expect(refusals.count("streams") == 1)
         for _ in 0..<1000 { #expect(refusals.count("streams") == nil) }
         #expect(refusals.count("disk") == 1)

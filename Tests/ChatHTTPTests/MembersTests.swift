@@ -98,7 +98,7 @@ struct MembersTests {
     @Test("A writer asks how far a message has come; the answer has names and no udids")
     func receipt() async throws {
         let receipt = Receipt(message: 7, reached: 3, fetched: 2, readers: ["Ann", "Bo"])
-        let relay = Relay(ScriptedStore(admin: AdminAnswers(receipt: { receipt })))
+        let relay = Relay(ScriptedStore(admin: AdminResponses(receipt: { receipt })))
         let answer = try await relay.form("cmd=receipt&udid=\(Sample.udid)&id=7")
         #expect(answer.text == #"{"id":7,"reached":3,"read":2,"read_by":["Ann","Bo"]}"#)
         #expect(try relay.store.calls == [.receipt(7, Sample.member)])

@@ -140,7 +140,7 @@ struct MessagesTests {
         let relay = Relay(
             ScriptedStore(
                 messages: { MessagePage(messages: messages, next: 1, room: room) },
-                admin: AdminAnswers(
+                admin: AdminResponses(
                     messages: { Page(items: messages.map { MessageRecord(message: $0, room: room) }, next: nil) })),
             settings: ChatHTTPSettings(adminTokens: ["geheim"]))
         let answers = [

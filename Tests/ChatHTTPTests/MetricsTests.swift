@@ -7,9 +7,9 @@ import Testing
 
 @Suite("Metrics")
 struct MetricsTests {
-    /// A relay that posts, and whose figures can be read.
+    /// A relay that posts, and whose metrics can be read.
     private static func relay(_ settings: ChatHTTPSettings = ChatHTTPSettings(), isReadable: Bool = true) -> Relay {
-        var answers = AdminAnswers(depths: { [] }, totals: { StoreTotals() }, usage: { [] }, outcomes: [])
+        var answers = AdminResponses(depths: { [] }, totals: { StoreTotals() }, usage: { [] }, outcomes: [])
         if !isReadable { answers.depths = { () throws(ChatError) in throw .unavailable(cause: "gone") } }
         var settings = settings
         settings.adminTokens = ["t"]
@@ -131,7 +131,7 @@ struct MetricsTests {
         relay.apps = [
             AppStatus(
                 app: .default, gateway: "http2", address: "a:1", topic: nil, connections: 1,
-                dispatch: DispatchFigures(
+                dispatch: DispatchMetrics(
                     answers: [.init(kind: "not_authorized", reason: "InvalidProviderToken", count: 2)],
                     roundTrips: seconds.snapshot, waits: seconds.snapshot, acceptances: seconds.snapshot,
                     areCredentialsRefused: true))

@@ -15,7 +15,7 @@ struct ModerationTests {
     private static let json =
         #"{"id":4,"room":"tea","closed":false,"name":"Bob","device":"740f4707…","address":"192.0.2.7","reason":"spam","#
         + #""created_at":"1970-01-01T00:00:01.000Z","ends_at":"1970-01-01T00:00:02.000Z","ended":true}"#
-    private static let answers = AdminAnswers(
+    private static let answers = AdminResponses(
         moderate: {}, ban: { ban }, bans: { Page(items: [ban], next: 4) },
         records: {
             Page(
@@ -27,7 +27,7 @@ struct ModerationTests {
         })
 
     private func call(
-        _ method: HTTPRequest.Method, _ path: String, _ json: String? = nil, _ answers: AdminAnswers = answers
+        _ method: HTTPRequest.Method, _ path: String, _ json: String? = nil, _ answers: AdminResponses = answers
     ) async throws -> (TestResponse, [ScriptedStore.Call]) {
         let relay = Relay(ScriptedStore(admin: answers))
         return (try await AdminTests.call(method, path, json, to: relay), relay.store.calls)
@@ -42,7 +42,7 @@ struct ModerationTests {
             let (answer, calls) = try await call(.delete, path)
             #expect(answer.status == .noContent && answer.text.isEmpty)
             #expect(calls == [expected])
-            let missing = AdminAnswers(moderate: { () throws(ChatError) in throw .notFound("thing") })
+            let missing = AdminResponses(moderate: { () throws(ChatError) in throw .notFound("thing") })
             #expect(try await call(.delete, path, nil, missing).0.status == .notFound)
             for wrong in [path + "x", path + "?a=1"] {
                 let (refused, none) = try await call(.delete, wrong)
@@ -143,7 +143,7 @@ struct ModerationTests {
 
     @Test("A room gets a new code: the given one, or one that nobody can guess")
     func recode() async throws {
-        let answers = AdminAnswers(recode: { RecodedRoom(members: 3, removed: 1) })
+        let answers = AdminResponses(recode: { RecodedRoom(members: 3, removed: 1) })
         let (answer, calls) = try await call(.post, "/v1/rooms:recode", #"{"room":"tea","code":" new "}"#, answers)
         #expect(answer.status == .ok && answer.text == #"{"room":"tea","code":"new","members":3,"removed":1}"#)
         #expect(calls == [.recode(SecretCode(stored: "tea"), SecretCode(stored: "new"), Self.administrator)])

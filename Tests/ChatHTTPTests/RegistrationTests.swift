@@ -96,7 +96,7 @@ struct RegistrationTests {
     @Test("A device unregisters, and again is no error; another command is one")
     func unregister() async throws {
         for isKnown in [true, false] {
-            let relay = Relay(ScriptedStore(admin: AdminAnswers(unregister: { isKnown })))
+            let relay = Relay(ScriptedStore(admin: AdminResponses(unregister: { isKnown })))
             let answer = try await post("/admin/apns_devices.json", "token=\(Sample.token)&cmd=unregister", to: relay)
             #expect(answer.text == #"{"ok":true}"#)
             #expect(try relay.store.calls == [.unregister(Sample.device, .default)])
@@ -115,7 +115,7 @@ struct RegistrationTests {
             ("/admin/apns_devices.json", "cmd=unregister"),
         ])
     func browsers(path: String, form: String) async throws {
-        let answers = AdminAnswers(unregister: { true })
+        let answers = AdminResponses(unregister: { true })
         var relay = Relay(ScriptedStore(join: { true }, register: { .created }, admin: answers))
         relay.browsers = OneSubscription()
         let refused = try await post(path, "\(form)&token=\(Sample.token)&appid=webpush", to: relay)

@@ -332,12 +332,12 @@ struct TLSTests {
 }
 
 @Suite("Slow clients")
-struct ReadGuardTests {
+struct ConnectionGuardTests {
     private let head = HTTPRequest(method: .post, scheme: "http", authority: "x", path: "/api.php")
 
     @Test("A request that is not whole in time closes its connection; a whole one, and a pause after it, do not")
     func deadline() throws {
-        let channel = EmbeddedChannel(handler: ReadGuard(connections: ConnectionCounter()))
+        let channel = EmbeddedChannel(handler: ConnectionGuard(connections: ConnectionCounter()))
         try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
         try channel.writeInbound(HTTPRequestPart.head(head))
         channel.embeddedEventLoop.advanceTime(by: .seconds(20))
@@ -358,7 +358,7 @@ struct ReadGuardTests {
     @Test("A connection without a request is closed after 15 seconds; one whose first head came before is not")
     func firstHead() throws {
         for sendsHead in [false, true] {
-            let channel = EmbeddedChannel(handler: ReadGuard(connections: ConnectionCounter()))
+            let channel = EmbeddedChannel(handler: ConnectionGuard(connections: ConnectionCounter()))
             try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
             channel.embeddedEventLoop.advanceTime(by: .seconds(14))
             #expect(channel.isActive)
@@ -372,7 +372,7 @@ struct ReadGuardTests {
     @Test("When the server stops, a request that is being read has three seconds")
     func stopWhileReading() throws {
         for isWhole in [false, true] {
-            let channel = EmbeddedChannel(handler: ReadGuard(connections: ConnectionCounter()))
+            let channel = EmbeddedChannel(handler: ConnectionGuard(connections: ConnectionCounter()))
             try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
             try channel.writeInbound(HTTPRequestPart.head(head))
             channel.pipeline.fireUserInboundEventTriggered(ChannelShouldQuiesceEvent())
@@ -389,7 +389,7 @@ struct ReadGuardTests {
         "When the server stops, an answer is waited for; a client that does not take it is not, nor is a new request read"
     )
     func stopWhileAnswering() throws {
-        let channel = EmbeddedChannel(handler: ReadGuard(connections: ConnectionCounter()))
+        let channel = EmbeddedChannel(handler: ConnectionGuard(connections: ConnectionCounter()))
         try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
         try channel.writeInbound(HTTPRequestPart.head(head))
         try channel.writeInbound(HTTPRequestPart.end(nil))
@@ -415,7 +415,7 @@ struct ReadGuardTests {
         func open() throws -> EmbeddedChannel {
             let channel = EmbeddedChannel()
             channel.remoteAddress = try SocketAddress(ipAddress: "192.0.2.1", port: 1)
-            try channel.pipeline.syncOperations.addHandler(ReadGuard(connections: counter))
+            try channel.pipeline.syncOperations.addHandler(ConnectionGuard(connections: counter))
             try channel.connect(to: SocketAddress(ipAddress: "192.0.2.1", port: 1)).wait()
             return channel
         }

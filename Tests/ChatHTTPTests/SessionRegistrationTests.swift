@@ -12,7 +12,7 @@ struct SessionRegistrationTests {
         var relay = Relay(
             ScriptedStore(
                 join: { false }, update: {}, register: { .created },
-                admin: AdminAnswers(
+                admin: AdminResponses(
                     unregister: { true }, device: { () throws(ChatError) in throw .notFound("device") })))
         relay.sessions = OneSession()
         return relay
@@ -78,7 +78,7 @@ struct SessionRegistrationTests {
             serverInfo: nil, tags: [], createdAt: Sample.time, registeredAt: Sample.time, deactivatedAt: nil,
             deactivatedReason: nil)
         var relay = Relay(
-            ScriptedStore(admin: AdminAnswers(unregister: { true }, device: { () throws(ChatError) in device })))
+            ScriptedStore(admin: AdminResponses(unregister: { true }, device: { () throws(ChatError) in device })))
         relay.sessions = OneSession()
         let answer = try await relay.send(
             .post, "/push_chat_service.php",

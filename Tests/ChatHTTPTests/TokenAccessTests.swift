@@ -40,7 +40,7 @@ struct TokenAccessTests {
             try store
                 ?? ScriptedStore(
                     post: Sample.receipt, ping: {},
-                    admin: AdminAnswers(
+                    admin: AdminResponses(
                         unregister: { true }, edit: Given.answers.edit, device: Given.answers.device,
                         devices: { Page(items: [], next: nil) }, deliveries: { Page(items: [], next: nil) },
                         send: { NotificationReceipt(id: 1, devices: 1, isRepeat: false) },

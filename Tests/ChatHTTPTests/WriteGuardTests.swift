@@ -33,7 +33,7 @@ struct WriteGuardTests {
         let pipeline = channel.pipeline.syncOperations
         try pipeline.configureHTTPServerPipeline(withPipeliningAssistance: false, withErrorHandling: false)
         try pipeline.addHandler(HTTP1ToHTTPServerCodec(secure: false))
-        try pipeline.addHandler(ReadGuard(connections: counter))
+        try pipeline.addHandler(ConnectionGuard(connections: counter))
         try pipeline.addHandler(socket, position: .first)
         try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
         try request(on: channel)
@@ -63,7 +63,7 @@ struct WriteGuardTests {
         answer(on: channel)
         channel.embeddedEventLoop.advanceTime(by: .seconds(6))
         #expect(!channel.isActive)
-        #expect(counter.figures.count(.writeTime) == 1)
+        #expect(counter.metrics.count(.writeTime) == 1)
         _ = try channel.finish(acceptAlreadyClosed: true)
     }
 
@@ -86,7 +86,7 @@ struct WriteGuardTests {
         socket.isOpen = true
         channel.flush()
         channel.embeddedEventLoop.advanceTime(by: .seconds(600))
-        #expect(channel.isActive && counter.figures.count(.writeTime) == 0)
+        #expect(channel.isActive && counter.metrics.count(.writeTime) == 0)
         _ = try channel.finish(acceptAlreadyClosed: true)
     }
 
@@ -115,7 +115,7 @@ struct WriteGuardTests {
         #expect(channel.isActive)
         try request(on: channel)
         #expect(!channel.isActive)
-        #expect(counter.figures.count(.pipelinedRequests) == 1)
+        #expect(counter.metrics.count(.pipelinedRequests) == 1)
         _ = try channel.finish(acceptAlreadyClosed: true)
     }
 }

@@ -52,7 +52,7 @@ struct TokenVerifierTests {
     static func verifier(
         _ source: TokenVerifier.Source, rules: SessionRules = SessionRules()
     ) async throws -> TokenVerifier {
-        try await TokenVerifier([source], rules: rules, clock: { now })
+        try await TokenVerifier([source], rules: rules, now: { now })
     }
 
     static func reason(_ token: String, _ verifier: TokenVerifier) async -> String? {
@@ -82,7 +82,7 @@ struct TokenVerifierTests {
         let session = try await Self.verifier(signer.source).session(of: token)
         #expect(session.end.milliseconds == milliseconds.map { Self.now.milliseconds + $0 } ?? 253_402_300_799_000)
         guard milliseconds != nil else { return }
-        let late = try await TokenVerifier([signer.source], clock: { session.end })
+        let late = try await TokenVerifier([signer.source], now: { session.end })
         #expect(await Self.reason(token, late)?.contains("has expired") == true)
     }
 
@@ -208,7 +208,7 @@ struct TokenVerifierTests {
     @Test("Of several sources any may have signed")
     func several() async throws {
         let signers = try await Signer.all()
-        let verifier = try await TokenVerifier(signers.map(\.source), clock: { Self.now })
+        let verifier = try await TokenVerifier(signers.map(\.source), now: { Self.now })
         for signer in signers {
             #expect(
                 try await verifier.session(of: signer.sign(Self.claims(subject: signer.algorithm))).user.text

@@ -9,10 +9,10 @@ import Testing
 @Suite("An app that is renamed", .timeLimit(.minutes(1)))
 struct AppAdoptionTests {
     private static let chat = AppName("chat")
-    let bench: NotificationBench
+    let bench: NotificationFixture
 
     init() throws {
-        bench = try NotificationBench()
+        bench = try NotificationFixture()
     }
 
     /// Ends the store, and starts one whose default app has another name.

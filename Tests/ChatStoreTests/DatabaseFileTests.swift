@@ -97,7 +97,7 @@ struct DatabaseFileTests {
         #expect(try fixture.value("SELECT count(*) FROM waiting") == 2)
         _ = try await store.upkeep.prepare()
         let lease = try await store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 1000)
-        #expect(lease.pushes.map(\.entry) == [1, 2])
+        #expect(lease.pushes.map(\.id) == [1, 2])
         _ = try fixture.query("INSERT INTO push_queue (device_token, payload, priority) VALUES ('\(token)', '{}', 1)")
         #expect(try fixture.value("SELECT max(message_id) FROM push_queue") == 4)
         #expect(try fixture.value("SELECT max(entry) FROM theirs") == 4)
@@ -218,7 +218,7 @@ struct DatabaseFileTests {
         #expect(pushes == [[1, 4], [nil, nil]])
         _ = try await store.upkeep.prepare()
         let lease = try await store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 1000)
-        #expect(lease.pushes.map(\.entry) == [4, 6, 5])
+        #expect(lease.pushes.map(\.id) == [4, 6, 5])
         #expect(try fixture.query("PRAGMA foreign_key_check").isEmpty)
         // The message is still what the push refers to.
         _ = try fixture.query("DELETE FROM messages")

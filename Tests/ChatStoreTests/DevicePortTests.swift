@@ -181,7 +181,7 @@ struct DevicePortTests {
             try await register(number, DeviceEdit(client: ClientInfo(appVersion: version)), in: store)
         }
         func today() async throws -> [String: Int] {
-            let days = try #require(await store.stores.figures.usage(since: store.now().day))
+            let days = try #require(await store.stores.metrics.usage(since: store.now().day))
             return days.filter { $0.kind == nil || $0.kind == .appVersion }.reduce(into: [:]) { result, count in
                 if case .text(let text) = count.value { return result[text] = count.devices }
                 result[count.kind == nil ? "all" : count.value == .others ? "others" : "unknown"] = count.devices

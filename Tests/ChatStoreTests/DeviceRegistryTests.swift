@@ -5,10 +5,10 @@ import Testing
 
 @Suite("What is known of devices", .timeLimit(.minutes(1)))
 struct DeviceRegistryTests {
-    let bench: NotificationBench
+    let bench: NotificationFixture
 
     init() throws {
-        bench = try NotificationBench()
+        bench = try NotificationFixture()
     }
 
     private static func tags(_ words: String...) -> Set<ChatDomain.Tag> { Set(words.map(ChatDomain.Tag.init(stored:))) }
@@ -68,7 +68,7 @@ struct DeviceRegistryTests {
         // The chat's are taken back when their turn comes.
         #expect(try bench.queued("state = 'pending'") == ["2"])
         #expect(try await bench.store.notifications.notification(id).counts[.cancelled] == 2)
-        #expect(bench.store.figures.outcomes().map(\.total) == [2])
+        #expect(bench.store.metrics.outcomes().map(\.total) == [2])
         #expect(try bench.fixture.value("SELECT count(*) FROM device_tags") == 0)
         #expect(try bench.fixture.value("SELECT count(*) FROM active_users WHERE device_token = '0'") == 2)
         #expect(try await bench.store.rooms.post(StoreFixture.post(1, "ho")).queued == 0)
@@ -113,7 +113,7 @@ struct DeviceRegistryTests {
         let first = try await bench.store.devices.devices(byUser, after: nil, limit: 10)
         #expect(first.items.isEmpty)
         #expect(first.next == 5000)
-        let found = try await NotificationBench.all {
+        let found = try await NotificationFixture.all {
             try await bench.store.devices.devices(byUser, after: $0, limit: 10)
         }
         #expect(found.map(\.id) == [11_000])
@@ -127,10 +127,10 @@ struct DeviceRegistryTests {
         _ = try await bench.store.rooms.post(StoreFixture.post(1, "hi"))
         _ = try await bench.send(.tokens([StoreFixture.token(1), StoreFixture.token(2)]))
         let device = try await device(2).id
-        let history = try await NotificationBench.all {
+        let history = try await NotificationFixture.all {
             try await bench.store.devices.deliveries(to: device, before: $0, limit: 1)
         }
-        #expect(history.map(\.entry) == [5, 3, 2])
+        #expect(history.map(\.id) == [5, 3, 2])
         #expect(history.map(\.message) == [nil, 1, nil])
         #expect(history[2].notification == id)
         #expect(history.allSatisfy { $0.state == .pending && $0.queuedAt == bench.now })
@@ -142,6 +142,6 @@ struct DeviceRegistryTests {
         try await bench.queue.settle(1...UInt32(count), .accepted)
         let page = try await bench.store.devices.deliveries(to: device, before: nil, limit: 1)
         #expect(page.items.map(\.state) == [.sent])
-        #expect(page.items.map(\.entry) == [6])
+        #expect(page.items.map(\.id) == [6])
     }
 }

@@ -32,7 +32,7 @@ struct DeviceUsageTests {
 
     /// Versions of today, each with its number of devices; `all` for all devices.
     private func today() async throws -> [String: Int] {
-        let days = try #require(await store.figures.usage(since: fixture.time.withLock { $0 }.day))
+        let days = try #require(await store.metrics.usage(since: fixture.time.withLock { $0 }.day))
         return days.reduce(into: [:]) { result, count in
             guard let kind = count.kind else { return result["all"] = count.devices }
             guard kind == .appVersion else { return }
@@ -83,7 +83,7 @@ struct DeviceUsageTests {
         try await join(1, version: nil)
         #expect(try await today() == ["all": 1, "2.0": 1])
         let since = fixture.time.withLock { $0 - .seconds(86_400) }.day
-        let all = try #require(await store.figures.usage(since: since)).filter { $0.kind == nil }
+        let all = try #require(await store.metrics.usage(since: since)).filter { $0.kind == nil }
         #expect(all.map(\.devices) == [4, 1])
     }
 
@@ -148,7 +148,7 @@ struct DeviceUsageTests {
         fixture.advance(.seconds(3600))
         let message = try await store.rooms.post(StoreFixture.post(2, "hi")).message
         try await store.activity.flush()
-        #expect(try await store.figures.usage(since: "") == nil)
+        #expect(try await store.metrics.usage(since: "") == nil)
         #expect(try await device(1).client.appVersion == "1.0", "It goes in the next round.")
 
         var watch = SQLiteUpkeep.Watch()

@@ -7,10 +7,10 @@ import Testing
 
 @Suite("Fan-outs of notifications", .timeLimit(.minutes(1)))
 struct FanoutTests {
-    let bench: NotificationBench
+    let bench: NotificationFixture
 
     init() throws {
-        bench = try NotificationBench()
+        bench = try NotificationFixture()
     }
 
     @Test("To twenty thousand devices: behind the answer, in steps")
@@ -172,7 +172,7 @@ struct FanoutTests {
         #expect(
             try await bench.store.notifications.notification(id).counts
                 == [.pending: 0, .sent: 40, .failed: 0, .expired: 0, .cancelled: 1460])
-        let counted = bench.store.figures.outcomes().filter { $0.state == .cancelled }
+        let counted = bench.store.metrics.outcomes().filter { $0.state == .cancelled }
         #expect(counted.map(\.total) == [1460])
     }
 

@@ -6,14 +6,14 @@ import Testing
 
 @Suite("What is for very many lets the others pass")
 struct LaneTests {
-    let bench: QueueBench
+    let bench: QueueFixture
 
     init() throws {
-        bench = try QueueBench()
+        bench = try QueueFixture()
     }
 
     private func lease(_ first: UInt32, room: Int) async throws -> [Int64] {
-        try await bench.lease(StoreFixture.slot(first: first, room: room)).pushes.map(\.entry)
+        try await bench.lease(StoreFixture.slot(first: first, room: room)).pushes.map(\.id)
     }
 
     private func mark(_ entries: ClosedRange<Int>) throws {
@@ -77,7 +77,7 @@ struct LaneTests {
 
     @Test("All pushes of a notification are for very many, or none, however they were asked for", arguments: audiences)
     func notification(devices: Int) async throws {
-        let bench = try NotificationBench()
+        let bench = try NotificationFixture()
         try bench.fill(devices)
         _ = try bench.fixture.query("UPDATE devices SET user_reference = 'u'")
         _ = try bench.fixture.query("INSERT INTO device_tags (tag, device_id) SELECT 't', device_id FROM devices")

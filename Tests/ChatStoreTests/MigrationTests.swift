@@ -81,12 +81,12 @@ struct MigrationTests {
             switch (self, target) {
             case (.file(let file), .server(let server)):
                 return try SQLiteMigration.read(file.path) { source in
-                    try PostgresMigration.write(PostgresPlace(url: server.url)) {
+                    try PostgresMigration.write(PostgresConfiguration(url: server.url)) {
                         try Migration.run(from: source, to: $0, isStopped: isStopped)
                     }
                 }
             case (.server(let server), .file(let file)):
-                return try PostgresMigration.read(PostgresPlace(url: server.url)) { source in
+                return try PostgresMigration.read(PostgresConfiguration(url: server.url)) { source in
                     try SQLiteMigration.write(file.path) {
                         try Migration.run(from: source, to: $0, isStopped: isStopped)
                     }
@@ -117,7 +117,7 @@ struct MigrationTests {
 
     private func settle(_ push: QueuedPush, _ transition: Transition, _ stores: Stores) async throws {
         let settled = try await stores.queue.settle(
-            [Settlement(push.entry...push.entry, transition, notification: push.notification)], app: .default)
+            [Settlement(push.id...push.id, transition, notification: push.notification)], app: .default)
         #expect(settled.map(\.count) == [1])
     }
 
@@ -260,17 +260,17 @@ struct MigrationTests {
                 sign: { _ in "another" }
             ).text
         ])
-        add(try await stores.figures.usage(since: "2000-01-01") ?? [])
+        add(try await stores.metrics.usage(since: "2000-01-01") ?? [])
         let pushes = try await lease(stores)
         add(
             pushes.map {
                 [
-                    $0.entry.description, $0.id, "\($0.address, default: "-")", "\($0.lane)", "\($0.history)",
+                    $0.id.description, $0.id, "\($0.address, default: "-")", "\($0.lane)", "\($0.history)",
                     "\($0.obstacle, default: "-")",
                 ]
             })
         add(pushes.map(\.payload))
-        for push in pushes { stores.queue.giveBack([push.entry...push.entry], lane: push.lane, app: .default) }
+        for push in pushes { stores.queue.release([push.id...push.id], lane: push.lane, app: .default) }
         return values
     }
 
@@ -323,7 +323,7 @@ struct MigrationTests {
             switch first {
             case .file(let file): return try SQLiteMigration.read(file.path) { try $0.highestNumber(of: table) }
             case .server(let server):
-                return try PostgresMigration.read(PostgresPlace(url: server.url)) { try $0.highestNumber(of: table) }
+                return try PostgresMigration.read(PostgresConfiguration(url: server.url)) { try $0.highestNumber(of: table) }
             }
         }
         try await base.use { stores in
@@ -331,7 +331,7 @@ struct MigrationTests {
             let posted = try await stores.rooms.post(StoreFixture.post(1, "again"))
             #expect(try posted.message == highest("messages") + 1 && posted.queued == 1)
             #expect(try await stores.rooms.post(StoreFixture.post(1, "hello", key: "k")).isRepeat)
-            #expect(try await lease(stores).map(\.entry).max() == highest("push_queue") + 1)
+            #expect(try await lease(stores).map(\.id).max() == highest("push_queue") + 1)
             let token = try await stores.tokens.create(
                 AccessToken.name("gone"), AccessGrant(scopes: [.read]), expiresAt: nil)
             #expect(try token.token.id == highest("api_tokens") + 1)
@@ -374,7 +374,7 @@ struct MigrationTests {
         let stores = try await server.open()
         defer { stores.close() }
         #expect(
-            try await stores.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9).pushes.map(\.entry) == [5])
+            try await stores.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9).pushes.map(\.id) == [5])
         #expect(try await stores.upkeep.applyRetention(messages: .seconds(60), queue: .seconds(7 * 86_400)).pushes == 3)
     }
 
@@ -510,14 +510,14 @@ struct MigrationTests {
                     try $0.execute(sql: "DELETE FROM bans")
                 }
             }
-            try PostgresMigration.write(PostgresPlace(url: server.url)) { _ in
+            try PostgresMigration.write(PostgresConfiguration(url: server.url)) { _ in
                 let isFree = try server.query(lock)
                 #expect(isFree == "f")
             }
         }
         #expect(try server.query(lock) == "t")
         let target = try StoreFixture()
-        try PostgresMigration.read(PostgresPlace(url: server.url)) { _ in
+        try PostgresMigration.read(PostgresConfiguration(url: server.url)) { _ in
             #expect(try server.query(lock) == "f")
             #expect(throws: (any Error).self) {
                 try server.query("SET lock_timeout = 1; INSERT INTO relay_starts (host) VALUES ('late')")
@@ -568,7 +568,7 @@ struct MigrationTests {
         }
         try Data("half of it".utf8).write(to: URL(filePath: file.path + ".migrating"))
         var isSaid = false
-        _ = try PostgresMigration.read(PostgresPlace(url: server.url)) { source in
+        _ = try PostgresMigration.read(PostgresConfiguration(url: server.url)) { source in
             try SQLiteMigration.write(file.path, interrupted: { isSaid = true }) {
                 try Migration.run(from: source, to: $0)
             }
@@ -592,13 +592,13 @@ struct MigrationTests {
             CREATE FUNCTION relay.spoil() RETURNS trigger LANGUAGE plpgsql AS
                 $$ BEGIN NEW.payload := NEW.payload || ' '; RETURN NEW; END $$
             """)
-        let place = PostgresPlace(url: server.url, schema: "relay")
-        _ = try PostgresMigration.write(place) { _ in }
+        let postgres = PostgresConfiguration(url: server.url, schema: "relay")
+        _ = try PostgresMigration.write(postgres) { _ in }
         try server.query(
             "CREATE TRIGGER spoil BEFORE INSERT ON relay.push_queue_due FOR EACH ROW EXECUTE FUNCTION relay.spoil()")
         let problem = try problemOf {
             try SQLiteMigration.read(file.path) { source in
-                try PostgresMigration.write(place) { try Migration.run(from: source, to: $0) }
+                try PostgresMigration.write(postgres) { try Migration.run(from: source, to: $0) }
             }
         }
         #expect(problem.contains("push_queue is not the same there: 1 rows were read, and 1 stand there"))
@@ -640,7 +640,7 @@ struct MigrationTests {
         try await server.open().close()
         func inFile() throws -> [String] { try SQLiteMigration.read(file.path) { try $0.unknown() } }
         func inServer() throws -> [String] {
-            try PostgresMigration.read(PostgresPlace(url: server.url)) { try $0.unknown() }
+            try PostgresMigration.read(PostgresConfiguration(url: server.url)) { try $0.unknown() }
         }
         #expect(try inFile().isEmpty && inServer().isEmpty)
         for statement in [

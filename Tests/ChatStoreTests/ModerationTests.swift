@@ -7,12 +7,12 @@ import Testing
 
 @Suite("Order in rooms", .timeLimit(.minutes(1)))
 struct ModerationTests {
-    private let bench: QueueBench
+    private let bench: QueueFixture
     private var store: SQLiteStores { bench.store }
     private let moderator = Moderator(name: "admin", address: "192.0.2.9")
 
     init() throws {
-        bench = try QueueBench()
+        bench = try QueueFixture()
     }
 
     private func code(_ text: String = "room") -> SecretCode { SecretCode(stored: text) }
@@ -72,7 +72,7 @@ struct ModerationTests {
         #expect(await refusal { _ = try await store.feed.position(of: StoreFixture.member(2)) } == "not joined")
         // Without a look at the row first, which would be a second later: what is remembered of it is not used.
         let lease = try await bench.lease(StoreFixture.slot())
-        #expect(lease.pushes.map(\.entry) == [2] && lease.reasons == ["MemberRemoved"])
+        #expect(lease.pushes.map(\.id) == [2] && lease.reasons == ["MemberRemoved"])
         #expect(try bench.states() == ["cancelled", "pending"])
 
         try await store.rooms.join(StoreFixture.join(2))
@@ -109,9 +109,9 @@ struct ModerationTests {
             [bench.fixture.time.withLock { $0.milliseconds }])
         try store.close()
 
-        let again = try QueueBench(bench.fixture, try bench.fixture.open())
+        let again = try QueueFixture(bench.fixture, try bench.fixture.open())
         let lease = try await again.lease(StoreFixture.slot())
-        #expect(lease.pushes.map(\.entry) == [2] && lease.reasons == ["MemberRemoved"])
+        #expect(lease.pushes.map(\.id) == [2] && lease.reasons == ["MemberRemoved"])
         let banned = "You are banned from this room"
         #expect(await refusal { try await again.store.rooms.join(StoreFixture.join(2)) } == banned)
         #expect(
@@ -185,7 +185,7 @@ struct ModerationTests {
         for number in 1...3 { try await store.rooms.join(StoreFixture.join(number)) }
         for text in ["one", "two"] { _ = try await store.rooms.post(StoreFixture.post(1, text)) }
         let sent = try await bench.lease(StoreFixture.slot(room: 1))
-        #expect(sent.pushes.map(\.entry) == [1])
+        #expect(sent.pushes.map(\.id) == [1])
         _ = store.feed.roomChanges()
         for message in [1, 2] as [MessageID] { try await store.moderation.delete(message, by: moderator) }
         #expect(store.feed.takeRoomChanges().deleted == [code(): [1, 2]])
@@ -194,7 +194,7 @@ struct ModerationTests {
         #expect(try await store.records.messages(of: code(), .newestFirst(before: nil), limit: 9).items.isEmpty)
         await #expect(throws: ChatError.self) { _ = try await store.records.progress(of: 1) }
         #expect(try await bench.lease(StoreFixture.slot(2)).pushes.isEmpty)
-        #expect(store.figures.outcomes().map(\.total) == [4])
+        #expect(store.metrics.outcomes().map(\.total) == [4])
         let file = try QueueFile(path: bench.fixture.path)
         #expect(try file.retry(.matching(QueueFilter()), progress: { _ in }) == 0)
         await #expect(throws: ChatError.self) { try await store.moderation.delete(1, by: moderator) }

@@ -6,10 +6,10 @@ import Testing
 
 @Suite("Pushes of the HTTP/2 provider API in the queue")
 struct NamedPushTests {
-    let bench: QueueBench
+    let bench: QueueFixture
 
     init() throws {
-        bench = try QueueBench()
+        bench = try QueueFixture()
     }
 
     private static func slot(_ connection: Int64 = 1) -> ConnectionSlot {
@@ -37,11 +37,11 @@ struct NamedPushTests {
         try await bench.settle(1...2, .notProcessed, connection: 2)
         #expect(try await bench.lease(StoreFixture.slot(3)).pushes.map(\.id) == [nil, nil])
         try bench.store.close()
-        let again = try QueueBench(bench.fixture, bench.fixture.open())
+        let again = try QueueFixture(bench.fixture, bench.fixture.open())
         #expect(try await again.lease(Self.slot(4), .http2).pushes.map(\.id) == ids)
         // It stands in the record of the push, too, once that was sent.
         let file = try QueueFile(path: bench.fixture.path)
-        #expect(try file.entries(.init(), after: nil, limit: 9).items.map(\.pushID) == ids)
+        #expect(try file.pushes(.init(), after: nil, limit: 9).items.map(\.apnsID) == ids)
     }
 
     @Test("An id that another program chose is kept, in lower case; one that is no UUID poisons the entry")
@@ -139,13 +139,13 @@ struct NamedPushTests {
 
 @Suite("Pushes that make trouble")
 struct TroubleTests {
-    let bench: QueueBench
+    let bench: QueueFixture
 
     init() throws {
-        bench = try QueueBench()
+        bench = try QueueFixture()
     }
 
-    private func lease(_ connection: Int64, room: Int = 100, fresh: Bool = true) async throws -> QueueBench.Result {
+    private func lease(_ connection: Int64, room: Int = 100, fresh: Bool = true) async throws -> QueueFixture.Result {
         try await bench.lease(
             ConnectionSlot(
                 connection: ConnectionID(connection), firstIdentifier: 1, capacity: room, isFresh: fresh,
@@ -157,16 +157,16 @@ struct TroubleTests {
         try bench.insert(6)
         _ = try bench.fixture.query("UPDATE push_queue SET unanswered = 2 WHERE message_id = 1")
         _ = try bench.fixture.query("UPDATE push_queue SET refused = 1 WHERE message_id = 2")
-        #expect(try await lease(1, room: 1).pushes.map(\.entry) == [3])
-        #expect(try await lease(1, room: 2).pushes.map(\.entry) == [4, 5])
+        #expect(try await lease(1, room: 1).pushes.map(\.id) == [3])
+        #expect(try await lease(1, room: 2).pushes.map(\.id) == [4, 5])
         // The turn of what made trouble: the first of it is to be alone, on a connection where nothing is in doubt.
         let waiting = try await lease(1, fresh: false)
         #expect(waiting.needsFreshConnection)
         #expect(waiting.pushes.isEmpty)
         let probe = try await lease(2)
-        #expect(probe.pushes.map(\.entry) == [1])
+        #expect(probe.pushes.map(\.id) == [1])
         #expect(probe.isProbe)
-        #expect(try await lease(3).pushes.map(\.entry) == [6, 2])
+        #expect(try await lease(3).pushes.map(\.id) == [6, 2])
     }
 
     @Test("A push that the credentials are not accepted with waits longer and longer; it fails once others pass by it")
@@ -176,7 +176,7 @@ struct TroubleTests {
         var connection: Int64 = 0
         func attempt() async throws -> Int64 {
             connection += 1
-            #expect(try await lease(connection, room: 1).pushes.map(\.entry) == [1])
+            #expect(try await lease(connection, room: 1).pushes.map(\.id) == [1])
             _ = try await bench.settle(1...1, refusal, connection: connection)
             guard let due = try await bench.store.queue.nextDue(app: .default) else { return -1 }
             let now = bench.fixture.time.withLock { $0 }
@@ -189,7 +189,7 @@ struct TroubleTests {
         // Another one does, and it does not.
         try bench.insert(1)
         connection += 1
-        #expect(try await lease(connection, room: 1).pushes.map(\.entry) == [2])
+        #expect(try await lease(connection, room: 1).pushes.map(\.id) == [2])
         _ = try await bench.settle(1...1, .accepted, connection: connection)
         #expect(try await attempt() == -1)
         #expect(try bench.states() == ["failed", "sent"])
@@ -202,7 +202,7 @@ struct TroubleTests {
         try bench.insert(2)
         _ = try bench.fixture.query("UPDATE push_queue SET refused = 50 WHERE message_id = 1")
         let lease = try await lease(1)
-        #expect(lease.pushes.map(\.entry) == [2, 1])
+        #expect(lease.pushes.map(\.id) == [2, 1])
         _ = try await bench.settle(1...1, .accepted)
         _ = try await bench.settle(2...2, .unanswered(reason: "ConnectionLost"))
         #expect(try bench.states() == ["pending", "sent"])

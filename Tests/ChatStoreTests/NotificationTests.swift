@@ -7,10 +7,10 @@ import Testing
 
 @Suite("Notifications", .timeLimit(.minutes(1)))
 struct NotificationTests {
-    let bench: NotificationBench
+    let bench: NotificationFixture
 
     init() throws {
-        bench = try NotificationBench()
+        bench = try NotificationFixture()
     }
 
     private func user(_ text: String) -> UserReference { UserReference(stored: text) }
@@ -51,7 +51,7 @@ struct NotificationTests {
         #expect(status.counts[.failed] == 1)
         #expect(try bench.queued("app = 'default' AND device IS NULL AND state = 'pending'") == ["9"])
         #expect(try bench.queued("reason = 'DeviceInactive' AND time_settled IS NOT NULL") == ["4"])
-        #expect(bench.store.figures.outcomes().map(\.reason) == ["DeviceInactive"])
+        #expect(bench.store.metrics.outcomes().map(\.reason) == ["DeviceInactive"])
         let second = try await bench.send(audience, app: "other")
         #expect(try bench.queued("notification = \(second.id) AND app = 'other' AND state = 'pending'") == ["9", "4"])
     }
@@ -69,7 +69,7 @@ struct NotificationTests {
         let lease = try await bench.queue.lease(StoreFixture.slot())
         #expect(lease.pushes.count == 2)
         for push in lease.pushes {
-            #expect(push.payload == Array(NotificationBench.payload.utf8))
+            #expect(push.payload == Array(NotificationFixture.payload.utf8))
             #expect(push.type == "voip")
             #expect(push.expiration == 0)
             #expect(push.priority == 5)
@@ -154,7 +154,7 @@ struct NotificationTests {
         request.audience = .tokens([try StoreFixture.token(1)])
         request.payload = #"{"aps":{"badge":3}}"#
         #expect(try await bench.store.notifications.send(request).devices == 1)
-        request.payload = NotificationBench.payload
+        request.payload = NotificationFixture.payload
         #expect(try await bench.store.notifications.send(request).devices == 0)
     }
 
@@ -268,9 +268,9 @@ struct NotificationTests {
         _ = try await bench.send(.all)
         _ = try await bench.queue.lease(StoreFixture.slot(room: 3))
         func entries(_ state: PushState?) async throws -> [Int64] {
-            try await NotificationBench.all {
+            try await NotificationFixture.all {
                 try await bench.store.notifications.deliveries(of: id, in: state, after: $0, limit: 2)
-            }.map(\.entry)
+            }.map(\.id)
         }
         #expect(try await entries(nil) == Array(1...8))
         #expect(try await entries(.sent) == [])

@@ -38,8 +38,8 @@ struct PlanTests {
                 SQLitePushQueue.waitingSQL,
                 ["push_queue_waiting (app=? AND <expr>=? AND not_before>? AND not_before<?)"]
             ),
-            (SQLiteFigures.delayedSQL, ["COVERING INDEX push_queue_waiting (app=?)"]),
-            (SQLiteFigures.nextAppSQL, ["push_queue_waiting (app>?)"]),
+            (SQLiteMetrics.delayedSQL, ["COVERING INDEX push_queue_waiting (app=?)"]),
+            (SQLiteMetrics.nextAppSQL, ["push_queue_waiting (app>?)"]),
             (QueueRepair.scanSQL, ["SEARCH push_queue USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]),
             (
                 QueueReader.sql,
@@ -163,7 +163,7 @@ struct PlanTests {
 
     @Test("So do the statements of posting, registering, totals and interrupted work")
     func traced() async throws {
-        let bench = try NotificationBench()
+        let bench = try NotificationFixture()
         let store = bench.store
         let statements = Mutex<Set<String>>([])
         let trace: @Sendable (Database) -> Void = { db in
@@ -180,7 +180,7 @@ struct PlanTests {
         var request = bench.request(.all)
         request.idempotencyKey = "key"
         _ = try await store.notifications.send(request)
-        _ = try await store.figures.totals()
+        _ = try await store.metrics.totals()
         try await store.jobs.resume()
         while try bench.fixture.value("SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL") > 0 {
             try await store.rooms.ping()
@@ -233,7 +233,7 @@ struct PlanTests {
     }
 
     private static func check(_ sql: String, _ words: [String], maySort: Bool = false) throws {
-        let store = try NotificationBench().store
+        let store = try NotificationFixture().store
         let plan = try store.database.pool.read { db in
             let statement = try db.makeStatement(sql: "EXPLAIN QUERY PLAN " + sql)
             statement.setUncheckedArguments([])

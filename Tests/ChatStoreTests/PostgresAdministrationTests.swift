@@ -20,7 +20,7 @@ struct PostgresAdministrationTests {
         init(_ count: Int = 1) async throws {
             let relays = try await Relays(count)
             self.relays = relays
-            queue = try PostgresQueueAdministration(place: PostgresPlace(url: relays.fixture.url)) {
+            queue = try PostgresQueueAdministration(configuration: PostgresConfiguration(url: relays.fixture.url)) {
                 relays.fixture.time.withLock { $0 }
             }
         }
@@ -37,7 +37,7 @@ struct PostgresAdministrationTests {
 
         func lease(_ limit: Int = 1000, relay: Int = 0) async throws -> [Int64] {
             try await relays.all[relay].queue.lease(app: .default, lanes: PushLane.allCases, limit: limit).pushes
-                .map(\.entry)
+                .map(\.id)
         }
 
         func settle(_ entries: ClosedRange<Int64>, _ transition: Transition, relay: Int = 0) async throws -> Int {
@@ -52,24 +52,24 @@ struct PostgresAdministrationTests {
     @Test("It opens tables that exist and are of this version, makes none, and says what is wrong with the rest")
     func opening() async throws {
         let fixture = try PostgresFixture()
-        let place = PostgresPlace(url: fixture.url)
-        func problem(_ place: PostgresPlace) -> String {
+        let postgres = PostgresConfiguration(url: fixture.url)
+        func problem(_ configuration: PostgresConfiguration) -> String {
             do {
-                try PostgresQueueAdministration(place: place).close()
+                try PostgresQueueAdministration(configuration: configuration).close()
                 return ""
             } catch {
                 return "\(error)"
             }
         }
-        #expect(problem(place).contains("no relay's tables"))
-        #expect(problem(PostgresPlace(url: fixture.url, schema: "other")).contains("no schema other"))
+        #expect(problem(postgres).contains("no relay's tables"))
+        #expect(problem(PostgresConfiguration(url: fixture.url, schema: "other")).contains("no schema other"))
         #expect(try fixture.value("SELECT count(*) FROM pg_tables WHERE schemaname IN ('public', 'other')") == 0)
         let stores = try await fixture.open()
         defer { stores.close() }
-        #expect(problem(place) == "")
+        #expect(problem(postgres) == "")
         for (version, word) in [(0, "upgrades"), (99, "newer")] {
             try fixture.query("UPDATE relay_schema SET version = \(version)")
-            #expect(problem(place).contains(word))
+            #expect(problem(postgres).contains(word))
         }
     }
 
@@ -86,7 +86,7 @@ struct PostgresAdministrationTests {
                 (1000, 'silent', now() - interval '1 hour'), (1001, 'heard', now() + interval '1 hour');
             UPDATE push_queue SET lease_start = message_id + 995 WHERE message_id IN (5, 6)
             """)
-        #expect(try await bench.queue.cancel(.entries([1, 3, 6]), progress: Self.nobody) == 0)
+        #expect(try await bench.queue.cancel(.ids([1, 3, 6]), progress: Self.nobody) == 0)
         #expect(try await bench.queue.cancel(.matching(QueueFilter()), progress: Self.nobody) == 2)
         #expect(try bench.states() == "pending pending pending cancelled cancelled pending")
         #expect(try await bench.settle(1...2, Self.sent) == 2)
@@ -105,8 +105,8 @@ struct PostgresAdministrationTests {
             """
             INSERT INTO push_queue (message_id, device_token, payload) SELECT i, 'aa', '{}' FROM generate_series(1, 2) i
             """)
-        #expect(try await bench.queue.cancel(.entries([1]), progress: Self.nobody) == 1)
-        #expect(try await bench.queue.purge(.entries([2]), olderThan: nil, progress: Self.nobody) == 1)
+        #expect(try await bench.queue.cancel(.ids([1]), progress: Self.nobody) == 1)
+        #expect(try await bench.queue.purge(.ids([2]), olderThan: nil, progress: Self.nobody) == 1)
         #expect(try bench.states() == "cancelled failed pending" || bench.states() == "failed cancelled pending")
     }
 
@@ -123,7 +123,7 @@ struct PostgresAdministrationTests {
         bench.fixture.advance(.seconds(60))
         #expect(try await bench.lease(1) == [1])
         bench.fixture.advance(.seconds(-30))
-        #expect(try await bench.queue.retry(.entries([1, 2, 3]), progress: Self.nobody) == 2)
+        #expect(try await bench.queue.retry(.ids([1, 2, 3]), progress: Self.nobody) == 2)
         #expect(try await bench.lease(relay: 1) == [2, 3])
         // What the first relay had of it says nothing any more.
         #expect(try await bench.settle(2...3, Self.sent) == 0)
@@ -139,7 +139,7 @@ struct PostgresAdministrationTests {
         #expect(try await bench.queue.cancel(.matching(QueueFilter()), progress: Self.nobody) == 1)
         // The relay listens since it has its start.
         let announcements = bench.relays.first.database.announcements()
-        #expect(try await bench.queue.retry(.entries([1]), progress: Self.nobody) == 1)
+        #expect(try await bench.queue.retry(.ids([1]), progress: Self.nobody) == 1)
         var isTold = false
         for await announcement in announcements where announcement.apps == ["default"] {
             isTold = true
@@ -233,7 +233,7 @@ struct PostgresAdministrationTests {
     func measures() async throws {
         let relays = try await Relays()
         let database = relays.first.database
-        let before = relays.first.figures.work()
+        let before = relays.first.metrics.work()
         #expect(before.batches.map(\.kind) == ["answer", "upkeep", "background"])
         #expect(before.errors.map(\.kind) == ["lost", "in_doubt", "collision", "refused"])
         try await database.write(operations: 3) { _ = try $0.run("SELECT 1") }
@@ -242,7 +242,7 @@ struct PostgresAdministrationTests {
         await #expect(throws: ChatError.self) { try await database.write { _ = try $0.run("SELECT 1 / 0") } }
         let collision = "DO $$ BEGIN RAISE EXCEPTION 'again' USING ERRCODE = '40001'; END $$"
         await #expect(throws: ChatError.self) { try await database.write { _ = try $0.run(collision) } }
-        let work = relays.first.figures.work()
+        let work = relays.first.metrics.work()
         // Five attempts.
         #expect(zip(work.batches, before.batches).map { $0.sizes.count - $1.sizes.count }[0] == 7)
         #expect(zip(work.batches, before.batches).map { $0.sizes.sum - $1.sizes.sum }[0] == 9)

@@ -14,7 +14,7 @@ struct PostgresCoreTests {
 
     private func database(_ fixture: PostgresFixture, schema: String? = nil) throws -> PostgresDatabase {
         try PostgresDatabase(
-            place: PostgresPlace(url: fixture.url, schema: schema, connections: 3), clock: Timestamp.now,
+            configuration: PostgresConfiguration(url: fixture.url, schema: schema, connections: 3), now: Timestamp.now,
             logger: Self.logger)
     }
 
@@ -54,7 +54,7 @@ struct PostgresCoreTests {
         let caught = Mutex(false)
         let error = await #expect(throws: ChatError.self) {
             try await database.write { transaction in
-                transaction.later("INSERT INTO numbers VALUES (1)")
+                transaction.pipeline("INSERT INTO numbers VALUES (1)")
                 do {
                     try transaction.run("INSERT INTO numbers VALUES (1)")
                 } catch let error as PostgresError {
@@ -213,9 +213,9 @@ struct PostgresCoreTests {
         #expect(versions.count == 2)
         #expect(try fixture.value("SELECT count(*) FROM pg_tables WHERE tablename = 'push_queue'") == 2)
         try fixture.query("UPDATE relay_a.relay_schema SET version = 99")
-        #expect(throws: PostgresPlace.Unusable.self) { try database(fixture, schema: "relay_a") }
+        #expect(throws: PostgresConfiguration.Unusable.self) { try database(fixture, schema: "relay_a") }
         try fixture.query("CREATE TABLE active_users (id bigint)")
-        #expect(throws: PostgresPlace.Unusable.self) { try database(fixture) }
+        #expect(throws: PostgresConfiguration.Unusable.self) { try database(fixture) }
     }
 
     @Test("A start that was ended by others is followed by a new one")
@@ -233,27 +233,27 @@ struct PostgresCoreTests {
 
     @Test("Where no server is, a call says so, and soon")
     func away() async throws {
-        let place = PostgresPlace(url: "postgres://relay@127.0.0.1:1/nothing")
+        let postgres = PostgresConfiguration(url: "postgres://relay@127.0.0.1:1/nothing")
         let error = #expect(throws: ChatError.self) {
-            try PostgresDatabase(place: place, clock: Timestamp.now, logger: Self.logger)
+            try PostgresDatabase(configuration: configuration, now: Timestamp.now, logger: Self.logger)
         }
         #expect(error?.code == .unavailable)
-        #expect(throws: PostgresPlace.Unusable.self) { try place.inspect() }
+        #expect(throws: PostgresConfiguration.Unusable.self) { try postgres.inspect() }
     }
 
     @Test("What the server lacks is found before anything is made")
     func inspected() async throws {
         let fixture = try PostgresFixture()
-        let place = PostgresPlace(url: fixture.url)
-        #expect(try place.inspect().text.contains("no tables yet"))
+        let postgres = PostgresConfiguration(url: fixture.url)
+        #expect(try postgres.inspect().text.contains("no tables yet"))
         try database(fixture).close()
-        let found = try place.inspect()
+        let found = try postgres.inspect()
         #expect(found.text.contains("schema version 2, 0 relays, 0 members") && found.problems.isEmpty)
 
         let other = "\(fixture.database)_ascii"
         try fixture.query("CREATE DATABASE \(other) TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'")
         defer { try? fixture.server.drop(other) }
-        let ascii = PostgresPlace(url: fixture.server.url(other))
+        let ascii = PostgresConfiguration(url: fixture.server.url(other))
         #expect { try ascii.inspect() } throws: { "\($0)".contains("its encoding is SQL_ASCII") }
         #expect { try PostgresSchema.current.bringUpToDate(ascii) } throws: { "\($0)".contains("SQL_ASCII") }
     }

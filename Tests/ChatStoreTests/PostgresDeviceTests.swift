@@ -78,7 +78,7 @@ struct PostgresDeviceTests {
             try relays.fixture.query(
                 "SELECT value, devices FROM device_days WHERE day > '2027-01-15' AND kind LIKE 'app%'")
                 == "v2|1")
-        let days = try #require(try await relays.first.figures.usage(since: "2027-01-16"))
+        let days = try #require(try await relays.first.metrics.usage(since: "2027-01-16"))
         #expect(days.map(\.devices) == [1, 1, 1, 1])
         try await DeviceUsage.forget(relays.first.database)
         #expect(
@@ -196,7 +196,7 @@ struct PostgresDeviceTests {
         #expect(try relays.fixture.query("SELECT device_token FROM active_users") == "0")
         let status = try await relays.first.notifications.notification(kept.id)
         #expect(status.counts[.cancelled] == 1 && status.counts[.pending] == 1)
-        let outcomes = relays.second.figures.outcomes()
+        let outcomes = relays.second.metrics.outcomes()
         #expect(outcomes.map(\.total) == [2] && outcomes.map(\.reason) == [PushLifeCycle.unregistered])
         let leased = try await relays.first.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9).pushes
         #expect(leased.map(\.address) == [.token(other), .token(other)])
@@ -221,10 +221,10 @@ struct PostgresDeviceTests {
             found += page.items
             cursor = page.next
         } while cursor != nil
-        #expect(found.count == 12 && found.map(\.entry) == Set(found.map(\.entry)).sorted(by: >))
+        #expect(found.count == 12 && found.map(\.id) == Set(found.map(\.id)).sorted(by: >))
         #expect(found.filter { $0.message != nil }.count == 6 && found.filter { $0.notification != nil }.count == 6)
         #expect(found.filter { $0.state == .sent }.count == 8)
-        #expect(found.allSatisfy { $0.token == device.token.description && ($0.pushID != nil) == ($0.state == .sent) })
+        #expect(found.allSatisfy { $0.token == device.token.description && ($0.apnsID != nil) == ($0.state == .sent) })
     }
 }
 #endif

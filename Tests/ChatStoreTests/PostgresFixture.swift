@@ -30,13 +30,13 @@ final class PostgresFixture: Sendable {
         keepsUsage: @escaping @Sendable () -> Bool = { true }
     ) async throws -> PostgresStores {
         let stores = try PostgresStores(
-            place: PostgresPlace(url: url, schema: schema, connections: 4),
+            configuration: PostgresConfiguration(url: url, schema: schema, connections: 4),
             settings: {
                 StoreSettings(
                     format: { _ in APNSFormat(namesMessage ? .http2 : .binary, payloadLimit: 2048) },
                     defaultApp: defaultApp, keepsUsage: keepsUsage(), apps: apps)
             },
-            clock: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            now: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         do {
             _ = try await stores.upkeep.prepare()
         } catch {

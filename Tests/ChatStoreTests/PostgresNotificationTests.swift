@@ -169,7 +169,7 @@ struct PostgresNotificationTests {
         }
         #expect(sent.value == 15_000)
         let page = try await relays.deliveries(ids[1], page: 1000)
-        #expect(page.count == 5000 && page.map(\.entry) == page.map(\.entry).sorted())
+        #expect(page.count == 5000 && page.map(\.id) == page.map(\.id).sorted())
     }
 
     @Test("To cancel in the middle takes back what no gateway has, on whatever relay")
@@ -192,14 +192,14 @@ struct PostgresNotificationTests {
         #expect(try relays.fixture.value("SELECT count(*) FROM push_queue WHERE state = 'cancelled'") == queued - 20)
         #expect(try await relays.deliver(relay: 1) == 0)
         // What comes back from the gateway is taken back then.
-        relays.first.queue.giveBack([leased[0].entry...leased[0].entry], lane: leased[0].lane, app: .default)
+        relays.first.queue.release([leased[0].id...leased[0].id], lane: leased[0].lane, app: .default)
         var again: [QueuedPush] = []
         while again.isEmpty {
             again = try await relays.first.queue.lease(app: .default, lanes: PushLane.allCases, limit: 20).pushes
         }
         #expect(again.map(\.obstacle) == [.notificationCancelled])
         let counts = [relays.first, relays.second].map { stores in
-            stores.figures.outcomes().filter { $0.state == .cancelled }.reduce(0) { $0 + $1.total }
+            stores.metrics.outcomes().filter { $0.state == .cancelled }.reduce(0) { $0 + $1.total }
         }
         #expect(counts[0] + counts[1] == queued - 20)
         #expect(try await relays.first.notifications.cancel(id).state == .cancelled)
@@ -259,7 +259,7 @@ struct PostgresNotificationTests {
         try relays.fill(600)
         for number in 1...30 { _ = try await relays.send(.all, key: number == 7 ? "bad" : "good\(number)") }
         let jobs = BackgroundJobs(
-            database: relays.first.database, outcomes: OutcomeCounter(clock: Timestamp.now),
+            database: relays.first.database, outcomes: OutcomeCounter(now: Timestamp.now),
             settings: { StoreSettings(format: { _ in APNSFormat(.binary, payloadLimit: 2048) }) }, kinds: [Failing.self]
         )
         let task = Task { await jobs.run() }

@@ -85,19 +85,19 @@ struct PostgresQueueTests {
                         let pushes = try await queue.lease(
                             app: .default, lanes: PushLane.allCases, limit: 1 + round * 7 % 60
                         ).pushes
-                        let isNew = tally.held.withLock { held in pushes.filter { held.insert($0.entry).inserted }.count
+                        let isNew = tally.held.withLock { held in pushes.filter { held.insert($0.id).inserted }.count
                         }
                         #expect(isNew == pushes.count)
                         if pushes.isEmpty { try await Task.sleep(for: .milliseconds(1)) }
                         for push in pushes {
-                            tally.held.withLock { _ = $0.remove(push.entry) }
-                            let range = push.entry...push.entry
-                            if (push.entry + Int64(round)).isMultiple(of: 4) {
-                                queue.giveBack([range], lane: push.lane, app: .default)
+                            tally.held.withLock { _ = $0.remove(push.id) }
+                            let range = push.id...push.id
+                            if (push.id + Int64(round)).isMultiple(of: 4) {
+                                queue.release([range], lane: push.lane, app: .default)
                             } else {
                                 let changed = try await queue.settle([Settlement(range, Self.sent)], app: .default)
                                 #expect(changed.map(\.count) == [1])
-                                tally.ends.withLock { $0[push.entry, default: 0] += 1 }
+                                tally.ends.withLock { $0[push.id, default: 0] += 1 }
                                 tally.settled.add(1, ordering: .relaxed)
                             }
                         }
@@ -117,17 +117,17 @@ struct PostgresQueueTests {
         try relays.insert(4)
         #expect(try await relays.lease(3).count == 3)
         try await relays.look(relay: 1)
-        #expect(try await relays.lease(relay: 1).map(\.entry) == [4])
+        #expect(try await relays.lease(relay: 1).map(\.id) == [4])
         let start = relays.first.database.start
         try relays.fixture.query("UPDATE relay_starts SET time_ended = now() WHERE start_id = \(start)")
         try await relays.look(relay: 1)
-        #expect(try await relays.lease(2, relay: 1).map(\.entry) == [1, 2])
+        #expect(try await relays.lease(2, relay: 1).map(\.id) == [1, 2])
         // The first may have begun anew meanwhile; else it gets nothing.
         if relays.first.database.start == start { #expect(try await relays.lease().isEmpty) }
         let gone = Transition(.failed(reason: "Gone"), device: .countRefusal(reason: "Gone", limit: 1))
         #expect(try await relays.settle(1...2, gone) == 0)
-        #expect(relays.first.figures.outcomes().isEmpty)
-        relays.first.queue.giveBack([1...2], lane: .normal, app: .default)
+        #expect(relays.first.metrics.outcomes().isEmpty)
+        relays.first.queue.release([1...2], lane: .normal, app: .default)
         try await relays.look()
         #expect(try relays.fixture.value("SELECT count(*) FROM push_queue_due WHERE lease_start IS NULL") <= 1)
         #expect(try await relays.settle(1...2, Self.sent, relay: 1) == 2)
@@ -135,15 +135,15 @@ struct PostgresQueueTests {
     }
 
     @Test("What is given back is due again: for the same relay at once, for others with its next look")
-    func givenBack() async throws {
+    func released() async throws {
         let relays = try await Relays(2)
         try relays.insert(3)
         #expect(try await relays.lease().count == 3)
-        relays.first.queue.giveBack([2...3], lane: .normal, app: .default)
-        #expect(try await relays.lease(1).map(\.entry) == [2])
-        relays.first.queue.giveBack([2...2], lane: .normal, app: .default)
+        relays.first.queue.release([2...3], lane: .normal, app: .default)
+        #expect(try await relays.lease(1).map(\.id) == [2])
+        relays.first.queue.release([2...2], lane: .normal, app: .default)
         try await relays.look()
-        #expect(try await relays.lease(relay: 1).map(\.entry) == [2, 3])
+        #expect(try await relays.lease(relay: 1).map(\.id) == [2, 3])
         #expect(try await relays.lease().isEmpty)
     }
 
@@ -151,17 +151,17 @@ struct PostgresQueueTests {
     func inDoubt() async throws {
         let relays = try await Relays()
         try relays.insert(3)
-        #expect(try await relays.lease(1).map(\.entry) == [1])
+        #expect(try await relays.lease(1).map(\.id) == [1])
         try relays.fixture.query(
             "UPDATE push_queue SET lease_start = \(relays.first.database.start) WHERE message_id = 2")
         try await relays.look()
-        #expect(try await relays.lease().map(\.entry) == [3])
+        #expect(try await relays.lease().map(\.id) == [3])
         relays.first.queue.leases.withLock { leases in
             let plan = leases.begin(.default)
             leases.fail(plan, app: .default, at: .now)
         }
         try await relays.look()
-        #expect(try await relays.lease().map(\.entry) == [2])
+        #expect(try await relays.lease().map(\.id) == [2])
     }
 
     @Test("Lanes in the order that is asked for, in each the lowest numbers; and which have more")
@@ -173,13 +173,13 @@ struct PostgresQueueTests {
         try relays.insert(2, ", not_before", ", 5")
         let queue = relays.first.queue
         let one = try await queue.lease(app: .default, lanes: PushLane.allCases, limit: 3)
-        #expect(one.pushes.map(\.entry) == [5, 7, 8] && one.lanes == [.normal, .bulk, .retry])
+        #expect(one.pushes.map(\.id) == [5, 7, 8] && one.lanes == [.normal, .bulk, .retry])
         let retry = try await queue.lease(app: .default, lanes: [.retry], limit: 1)
-        #expect(retry.pushes.map(\.entry) == [1] && retry.lanes == [.normal, .bulk, .retry])
+        #expect(retry.pushes.map(\.id) == [1] && retry.lanes == [.normal, .bulk, .retry])
         let some = try await queue.lease(app: .default, lanes: [.bulk, .normal], limit: 2)
-        #expect(some.pushes.map(\.entry) == [3, 4] && some.lanes == [.normal, .retry])
+        #expect(some.pushes.map(\.id) == [3, 4] && some.lanes == [.normal, .retry])
         let rest = try await queue.lease(app: .default, lanes: PushLane.allCases, limit: 9)
-        #expect(rest.pushes.map(\.entry) == [6, 2] && rest.lanes.isEmpty)
+        #expect(rest.pushes.map(\.id) == [6, 2] && rest.lanes.isEmpty)
     }
 
     @Test("A push waits for its time, and nobody is told a later one; a clock that is set back makes repeats due")
@@ -193,13 +193,13 @@ struct PostgresQueueTests {
         #expect(try await relays.first.queue.nextDue(app: .default) == now + .seconds(30))
         relays.fixture.advance(.seconds(30))
         #expect(try await relays.first.queue.nextDue(app: .default) == now + .seconds(30))
-        #expect(try await relays.lease().map(\.entry) == [2])
+        #expect(try await relays.lease().map(\.id) == [2])
         #expect(try await relays.first.queue.nextDue(app: .default) == now + .seconds(60))
         let wait = Transition(.waiting(until: now + .seconds(90), reason: "Busy"), adding: PushHistory(attempts: 1))
         #expect(try await relays.settle(2...2, wait) == 1)
         relays.fixture.advance(.seconds(-2 * 86_400))
         try await relays.look()
-        #expect(try await relays.lease().map(\.entry) == [2])
+        #expect(try await relays.lease().map(\.id) == [2])
         #expect(try await relays.lease().isEmpty)
     }
 
@@ -223,7 +223,7 @@ struct PostgresQueueTests {
                 "SELECT attempts, reason, hint, time_sent IS NULL FROM push_queue WHERE message_id = 1")
                 == "1|Bad|why|t")
         #expect(try relays.fixture.query("SELECT attempts, time_sent FROM push_queue WHERE message_id = 2") == "0|")
-        #expect(try await relays.lease().map(\.entry) == [2, 6])
+        #expect(try await relays.lease().map(\.id) == [2, 6])
         // Another program took it back while it was with the gateway.
         try relays.fixture.query(
             "UPDATE push_queue SET state = 'cancelled', reason = 'x' WHERE message_id IN (2, 6)")
@@ -253,7 +253,7 @@ struct PostgresQueueTests {
         try relays.fixture.query("DELETE FROM push_queue WHERE message_id = 4")
         let alike = try await relays.first.queue.settle((4...5).map { Settlement($0...$0, Self.sent) }, app: .default)
         #expect(alike.map(\.count) == [0, 1])
-        let counts = relays.first.figures.outcomes()
+        let counts = relays.first.metrics.outcomes()
         #expect(counts.map(\.state) == [.failed, .sent] && counts.map(\.total) == [1, 4])
     }
 
@@ -271,7 +271,7 @@ struct PostgresQueueTests {
         let pushes = try await relays.lease()
         #expect(pushes.count == 4 && pushes.allSatisfy { $0.isOurs && $0.obstacle == nil })
         #expect(pushes[0].payload == Array(#"{"aps":{"alert":"x"}}"#.utf8))
-        let entries = pushes.map(\.entry)
+        let entries = pushes.map(\.id)
         func failed(_ effect: Transition.Device) -> Transition {
             Transition(.failed(reason: "Bad"), adding: PushHistory(attempts: 1), device: effect)
         }
@@ -340,7 +340,7 @@ struct PostgresQueueTests {
         try relays.insert(2)
         var found: [QueuedPush] = []
         while found.count < 2, await arrivals.next() != nil { found += try await relays.lease(app: app) }
-        #expect(found.map(\.entry) == [1, 2] && found[0].payload == Array(#"{"aps":{}}"#.utf8))
+        #expect(found.map(\.id) == [1, 2] && found[0].payload == Array(#"{"aps":{}}"#.utf8))
         // Committed late, with a number below others that were leased long ago.
         try relays.fixture.query(
             "INSERT INTO push_queue (message_id, device_token, payload) VALUES (-7, lpad('1', 64, 'a'), '{}')")
@@ -359,9 +359,9 @@ struct PostgresQueueTests {
             UPDATE push_queue SET state = 'cancelled' WHERE message_id = 2;
             UPDATE push_queue SET state = 'pending' WHERE message_id = 1;
             """)
-        #expect(try await relays.lease().map(\.entry) == [3])
+        #expect(try await relays.lease().map(\.id) == [3])
         try await relays.look()
-        #expect(try await relays.lease().map(\.entry) == [1])
+        #expect(try await relays.lease().map(\.id) == [1])
         #expect(
             try relays.fixture.query("SELECT message_id, time_settled IS NOT NULL FROM push_queue_20270115") == "2|t")
         #expect(throws: PostgresServer.Failed.self) {
@@ -378,12 +378,12 @@ struct PostgresQueueTests {
                 "INSERT INTO push_queue (message_id, device_token, payload) VALUES (\(number), 'aa', '{}')")
         }
         for number in 2...3 { try insert(number) }
-        #expect(try await relays.lease().map(\.entry) == [2, 3])
+        #expect(try await relays.lease().map(\.id) == [2, 3])
         #expect(try await relays.settle(2...3, Self.sent) == 2)
         // From 1, as the sequence knows of no other.
         try relays.insert(3)
         try await relays.look()
-        #expect(try await relays.lease().map(\.entry) == [1, 2, 3])
+        #expect(try await relays.lease().map(\.id) == [1, 2, 3])
         #expect(try await relays.settle(1...3, Self.sent) == 3)
         #expect(try relays.states() == "sent sent sent sent sent")
         #expect(try relays.fixture.value("SELECT count(DISTINCT message_id) FROM push_queue") == 5)
@@ -465,7 +465,7 @@ struct PostgresQueueTests {
     }
 
     @Test("Figures are the database's, whichever relay is asked")
-    func figures() async throws {
+    func metrics() async throws {
         let relays = try await Relays(2)
         let now = relays.fixture.time.withLock { $0 }
         try relays.insert(5)
@@ -520,7 +520,7 @@ struct PostgresQueueTests {
         let floors = PostgresValue.ints([.min, .min, .min])
         func plan(_ sql: String, _ values: [PostgresValue]) async throws -> String {
             try await relays.first.database.write { transaction in
-                transaction.later("SET LOCAL enable_seqscan = off")
+                transaction.pipeline("SET LOCAL enable_seqscan = off")
                 return try transaction.rows("EXPLAIN \(sql)", values).map { try $0.text(0) }.joined(separator: "\n")
             }
         }

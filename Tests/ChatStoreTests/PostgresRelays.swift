@@ -95,7 +95,7 @@ final class Relays: Sendable {
         let pushes = try await all[relay].queue.lease(app: .default, lanes: PushLane.allCases, limit: limit).pushes
         let sent = Transition(.sent, adding: PushHistory(attempts: 1))
         _ = try await all[relay].queue.settle(
-            pushes.map { Settlement($0.entry...$0.entry, sent, notification: $0.notification) }, app: .default)
+            pushes.map { Settlement($0.id...$0.id, sent, notification: $0.notification) }, app: .default)
         return pushes.count
     }
 }

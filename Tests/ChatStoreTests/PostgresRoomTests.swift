@@ -341,7 +341,7 @@ struct PostgresRoomTests {
             let post = Task {
                 try await database.write { transaction in
                     _ = try PostBatch.answers(
-                        to: [StoreFixture.post(1, "hi")], now: database.clock(),
+                        to: [StoreFixture.post(1, "hi")], now: database.now(),
                         StoreSettings(format: { _ in TextFormat() }), transaction)
                     _ = try transaction.row("SELECT 1")
                     isWritten.reach()
@@ -373,7 +373,7 @@ struct PostgresRoomTests {
     @Test("A new code for a large room waits for a message that is being written, and does not begin again")
     func newCodeWaits() async throws {
         try await withRelays { first, second in
-            func collisions() -> Int? { second.figures.work().errors.first { $0.kind == "collision" }?.count }
+            func collisions() -> Int? { second.metrics.work().errors.first { $0.kind == "collision" }?.count }
             let before = collisions()
             try fill("large", 1...20)
             let (isWritten, isReleased) = (End(), End())
@@ -382,7 +382,7 @@ struct PostgresRoomTests {
             let post = Task {
                 try await database.write { transaction in
                     _ = try PostBatch.answers(
-                        to: [StoreFixture.post(1, "hi")], now: database.clock(),
+                        to: [StoreFixture.post(1, "hi")], now: database.now(),
                         StoreSettings(format: { _ in TextFormat() }), transaction)
                     _ = try transaction.row("SELECT 1")
                     isWritten.reach()
@@ -473,7 +473,7 @@ struct PostgresRoomTests {
         _ = try? await database.write(.background) { transaction in
             let ids = try transaction.rows(MessageFanout.claimSQL, [.int(Int64.min), .int(Int64(20))])
             guard !ids.isEmpty else { return }
-            _ = try MessageFanout.step(of: ids.map { try $0.int(0) }, now: database.clock(), settings, transaction)
+            _ = try MessageFanout.step(of: ids.map { try $0.int(0) }, now: database.now(), settings, transaction)
             if isKilled {
                 _ = try transaction.row("SELECT 1")
                 throw Killed()

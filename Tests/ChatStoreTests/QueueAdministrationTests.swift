@@ -51,7 +51,7 @@ struct QueueAdministrationTests {
     /// Those of the app `default` that a relay gets now.
     private func leased(_ store: TestedStore) async throws -> [Int64] {
         try await store.notice()
-        return try await store.lease().map(\.entry)
+        return try await store.lease().map(\.id)
     }
 
     @Test("Entries by what a filter says, in pages", arguments: StoreKind.allCases)
@@ -59,7 +59,7 @@ struct QueueAdministrationTests {
         let store = try await populated(kind)
         let queue = try store.queue()
         func all(_ filter: QueueFilter) async throws -> [Int64] {
-            try await NotificationBench.all { try await queue.entries(filter, after: $0, limit: 2) }.map(\.entry)
+            try await NotificationFixture.all { try await queue.pushes(filter, after: $0, limit: 2) }.map(\.id)
         }
         #expect(try await all(QueueFilter()) == Array(1...10))
         #expect(try await all(QueueFilter(app: AppName("other"))) == [2, 4, 6, 8])
@@ -71,7 +71,7 @@ struct QueueAdministrationTests {
         #expect(try await all(QueueFilter(notification: id)) == [11, 12])
         #expect(try await all(QueueFilter(notification: id + 1)) == [])
         #expect(try await all(QueueFilter(token: StoreFixture.token(2), notification: id)) == [12])
-        #expect(try await queue.entries(QueueFilter(), after: 10, limit: 2).next == nil)
+        #expect(try await queue.pushes(QueueFilter(), after: 10, limit: 2).next == nil)
         _ = try store.query(
             "INSERT INTO push_queue (message_id, device_token, payload) VALUES (0, 'aa', '{}'), (-7, '<A A>', '{}')")
         #expect(try await all(QueueFilter()) == [-7, 0] + Array(1...12))
@@ -81,14 +81,14 @@ struct QueueAdministrationTests {
     func entry(kind: StoreKind) async throws {
         let store = try await populated(kind)
         let queue = try store.queue()
-        #expect(try await queue.entry(3)?.payload == #"{"aps":{}}"#)
-        #expect(try await queue.entry(3)?.delivery.reason == "why")
-        #expect(try await queue.entry(5)?.expiration == store.now().seconds - 5)
-        #expect(try await queue.entry(77) == nil)
+        #expect(try await queue.push(3)?.payload == #"{"aps":{}}"#)
+        #expect(try await queue.push(3)?.delivery.reason == "why")
+        #expect(try await queue.push(5)?.expiration == store.now().seconds - 5)
+        #expect(try await queue.push(77) == nil)
         try await register(1...1, in: store)
         _ = try await send(in: store)
-        #expect(try await queue.entry(11)?.payload == Self.payload)
-        #expect(try await queue.entry(11)?.pushType == "alert")
+        #expect(try await queue.push(11)?.payload == Self.payload)
+        #expect(try await queue.push(11)?.pushType == "alert")
     }
 
     @Test(
@@ -100,7 +100,7 @@ struct QueueAdministrationTests {
         let now = store.now()
         #expect(try await queue.retry(.matching(QueueFilter(app: .default)), progress: Self.nobody) == 3)
         #expect(try states(store) == "se se pe fa pe ex pe ca pe pe")
-        #expect(try await queue.retry(.entries([1, 2, 4, 9, 10, 77]), progress: Self.nobody) == 1)
+        #expect(try await queue.retry(.ids([1, 2, 4, 9, 10, 77]), progress: Self.nobody) == 1)
         #expect(
             try store.value(
                 """
@@ -115,7 +115,7 @@ struct QueueAdministrationTests {
     func retryWithoutReason(kind: StoreKind) async throws {
         let store = try await populated(kind)
         _ = try store.query("UPDATE push_queue SET state = 'cancelled' WHERE state = 'pending'")
-        #expect(try await store.queue().retry(.entries([9, 10]), progress: Self.nobody) == 2)
+        #expect(try await store.queue().retry(.ids([9, 10]), progress: Self.nobody) == 2)
     }
 
     @Test(
@@ -144,7 +144,7 @@ struct QueueAdministrationTests {
         _ = try await store.stores.notifications.cancel(id)
         let queue = try store.queue()
         #expect(try await queue.retry(.matching(QueueFilter(notification: id)), progress: Self.nobody) == 0)
-        #expect(try await queue.retry(.entries([1]), progress: Self.nobody) == 0)
+        #expect(try await queue.retry(.ids([1]), progress: Self.nobody) == 0)
         #expect(try states(store) == "ca ca")
     }
 
@@ -162,7 +162,7 @@ struct QueueAdministrationTests {
         try await store.notice()
         #expect(try states(store) == "ca ca")
         #expect(try await store.queue().retry(.matching(QueueFilter()), progress: Self.nobody) == 0)
-        #expect(try await store.queue().retry(.entries([1, 2]), progress: Self.nobody) == 0)
+        #expect(try await store.queue().retry(.ids([1, 2]), progress: Self.nobody) == 0)
     }
 
     @Test("Cancel takes back what is pending, and its notification counts it", arguments: StoreKind.allCases)
@@ -171,16 +171,16 @@ struct QueueAdministrationTests {
         try await register(1...2, in: store)
         let id = try await send(in: store)
         let queue = try store.queue()
-        #expect(try await queue.cancel(.entries([1, 9, 11]), progress: Self.nobody) == 2)
+        #expect(try await queue.cancel(.ids([1, 9, 11]), progress: Self.nobody) == 2)
         #expect(try await queue.cancel(.matching(QueueFilter()), progress: Self.nobody) == 2)
         #expect(try states(store) == "se se fa fa ex ex ca ca ca ca ca ca")
         #expect(try await leased(store) == [])
         let status = try await store.stores.notifications.notification(id)
         #expect(status.counts[.cancelled] == 2)
         #expect(status.state == .done)
-        #expect(try await queue.entry(11)?.delivery.reason == PushLifeCycle.cancelled)
-        #expect(try await queue.entry(11)?.delivery.settledAt == store.now())
-        #expect(try await queue.retry(.entries([11]), progress: Self.nobody) == 1)
+        #expect(try await queue.push(11)?.delivery.reason == PushLifeCycle.cancelled)
+        #expect(try await queue.push(11)?.delivery.settledAt == store.now())
+        #expect(try await queue.retry(.ids([11]), progress: Self.nobody) == 1)
         #expect(try await store.stores.notifications.notification(id).counts[.cancelled] == 1)
         #expect(try await leased(store) == [11])
     }
@@ -193,7 +193,7 @@ struct QueueAdministrationTests {
         let queue = try store.queue()
         #expect(
             try await queue.purge(.matching(QueueFilter()), olderThan: .seconds(1500), progress: Self.nobody) == 4)
-        #expect(try await queue.purge(.entries([1, 9, 10]), olderThan: nil, progress: Self.nobody) == 1)
+        #expect(try await queue.purge(.ids([1, 9, 10]), olderThan: nil, progress: Self.nobody) == 1)
         #expect(try states(store) == "fa ex ca pe pe")
         try await register(1...3, in: store)
         _ = try await send(in: store)
@@ -217,7 +217,7 @@ struct QueueAdministrationTests {
             try await queue.cancel(.matching(QueueFilter())) { count in seen.withLock { $0.append(count) } } == 2200)
         #expect(seen.withLock { $0 } == [1000, 2000, 2200])
         try await store.notice()
-        #expect(try await queue.retry(.entries(Array(1...1500)), progress: Self.nobody) == 1500)
+        #expect(try await queue.retry(.ids(Array(1...1500)), progress: Self.nobody) == 1500)
         #expect(try await queue.purge(.matching(QueueFilter()), olderThan: nil, progress: Self.nobody) == 700)
         #expect(try store.query("SELECT state, count(*) FROM push_queue GROUP BY state") == [["pending", "1500"]])
     }
@@ -234,8 +234,8 @@ struct QueueAdministrationTests {
             """)
         let queue = try store.queue()
         let rare = QueueFilter(app: AppName("rare"))
-        let found = try await NotificationBench.all { try await queue.entries(rare, after: $0, limit: 2) }
-        #expect(found.map(\.entry) == [1, 7000, 12_000])
+        let found = try await NotificationFixture.all { try await queue.pushes(rare, after: $0, limit: 2) }
+        #expect(found.map(\.id) == [1, 7000, 12_000])
         #expect(try await queue.cancel(.matching(rare), progress: Self.nobody) == 3)
         #expect(try store.query("SELECT count(*) FROM push_queue WHERE state = 'cancelled'") == [["3"]])
     }

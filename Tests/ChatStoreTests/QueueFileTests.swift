@@ -9,13 +9,13 @@ import Testing
 /// What holds for a file alone. What the commands do with every store's queue, ``QueueAdministrationTests`` says.
 @Suite("The queue's file, for the command line", .timeLimit(.minutes(1)))
 struct QueueFileTests {
-    let bench: NotificationBench
+    let bench: NotificationFixture
     let file: QueueFile
 
     init() throws {
-        let bench = try NotificationBench()
+        let bench = try NotificationFixture()
         self.bench = bench
-        file = try QueueFile(path: bench.fixture.path, clock: { bench.now })
+        file = try QueueFile(path: bench.fixture.path, now: { bench.now })
     }
 
     @Test("It opens what exists and is of this version, and says what is wrong with the rest")
@@ -37,7 +37,7 @@ struct QueueFileTests {
     @Test("A payload that is no UTF-8 is shown all the same")
     func bytes() throws {
         _ = try bench.fixture.query("INSERT INTO push_queue (device_token, payload) VALUES ('aa', x'7bff7d')")
-        #expect(try file.entry(1)?.payload == "{\u{FFFD}}")
+        #expect(try file.push(1)?.payload == "{\u{FFFD}}")
     }
 
     @Test("A backup is whole, private, and one moment's, while others write; it overwrites nothing")

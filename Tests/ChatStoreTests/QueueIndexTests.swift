@@ -18,7 +18,7 @@ struct QueueIndexTests {
     }
 
     private static func push(_ entry: Int64) -> QueuedPush {
-        QueuedPush(entry: entry, address: nil, payload: [], id: "")
+        QueuedPush(id: entry, address: nil, payload: [], apnsID: "")
     }
 
     @Test("Runs stay few however rows lie, and cover all of them")
@@ -76,7 +76,7 @@ struct QueueIndexTests {
         index.inserted(inserted(3...3, content: true), at: now)
         let claimFound = index.claim(.default, .normal, limit: 2, at: now)
         let claim = try #require(claimFound)
-        #expect(claim.runs.isEmpty && claim.pushes.map(\.entry) == [1, 2])
+        #expect(claim.runs.isEmpty && claim.pushes.map(\.id) == [1, 2])
         #expect(index.inFlightCount(.default) == 2)
         let lateFound = index.claim(.default, .normal, limit: 2, at: now + .seconds(5))
         let late = try #require(lateFound)
@@ -160,10 +160,10 @@ struct QueueIndexTests {
 }
 
 @Suite("Pushes' own UUIDs")
-struct PushIDsTests {
+struct APNSIDsTests {
     @Test("The same number has the same, no two numbers do, and another key makes others")
     func ids() {
-        let ids = PushIDs(key: Array(0..<16))
+        let ids = APNSIDs(key: Array(0..<16))
         let numbers = Array(-2000...2000) + (0..<60).map { Int64(1) << Int64($0) + 2000 }
         let all = numbers.map { ids.id(of: Int64($0)) }
         #expect(Set(all).count == Set(numbers).count)
@@ -174,6 +174,6 @@ struct PushIDsTests {
             // RFC 9562: version 4, and the variant.
             #expect(id.dropFirst(14).first == "4" && "89ab".contains(id.dropFirst(19).first ?? " "))
         }
-        #expect(PushIDs(key: Array(1..<17)).id(of: 1) != ids.id(of: 1))
+        #expect(APNSIDs(key: Array(1..<17)).id(of: 1) != ids.id(of: 1))
     }
 }

@@ -8,10 +8,10 @@ struct QueueLeasesTests {
     private var leases = QueueLeases()
     private let start = ContinuousClock.now
 
-    private func row(_ entry: Int64, until time: Int64 = .min) -> LeasedRow {
+    private func row(_ id: Int64, until time: Int64 = .min) -> LeasedRow {
         LeasedRow(
-            push: QueuedPush(entry: entry, address: nil, payload: nil, id: ""),
-            floor: QueueLeases.Floor(time: time, entry: entry))
+            push: QueuedPush(id: entry, address: nil, payload: nil, apnsID: ""),
+            floor: QueueLeases.Floor(time: time, id: entry))
     }
 
     private mutating func lease(_ rows: [LeasedRow], at seconds: Int) {
@@ -34,22 +34,22 @@ struct QueueLeasesTests {
         #expect(moved == [QueueLeases.Floor(), QueueLeases.Floor()])
         lease([row(30), row(4, until: 8)], at: 3)
         moved = floors()
-        #expect(moved == [QueueLeases.Floor(entry: 10), QueueLeases.Floor(time: 7, entry: 3)])
-        leases.found(.default, lane: 0, due: QueueLeases.Floor(entry: 99), at: start + .seconds(6))
+        #expect(moved == [QueueLeases.Floor(id: 10), QueueLeases.Floor(time: 7, id: 3)])
+        leases.found(.default, lane: 0, due: QueueLeases.Floor(id: 99), at: start + .seconds(6))
         moved = floors()
-        #expect(moved[0] == QueueLeases.Floor(entry: 30))
-        leases.giveBack([25...26], app: .default)
+        #expect(moved[0] == QueueLeases.Floor(id: 30))
+        leases.release([25...26], app: .default)
         moved = floors()
-        #expect(moved == [QueueLeases.Floor(entry: 25), QueueLeases.Floor()])
-        leases.found(.default, lane: 0, due: QueueLeases.Floor(entry: -2), at: start + .seconds(9))
+        #expect(moved == [QueueLeases.Floor(id: 25), QueueLeases.Floor()])
+        leases.found(.default, lane: 0, due: QueueLeases.Floor(id: -2), at: start + .seconds(9))
         moved = floors()
-        #expect(moved[0] == QueueLeases.Floor(entry: -2))
+        #expect(moved[0] == QueueLeases.Floor(id: -2))
     }
 
     @Test("What was given back is released once, and again after a call that failed")
     mutating func returned() {
         lease([row(1), row(2)], at: 0)
-        leases.giveBack([1...2], app: .default)
+        leases.release([1...2], app: .default)
         let failed = leases.begin(.default)
         let left = leases.takeReturned()
         #expect(failed.returned == [1...2] && left.isEmpty)
@@ -80,7 +80,7 @@ struct QueueLeasesTests {
         let running = leases.begin(.default)
         let settlement = Settlement(4...4, Transition(.due(.normal, reason: nil)))
         let settling = leases.beginSettling([settlement])
-        leases.giveBack([5...5], app: .default)
+        leases.release([5...5], app: .default)
         let search = leases.beginSearch(at: start + .seconds(1))
         #expect(!none && search)
         leases.settled(settling, [settlement], app: .default)

@@ -58,7 +58,7 @@ struct QueuePropertyTests {
                 let otherProgram = try fixture.connection()
                 relays = 1
                 open = {
-                    let bench = try QueueBench(fixture, fixture.open())
+                    let bench = try QueueFixture(fixture, fixture.open())
                     _ = try await bench.store.upkeep.prepare()
                     return Relay(
                         queue: bench.store.queue, notice: bench.notice, close: { try bench.store.close() })
@@ -96,11 +96,11 @@ struct QueuePropertyTests {
     private final class Model {
         let subject: Subject
         var relays: [Subject.Relay] = []
-        var benches: [DispatchBench] = []
+        var benches: [DispatchFixture] = []
         var random: Random
         var fates: [Int64: Fate] = [:]
         /// With the gateway: identifier and entry, by connection.
-        var inFlight: [Int64: [(identifier: UInt32, entry: Int64)]] = [:]
+        var inFlight: [Int64: [(identifier: UInt32, id: Int64)]] = [:]
         var nextIdentifier: UInt32 = 1
         /// The relay of a connection is its number's, in turn.
         var connection: Int64 = 1
@@ -117,7 +117,7 @@ struct QueuePropertyTests {
 
         func open(_ number: Int) async throws {
             let relay = try await subject.open()
-            let bench = DispatchBench(relay.queue, now: subject.now)
+            let bench = DispatchFixture(relay.queue, now: subject.now)
             if number < relays.count {
                 (relays[number], benches[number]) = (relay, bench)
             } else {
@@ -128,7 +128,7 @@ struct QueuePropertyTests {
 
         func relay(of connection: Int64) -> Int { Int(connection) % relays.count }
 
-        func lease(_ slot: ConnectionSlot) async throws -> DispatchBench.Result {
+        func lease(_ slot: ConnectionSlot) async throws -> DispatchFixture.Result {
             let number = relay(of: slot.connection.number)
             try await relays[number].notice()
             return try await benches[number].lease(slot)
@@ -189,10 +189,10 @@ struct QueuePropertyTests {
             lease = try await model.lease(slot)
         }
         for push in lease.pushes {
-            model.inFlight[model.connection, default: []].append((push.identifier, push.entry))
+            model.inFlight[model.connection, default: []].append((push.identifier, push.id))
         }
         if let last = lease.pushes.last { model.nextIdentifier = last.identifier + 1 }
-        let entries = lease.pushes.map(\.entry)
+        let entries = lease.pushes.map(\.id)
         #expect(Set(entries).count == entries.count)
     }
 
@@ -217,11 +217,11 @@ struct QueuePropertyTests {
             }
             if isLost {
                 // The gateway took some of them.
-                model.doubtful.insert(push.entry)
-                if model.chance(50) { model.fates[push.entry]?.accepted += 1 }
+                model.doubtful.insert(push.id)
+                if model.chance(50) { model.fates[push.id]?.accepted += 1 }
                 add(.unanswered(reason: "Lost"))
-            } else if model.fates[push.entry]?.isRefused == true {
-                model.fates[push.entry]?.refused += 1
+            } else if model.fates[push.id]?.isRefused == true {
+                model.fates[push.id]?.refused += 1
                 add(.rejected(reason: "BadTopic"))
             } else {
                 switch Int.random(in: 0..<10, using: &model.random) {
@@ -229,7 +229,7 @@ struct QueuePropertyTests {
                 case 1: add(.notProcessed)
                 case 2: add(.sentBack(reason: "GoAway"))
                 default:
-                    model.fates[push.entry]?.accepted += 1
+                    model.fates[push.id]?.accepted += 1
                     add(.accepted)
                 }
             }
@@ -278,9 +278,9 @@ struct QueuePropertyTests {
         let relay = Int.random(in: 0..<model.relays.count, using: &model.random)
         for connection in model.inFlight.keys.sorted() where model.relay(of: connection) == relay {
             for push in model.inFlight[connection] ?? [] {
-                model.doubtful.insert(push.entry)
-                if model.fates[push.entry]?.isRefused == false, model.chance(50) {
-                    model.fates[push.entry]?.accepted += 1
+                model.doubtful.insert(push.id)
+                if model.fates[push.id]?.isRefused == false, model.chance(50) {
+                    model.fates[push.id]?.accepted += 1
                 }
             }
             model.inFlight[connection] = nil
@@ -296,11 +296,11 @@ struct QueuePropertyTests {
             for (connection, pushes) in model.inFlight {
                 try await model.settle(
                     pushes.map { push in
-                        let isRefused = model.fates[push.entry]?.isRefused == true
+                        let isRefused = model.fates[push.id]?.isRefused == true
                         if isRefused {
-                            model.fates[push.entry]?.refused += 1
+                            model.fates[push.id]?.refused += 1
                         } else {
-                            model.fates[push.entry]?.accepted += 1
+                            model.fates[push.id]?.accepted += 1
                         }
                         return DeliveryReport(
                             connection: ConnectionID(connection), identifiers: push.identifier...push.identifier,

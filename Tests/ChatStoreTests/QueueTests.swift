@@ -6,10 +6,10 @@ import Testing
 
 @Suite("The durable queue")
 struct QueueTests {
-    let bench: QueueBench
+    let bench: QueueFixture
 
     init() throws {
-        bench = try QueueBench()
+        bench = try QueueFixture()
     }
 
     @Test("Pushes are leased in order, and not twice; what is leased is pending on disk")
@@ -17,14 +17,14 @@ struct QueueTests {
         try bench.insert(5)
         let first = try await bench.lease(StoreFixture.slot(room: 3))
         #expect(first.pushes.map(\.identifier) == [1, 2, 3])
-        #expect(first.pushes.map(\.entry) == [1, 2, 3])
+        #expect(first.pushes.map(\.id) == [1, 2, 3])
         let second = try await bench.lease(StoreFixture.slot(2, first: 8))
-        #expect(second.pushes.map(\.entry) == [4, 5])
+        #expect(second.pushes.map(\.id) == [4, 5])
         #expect(second.pushes.map(\.identifier) == [8, 9])
         #expect(try await bench.lease(StoreFixture.slot(2, first: 10)).pushes.isEmpty)
         #expect(try bench.states() == Array(repeating: "pending", count: 5))
         #expect(try bench.fixture.value("SELECT sum(attempts) FROM push_queue") == 0)
-        let depth = try #require(try await bench.store.figures.queueDepths().first)
+        let depth = try #require(try await bench.store.metrics.queueDepths().first)
         #expect((depth.due, depth.delayed, depth.written) == (0, 0, 5))
     }
 
@@ -41,7 +41,7 @@ struct QueueTests {
         _ = try await queue.settle([Settlement(1...1, wait)], app: .default)
         await arrivals.next()
         #expect(try await queue.nextDue(app: .default) == time)
-        queue.giveBack([2...2], lane: .normal, app: .default)
+        queue.release([2...2], lane: .normal, app: .default)
         await arrivals.next()
         signal.finish()
         #expect(await others.reduce(0) { count, _ in count + 1 } == 0)
@@ -61,7 +61,7 @@ struct QueueTests {
         #expect(try bench.states() == ["sent", "sent", "failed", "pending", "pending"])
         #expect(try bench.fixture.query("SELECT reason FROM push_queue WHERE message_id = 3")[0][0] == "InvalidToken")
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE time_sent IS NOT NULL") == 2)
-        #expect(try await bench.lease(StoreFixture.slot(2)).pushes.map(\.entry) == [4, 5])
+        #expect(try await bench.lease(StoreFixture.slot(2)).pushes.map(\.id) == [4, 5])
     }
 
     @Test("The first report stands, except when the gateway overrules silence")
@@ -97,7 +97,7 @@ struct QueueTests {
             "INSERT INTO push_queue (device_token, payload) VALUES (?, ?)", [token, payload])
         try bench.insert(1)
         let lease = try await bench.lease(StoreFixture.slot())
-        #expect(lease.pushes.map(\.entry) == [1, 3])
+        #expect(lease.pushes.map(\.id) == [1, 3])
         #expect(lease.pushes.map(\.identifier) == [1, 2])
         #expect(lease.reasons == [reason])
         #expect(try bench.states() == ["pending", "failed", "pending"])
@@ -120,11 +120,11 @@ struct QueueTests {
         _ = try bench.fixture.query("UPDATE push_queue SET expires_at = ? WHERE message_id = 1", [now.seconds])
         _ = try bench.fixture.query(
             "UPDATE push_queue SET not_before = ? WHERE message_id = 2", [(now + .seconds(60)).milliseconds])
-        #expect(try await bench.lease(StoreFixture.slot()).pushes.map(\.entry) == [3])
+        #expect(try await bench.lease(StoreFixture.slot()).pushes.map(\.id) == [3])
         #expect(try bench.states() == ["expired", "pending", "pending"])
         #expect(try await bench.store.queue.nextDue(app: .default) == now + .seconds(60))
         bench.fixture.advance(.seconds(60))
-        #expect(try await bench.lease(StoreFixture.slot(2)).pushes.map(\.entry) == [2])
+        #expect(try await bench.lease(StoreFixture.slot(2)).pushes.map(\.id) == [2])
     }
 
     @Test("A repeat does not wait for a clock that was set back")
@@ -133,7 +133,7 @@ struct QueueTests {
         _ = try await bench.lease(StoreFixture.slot())
         _ = try await bench.settle(1...1, .retry(reason: "ProcessingError"))
         bench.fixture.advance(.seconds(-86_400))
-        #expect(try await bench.lease(StoreFixture.slot(2)).pushes.map(\.entry) == [1])
+        #expect(try await bench.lease(StoreFixture.slot(2)).pushes.map(\.id) == [1])
     }
 
     @Test("Repeats have growing delays and an end with the gateway's reason")
@@ -191,8 +191,8 @@ struct QueueTests {
         try bench.store.close()
         let reopened = try bench.fixture.open()
         #expect(try await reopened.upkeep.prepare() == StoreBacklog(apps: [.default]))
-        let again = try QueueBench(bench.fixture, reopened)
-        #expect(try await again.lease(StoreFixture.slot()).pushes.map(\.entry) == [3, 4, 5])
+        let again = try QueueFixture(bench.fixture, reopened)
+        #expect(try await again.lease(StoreFixture.slot()).pushes.map(\.id) == [3, 4, 5])
     }
 
     @Test("Entries that lose their connections are isolated, until the poisoned one is alone")
@@ -218,8 +218,8 @@ struct QueueTests {
                 try bench.insert(1)
                 continue
             }
-            for push in lease.pushes { writes[push.entry, default: 0] += 1 }
-            let fails = lease.pushes.contains { $0.entry == poisoned }
+            for push in lease.pushes { writes[push.id, default: 0] += 1 }
+            let fails = lease.pushes.contains { $0.id == poisoned }
             _ = try await bench.settle(
                 first.identifier...last.identifier, fails ? .unanswered(reason: "ConnectionClosed") : .accepted,
                 connection: connection)
@@ -232,7 +232,7 @@ struct QueueTests {
             let now = bench.fixture.time.withLock { $0 }
             bench.fixture.advance(.milliseconds(due.milliseconds - now.milliseconds))
             connection += 2
-            #expect(try await bench.lease(StoreFixture.slot(connection)).pushes.map(\.entry) == [poisoned])
+            #expect(try await bench.lease(StoreFixture.slot(connection)).pushes.map(\.id) == [poisoned])
             _ = try await bench.settle(1...1, .unanswered(reason: "ConnectionClosed"), connection: connection)
             try bench.insert(1)
             _ = try await bench.lease(StoreFixture.slot(connection + 1))

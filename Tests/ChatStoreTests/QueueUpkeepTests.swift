@@ -7,10 +7,10 @@ import Testing
 
 @Suite("The queue beside other programs, devices and feedback")
 struct QueueUpkeepTests {
-    let bench: QueueBench
+    let bench: QueueFixture
 
     init() throws {
-        bench = try QueueBench()
+        bench = try QueueFixture()
     }
 
     @Test("A token that is refused again and again is given up, but not for a certificate that makes all look bad")
@@ -134,11 +134,11 @@ struct QueueUpkeepTests {
                 [number, StoreFixture.token(1).description, time])
         }
         let leased = try await bench.store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9)
-        #expect(leased.pushes.map(\.entry) == [5, 6])
+        #expect(leased.pushes.map(\.id) == [5, 6])
         try await bench.notice()
         // The highest number has become the next one; the lowest has failed, alone.
         let rest = try await bench.store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9)
-        #expect(rest.pushes.map(\.entry) == [7])
+        #expect(rest.pushes.map(\.id) == [7])
         #expect(try bench.fixture.query("SELECT reason FROM push_queue WHERE state = 'failed'").count == 1)
     }
 
@@ -170,15 +170,15 @@ struct QueueUpkeepTests {
         var pushes: [Int64] = []
         for connection in 1...3 as ClosedRange<Int64> {
             let lease = try await bench.lease(StoreFixture.slot(connection))
-            pushes += lease.pushes.map(\.entry)
+            pushes += lease.pushes.map(\.id)
             guard !lease.pushes.isEmpty else { continue }
             try await bench.settle(1...UInt32(lease.pushes.count), .retry(reason: "Busy"), connection: connection)
             bench.fixture.advance(.seconds(7200))
         }
         #expect(pushes.contains(Int64(good)))
-        _ = try await bench.store.figures.queueDepths()
+        _ = try await bench.store.metrics.queueDepths()
         _ = try await bench.store.queue.nextDue(app: .default)
-        let entries = try QueueFile(path: bench.fixture.path).entries(QueueFilter(), after: nil, limit: 99)
+        let entries = try QueueFile(path: bench.fixture.path).pushes(QueueFilter(), after: nil, limit: 99)
         for entry in entries.items { _ = JSONValue.object(entry.json).description }
         #expect(entries.items.count == 7)
     }
@@ -242,6 +242,6 @@ struct QueueUpkeepTests {
         try await bench.store.upkeep.look(&watch)
         for await _ in arrivals { break }
         let pushes = try await bench.store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9).pushes
-        #expect(pushes.map(\.entry) == [1])
+        #expect(pushes.map(\.id) == [1])
     }
 }

@@ -651,7 +651,7 @@ struct RoomPortTests {
         await #expect(throws: ChatError.self) { try await store.stores.records.progress(of: messages[0]) }
         try await withUpkeep(store) { try await Task.sleep(for: .milliseconds(100)) }
         #expect(try await store.lease().isEmpty)
-        #expect(store.stores.figures.outcomes().first { $0.state == .cancelled }?.total ?? 0 >= 4)
+        #expect(store.stores.metrics.outcomes().first { $0.state == .cancelled }?.total ?? 0 >= 4)
         await #expect(throws: ChatError.self) { try await moderation.delete(large, by: Self.moderator) }
         let records = try await moderation.records(before: nil, limit: 9).items
         #expect(records.map(\.subject) == [large, messages[1], messages[0]].map { "\($0)" })
@@ -691,11 +691,11 @@ struct RoomPortTests {
         #expect(try states(in: store) == ["sent", "sent", "failed Bad", deleted, "expired Expired", deleted, deleted])
         let queue = try store.queue()
         #expect(try await queue.retry(.matching(QueueFilter()), progress: Self.nobody) == 0)
-        #expect(try await queue.retry(.entries(pushes.map(\.entry)), progress: Self.nobody) == 0)
-        #expect(try await queue.entry(pushes[2].entry)?.hasNoContent == true)
+        #expect(try await queue.retry(.ids(pushes.map(\.id)), progress: Self.nobody) == 0)
+        #expect(try await queue.push(pushes[2].id)?.hasNoContent == true)
 
         func settle(_ push: QueuedPush, _ transition: Transition, late: Bool = false) async throws -> Int {
-            let entries = push.entry...push.entry
+            let entries = push.id...push.id
             return try await store.stores.queue.settle(
                 [Settlement(entries, transition, overrulesSilence: late)], app: .default)[0].count
         }
@@ -708,7 +708,7 @@ struct RoomPortTests {
         store.advance(.seconds(60))
         try await store.notice()
         let again = try await store.lease()
-        #expect(Set(again.map(\.entry)) == [pushes[0].entry, pushes[2].entry])
+        #expect(Set(again.map(\.id)) == [pushes[0].id, pushes[2].id])
         for push in again {
             #expect(push.obstacle == .messageDeleted)
             let end = try #require(PushLifeCycle().obstacle(to: push, at: store.now()))

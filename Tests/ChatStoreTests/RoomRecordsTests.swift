@@ -248,10 +248,10 @@ struct RoomRecordsTests {
                     CASE \(number) WHEN 1 THEN '2026-02' ELSE '2026-01' END)
                 """)
         }
-        #expect(try await store.records.failures(of: nil, before: nil, limit: 10).items.map(\.entry) == [1, 4, 2])
+        #expect(try await store.records.failures(of: nil, before: nil, limit: 10).items.map(\.id) == [1, 4, 2])
         let page = try await store.records.failures(of: .default, before: nil, limit: 1)
-        #expect(page.items.map(\.entry) == [1])
-        #expect(try await store.records.failures(of: .default, before: page.next, limit: 1).items.map(\.entry) == [4])
+        #expect(page.items.map(\.id) == [1])
+        #expect(try await store.records.failures(of: .default, before: page.next, limit: 1).items.map(\.id) == [4])
         await #expect(throws: ChatError.self) { try await store.records.failures(of: nil, before: 3, limit: 1) }
     }
 }

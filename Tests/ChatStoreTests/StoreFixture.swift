@@ -33,7 +33,7 @@ final class StoreFixture: Sendable {
                     format: { _ in APNSFormat(namesMessage ? .http2 : .binary, payloadLimit: 2048) },
                     defaultApp: defaultApp, keepsUsage: keepsUsage(), apps: apps)
             },
-            clock: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            now: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 
     /// As the release made it that had this version.

@@ -33,7 +33,7 @@ enum StoreKind: String, CaseIterable, Sendable {
                         close: { store.close() })
                 },
                 administration: {
-                    let queue = try PostgresQueueAdministration(place: PostgresPlace(url: fixture.url)) {
+                    let queue = try PostgresQueueAdministration(configuration: PostgresConfiguration(url: fixture.url)) {
                         fixture.time.withLock { $0 }
                     }
                     return (queue, { queue.close() })
@@ -134,7 +134,7 @@ final class TestedStore {
 
     func settle(_ pushes: [QueuedPush], _ transition: Transition, app: AppName = .default) async throws {
         let settled = try await stores.queue.settle(
-            pushes.map { Settlement($0.entry...$0.entry, transition, notification: $0.notification) }, app: app)
+            pushes.map { Settlement($0.id...$0.id, transition, notification: $0.notification) }, app: app)
         #expect(settled.map(\.count) == pushes.map { _ in 1 })
     }
 }
@@ -168,10 +168,10 @@ struct StorePortTests {
         let first = try await store.lease(2)
         let rest = try await store.lease()
         #expect(first.count == 2 && rest.count == 3)
-        #expect(first.map(\.entry) + rest.map(\.entry) == (first + rest).map(\.entry).sorted())
+        #expect(first.map(\.id) + rest.map(\.id) == (first + rest).map(\.id).sorted())
         #expect(try await store.lease().isEmpty)
-        store.stores.queue.giveBack([first[1].entry...first[1].entry], lane: first[1].lane, app: .default)
-        #expect(try await store.lease().map(\.entry) == [first[1].entry])
+        store.stores.queue.release([first[1].id...first[1].id], lane: first[1].lane, app: .default)
+        #expect(try await store.lease().map(\.id) == [first[1].id])
         try await store.settle(first + rest, Self.sent)
         #expect(try await store.lease().isEmpty)
         try await store.restart()
@@ -205,14 +205,14 @@ struct StorePortTests {
         try await store.settle([leased[3]], Self.sent)
         #expect(try await store.stores.queue.nextDue(app: .default) == time)
         let suspect = try await store.lease()
-        #expect(suspect.map(\.entry) == [leased[1].entry])
+        #expect(suspect.map(\.id) == [leased[1].id])
         #expect(suspect[0].lane == .retry && suspect[0].history == PushHistory(attempts: 1, unanswered: 1))
         store.advance(.seconds(30))
         let repeated = try await store.lease()
-        #expect(repeated.map(\.entry) == [leased[0].entry] && repeated[0].history == PushHistory(attempts: 1))
+        #expect(repeated.map(\.id) == [leased[0].id] && repeated[0].history == PushHistory(attempts: 1))
         let failures = try await store.stores.records.failures(of: nil, before: nil, limit: 9)
         #expect(failures.items.map(\.reason) == ["BadTopic"] && failures.items.map(\.hint) == ["which?"])
-        let outcomes = store.stores.figures.outcomes()
+        let outcomes = store.stores.metrics.outcomes()
         #expect(outcomes.map(\.state) == [.failed, .sent] && outcomes.map(\.total) == [1, 1])
     }
 
@@ -333,7 +333,7 @@ struct StorePortTests {
         let result = try await store.stores.upkeep.applyRetention(messages: .seconds(10), queue: .seconds(10))
         #expect((result.pushes, result.messages) == (1, 1))
         try await store.restart()
-        #expect(try await store.lease().map(\.entry) == [leased[1].entry])
+        #expect(try await store.lease().map(\.id) == [leased[1].id])
     }
 
     @Test("Rows that a wrong clock has dated ahead do not keep what is old behind them", arguments: StoreKind.allCases)

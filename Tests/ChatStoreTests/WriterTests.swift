@@ -111,9 +111,9 @@ struct WriterTests {
             try await writer.perform { _ -> Void in throw DatabaseError(resultCode: .SQLITE_FULL) }
         }
         #expect(writer.work.failedBatches == before.failedBatches + 1)
-        let figures = store.figures.work()
-        #expect(figures.files.map(\.name) == ["database", "log"] && figures.files[0].bytes > 0)
-        #expect(try #require(figures.freeBytes) > 0)
+        let metrics = store.metrics.work()
+        #expect(metrics.files.map(\.name) == ["database", "log"] && metrics.files[0].bytes > 0)
+        #expect(try #require(metrics.freeBytes) > 0)
     }
 
     @Test("Work behind the answers has all of the time while nobody waits, and one part in eight while somebody does")
@@ -157,7 +157,7 @@ struct WriterTests {
         // On a disk that does not keep up the writer waits; the log has its last transaction more.
         #expect(size("-wal") <= Checkpointer.extreme * 4200 + 1 << 20)
         #expect(size("") > 40 << 20)
-        #expect(store.figures.work().checkpoints.reduce(0) { $0 + $1.seconds.count } > 0)
+        #expect(store.metrics.work().checkpoints.reduce(0) { $0 + $1.seconds.count } > 0)
         #expect(try fixture.value("SELECT count(*) FROM messages WHERE length(text) = 100000") == 2000)
         try store.close()
         #expect(size("-wal") == 0)

@@ -9,7 +9,7 @@ extension Waiting {
         }
 
         @Test(
-            "promtool finds nothing wrong with the figures, the alerts, their tests and the dashboard; each names what there is",
+            "promtool finds nothing wrong with the metrics, the alerts, their tests and the dashboard; each names what there is",
             .onlySQLite("the alerts name the file's disk, too"))
         func promtool() async throws {
             let folder = try Folder()
@@ -17,8 +17,8 @@ extension Waiting {
             let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
             try await converse(relay)
             try await relay.drained()
-            let figures = try await HTTP.get("http://127.0.0.1:\(relay.port)/metrics")
-            let checked = try await Prometheus.run("promtool", ["check", "metrics"], input: figures)
+            let metrics = try await HTTP.get("http://127.0.0.1:\(relay.port)/metrics")
+            let checked = try await Prometheus.run("promtool", ["check", "metrics"], input: metrics)
             #expect(checked.status == 0 && checked.text.isEmpty && checked.errors.isEmpty, "\(checked)")
 
             let alerts = Page.root.appending(path: "docs/monitoring/alerts").path
@@ -45,7 +45,7 @@ extension Waiting {
 
             // Names: rules, dashboard and the page say none that there is not, and the page says all.
             var names: Set<String> = []
-            let families = String(decoding: figures, as: UTF8.self).matches(of: /# TYPE (\w+) (\w+)/)
+            let families = String(decoding: metrics, as: UTF8.self).matches(of: /# TYPE (\w+) (\w+)/)
             for family in families {
                 names.insert(String(family.1))
                 if family.2 == "histogram" {

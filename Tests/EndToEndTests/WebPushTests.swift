@@ -83,10 +83,10 @@ extension Clients {
             ])
             try await relay.call(["cmd": "join", "udid": Name.udid(2), "token": "0", "name": "Bob", "code": "c"])
             func isRefused() async throws -> Bool {
-                let figures = String(
+                let metrics = String(
                     decoding: try await HTTP.get("http://127.0.0.1:\(relay.port)/metrics"), as: UTF8.self)
                 let name = #"pushchat_gateway_credentials_refused{app="webpush",gateway="webpush"} "#
-                return figures.contains(name + "1")
+                return metrics.contains(name + "1")
             }
             try await sandbox.fault(["action": "status", "status": 403, "times": 1000], protocol: "webpush")
             try await relay.call(["cmd": "message", "udid": Name.udid(2), "text": "hello"])

@@ -23,7 +23,7 @@ private func require(_ holds: Bool, _ message: @autoclosure () -> String) {
 /// What reads bytes that strangers send, or that an operator or another program has written.
 enum Parser: String, CaseIterable {
     case form, multipart, json, binary, feedback, http2, providerToken, sessionToken, configuration, subscription,
-        webPush, headers, dump, csv, figures, events
+        webPush, headers, dump, csv, metrics, events
 
     /// Valid inputs, to start from.
     var seeds: [[UInt8]] {
@@ -148,7 +148,7 @@ enum Parser: String, CaseIterable {
         case .headers: try Self.headers()
         case .dump: Self.dump
         case .csv: Self.csv
-        case .figures: Self.figures()
+        case .figures: Self.metrics()
         case .events: Self.events
         }
     }
@@ -399,19 +399,19 @@ enum Parser: String, CaseIterable {
         require(devices(Array(table.utf8)[...]) == written, "a device is read differently")
     }
 
-    /// Whatever the file has, a day of figures at the most is read, in order; and after a minute more the file is whole.
-    private static func figures() -> ([UInt8]) -> Void {
-        let file = memoryFile("figures")
+    /// Whatever the file has, a day of metrics at the most is read, in order; and after a minute more the file is whole.
+    private static func metrics() -> ([UInt8]) -> Void {
+        let file = memoryFile("metrics")
         let now = Timestamp(seconds: 1_800_000_000)
         let logger = Logger(label: "fuzz") { _ in SwiftLogNoOpLogHandler() }
-        func history() -> FigureHistory { FigureHistory(file: file, clock: { now }, logger: logger) }
+        func history() -> MetricsHistory { MetricsHistory(file: file, now: { now }, logger: logger) }
         return { bytes in
             _ = FileManager.default.createFile(atPath: file, contents: Data(bytes))
             let first = history()
             let minutes = Array(first.latest(.max))
             require(minutes.allSatisfy { $0.at > now - .seconds(86_400) && $0.at <= now }, "not of this day")
             require(zip(minutes, minutes.dropFirst()).allSatisfy { $0.at < $1.at }, "not in order")
-            first.add(FigureHistory.Totals())
+            first.add(MetricsHistory.Totals())
             require(Array(history().latest(.max)) == Array(first.latest(.max)), "what is written is read differently")
         }
     }

@@ -27,9 +27,9 @@ package final class PostgresServer: Sendable {
     /// In memory where there is room. A database has 300 files, and ext4 takes long to make files where many were just deleted.
     private static var parent: URL {
         let memory = "/dev/shm"
-        var figures = statvfs()
-        guard access(memory, W_OK) == 0, statvfs(memory, &figures) == 0,
-            UInt64(figures.f_bavail) * UInt64(figures.f_frsize) > 4 << 30
+        var metrics = statvfs()
+        guard access(memory, W_OK) == 0, statvfs(memory, &metrics) == 0,
+            UInt64(metrics.f_bavail) * UInt64(metrics.f_frsize) > 4 << 30
         else { return FileManager.default.temporaryDirectory }
         return URL(filePath: memory)
     }

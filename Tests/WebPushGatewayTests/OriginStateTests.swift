@@ -10,7 +10,7 @@ struct OriginStateTests {
     private static func push(_ entry: Int64) throws -> BrowserPush {
         let token = try #require(DeviceToken(bytes: [UInt8](repeating: 1, count: 32)))
         return BrowserPush(
-            push: Push(entry: entry, identifier: UInt32(entry), address: .token(token), payload: []),
+            push: Push(id: entry, identifier: UInt32(entry), address: .token(token), payload: []),
             subscription: Subscription(address: token, endpoint: "https://push.test/1", publicKey: [], secret: []))
     }
 
@@ -39,7 +39,7 @@ struct OriginStateTests {
         }
         #expect(last >= Self.start + .seconds(1))
         let next = state.finished(.answered(accepted: true), at: Self.start)
-        #expect(next.send.map(\.push.entry) == [1001])
+        #expect(next.send.map(\.push.id) == [1001])
         #expect(state.outstanding == OriginState.requestLimit + OriginState.waitingLimit - 1)
         #expect(state.capacity(at: Self.start) == 1)
     }
@@ -88,7 +88,7 @@ struct OriginStateTests {
     func withdrawal() throws {
         var state = try Self.busy(OriginState.requestLimit)
         #expect(state.submit(try Self.push(2000), at: Self.start) == .wait)
-        #expect(state.withdrawWaiting().map(\.push.entry) == [2000])
+        #expect(state.withdrawWaiting().map(\.push.id) == [2000])
         #expect(state.withdrawWaiting().isEmpty)
         #expect(state.outstanding == OriginState.requestLimit)
         #expect(state.finished(.answered(accepted: true), at: Self.start).send.isEmpty)
@@ -106,7 +106,7 @@ struct OriginStateTests {
         let next = state.finished(.failed(notBefore: nil), at: Self.start, random: 1)
         #expect(next.opened == Self.start + .seconds(1))
         // Each of the failures before made room for one.
-        #expect(next.postponed.map(\.push.push.entry) == Array(waiting.dropFirst(OriginState.failureLimit - 1)))
+        #expect(next.postponed.map(\.push.push.id) == Array(waiting.dropFirst(OriginState.failureLimit - 1)))
         #expect(next.postponed.allSatisfy { $0.until > Self.start + .seconds(1) })
         #expect(state.capacity(at: Self.start) == nil)
         guard case .postpone(let until) = state.submit(try Self.push(3000), at: Self.start) else {
@@ -194,6 +194,6 @@ struct OriginStateTests {
         ] as [(String, Int64?)])
     func retryAfter(text: String, seconds: Int64?) {
         #expect(
-            WebPushAnswer.time(text, now: Self.start) == seconds.map { Timestamp(seconds: Self.start.seconds + $0) })
+            WebPushResponse.time(text, now: Self.start) == seconds.map { Timestamp(seconds: Self.start.seconds + $0) })
     }
 }

@@ -19,7 +19,7 @@ struct OriginStreamsTests {
         try numbers.map { number in
             let subscription = service.subscription(number, port: 443)
             let push = Push(
-                entry: Int64(number), identifier: UInt32(number), address: .token(subscription.address), payload: [1])
+                id: Int64(number), identifier: UInt32(number), address: .token(subscription.address), payload: [1])
             return try WebPushRequest(
                 BrowserPush(push: push, subscription: subscription), authorization: "vapid", lifetime: .seconds(60),
                 now: .now(), deadline: now + Self.limit)
@@ -100,7 +100,7 @@ struct OriginStreamsTests {
         streams.tick(now: Self.start + .seconds(29))
         #expect(results(&streams) == [1: Self.status(201)])
         streams.tick(now: Self.start + .seconds(30))
-        let lost = OriginStreams.Result.answer(.lost("NoAnswer"))
+        let lost = OriginStreams.Result.answer(.lost("NoResponse"))
         #expect(results(&streams) == [2: lost, 3: lost, 4: lost])
         #expect(streams.takeUnclosed() == [3, 5])
         #expect(!streams.isRetired)

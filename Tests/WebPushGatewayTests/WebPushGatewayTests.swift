@@ -19,7 +19,7 @@ struct WebPushGatewayTests {
     func gateway(
         _ subscriptions: [Subscription], hosts: [String], addresses: [String: String] = ["localhost": "127.0.0.1"],
         answerLimit: Duration = .seconds(60), drainLimit: Duration = .seconds(10),
-        clock: @escaping TimeSource = Timestamp.now
+        now: @escaping TimeSource = Timestamp.now
     ) throws -> WebPushGateway {
         var logger = Logger(label: "gateway")
         logger.logLevel = .critical
@@ -31,7 +31,7 @@ struct WebPushGatewayTests {
         (options.answerLimit, options.drainLimit) = (answerLimit, drainLimit)
         return WebPushGateway(
             sender: sender, format: WebPushFormat(publicURL: nil), subscriptions: FakeSubscriptions(subscriptions),
-            options: options, connectionIDs: ConnectionIDs(), clock: clock, logger: logger)
+            options: options, connectionIDs: ConnectionIDs(), now: now, logger: logger)
     }
 
     func push(
@@ -39,7 +39,7 @@ struct WebPushGatewayTests {
         collapseID: String? = nil
     ) -> Push {
         Push(
-            entry: Int64(number), identifier: UInt32(number), address: .token(subscription.address),
+            id: Int64(number), identifier: UInt32(number), address: .token(subscription.address),
             payload: Array("text \(number)".utf8), expiration: expiration, priority: priority, collapseID: collapseID)
     }
 
@@ -58,7 +58,7 @@ struct WebPushGatewayTests {
                     let slot = try #require(await gateway.slot(fresh: false))
                     let part = due.prefix(slot.capacity).enumerated().map { index, push in
                         Push(
-                            entry: push.entry, identifier: slot.firstIdentifier + UInt32(index), address: push.address,
+                            id: push.id, identifier: slot.firstIdentifier + UInt32(index), address: push.address,
                             payload: push.payload, priority: push.priority, collapseID: push.collapseID)
                     }
                     due = due.dropFirst(slot.capacity)
@@ -72,7 +72,7 @@ struct WebPushGatewayTests {
                         if case .postponed = report.outcome, isRepeated(push) {
                             due.append(push)
                         } else {
-                            outcomes[push.entry] = report.outcome
+                            outcomes[push.id] = report.outcome
                         }
                     }
                 }
@@ -91,7 +91,7 @@ struct WebPushGatewayTests {
             let subscriptions = (1...1200).map { service.subscription($0) }
             // While no time passes no service is slow: none of them is put off, however fast they are leased.
             let gateway = try gateway(
-                subscriptions, hosts: ["localhost:\(service.port)"], clock: { [now = Timestamp.now()] in now })
+                subscriptions, hosts: ["localhost:\(service.port)"], now: { [now = Timestamp.now()] in now })
             let pushes = subscriptions.enumerated().map { index, subscription in
                 push(
                     index + 1, to: subscription, priority: [nil, 10, 5, 1][index % 4],
@@ -202,9 +202,9 @@ struct WebPushGatewayTests {
                 alive + dead, hosts: ["localhost:\(service.port)", "push.test:1"],
                 addresses: ["localhost": "127.0.0.1", "push.test": "127.0.0.1"])
             let pushes = zip(alive, dead).flatMap { [$0, $1] }.enumerated().map { push($0 + 1, to: $1) }
-            let outcomes = try await send(pushes, over: gateway, repeating: { $0.entry % 2 == 1 })
+            let outcomes = try await send(pushes, over: gateway, repeating: { $0.id % 2 == 1 })
             for push in pushes {
-                let outcome = try #require(outcomes[push.entry])
+                let outcome = try #require(outcomes[push.id])
                 switch outcome {
                 case .accepted: #expect(push.identifier % 2 == 1)
                 case .retry, .postponed: #expect(push.identifier % 2 == 0)
@@ -249,7 +249,7 @@ struct WebPushFormatTests {
     private static func row(_ payload: String, isOurs: Bool = false, unread: Int64? = nil) throws -> QueuedPush {
         let token = try #require(DeviceToken(bytes: [UInt8](repeating: 1, count: 32)))
         return QueuedPush(
-            entry: 1, address: .token(token), payload: Array(payload.utf8), isOurs: isOurs, id: "id",
+            id: 1, address: .token(token), payload: Array(payload.utf8), isOurs: isOurs, apnsID: "id",
             message: isOurs ? 42 : nil, unread: unread)
     }
 

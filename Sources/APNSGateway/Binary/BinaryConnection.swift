@@ -207,7 +207,7 @@ final class BinaryConnectionHandler: ConnectionHandler {
     private func endUnlessFinished(_ context: ChannelHandlerContext, in limit: TimeAmount) {
         context.eventLoop.assumeIsolated().scheduleTask(in: limit) {
             guard !self.state.isFinished else { return }
-            self.end(context, reason: "NoAnswer")
+            self.end(context, reason: "NoResponse")
         }
     }
 

@@ -54,7 +54,7 @@ package final class BinaryGateway: PushGateway {
     /// - Parameter endpoint: nil while the app has no credentials; everything waits in the queue then.
     package init(
         endpoint: GatewayEndpoint?, format: APNSFormat = APNSFormat(.binary, payloadLimit: 2048), options: Options,
-        connectionIDs: ConnectionIDs, clock time: @escaping TimeSource = Timestamp.now, logger: Logger
+        connectionIDs: ConnectionIDs, now: @escaping TimeSource = Timestamp.now, logger: Logger
     ) {
         self.format = format
         self.options = options
@@ -63,7 +63,7 @@ package final class BinaryGateway: PushGateway {
             size: PoolSize(
                 permanent: options.connections, spare: max(0, Self.silentConnections - options.connections),
                 growthInterval: Self.growthInterval, growsForFresh: false),
-            connectionIDs: connectionIDs, time: time, clock: options.clock, logger: logger)
+            connectionIDs: connectionIDs, now: now, clock: options.clock, logger: logger)
     }
 
     package func run() async { await pool.run(open: open) }

@@ -58,12 +58,12 @@ package struct APNSFormat: PushFormat {
             {
                 throw Refusal.collapseID.named(by: kind)
             }
-            guard ProviderHeader.isID(row.id) else { throw Refusal.id.named(by: kind) }
-            id = row.id.lowercased()
+            guard ProviderHeader.isID(row.apnsID) else { throw Refusal.id.named(by: kind) }
+            id = row.apnsID.lowercased()
         }
         return Push(
-            entry: row.entry, identifier: identifier, address: address, payload: payload, expiration: row.expiration,
-            priority: row.priority.flatMap(UInt8.init(exactly:)), id: id, type: type, collapseID: row.collapseID)
+            id: row.id, identifier: identifier, address: address, payload: payload, expiration: row.expiration,
+            priority: row.priority.flatMap(UInt8.init(exactly:)), apnsID: id, type: type, collapseID: row.collapseID)
     }
 
     /// Why a row can never be sent.

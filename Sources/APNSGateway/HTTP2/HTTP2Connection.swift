@@ -65,7 +65,7 @@ final class HTTP2Capacity: Sendable {
         var limit = 0
         var canBeSaturated = false
         /// The answer to the first push is late.
-        var isFirstAnswerLate = false
+        var isFirstResponseLate = false
         /// What was leased last has to be probed alone.
         var isProbing = false
 
@@ -90,7 +90,7 @@ final class HTTP2Capacity: Sendable {
     }
 
     var isSaturated: Bool { state.withLock { $0.canBeSaturated && !$0.isProbing && $0.free == nil } }
-    var isBlocked: Bool { state.withLock { $0.isProbing || $0.isFirstAnswerLate } }
+    var isBlocked: Bool { state.withLock { $0.isProbing || $0.isFirstResponseLate } }
 
     func noteLeased(through identifier: UInt32, isProbe: Bool) {
         state.withLock { state in
@@ -103,13 +103,13 @@ final class HTTP2Capacity: Sendable {
     ///   - settled: how many more pushes have their outcome.
     ///   - limit: how many may be here at once.
     /// - Returns: whether the waiters are to be served: there is capacity, or another connection would help.
-    func publish(settled: Int, limit: Int, canBeSaturated: Bool, isFirstAnswerLate: Bool) -> Bool {
+    func publish(settled: Int, limit: Int, canBeSaturated: Bool, isFirstResponseLate: Bool) -> Bool {
         state.withLock { state in
             state.settled += UInt32(settled)
             state.limit = limit
-            let isNews = isFirstAnswerLate && !state.isFirstAnswerLate
+            let isNews = isFirstResponseLate && !state.isFirstResponseLate
             state.canBeSaturated = canBeSaturated
-            state.isFirstAnswerLate = isFirstAnswerLate
+            state.isFirstResponseLate = isFirstResponseLate
             if state.outstanding <= 0 { state.isProbing = false }
             return state.free != nil || isNews
         }
@@ -141,7 +141,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
     private var state: HTTP2ConnectionState
     private let reports: ReportBuffer
     private let breaker: CircuitBreaker
-    private let time: TimeSource
+    private let now: TimeSource
     /// The pool's, by which the circuit breaker is paced; deadlines of the connection are its event loop's.
     private let clock: MonotonicClock
     private let listeners: Listeners
@@ -161,7 +161,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
 
     init(
         connectionID: ConnectionID, state: HTTP2ConnectionState, retirement: EventLoopPromise<Void>,
-        reports: ReportBuffer, breaker: CircuitBreaker, time: @escaping TimeSource,
+        reports: ReportBuffer, breaker: CircuitBreaker, now: @escaping TimeSource,
         clock: MonotonicClock, listeners: Listeners, logger: Logger
     ) {
         self.connectionID = connectionID
@@ -169,7 +169,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
         self.retirement = retirement
         self.reports = reports
         self.breaker = breaker
-        self.time = time
+        self.now = now
         self.clock = clock
         self.listeners = listeners
         self.logger = logger
@@ -305,7 +305,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
     /// Opens streams while the peer allows that and the channel is writable.
     private func open(_ context: ChannelHandlerContext, now: NIODeadline) {
         guard state.hasWaiting else { return }
-        let wall = time()
+        let wall = self.now()
         while !isOver, context.channel.isWritable {
             while session.outputSize < Self.flushSize {
                 guard session.hasSendWindow, let (id, request) = state.open(now: now, wall: wall) else { return }
@@ -386,7 +386,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
         let isOfInterest = capacity.publish(
             settled: outcomes.count, limit: isOver ? 0 : state.pushLimit(at: now),
             canBeSaturated: !isOver && state.canBeSaturated,
-            isFirstAnswerLate: !isOver && state.isFirstAnswerLate(at: now))
+            isFirstResponseLate: !isOver && state.isFirstResponseLate(at: now))
         reports.put(DeliveryReport.combining(outcomes, on: connectionID))
         if isOfInterest || hasBreakerChanged { listeners.changed() }
         if let reason = state.retirement, !isRetired { retired(reason) }

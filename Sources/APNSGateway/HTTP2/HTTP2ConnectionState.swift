@@ -20,7 +20,7 @@ struct HTTP2Limits: Sendable {
     /// Refusals of streams in a row, each after a pause, that end the connection.
     var streamRefusals = 10
     /// How long the answer to the first push may take until another connection is opened beside this one.
-    var firstAnswer = TimeAmount.seconds(1)
+    var firstResponse = TimeAmount.seconds(1)
     /// Answers in a row that refuse the credentials, after which a connection that has accepted pushes is
     /// replaced.
     static let credentialRefusals = 3
@@ -134,7 +134,7 @@ struct HTTP2ConnectionState: Sendable {
     private let idleLimit: TimeAmount?
     private let createdAt: NIODeadline
     private var lastReceived: NIODeadline
-    private var lastAnswer = NIODeadline.distantPast
+    private var lastResponse = NIODeadline.distantPast
     private var lastOpened: NIODeadline
     /// Since when a stream has been open.
     private var busySince: NIODeadline
@@ -193,8 +193,8 @@ struct HTTP2ConnectionState: Sendable {
     var canBeSaturated: Bool { retirement == nil && isConfirmed && peerLimit != nil && pausedUntil == nil }
 
     /// The answer to its first push is late; that may be the push's fault.
-    func isFirstAnswerLate(at now: NIODeadline) -> Bool {
-        retirement == nil && !isConfirmed && !streams.isEmpty && now - busySince >= limits.firstAnswer
+    func isFirstResponseLate(at now: NIODeadline) -> Bool {
+        retirement == nil && !isConfirmed && !streams.isEmpty && now - busySince >= limits.firstResponse
     }
 
     // MARK: What we do
@@ -316,12 +316,12 @@ struct HTTP2ConnectionState: Sendable {
 
     private mutating func answered(_ id: Int, now: NIODeadline) {
         guard let stream = streams[id], !stream.isConcluded else { return }
-        lastAnswer = now
+        lastResponse = now
         if stream.status == 200 {
             accepted()
             return conclude(id, .accepted)
         }
-        guard stream.status > 0 else { return conclude(id, .unanswered(reason: "MalformedAnswer")) }
+        guard stream.status > 0 else { return conclude(id, .unanswered(reason: "MalformedResponse")) }
         let refusal = ProviderRefusal(status: stream.status, body: stream.body)
         conclude(id, mapping.outcome(of: refusal, type: stream.type, writtenAt: stream.writtenAt))
         if refusal.status != 403 { isConfirmed = true }
@@ -381,7 +381,7 @@ struct HTTP2ConnectionState: Sendable {
         // The peer allows no streams, or reads no bytes: another connection may do better.
         if !waiting.isEmpty, now - max(lastOpened, waitingSince) >= limits.answer { retire(.unresponsive) }
         if let closedSince, now - closedSince >= limits.answer { retire(.unresponsive) }
-        if let drainSince, now - drainSince >= limits.drain { return .close(reason: "NoAnswer") }
+        if let drainSince, now - drainSince >= limits.drain { return .close(reason: "NoResponse") }
         if let pingSent {
             return now - pingSent >= limits.ping ? .close(reason: "ConnectionLost") : nil
         }
@@ -399,9 +399,9 @@ struct HTTP2ConnectionState: Sendable {
         marks.removeAll { $0.stream <= due.stream }
         let late = streams.filter { $0.key <= due.stream && !$0.value.isConcluded }
         guard !late.isEmpty else { return }
-        for (id, stream) in late { conclude(id, stream.outcomeWithoutEnd(reason: "NoAnswer")) }
+        for (id, stream) in late { conclude(id, stream.outcomeWithoutEnd(reason: "NoResponse")) }
         // Not one answer in all that time: it will not answer the next ones either.
-        if now - lastAnswer >= limits.answer { retire(.unresponsive) }
+        if now - lastResponse >= limits.answer { retire(.unresponsive) }
     }
 
     // MARK: Results

@@ -63,24 +63,24 @@ package final class HTTP2Gateway: PushGateway {
 
     package let format: any PushFormat
     private let options: Options
-    private let time: TimeSource
+    private let now: TimeSource
     private let breaker = CircuitBreaker()
     private let pool: ConnectionPool<Target, HTTP2Connection>
 
     /// - Parameter target: nil while the app has no credentials; everything waits in the queue then.
     package init(
         target: Target?, format: APNSFormat = APNSFormat(.http2, payloadLimit: PushType.alert.payloadLimit),
-        options: Options, connectionIDs: ConnectionIDs, clock time: @escaping TimeSource = Timestamp.now, logger: Logger
+        options: Options, connectionIDs: ConnectionIDs, now: @escaping TimeSource = Timestamp.now, logger: Logger
     ) {
         self.format = format
         self.options = options
-        self.time = time
+        self.now = now
         self.pool = ConnectionPool(
             target: target,
             size: PoolSize(
                 permanent: 1, additional: max(0, options.connections - 1), spare: 1,
                 growthInterval: options.growthInterval),
-            breaker: breaker, connectionIDs: connectionIDs, time: time, clock: options.clock, logger: logger)
+            breaker: breaker, connectionIDs: connectionIDs, now: now, clock: options.clock, logger: logger)
     }
 
     package func run() async { await pool.run(open: open) }
@@ -109,14 +109,14 @@ package final class HTTP2Gateway: PushGateway {
         let listeners = HTTP2ConnectionHandler.Listeners(
             changed: { [weak pool] in pool?.changed() }, credentialsRefused: { target.note($0, token: token) })
         let (_, connection) = try await target.endpoint.connect(on: MultiThreadedEventLoopGroup.singleton) {
-            [limits, time, breaker, clock = options.clock, reports = pool.reports] channel in
+            [limits, wallClock = now, breaker, clock = options.clock, reports = pool.reports] channel in
             let now = channel.eventLoop.now
             let state = HTTP2ConnectionState(
                 limits: limits, mapping: OutcomeMapping(host: target.endpoint.host, bundleID: target.bundleID),
-                tokenEnd: token.map { now + TimeAmount($0.lifeLeft(at: time())) }, idleLimit: idleLimit, now: now)
+                tokenEnd: token.map { now + TimeAmount($0.lifeLeft(at: wallClock())) }, idleLimit: idleLimit, now: now)
             let handler = HTTP2ConnectionHandler(
                 connectionID: connectionID, state: state, retirement: channel.eventLoop.makePromise(), reports: reports,
-                breaker: breaker, time: time, clock: clock, listeners: listeners, logger: logger)
+                breaker: breaker, now: wallClock, clock: clock, listeners: listeners, logger: logger)
             try channel.pipeline.syncOperations.addHandler(handler)
             return HTTP2Connection(
                 id: connectionID, channel: channel, handler: handler, template: template, breaker: breaker)

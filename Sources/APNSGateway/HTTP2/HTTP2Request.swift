@@ -52,7 +52,7 @@ struct HTTP2RequestTemplate: Sendable {
             headers.add(name: ProviderHeader.topic, value: topic)
         }
         headers.add(name: ProviderHeader.pushType, value: push.type)
-        if let id = push.id { headers.add(name: ProviderHeader.id, value: id, indexing: changing) }
+        if let id = push.apnsID { headers.add(name: ProviderHeader.id, value: id, indexing: changing) }
         // A background push with any other priority is an error (apns-http2.md §2), and 10 is what Apple assumes.
         if let priority = push.priority ?? (push.type == Push.background ? 5 : nil) {
             headers.add(name: ProviderHeader.priority, value: String(priority))
@@ -60,7 +60,7 @@ struct HTTP2RequestTemplate: Sendable {
         if let expiration = push.expiration {
             headers.add(name: ProviderHeader.expiration, value: String(expiration), indexing: changing)
         }
-        if let collapseID = push.collapseID ?? (push.type == Push.alert ? push.id : nil) {
+        if let collapseID = push.collapseID ?? (push.type == Push.alert ? push.apnsID : nil) {
             // A repeat after a loss may be a second copy, and Apple does not compare ids. With the push's own id as its
             // collapse id, the second replaces the first on the screen and not every message shows twice.
             headers.add(name: ProviderHeader.collapseID, value: collapseID, indexing: changing)

@@ -11,7 +11,7 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
 
     let reports = ReportBuffer()
     private let connectionIDs: ConnectionIDs
-    private let time: TimeSource
+    private let now: TimeSource
     private let clock: MonotonicClock
     private let logger: Logger
     private let state: Mutex<State>
@@ -21,14 +21,14 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
 
     /// - Parameters:
     ///   - target: nil while there are no credentials.
-    ///   - time: the wall clock, for pushes.
+    ///   - now: the wall clock, for pushes.
     ///   - clock: for delays.
     init(
         target: Target?, size: PoolSize, breaker: CircuitBreaker? = nil, connectionIDs: ConnectionIDs,
-        time: @escaping TimeSource, clock: MonotonicClock, logger: Logger
+        now: @escaping TimeSource, clock: MonotonicClock, logger: Logger
     ) {
         self.connectionIDs = connectionIDs
-        self.time = time
+        self.now = now
         self.clock = clock
         self.logger = logger
         self.state = Mutex(State(target: target, size: size, breaker: breaker))
@@ -125,7 +125,7 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
         guard let first = lease.pushes.first, let last = lease.pushes.last else { return }
         let connectionID = lease.slot.connection
         if let connection = state.withLock({ $0.connection(connectionID) }) {
-            connection.write(lease, now: time())
+            connection.write(lease, now: now())
         } else {
             reports.put([
                 DeliveryReport(

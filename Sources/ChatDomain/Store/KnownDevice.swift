@@ -82,7 +82,7 @@ package struct DeviceSighting: Sendable {
         guard !isCounted || !isFresh || new != old else { return nil }
         var counts: [(kind: String, value: String, change: Int64)] = isCounted ? [] : [("", "", 1)]
         for kind in DeviceDay.Kind.allCases {
-            let (was, isNow) = (old.said(kind), new.said(kind))
+            let (was, isNow) = (old.value(of: kind), new.value(of: kind))
             guard !isCounted || was != isNow else { continue }
             if isCounted { counts.append((kind.rawValue, was ?? "", -1)) }
             counts.append((kind.rawValue, isNow ?? "", 1))
@@ -100,7 +100,7 @@ extension ClientInfo {
             deviceModel: new.deviceModel ?? deviceModel)
     }
 
-    fileprivate func said(_ kind: DeviceDay.Kind) -> String? {
+    fileprivate func value(of kind: DeviceDay.Kind) -> String? {
         switch kind {
         case .appVersion: appVersion
         case .osVersion: osVersion

@@ -63,16 +63,16 @@ package final class OutcomeCounter: Sendable {
     }
 
     private let state = Mutex(State())
-    private let clock: TimeSource
+    private let now: TimeSource
 
-    package init(clock: @escaping TimeSource) {
-        self.clock = clock
+    package init(now: @escaping TimeSource) {
+        self.now = now
     }
 
     /// To be called after the commit. What is still pending is left out.
     package func add(_ pushes: [FinalStateCount]) {
         guard !pushes.isEmpty else { return }
-        let second = clock().seconds
+        let second = now().seconds
         state.withLock { state in
             for pushes in pushes where pushes.count > 0 && pushes.state != .pending {
                 let reason = pushes.state == .sent ? nil : pushes.reason.map { state.known($0, of: pushes.app) }
@@ -84,7 +84,7 @@ package final class OutcomeCounter: Sendable {
 
     /// In the order of app, state and reason.
     package var outcomes: [OutcomeCount] {
-        let second = clock().seconds
+        let second = now().seconds
         return state.withLock(\.counts).map { key, count in
             OutcomeCount(
                 app: key.app, state: key.state, reason: key.reason, total: count.total,

@@ -62,7 +62,7 @@ struct RateLimiter<Key: Hashable & Sendable>: Sendable {
     }
 
     /// Gives back a token that ``admit(_:limit:at:)`` took with the same limit.
-    mutating func giveBack(_ key: Key, limit: RateLimit) {
+    mutating func refund(_ key: Key, limit: RateLimit) {
         newer[key]? -= limit.interval
         older[key]? -= limit.interval
     }
@@ -92,23 +92,23 @@ final class RequestLimiter: Sendable {
     private let members = Mutex(RateLimiter<MemberID>())
     private let codes = Mutex(Guesses())
     private let wrongTokens = Mutex(RateLimiter<IPAddress>())
-    private let figures: LimitFigures
-    private let now: @Sendable () -> Duration
+    private let metrics: LimitMetrics
+    private let clock: MonotonicTime
 
-    init(figures: LimitFigures = LimitFigures(), now: @escaping @Sendable () -> Duration) {
-        self.figures = figures
-        self.now = now
+    init(metrics: LimitMetrics = LimitMetrics(), clock: MonotonicTime) {
+        self.metrics = metrics
+        self.clock = clock
     }
 
     func admit(_ address: IPAddress, limit: RateLimit?) throws(ChatError) {
         guard let limit else { return }
-        let wait = addresses.withLock { $0.admit(address.rateKey, limit: limit, at: now()) }
+        let wait = addresses.withLock { $0.admit(address.rateKey, limit: limit, at: clock.now()) }
         if let wait { throw tooMany(.ratePerAddress, from: "address", wait) }
     }
 
     func admit(_ member: MemberID, limit: RateLimit?) throws(ChatError) {
         guard let limit else { return }
-        let wait = members.withLock { $0.admit(member, limit: limit, at: now()) }
+        let wait = members.withLock { $0.admit(member, limit: limit, at: clock.now()) }
         if let wait { throw tooMany(.ratePerMember, from: "device", wait) }
     }
 
@@ -118,13 +118,13 @@ final class RequestLimiter: Sendable {
     /// Many addresses together have ``HTTPLimits/joinShares`` times the limit of one. Above that each has no burst any more,
     /// so that whoever has not opened a room lately can still join.
     func admitJoin(_ address: IPAddress, limit: RateLimit) throws(ChatError) -> CountedJoin {
-        let now = now()
+        let now = clock.now()
         let (isCountedInAll, wait) = codes.withLock { codes -> (Bool, Duration?) in
             let all = limit.times(HTTPLimits.joinShares)
             let isBelow = codes.inAll.admit(.all, limit: all, at: now) == nil
             let own = isBelow ? limit : RateLimit(perSecond: limit.perSecond, burst: 1) ?? limit
             let wait = codes.ofAddresses.admit(address.rateKey, limit: own, at: now)
-            if wait != nil, isBelow { codes.inAll.giveBack(.all, limit: all) }
+            if wait != nil, isBelow { codes.inAll.refund(.all, limit: all) }
             return (isBelow, wait)
         }
         if let wait { throw tooMany(.joinsPerAddress, "new rooms", from: "address", wait) }
@@ -132,16 +132,16 @@ final class RequestLimiter: Sendable {
     }
 
     /// Somebody uses the code, or the join was not done: it does not count.
-    func giveBack(_ join: CountedJoin) {
+    func refund(_ join: CountedJoin) {
         codes.withLock { codes in
-            codes.ofAddresses.giveBack(join.address, limit: join.limit)
-            if join.isCountedInAll { codes.inAll.giveBack(.all, limit: join.limit.times(HTTPLimits.joinShares)) }
+            codes.ofAddresses.refund(join.address, limit: join.limit)
+            if join.isCountedInAll { codes.inAll.refund(.all, limit: join.limit.times(HTTPLimits.joinShares)) }
         }
     }
 
     /// Whether it is time to tell the operator that joins are refused: once a minute.
     func mayReportJoins() -> Bool {
-        codes.withLock { $0.reports.admit(.all, limit: HTTPLimits.reports, at: now()) == nil }
+        codes.withLock { $0.reports.admit(.all, limit: HTTPLimits.reports, at: clock.now()) == nil }
     }
 
     /// Counts a wrong token of an address. A right one never counts and is never refused, so that nobody can lock out others of
@@ -150,16 +150,16 @@ final class RequestLimiter: Sendable {
     /// - Parameter address: `nil` where there is none; all of those count together.
     func countWrongToken(_ address: IPAddress?) throws(ChatError) {
         let key = address?.rateKey ?? IPAddress(bits: 0)
-        let wait = wrongTokens.withLock { $0.admit(key, limit: HTTPLimits.wrongTokens, at: now()) }
+        let wait = wrongTokens.withLock { $0.admit(key, limit: HTTPLimits.wrongTokens, at: clock.now()) }
         if let wait { throw tooMany(.wrongTokens, "wrong tokens", from: "address", wait) }
     }
 
     private func tooMany(
         _ limit: Limit, _ what: String = "requests", from whose: String, _ wait: Duration
     ) -> ChatError {
-        figures.hit(limit)
+        metrics.hit(limit)
         return ChatError(
             .tooManyRequests,
-            "Too many \(what) from this \(whose); try again in \(ErrorAnswer.wholeSeconds(wait)) s", retryAfter: wait)
+            "Too many \(what) from this \(whose); try again in \(ErrorResponse.wholeSeconds(wait)) s", retryAfter: wait)
     }
 }

@@ -18,7 +18,7 @@ struct AdminAPI: Sendable {
     let format: @Sendable (AppName) -> any PushFormat
     /// The log's last warnings and errors, oldest first.
     let recentWarnings: @Sendable () -> [JSONValue]
-    let clock: TimeSource
+    let now: TimeSource
     let logger: Logger
 
     // MARK: - Devices
@@ -66,8 +66,8 @@ struct AdminAPI: Sendable {
             user: try body.change("user_reference", UserReference.init(parsing:field:)),
             clientInfo: try body.change("client_info", DeviceNote.text(_:field:)),
             client: ClientInfo(
-                appVersion: try body.said("app_version"), osVersion: try body.said("os_version"),
-                deviceModel: try body.said("device_model")),
+                appVersion: try body.clientInfo("app_version"), osVersion: try body.clientInfo("os_version"),
+                deviceModel: try body.clientInfo("device_model")),
             tags: try body.tags())
     }
 
@@ -81,7 +81,7 @@ struct AdminAPI: Sendable {
                 LogKeys.token: "\(token.shortened)",
                 LogKeys.app: "\(app)", LogKeys.result: "\(result.rawValue)",
             ]))
-        return Answers.json(
+        return Responses.json(
             ["token": .string(token.description), "app": .string(app.text), "result": .string(result.rawValue)],
             status: result == .created ? .created : .ok)
     }
@@ -118,7 +118,7 @@ struct AdminAPI: Sendable {
         }
         let edit = DeviceEdit(
             serverInfo: try body.change("server_info", DeviceNote.text(_:field:)), tags: try body.tags())
-        return Answers.json(try await stores.devices.edit(token, app: app(query.text("app")), edit).json)
+        return Responses.json(try await stores.devices.edit(token, app: app(query.text("app")), edit).json)
     }
 
     /// `DELETE /v1/devices/{token}`
@@ -131,7 +131,7 @@ struct AdminAPI: Sendable {
         logger.info(
             "device unregistered",
             metadata: context.ids.metadata([LogKeys.token: "\(token.shortened)"]))
-        return Response(status: .noContent, headers: Answers.noStore)
+        return Response(status: .noContent, headers: Responses.noStore)
     }
 
     // MARK: - Notifications
@@ -151,7 +151,7 @@ struct AdminAPI: Sendable {
         note(receipt, caller, context)
         var headers: HTTPFields = [.location: "/v1/notifications/\(receipt.id)", .cacheControl: "no-store"]
         if receipt.isRepeat { headers[.idempotencyReplayed] = "true" }
-        return Answers.json(answer(receipt, to: notification), status: .accepted, headers: headers)
+        return Responses.json(answer(receipt, to: notification), status: .accepted, headers: headers)
     }
 
     /// `POST /v1/notifications:batch`: up to ``HTTPLimits/batch`` notifications, each with its own audience and content, in one
@@ -195,10 +195,10 @@ struct AdminAPI: Sendable {
             case .success(let receipt):
                 note(receipt, caller, context)
                 return .object(answer(receipt, to: asked))
-            case .failure(let error): return .object(["error": .object(ErrorAnswer(error).problem)])
+            case .failure(let error): return .object(["error": .object(ErrorResponse(error).problem)])
             }
         }
-        return Answers.json(["results": .array(answers)])
+        return Responses.json(["results": .array(answers)])
     }
 
     private func answer(_ receipt: NotificationReceipt, to request: NotificationRequest?) -> JSONObject {
@@ -218,7 +218,7 @@ struct AdminAPI: Sendable {
             throw ChatError(.forbidden, "This token may not send to these", field: "to")
         }
         let app = try app(body.text("app"))
-        let content = try NotificationContent(body.object, now: clock(), isRepeat: key != nil)
+        let content = try NotificationContent(body.object, now: now(), isRepeat: key != nil)
         let composed = try compose(content, for: app)
         return NotificationRequest(
             audience: audience, app: app, payload: composed.payload, pushType: composed.pushType,
@@ -230,7 +230,7 @@ struct AdminAPI: Sendable {
     /// The answer to a repeat of what has expired since it was accepted; nil for what is still worth sending. A new request is
     /// too late.
     private func earlier(_ notification: NotificationRequest) async throws(ChatError) -> NotificationReceipt? {
-        guard let end = notification.expiration, end > 0, end <= clock().seconds else { return nil }
+        guard let end = notification.expiration, end > 0, end <= now().seconds else { return nil }
         guard let earlier = try await stores.notifications.earlier(notification) else {
             throw ChatError.invalid("expiration", NotificationContent.isPast)
         }
@@ -298,7 +298,7 @@ struct AdminAPI: Sendable {
         logger.info(
             "notification cancelled",
             metadata: context.ids.metadata([LogKeys.notification: "\(id)"]))
-        return Answers.json(status.json)
+        return Responses.json(status.json)
     }
 
     /// A token sees the notifications that were sent with it.
@@ -341,7 +341,7 @@ struct AdminAPI: Sendable {
         try await stores.records.setHistory(history, of: room)
         let caller = try context.caller().name
         logger.info("history of a room chosen", metadata: context.ids.metadata([LogKeys.caller: "\(caller)"]))
-        return Answers.json(["room": .string(room.text), "history": .optional(history?.rawValue)])
+        return Responses.json(["room": .string(room.text), "history": .optional(history?.rawValue)])
     }
 
     /// `GET /v1/members`
@@ -401,10 +401,10 @@ struct AdminAPI: Sendable {
     /// `GET /v1/warnings`
     func warnings(_ request: Request, _ context: ChatContext) throws -> Response {
         _ = try AdminQuery(request, names: [])
-        return Answers.json(["warnings": .array(recentWarnings())])
+        return Responses.json(["warnings": .array(recentWarnings())])
     }
 
-    private static let openAPI = Answers.response(
+    private static let openAPI = Responses.response(
         ByteBuffer(bytes: WebFile.embedded("openapi.json")), type: "application/json",
         headers: [.cacheControl: "no-cache"])
 
@@ -447,7 +447,7 @@ struct AdminAPI: Sendable {
         var json = head
         json[name] = .array(items.map { .object($0) })
         json["next"] = next
-        return Answers.json(json)
+        return Responses.json(json)
     }
 }
 

@@ -81,7 +81,7 @@ struct AdminGuard: Sendable {
     ) -> Routes.Handler {
         { request, context in
             // The router takes `//v1` for `/v1`; a rule of a proxy does not.
-            guard !request.uri.path.utf8.contains("//".utf8) else { throw ErrorAnswer.notFound }
+            guard !request.uri.path.utf8.contains("//".utf8) else { throw ErrorResponse.notFound }
             let settings = settings()
             let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
             // ntfy's clients also post by GET.

@@ -54,7 +54,7 @@ struct AdminBody: Sendable {
     }
 
     /// What a device says of itself; absent, null or blank is nothing.
-    func said(_ name: String) throws(ChatError) -> String? { try ClientInfo.text(text(name), field: name) }
+    func clientInfo(_ name: String) throws(ChatError) -> String? { try ClientInfo.text(text(name), field: name) }
 
     func flag(_ name: String) throws(ChatError) -> Bool {
         switch object[name] {

@@ -7,7 +7,7 @@ import Logging
 struct ModerationAPI: Sendable {
     let store: any Moderation
     let settings: @Sendable () -> ChatHTTPSettings
-    let clock: TimeSource
+    let now: TimeSource
     let logger: Logger
 
     /// `DELETE /v1/members/{id}`
@@ -39,13 +39,13 @@ struct ModerationAPI: Sendable {
             try Self.subject(body, includesAddress: includesAddress, proxies), includesAddress: includesAddress,
             proxies: proxies,
             endsAt: try body.text("ends_at").map { text throws(ChatError) in
-                try Timestamp(end: text, field: "ends_at", now: clock())
+                try Timestamp(end: text, field: "ends_at", now: now())
             },
             reason: try body.text("reason").map { text throws(ChatError) in try BanRequest.reason(text) })
         let moderator = try moderator(request, context)
         let made = try await store.ban(ban, by: moderator)
         note(made.isClosed ? "room closed" : "ban made", made.id, moderator, context)
-        return Answers.json(made.json, status: .created)
+        return Responses.json(made.json, status: .created)
     }
 
     /// - Parameter proxies: the trusted proxies, whose addresses cannot be banned.
@@ -97,7 +97,7 @@ struct ModerationAPI: Sendable {
     func bans(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try AdminQuery(request, names: ["room", "limit", "cursor"])
         let page = try await store.bans(in: query.room(), before: query.cursor(), limit: query.limit())
-        return Answers.json(["bans": .array(page.items.map { .object($0.json) }), "next": .optional(page.next)])
+        return Responses.json(["bans": .array(page.items.map { .object($0.json) }), "next": .optional(page.next)])
     }
 
     /// `DELETE /v1/bans/{id}`: it ends now, and stays for the record.
@@ -125,7 +125,7 @@ struct ModerationAPI: Sendable {
                 "members": "\(result.members)", LogKeys.caller: "\(moderator.name)",
                 LogKeys.address: "\(moderator.address ?? "unknown")",
             ]))
-        return Answers.json([
+        return Responses.json([
             "room": .string(room.text), "code": .string(code.text), "members": .number(result.members),
             "removed": .number(result.removed),
         ])
@@ -135,7 +135,7 @@ struct ModerationAPI: Sendable {
     func records(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try AdminQuery(request, names: ["limit", "cursor"])
         let page = try await store.records(before: query.cursor(), limit: query.limit())
-        return Answers.json([
+        return Responses.json([
             "moderation": .array(page.items.map { .object($0.json) }), "next": .optional(page.next),
         ])
     }
@@ -158,7 +158,7 @@ struct ModerationAPI: Sendable {
         _ what: Logger.Message, _ id: Int64, _ moderator: Moderator, _ context: ChatContext
     ) -> Response {
         note(what, id, moderator, context)
-        return Response(status: .noContent, headers: Answers.noStore)
+        return Response(status: .noContent, headers: Responses.noStore)
     }
 
     private func note(_ what: Logger.Message, _ id: Int64, _ moderator: Moderator, _ context: ChatContext) {

@@ -6,7 +6,7 @@ import Logging
 /// Programs' tokens: `/v1/tokens`. ``AdminGuard`` checks who calls.
 struct TokensAPI: Sendable {
     let store: any TokenStore
-    let clock: TimeSource
+    let now: TimeSource
     let logger: Logger
 
     /// `POST /v1/tokens`: answers with the token, which nobody can ask for again.
@@ -23,20 +23,20 @@ struct TokensAPI: Sendable {
             room: body.text("room").map { text throws(ChatError) in try SecretCode(parsing: text, field: "room") },
             audience: body.object["to"] == nil ? nil : Audience(body))
         let expiresAt = try body.text("expires_at").map { text throws(ChatError) in
-            try Timestamp(end: text, field: "expires_at", now: clock())
+            try Timestamp(end: text, field: "expires_at", now: now())
         }
         let (token, secret) = try await store.create(AccessToken.name(name), grant, expiresAt: expiresAt)
         note("token created", token.name, try context.caller(), context)
         var json = token.json
         json["token"] = .string(secret)
-        return Answers.json(json, status: .created)
+        return Responses.json(json, status: .created)
     }
 
     /// `GET /v1/tokens`
     func list(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try AdminQuery(request, names: ["limit", "cursor"])
         let page = try await store.tokens(after: query.cursor(), limit: query.limit())
-        return Answers.json([
+        return Responses.json([
             "tokens": .array(page.items.map { .object($0.json) }), "next": .optional(page.next),
         ])
     }
@@ -49,7 +49,7 @@ struct TokensAPI: Sendable {
         _ = try AdminQuery(request, names: [])
         guard let name = try await store.revoke(id) else { throw ChatError.notFound("token") }
         note("token revoked", name, try context.caller(), context)
-        return Response(status: .noContent, headers: Answers.noStore)
+        return Response(status: .noContent, headers: Responses.noStore)
     }
 
     private func note(_ what: Logger.Message, _ name: Nickname, _ caller: Caller, _ context: ChatContext) {

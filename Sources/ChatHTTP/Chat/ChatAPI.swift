@@ -18,7 +18,7 @@ struct ChatAPI: Sendable {
     /// Tells whose session it is; nil where none is needed.
     let sessions: @Sendable () -> (any SessionVerifier)?
     let limiter: RequestLimiter
-    let figures: HTTPFigures
+    let metrics: HTTPMetrics
     let logger: Logger
 
     // MARK: - Commands
@@ -69,7 +69,7 @@ struct ChatAPI: Sendable {
         let user = try await user(call.headers)
         let counted = try await countJoin(call, member, code)
         var wasEmpty = false
-        defer { if let counted, !wasEmpty { limiter.giveBack(counted) } }
+        defer { if let counted, !wasEmpty { limiter.refund(counted) } }
         try await keep(device)
         wasEmpty = try await rooms.join(
             JoinRequest(
@@ -79,7 +79,7 @@ struct ChatAPI: Sendable {
             "member joined",
             metadata: call.metadata(
                 member, [LogKeys.token: "\(device?.token.shortened ?? "0")", LogKeys.app: "\(app)"]))
-        return Answers.ok(asJSON: call.wantsJSON)
+        return Responses.ok(asJSON: call.wantsJSON)
     }
 
     /// Counts a join against the limit of joins to codes that nobody uses; nil where there is none.
@@ -107,7 +107,7 @@ struct ChatAPI: Sendable {
         _ = try await user(call.headers)
         let wasJoined = try await rooms.leave(member)
         logger.info("member left", metadata: call.metadata(member, [LogKeys.wasJoined: "\(wasJoined)"]))
-        return Answers.ok(asJSON: call.wantsJSON)
+        return Responses.ok(asJSON: call.wantsJSON)
     }
 
     private func update(_ call: Call) async throws(ChatError) -> Response {
@@ -120,7 +120,7 @@ struct ChatAPI: Sendable {
         try await rooms.update(
             member, token: device.token, app: device.subscription == nil ? nil : .web, client: client, user: user)
         logger.info("token updated", metadata: call.metadata(member, [LogKeys.token: "\(device.token.shortened)"]))
-        return Answers.ok(asJSON: call.wantsJSON)
+        return Responses.ok(asJSON: call.wantsJSON)
     }
 
     private func post(_ call: Call) async throws(ChatError) -> Response {
@@ -140,10 +140,10 @@ struct ChatAPI: Sendable {
             ]))
         var response =
             call.wantsJSON
-            ? Answers.text(#"{"ok":true,"id":\#(receipt.message)}"#, type: "application/json")
-            : Answers.ok(asJSON: false)
+            ? Responses.text(#"{"ok":true,"id":\#(receipt.message)}"#, type: "application/json")
+            : Responses.ok(asJSON: false)
         if receipt.isRepeat { response.headers.append(HTTPField(name: .idempotencyReplayed, value: "true")) }
-        figures.posts.record(figures.now() - call.received)
+        metrics.posts.record(metrics.clock.now() - call.received)
         return response
     }
 
@@ -166,7 +166,7 @@ struct ChatAPI: Sendable {
         }
         json += #"],"next":\#(page.next),"code":"#
         json += JSONValue.string(page.room.text).description + "}"
-        return Answers.text(json, type: "application/json")
+        return Responses.text(json, type: "application/json")
     }
 
     /// How far a message of the member's own has come: how many devices it has reached, and who has read it.
@@ -177,7 +177,7 @@ struct ChatAPI: Sendable {
         }
         try limiter.admit(member, limit: call.settings.memberRate)
         _ = try await user(call.headers)
-        return Answers.json(try await rooms.receipt(of: id, for: member).json)
+        return Responses.json(try await rooms.receipt(of: id, for: member).json)
     }
 
     // MARK: - Registration without a room
@@ -237,7 +237,7 @@ struct ChatAPI: Sendable {
                 LogKeys.address: "\(call.address?.description ?? "unknown")",
                 LogKeys.token: "\(token.shortened)", LogKeys.app: "\(app)", LogKeys.result: "\(result)",
             ]))
-        return Answers.ok(asJSON: call.wantsJSON)
+        return Responses.ok(asJSON: call.wantsJSON)
     }
 
     /// A session may unregister its user's devices, devices without a user, and unknown ones.
@@ -308,7 +308,7 @@ struct ChatAPI: Sendable {
         let (settings, address) = try admit(request, context)
         return Call(
             form: try await FormFields.read(request), settings: settings, address: address, headers: request.headers,
-            ids: context.ids, received: context.received, wantsJSON: Answers.wantsJSON(request.headers))
+            ids: context.ids, received: context.received, wantsJSON: Responses.wantsJSON(request.headers))
     }
 
     /// The member that a form names, as for a command: admitted, and with a session where one is needed.

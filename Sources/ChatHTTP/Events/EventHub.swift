@@ -68,9 +68,9 @@ final class EventHub: Service {
     private let feed: any RoomFeed
     private let tokens: any TokenStore
     private let maxStreams: Int
-    private let time: ElapsedTime
-    private let clock: TimeSource
-    private let figures: LimitFigures
+    private let clock: MonotonicTime
+    private let now: TimeSource
+    private let metrics: LimitMetrics
     private let logger: Logger
     private let state = Mutex(State())
     /// There may be something to read; any number of signals before it is taken are one.
@@ -78,18 +78,18 @@ final class EventHub: Service {
 
     /// - Parameters:
     ///   - maxStreams: streams that may be open at a time, of all members.
-    ///   - clock: the wall clock, by which sessions end.
+    ///   - now: the wall clock, by which sessions end.
     init(
-        feed: any RoomFeed, tokens: any TokenStore, maxStreams: Int, time: ElapsedTime,
-        clock: @escaping TimeSource = Timestamp.now,
-        figures: LimitFigures = LimitFigures(), logger: Logger
+        feed: any RoomFeed, tokens: any TokenStore, maxStreams: Int, clock: MonotonicTime,
+        now: @escaping TimeSource = Timestamp.now,
+        metrics: LimitMetrics = LimitMetrics(), logger: Logger
     ) {
-        self.figures = figures
+        self.metrics = metrics
         self.feed = feed
         self.tokens = tokens
         self.maxStreams = maxStreams
-        self.time = time
         self.clock = clock
+        self.now = now
         self.logger = logger
     }
 
@@ -111,21 +111,21 @@ final class EventHub: Service {
     ) throws(ChatError) -> EventSubscription {
         let address = address.flatMap { $0.isLoopback ? nil : $0.rateKey }
         let stream = EventStream(
-            member: member, admission: admission, address: address, room: position.code, now: time.now, close: close)
+            member: member, admission: admission, address: address, room: position.code, clock: clock, close: close)
         let refusal = state.withLock { state -> ChatError? in
             guard state.count < maxStreams else {
-                figures.hit(.streams)
+                metrics.hit(.streams)
                 return ChatError(.unavailable, "Too many streams are open", retryAfter: .seconds(30))
             }
             guard state.streams[member, default: []].count < HTTPLimits.streamsPerMember else {
-                figures.hit(.streamsPerMember)
+                metrics.hit(.streamsPerMember)
                 return ChatError(
                     .tooManyRequests, "This member or token has \(HTTPLimits.streamsPerMember) streams open already",
                     retryAfter: .seconds(30))
             }
             if let address {
                 guard state.addresses[address, default: 0] < HTTPLimits.streamsPerAddress else {
-                    figures.hit(.streamsPerAddress)
+                    metrics.hit(.streamsPerAddress)
                     return ChatError(
                         .tooManyRequests, "This address has \(HTTPLimits.streamsPerAddress) streams open already",
                         retryAfter: .seconds(30))
@@ -190,7 +190,7 @@ final class EventHub: Service {
         if !events.isEmpty { return .events(events) }
         if let count, count != members { return .members(count) }
         if let receipt = stream.takeReceipt() { return .receipt(receipt) }
-        return time.now() - stream.lastWrite.began >= Self.heartbeat ? .heartbeat : .nothing
+        return clock.now() - stream.lastWrite.began >= Self.heartbeat ? .heartbeat : .nothing
     }
 
     /// The messages that a stream that is behind has to write next.
@@ -211,7 +211,7 @@ final class EventHub: Service {
                     for await _ in self.signal.stream { await self.readChanges() }
                 }
                 group.addTask {
-                    while (try? await self.time.sleep(Self.interval)) != nil { await self.maintain() }
+                    while (try? await self.clock.sleep(Self.interval)) != nil { await self.maintain() }
                 }
             }
         }
@@ -262,7 +262,7 @@ final class EventHub: Service {
                 last = newest
                 let streams = state.withLock { state in
                     state.rooms[code]?.append(events)
-                    if state.rooms[code] != nil { state.receipts.posted(in: code, at: time.now()) }
+                    if state.rooms[code] != nil { state.receipts.posted(in: code, at: clock.now()) }
                     return state.rooms[code]?.streams ?? []
                 }
                 for stream in streams { stream.wake() }
@@ -279,7 +279,7 @@ final class EventHub: Service {
     /// The work of each second that is not urgent. Counts members, and checks some streams' members. Ends streams whose session
     /// or token has ended. Closes the connections of streams that accept nothing, and wakes streams that need a comment.
     func maintain() async {
-        let now = time.now()
+        let now = clock.now()
         let (hasUnread, uncounted, streams, gone, unchecked, receipts) = state.withLock { state in
             defer { (state.uncounted, state.gone) = ([], []) }
             if now >= state.nextForgetting {
@@ -295,7 +295,7 @@ final class EventHub: Service {
         await checkMembers(of: gone, .left)
         await checkMembers(of: unchecked, nil)
         await countMembers(of: uncounted)
-        let wallTime = clock()
+        let wallTime = self.now()
         for stream in streams {
             let (began, isUnderWay) = stream.lastWrite
             if case .member(let end?) = stream.admission, wallTime >= end {

@@ -56,21 +56,21 @@ final class EventStream: Sendable, Hashable {
     /// By which it is counted; nil for this machine's own programs.
     let address: IPAddress?
     let room: SecretCode
-    private let now: @Sendable () -> Duration
+    private let clock: MonotonicTime
     private let close: @Sendable () -> Void
     private let state: Mutex<State>
 
     init(
         member: MemberID, admission: Admission, address: IPAddress?, room: SecretCode,
-        now: @escaping @Sendable () -> Duration, close: @escaping @Sendable () -> Void
+        clock: MonotonicTime, close: @escaping @Sendable () -> Void
     ) {
         self.member = member
         self.address = address
         self.room = room
         self.admission = admission
-        self.now = now
+        self.clock = clock
         self.close = close
-        state = Mutex(State(lastWrite: (now(), false)))
+        state = Mutex(State(lastWrite: (clock.now(), false)))
     }
 
     static func == (left: EventStream, right: EventStream) -> Bool { left === right }
@@ -84,7 +84,7 @@ final class EventStream: Sendable, Hashable {
     /// Nil while it is open.
     var end: End? { state.withLock { $0.end } }
 
-    /// When the last write began, in ``ElapsedTime``, and whether it is still under way.
+    /// When the last write began, in ``MonotonicTime``, and whether it is still under way.
     var lastWrite: (began: Duration, isUnderWay: Bool) { state.withLock { $0.lastWrite } }
 
     /// Messages that were deleted and are still to be told: a stream that nobody reads keeps the newest of them.
@@ -162,7 +162,7 @@ final class EventStream: Sendable, Hashable {
     }
 
     func beginWrite() {
-        state.withLock { $0.lastWrite = (now(), true) }
+        state.withLock { $0.lastWrite = (clock.now(), true) }
     }
 
     func endWrite() {

@@ -20,11 +20,11 @@ final class EventTickets: Sendable {
 
     private let state = Mutex(State())
     private let capacity: Int
-    private let now: @Sendable () -> Duration
+    private let clock: MonotonicTime
 
-    init(capacity: Int = HTTPLimits.tickets, now: @escaping @Sendable () -> Duration) {
+    init(capacity: Int = HTTPLimits.tickets, clock: MonotonicTime) {
         self.capacity = capacity
-        self.now = now
+        self.clock = clock
     }
 
     /// Tickets that are held in memory.
@@ -33,7 +33,7 @@ final class EventTickets: Sendable {
     func make(for holder: Holder) -> String {
         // The system's generator: it cannot be predicted.
         let number = UInt128.random(in: 0...UInt128.max)
-        let now = now()
+        let now = clock.now()
         state.withLock { state in
             while let oldest = state.made.first, oldest.end <= now || state.made.count >= capacity {
                 state.made.removeFirst()
@@ -51,7 +51,7 @@ final class EventTickets: Sendable {
         guard ticket.utf8.count == Self.digits, ticket.utf8.allSatisfy(Hex.isDigit),
             let number = UInt128(ticket, radix: 16)
         else { return nil }
-        let now = now()
+        let now = clock.now()
         guard let (holder, end) = state.withLock({ $0.holders.removeValue(forKey: number) }), now < end else {
             return nil
         }

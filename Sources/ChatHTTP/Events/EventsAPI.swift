@@ -126,7 +126,7 @@ struct EventsAPI: Sendable {
     }
 
     private func ticket(for holder: EventTickets.Holder) -> Response {
-        Answers.json([
+        Responses.json([
             "ticket": .string(tickets.make(for: holder)),
             "expires_in": .number(Int(HTTPLimits.ticketTime.components.seconds)),
         ])

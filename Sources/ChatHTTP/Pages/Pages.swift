@@ -18,16 +18,16 @@ struct Pages: Sendable {
     /// The key that pages subscribe to pushes with (`applicationServerKey`).
     func pushKey(_ request: Request, _ context: ChatContext) -> Response {
         guard let browsers = browsers() else {
-            return ErrorAnswer(ChatError(.notFound, "This relay sends no pushes to browsers")).response(.json)
+            return ErrorResponse(ChatError(.notFound, "This relay sends no pushes to browsers")).response(.json)
         }
-        return Answers.json(["key": .string(browsers.publicKey)])
+        return Responses.json(["key": .string(browsers.publicKey)])
     }
 
     /// A handler of one of the tutorial's pages, which are served in development only.
     func test(_ page: ByteBuffer) -> Routes.Handler {
         { _, _ in
             try requireDevelopment()
-            return Answers.html(page)
+            return Responses.html(page)
         }
     }
 
@@ -35,10 +35,10 @@ struct Pages: Sendable {
     func testDatabase(_ request: Request, _ context: ChatContext) async throws -> Response {
         try requireDevelopment()
         let problem = await health.databaseProblem()
-        return Answers.html(TestPages.database(problem), status: problem == nil ? .ok : .serviceUnavailable)
+        return Responses.html(TestPages.database(problem), status: problem == nil ? .ok : .serviceUnavailable)
     }
 
-    private func requireDevelopment() throws(ErrorAnswer) {
+    private func requireDevelopment() throws(ErrorResponse) {
         guard settings().isDevelopment else { throw .notFound }
     }
 }

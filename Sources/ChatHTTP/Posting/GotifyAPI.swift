@@ -7,7 +7,7 @@ import Hummingbird
 struct GotifyAPI: Sendable {
     let posting: PostingAPI
     let version: String
-    let clock: TimeSource
+    let now: TimeSource
 
     /// `X-Gotify-Key`, `?token=` or `Authorization: Bearer`, as Gotify takes them.
     @Sendable static func credential(_ request: Request) -> String? {
@@ -35,10 +35,10 @@ struct GotifyAPI: Sendable {
             link: message.link.flatMap { NotificationContent.isLink($0) ? $0 : nil },
             priority: priority <= Self.quiet ? 5 : nil, sound: priority <= Self.quiet ? "" : nil)
         let (receipt, _) = try await posting.post(draft, request, context)
-        return Answers.json([
+        return Responses.json([
             "id": .number(receipt.message), "appid": .number(token.id), "message": .string(text),
             "title": .string(title ?? token.name.text), "priority": .number(priority),
-            "extras": message.extras ?? .null, "date": .time(clock()),
+            "extras": message.extras ?? .null, "date": .time(now()),
         ])
     }
 
@@ -84,16 +84,16 @@ struct GotifyAPI: Sendable {
 
     /// `GET /gotify/version`, which clients ask to see whether there is a server.
     func version(_ request: Request, _ context: ChatContext) -> Response {
-        Answers.json(["version": .string(version), "commit": .string(""), "buildDate": .string("")])
+        Responses.json(["version": .string(version), "commit": .string(""), "buildDate": .string("")])
     }
 
     /// `GET /gotify/health`
     func health(_ request: Request, _ context: ChatContext) async -> Response {
         do throws(ChatError) {
             try await posting.rooms.ping()
-            return Answers.json(["health": .string("green"), "database": .string("green")])
+            return Responses.json(["health": .string("green"), "database": .string("green")])
         } catch {
-            return Answers.json(
+            return Responses.json(
                 ["health": .string("orange"), "database": .string("red")], status: .internalServerError)
         }
     }

@@ -7,7 +7,7 @@ import Hummingbird
 /// (https://docs.ntfy.sh/publish).
 struct NtfyAPI: Sendable {
     let posting: PostingAPI
-    let clock: TimeSource
+    let now: TimeSource
 
     /// What ntfy makes of an empty message.
     private static let empty = "triggered"
@@ -73,21 +73,21 @@ struct NtfyAPI: Sendable {
             priority: priority.ofPushes, sound: priority.sound)
         let (receipt, room) = try await posting.post(draft, request, context)
         var answer: JSONObject = [
-            "id": .string(String(receipt.message)), "time": .number(clock().seconds), "event": .string("message"),
+            "id": .string(String(receipt.message)), "time": .number(now().seconds), "event": .string("message"),
             "topic": .string(room.text), "message": .string(text), "priority": .number(priority.rawValue),
         ]
         if let title { answer["title"] = .string(title) }
         if let link = draft.link { answer["click"] = .string(link) }
-        return Answers.json(answer)
+        return Responses.json(answer)
     }
 
     /// `GET /ntfy/v1/health`
     func health(_ request: Request, _ context: ChatContext) async -> Response {
         do throws(ChatError) {
             try await posting.rooms.ping()
-            return Answers.json(["healthy": .bool(true)])
+            return Responses.json(["healthy": .bool(true)])
         } catch {
-            return Answers.json(["healthy": .bool(false)], status: .serviceUnavailable)
+            return Responses.json(["healthy": .bool(false)], status: .serviceUnavailable)
         }
     }
 

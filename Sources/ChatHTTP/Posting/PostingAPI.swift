@@ -9,7 +9,7 @@ struct PostingAPI: Sendable {
     let rooms: any RoomStore
     let settings: @Sendable () -> ChatHTTPSettings
     let limiter: RequestLimiter
-    let figures: HTTPFigures
+    let metrics: HTTPMetrics
     let logger: Logger
 
     /// Who signs the administrator's messages, where the request does not say.
@@ -36,7 +36,7 @@ struct PostingAPI: Sendable {
         let (receipt, room) = try await post(draft, request, context)
         var headers: HTTPFields = [.location: "/v1/messages/\(receipt.message)", .cacheControl: "no-store"]
         if receipt.isRepeat { headers[.idempotencyReplayed] = "true" }
-        return Answers.json(
+        return Responses.json(
             ["id": .number(receipt.message), "room": .string(room.text)], status: .created, headers: headers)
     }
 
@@ -113,7 +113,7 @@ struct PostingAPI: Sendable {
                 LogKeys.queued: "\(receipt.queued)", LogKeys.isRepeat: "\(receipt.isRepeat)",
                 LogKeys.caller: "\(caller.name)",
             ]))
-        figures.posts.record(figures.now() - context.received)
+        metrics.posts.record(metrics.clock.now() - context.received)
         return (receipt, room)
     }
 }

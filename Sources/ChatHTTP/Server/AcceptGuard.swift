@@ -132,24 +132,24 @@ struct AcceptBackoff {
 
 /// Tells the operator that new connections have to wait.
 final class ConnectionShortage: Sendable {
-    private let figures: LimitFigures
+    private let metrics: LimitMetrics
     private let reports: RepeatedRefusals
     private let logger: Logger
 
-    init(figures: LimitFigures, now: @escaping @Sendable () -> Duration, logger: Logger) {
-        self.figures = figures
+    init(metrics: LimitMetrics, clock: MonotonicTime, logger: Logger) {
+        self.metrics = metrics
         self.logger = logger
-        reports = RepeatedRefusals(interval: HTTPLimits.readinessReports, now: now)
+        reports = RepeatedRefusals(interval: HTTPLimits.readinessReports, clock: clock)
     }
 
     func failed(_ cause: String) {
-        figures.hit(.connections)
+        metrics.hit(.connections)
         guard let count = reports.count("accept") else { return }
         logger.error("cannot accept connections", metadata: [LogKeys.cause: "\(cause)", LogKeys.count: "\(count)"])
     }
 
     func reached(_ limit: Int) {
-        figures.hit(.connections)
+        metrics.hit(.connections)
         guard let count = reports.count("limit") else { return }
         logger.warning(
             "all connections are in use: new ones wait until one ends",

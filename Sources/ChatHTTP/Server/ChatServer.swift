@@ -81,7 +81,7 @@ package struct ChatServer: Service {
     private let shortage: ConnectionShortage
     private let hub: EventHub
     /// Nil where no history is kept.
-    private let recorder: FigureRecorder?
+    private let recorder: MetricsRecorder?
     private let onListening: @Sendable (Int) -> Void
     private let logger: Logger
 
@@ -96,7 +96,7 @@ package struct ChatServer: Service {
     ///   - readiness: what must work besides the database.
     ///   - clock: for rates and event streams.
     ///   - time: the time of day, for what callers and the database are told.
-    ///   - history: the file in which a day of figures is kept; nil: it is kept nowhere.
+    ///   - history: the file in which a day of metrics is kept; nil: it is kept nowhere.
     ///   - onListening: called with the port once requests are accepted.
     package init(
         configuration: ChatServerConfiguration,
@@ -110,58 +110,57 @@ package struct ChatServer: Service {
         browsers: @escaping @Sendable () -> (any SubscriptionReader)? = { nil },
         readiness: @escaping @Sendable () async -> [ReadinessCheck] = { [] },
         clock: any Clock<Duration> = ContinuousClock(),
-        time: @escaping TimeSource = Timestamp.now, version: String = "", commit: String = "", history: String? = nil,
+        now: @escaping TimeSource = Timestamp.now, version: String = "", commit: String = "", history: String? = nil,
         logger: Logger,
         onListening: @escaping @Sendable (_ port: Int) -> Void = { _ in }
     ) {
         self.configuration = configuration
         self.onListening = onListening
         self.logger = logger
-        let elapsed = ElapsedTime(clock)
-        let figures = HTTPFigures(now: elapsed.now)
-        connections = ConnectionCounter(figures: figures.limits, trustedProxies: { settings().trustedProxies })
-        shortage = ConnectionShortage(figures: figures.limits, now: elapsed.now, logger: logger)
+        let elapsed = MonotonicTime(clock)
+        let metrics = HTTPMetrics(clock: elapsed)
+        connections = ConnectionCounter(metrics: metrics.limits, trustedProxies: { settings().trustedProxies })
+        shortage = ConnectionShortage(metrics: metrics.limits, clock: elapsed, logger: logger)
         // An eighth of the connections is left for requests.
         let hub = EventHub(
             feed: stores.feed, tokens: stores.tokens, maxStreams: configuration.maximumConnections / 8 * 7,
-            time: elapsed,
-            clock: time, figures: figures.limits, logger: logger)
+            clock: elapsed, now: now, metrics: metrics.limits, logger: logger)
         self.hub = hub
-        let health = Health(store: stores.rooms, readiness: readiness, now: elapsed.now, logger: logger)
-        let limiter = RequestLimiter(figures: figures.limits, now: elapsed.now)
+        let health = Health(store: stores.rooms, readiness: readiness, clock: elapsed, logger: logger)
+        let limiter = RequestLimiter(metrics: metrics.limits, clock: elapsed)
         let chat = ChatAPI(
             rooms: stores.rooms, feed: stores.feed, devices: stores.devices, subscriptions: stores.subscriptions,
             browsers: browsers, settings: settings, resolveApp: resolveApp, sessions: sessions, limiter: limiter,
-            figures: figures, logger: logger)
+            metrics: metrics, logger: logger)
         let calls = TokenCalls()
         let posting = PostingAPI(
-            rooms: stores.rooms, settings: settings, limiter: limiter, figures: figures, logger: logger)
-        let day = FigureHistory(file: history, clock: time, logger: logger)
-        let admin = AdminFigures(
-            store: stores.figures, apps: apps, calls: calls, http: figures, history: day,
-            process: AdminFigures.RelayStatus(
-                version: version, commit: commit, started: time(), streams: { hub.count }, readiness: readiness,
+            rooms: stores.rooms, settings: settings, limiter: limiter, metrics: metrics, logger: logger)
+        let day = MetricsHistory(file: history, now: now, logger: logger)
+        let admin = AdminMetrics(
+            store: stores.metrics, apps: apps, calls: calls, http: metrics, history: day,
+            process: AdminMetrics.RelayStatus(
+                version: version, commit: commit, started: now(), streams: { hub.count }, readiness: readiness,
                 certificateExpiresAt: { configuration.certificate?.expiresAt }),
-            clock: time)
-        recorder = history == nil ? nil : FigureRecorder(figures: admin, sleep: elapsed.sleep)
+            now: now)
+        recorder = history == nil ? nil : MetricsRecorder(metrics: admin, sleep: elapsed.sleep)
         responder = Routes.build(
             chat: chat,
             events: EventsAPI(
                 feed: stores.feed, records: stores.records, hub: hub, chat: chat,
-                tickets: EventTickets(now: elapsed.now),
+                tickets: EventTickets(clock: elapsed),
                 sleep: elapsed.sleep, logger: logger),
             admin: AdminAPI(
                 stores: stores, browsers: browsers, resolveApp: resolveApp, apps: apps, format: format,
                 recentWarnings: recentWarnings,
-                clock: time, logger: logger),
-            figures: admin,
+                now: now, logger: logger),
+            metrics: admin,
             pages: Pages(settings: settings, health: health, browsers: browsers), health: health,
-            posting: posting, gotify: GotifyAPI(posting: posting, version: version, clock: time),
-            ntfy: NtfyAPI(posting: posting, clock: time),
-            tokens: TokensAPI(store: stores.tokens, clock: time, logger: logger),
-            moderation: ModerationAPI(store: stores.moderation, settings: settings, clock: time, logger: logger),
-            answers: AnswerMiddleware(
-                settings: settings, unavailable: RepeatedRefusals(now: elapsed.now), figures: figures, logger: logger),
+            posting: posting, gotify: GotifyAPI(posting: posting, version: version, now: now),
+            ntfy: NtfyAPI(posting: posting, now: now),
+            tokens: TokensAPI(store: stores.tokens, now: now, logger: logger),
+            moderation: ModerationAPI(store: stores.moderation, settings: settings, now: now, logger: logger),
+            answers: ResponseMiddleware(
+                settings: settings, unavailable: RepeatedRefusals(clock: elapsed), metrics: metrics, logger: logger),
             foreignPages: ForeignPageGuard(settings: settings),
             administrators: AdminGuard(
                 settings: settings, tokens: stores.tokens, calls: calls, limiter: limiter, logger: logger))
@@ -188,7 +187,7 @@ package struct ChatServer: Service {
         quiet.logLevel = max(logger.logLevel, .notice)
         let (connections, shortage) = (connections, shortage)
         var http = HTTP1Channel.Configuration(
-            additionalChannelHandlers: [ReadGuard(connections: connections), UpgradeRefusal()],
+            additionalChannelHandlers: [ConnectionGuard(connections: connections), UpgradeRefusal()],
             idleTimeout: TimeAmount(HTTPLimits.idleTime))
         http.httpDecoder.maxHeaderFieldSize = HTTPLimits.headerField
         http.httpDecoder.maxHeaderListSize = HTTPLimits.headers
@@ -215,19 +214,19 @@ package struct ChatServer: Service {
     }
 }
 
-/// Keeps a day of figures, minute by minute.
-private struct FigureRecorder: Service {
-    let figures: AdminFigures
+/// Keeps a day of metrics, minute by minute.
+private struct MetricsRecorder: Service {
+    let metrics: AdminMetrics
     let sleep: @Sendable (Duration) async throws -> Void
 
     func run() async throws {
         await cancelWhenGracefulShutdown {
             // At the full minute, whenever that is by a clock that may be set.
-            func rest() -> Int64 { 60_000 - figures.clock().milliseconds % 60_000 }
+            func rest() -> Int64 { 60_000 - metrics.now().milliseconds % 60_000 }
             while (try? await sleep(.milliseconds(rest()))) != nil {
                 // The two clocks differ a little: it is not quite over.
                 if rest() < 1000 { continue }
-                await figures.recordMinute()
+                await metrics.recordMinute()
             }
         }
     }
@@ -247,7 +246,7 @@ struct ChatResponder: HTTPResponder {
 }
 
 /// The time since a server was made, and a way to wait: of any clock, so that tests can move it.
-struct ElapsedTime: Sendable {
+struct MonotonicTime: Sendable {
     let now: @Sendable () -> Duration
     let sleep: @Sendable (Duration) async throws -> Void
 
@@ -265,7 +264,7 @@ struct ChatContext: RequestContext {
     let peer: SocketAddress?
     let channel: any Channel
     var ids = RequestIDs()
-    /// When its head was read, in ``ElapsedTime``.
+    /// When its head was read, in ``MonotonicTime``.
     var received = Duration.zero
     /// Who calls, where ``AdminGuard`` has asked.
     private var knownCaller: Caller?

@@ -27,17 +27,17 @@ final class Health: Sendable {
 
     init(
         store: any RoomStore, readiness: @escaping @Sendable () async -> [ReadinessCheck],
-        now: @escaping @Sendable () -> Duration, logger: Logger
+        clock: MonotonicTime, logger: Logger
     ) {
         self.store = store
         self.readiness = readiness
         self.logger = logger
-        failures = RepeatedRefusals(interval: HTTPLimits.readinessReports, now: now)
+        failures = RepeatedRefusals(interval: HTTPLimits.readinessReports, clock: clock)
     }
 
     /// The process answers.
     func alive(_ request: Request, _ context: ChatContext) -> Response {
-        Answers.json(["healthy": .bool(true)])
+        Responses.json(["healthy": .bool(true)])
     }
 
     /// The process can do its work: 200, or 503 with what is wrong, in a few words.
@@ -61,7 +61,7 @@ final class Health: Sendable {
         }
         var json: JSONObject = ["ready": .bool(isReady), "checks": .object(results)]
         if isDetailed { json["details"] = .object(details) }
-        return Answers.json(json, status: isReady ? .ok : .serviceUnavailable)
+        return Responses.json(json, status: isReady ? .ok : .serviceUnavailable)
     }
 
     /// Logs a change at once, and a failure that goes on once in ``HTTPLimits/readinessReports``.

@@ -7,9 +7,9 @@ struct Routes {
     private let router = Router(context: ChatContext.self)
 
     static func build(
-        chat: ChatAPI, events: EventsAPI, admin: AdminAPI, figures: AdminFigures, pages: Pages, health: Health,
+        chat: ChatAPI, events: EventsAPI, admin: AdminAPI, metrics: AdminMetrics, pages: Pages, health: Health,
         posting: PostingAPI, gotify: GotifyAPI, ntfy: NtfyAPI, tokens: TokensAPI,
-        moderation: ModerationAPI, answers: AnswerMiddleware,
+        moderation: ModerationAPI, answers: ResponseMiddleware,
         foreignPages: ForeignPageGuard, administrators: AdminGuard
     ) -> RouterResponder<ChatContext> {
         let routes = Routes()
@@ -60,9 +60,9 @@ struct Routes {
         addAdmin("/v1/tokens", [.get: tokens.list, .post: tokens.create])
         addAdmin("/v1/tokens/{id}", [.delete: tokens.revoke])
         addAdmin("/v1/openapi.json", [.get: admin.description])
-        addAdmin("/v1/queue", [.get: figures.queue], [.get: .figures])
-        addAdmin("/v1/stats", [.get: figures.stats], [.get: .figures])
-        addAdmin("/metrics", [.get: figures.metrics], [.get: .figures])
+        addAdmin("/v1/queue", [.get: metrics.queue], [.get: .figures])
+        addAdmin("/v1/stats", [.get: metrics.stats], [.get: .figures])
+        addAdmin("/metrics", [.get: metrics.metrics], [.get: .figures])
 
         // What other servers' clients call, with their ways to bring a token.
         routes.add("/gotify/message", [.post: gotify.message]) { _, handler in
@@ -122,7 +122,7 @@ struct Routes {
         if answersHead, handlers[.head] == nil { handlers[.head] = handlers[.get] }
         let allow = Self.methods.filter { handlers[$0] != nil }.map(\.rawValue).joined(separator: ", ")
         for method in Self.methods {
-            let handler: Handler = handlers[method] ?? { _, _ in throw ErrorAnswer.methodNotAllowed(allow: allow) }
+            let handler: Handler = handlers[method] ?? { _, _ in throw ErrorResponse.methodNotAllowed(allow: allow) }
             router.on(RouterPath(path), method: method, use: guarding(method, handler))
         }
     }

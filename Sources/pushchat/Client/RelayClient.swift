@@ -66,7 +66,7 @@ struct RelayClient: Sendable {
     /// How long one call may take.
     static let timeout = TimeAmount.seconds(30)
     /// Bytes of an answer: a page of the largest records.
-    private static let maximumAnswer = 16 << 20
+    private static let maximumResponse = 16 << 20
     /// How often a call without an answer is made, and the time between.
     private static let attempts = 4
     private static let pause = Duration.milliseconds(500)
@@ -115,7 +115,7 @@ struct RelayClient: Sendable {
     /// - Throws: a ``RelayRefusal``; a ``Failure`` if it is no relay that answers; else what was wrong with the connection.
     func answer(to request: HTTPClientRequest, within limit: TimeAmount = timeout) async throws -> JSONValue {
         let response = try await head(of: request, within: limit)
-        let bytes = try await response.body.collect(upTo: Self.maximumAnswer)
+        let bytes = try await response.body.collect(upTo: Self.maximumResponse)
         if bytes.readableBytes == 0 { return .null }
         guard let answer = try? JSONValue(parsing: bytes.readableBytesView) else { throw isNoRelay }
         return answer
@@ -126,7 +126,7 @@ struct RelayClient: Sendable {
     func head(of request: HTTPClientRequest, within limit: TimeAmount = timeout) async throws -> HTTPClientResponse {
         let response = try await http.execute(request, timeout: limit)
         guard (200..<300).contains(response.status.code) else {
-            let bytes = try await response.body.collect(upTo: Self.maximumAnswer)
+            let bytes = try await response.body.collect(upTo: Self.maximumResponse)
             throw RelayRefusal(
                 status: Int(response.status.code), answer: try? JSONValue(parsing: bytes.readableBytesView),
                 retryAfter: response.headers.first(name: "Retry-After"))
@@ -232,7 +232,7 @@ extension String {
 }
 
 /// Where the running relay is.
-struct RelayPlace: ParsableArguments {
+struct RelayAddress: ParsableArguments {
     @Option(help: .value("url", "Where the relay is; unless given, where the configuration has it listen."))
     var relay: String?
 
@@ -270,7 +270,7 @@ struct RelayPlace: ParsableArguments {
 
 /// Where the running relay is, and the token that it asks its operator for.
 struct RelayOptions: ParsableArguments {
-    @OptionGroup var place: RelayPlace
+    @OptionGroup var address: RelayAddress
 
     @Option(
         help: .value(
@@ -279,19 +279,19 @@ struct RelayOptions: ParsableArguments {
         completion: .file())
     var adminTokenFile: String?
 
-    var relay: String? { place.relay }
-    var source: ConfigurationChoice { place.source }
+    var relay: String? { address.relay }
+    var source: ConfigurationChoice { address.source }
 
     var flags: [ConfigurationFlag] {
         source.flags
             + (adminTokenFile.map { [ConfigurationFlag("admin.token_file", $0, name: "--admin-token-file")] } ?? [])
     }
 
-    func configuration() throws -> Configuration { try place.configuration(flags) }
+    func configuration() throws -> Configuration { try address.configuration(flags) }
 
     /// - Parameter token: in place of the operator's.
     func client(token: String? = nil) throws -> RelayClient {
-        try place.client(flags) { token ?? $0.admin.tokens.first?.text }
+        try address.client(flags) { token ?? $0.admin.tokens.first?.text }
     }
 }
 

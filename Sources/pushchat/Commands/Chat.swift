@@ -41,7 +41,7 @@ struct Chat: AsyncParsableCommand {
     @Flag(help: "Go on when the input has ended.") var follow = false
     @Flag(help: "Leave the room at the end.") var leave = false
     @Flag(help: "An object a line: messages as the API has them, and what happens to the room.") var json = false
-    @OptionGroup(title: "The relay") var place: RelayPlace
+    @OptionGroup(title: "The relay") var address: RelayAddress
 
     func validate() throws {
         _ = try checked()
@@ -63,7 +63,7 @@ struct Chat: AsyncParsableCommand {
         let (code, name, udid) = try checked()
         let environment = ProcessInfo.processInfo.environment
         let kept = environment[ConfigurationVariables.session].flatMap { $0.isEmpty ? nil : $0 }
-        let relay = try place.client(place.source.flags, silence: Self.silence) { _ in session ?? kept }
+        let relay = try address.client(address.source.flags, silence: Self.silence) { _ in session ?? kept }
         let member = try udid ?? Self.keptUDID(relay: relay.base, code, name, environment)
         try await ChatClient(
             calls: MemberCalls(relay: relay, udid: member), code: code, name: name,

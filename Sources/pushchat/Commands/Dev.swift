@@ -1,4 +1,4 @@
-import APNSSandbox
+import PushSandbox
 import ArgumentParser
 import Foundation
 import Logging

@@ -80,7 +80,7 @@ struct Migrate: AsyncParsableCommand {
         var description: String {
             switch self {
             case .file(let path): path
-            case .postgres(let url, let schema): Configuration.Database(url: url, schema: schema).place
+            case .postgres(let url, let schema): Configuration.Database(url: url, schema: schema).description
             }
         }
     }

@@ -12,7 +12,7 @@ import WebPushGateway
 /// and whether the relay on this machine is behind it, its pages as it sends them, its streams unhindered, its clients' addresses
 /// known.
 ///
-/// Every request has ``limit``, and so much of an answer is read as fits ``maximumAnswer``.
+/// Every request has ``limit``, and so much of an answer is read as fits ``maximumResponse``.
 struct PublicAddressCheck {
     struct Line: Sendable, Equatable {
         let result: CheckReport.Result
@@ -26,7 +26,7 @@ struct PublicAddressCheck {
     /// Streams that are looked at before one is said to be held back: a busy machine does that now and then, too.
     private static let streamAttempts = 3
     /// Bytes: far above the largest file of a page.
-    private static let maximumAnswer = 1 << 20
+    private static let maximumResponse = 1 << 20
     /// Addresses of the name that are tried.
     private static let mostAddresses = 8
     /// What of the pages is compared, as the relay sends it and as it arrives.
@@ -186,7 +186,7 @@ struct PublicAddressCheck {
 
     /// - Parameter shown: the certificate; empty without TLS.
     private mutating func visit(_ client: HTTPClient, _ shown: [CertificateSummary], _ relay: RelayClient?) async {
-        let answer: Answer
+        let answer: Response
         do {
             answer = try await get(url + "/healthz", client)
         } catch {
@@ -230,7 +230,7 @@ struct PublicAddressCheck {
     }
 
     /// Whether it is a relay that answered.
-    private mutating func isRelay(_ answer: Answer, runs: Bool) -> Bool {
+    private mutating func isRelay(_ answer: Response, runs: Bool) -> Bool {
         switch answer.status {
         case 200 where (try? JSONValue(parsing: answer.body.readableBytesView))?.object?["healthy"] != nil:
             add(.ok, "a relay answers at \(url), over HTTP/\(answer.version)")
@@ -332,15 +332,15 @@ struct PublicAddressCheck {
 
     /// A stream as it arrived.
     private struct Stream {
-        let probe: ProbeAnswer
+        let probe: ProbeObservation
         /// Whether its events came together: the relay leaves two seconds between them.
         let isHeldBack: Bool
     }
 
     private func stream(_ ticket: String, _ client: HTTPClient, _ relay: RelayClient) async throws -> Stream {
         var request = HTTPClientRequest(url: url + "/events?ticket=\(ticket)")
-        request.headers.add(name: "X-Forwarded-For", value: ProbeAnswer.forged)
-        request.headers.add(name: "Forwarded", value: "for=\(ProbeAnswer.forged)")
+        request.headers.add(name: "X-Forwarded-For", value: ProbeObservation.forged)
+        request.headers.add(name: "Forwarded", value: "for=\(ProbeObservation.forged)")
         let response = try await client.execute(request, timeout: Self.streamLimit)
         if response.status == .unauthorized {
             throw Failure("another relay answers at \(url) than the one that runs at \(relay.base)")
@@ -350,13 +350,13 @@ struct PublicAddressCheck {
         }
         var parser = EventStreamParser()
         var times: [String: ContinuousClock.Instant] = [:]
-        var (probe, size): (ProbeAnswer?, Int) = (nil, 0)
+        var (probe, size): (ProbeObservation?, Int) = (nil, 0)
         for try await piece in response.body {
             size += piece.readableBytes
-            guard size <= Self.maximumAnswer else { throw Failure("a stream does not arrive: it is too long") }
+            guard size <= Self.maximumResponse else { throw Failure("a stream does not arrive: it is too long") }
             for event in try parser.read(piece.readableBytesView) {
                 times[event.name] = .now
-                if event.name == "probe" { probe = ProbeAnswer(event.data) }
+                if event.name == "probe" { probe = ProbeObservation(event.data) }
             }
         }
         guard let probe, let first = times["probe"], let last = times["end"] else {
@@ -367,18 +367,18 @@ struct PublicAddressCheck {
 
     // MARK: - Requests
 
-    private struct Answer {
+    private struct Response {
         let status: Int
         let version: String
         let headers: HTTPHeaders
         let body: ByteBuffer
     }
 
-    private func get(_ url: String, _ client: HTTPClient) async throws -> Answer {
+    private func get(_ url: String, _ client: HTTPClient) async throws -> Response {
         let response = try await client.execute(HTTPClientRequest(url: url), timeout: Self.limit)
-        let body = try await response.body.collect(upTo: Self.maximumAnswer)
+        let body = try await response.body.collect(upTo: Self.maximumResponse)
         let version = response.version.major < 2 ? "1.1" : "\(response.version.major)"
-        return Answer(
+        return Response(
             status: Int(response.status.code), version: version, headers: response.headers, body: body)
     }
 

@@ -51,7 +51,7 @@ struct Queue: ParsableCommand {
                     let cells = DeliveryCells.cells(delivery)
                     return [cells[0], delivery["token"]?.text ?? ""] + cells.dropFirst()
                 } page: { cursor, size in
-                    let page = try await queue.entries(filter, after: cursor, limit: size)
+                    let page = try await queue.pushes(filter, after: cursor, limit: size)
                     return (page.items.map(\.json), page.next)
                 }
             }
@@ -67,15 +67,15 @@ struct Queue: ParsableCommand {
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func run() async throws {
-            guard let entry = try await options.withQueue({ try await $0.entry(id) }) else {
+            guard let push = try await options.withQueue({ try await $0.push(id) }) else {
                 throw Failure("the queue has no entry \(id)")
             }
-            var object = entry.delivery.json
-            object["push_type"] = .optional(entry.pushType)
-            object["expiration"] = .optional(entry.expiration)
-            object["priority"] = .optional(entry.priority.map(Int64.init))
-            object["collapse_id"] = .optional(entry.collapseID)
-            object["payload"] = .string(entry.payload)
+            var object = push.delivery.json
+            object["push_type"] = .optional(push.pushType)
+            object["expiration"] = .optional(push.expiration)
+            object["priority"] = .optional(push.priority.map(Int64.init))
+            object["collapse_id"] = .optional(push.collapseID)
+            object["payload"] = .string(push.payload)
             if json { Output.print(json: .object(object)) } else { Output.print(fields: Array(object.members)) }
         }
     }
@@ -96,7 +96,7 @@ struct Queue: ParsableCommand {
                 try await $0.retry($1, progress: $2)
             } explain: { queue in
                 var deleted: [String] = []
-                for id in change.ids where try await queue.entry(id)?.hasNoContent == true { deleted.append("\(id)") }
+                for id in change.ids where try await queue.push(id)?.hasNoContent == true { deleted.append("\(id)") }
                 let list = deleted.joined(separator: " ")
                 return deleted.isEmpty ? nil : "not retried, because the message was deleted: \(list)"
             }
@@ -162,7 +162,7 @@ struct Queue: ParsableCommand {
             _ change: (any QueueAdministration, QueueSelection, (Int) -> Void) async throws -> Int,
             explain: (any QueueAdministration) async throws -> String? = { _ in nil }
         ) async throws {
-            let selection: QueueSelection = ids.isEmpty ? .matching(try which.filter()) : .entries(ids)
+            let selection: QueueSelection = ids.isEmpty ? .matching(try which.filter()) : .ids(ids)
             var line = ProgressLine()
             defer { line.end() }
             let (count, explanation) = try await options.withQueue { queue in

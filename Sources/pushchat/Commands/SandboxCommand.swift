@@ -1,4 +1,4 @@
-import APNSSandbox
+import PushSandbox
 import ArgumentParser
 import ChatDomain
 import Foundation
@@ -41,12 +41,12 @@ struct SandboxCommand: AsyncParsableCommand {
     var payloadLimit = 2048
 
     @Option(help: .value("answer", "Answer to a frame that cannot be read: 128, 255 or close."))
-    var malformed = SandboxConfiguration.MalformedAnswer.protocolError
+    var malformed = SandboxConfiguration.MalformedResponse.protocolError
 
     @Option(
         help: .value(
             "answer", "Answer to a probe (a frame with an empty token): answer, unidentified, close or silence."))
-    var probe = SandboxConfiguration.ProbeAnswer.answer
+    var probe = SandboxConfiguration.ProbeResponse.answer
 
     @Option(help: .value("count", "Streams that an HTTP/2 connection may have open at once.")) var streamLimit = 1000
     @Option(help: .value("count", "Answer 429 to more pushes a second to one device over HTTP/2.")) var deviceRate: Int?
@@ -91,8 +91,8 @@ struct SandboxCommand: AsyncParsableCommand {
             settings.topic = topic
             settings.strict = strict
             settings.payloadLimit = payloadLimit
-            settings.malformedAnswer = malformed
-            settings.probeAnswer = probe
+            settings.malformedResponse = malformed
+            settings.probeResponse = probe
             settings.http2StreamLimit = streamLimit
             settings.deviceRate = deviceRate
             settings.inboxLimit = inboxLimit
@@ -227,8 +227,8 @@ private struct SandboxReadiness: Service {
     }
 }
 
-extension SandboxConfiguration.MalformedAnswer: ExpressibleByArgument {}
-extension SandboxConfiguration.ProbeAnswer: ExpressibleByArgument {}
+extension SandboxConfiguration.MalformedResponse: ExpressibleByArgument {}
+extension SandboxConfiguration.ProbeResponse: ExpressibleByArgument {}
 extension AppConfiguration.Gateway: ExpressibleByArgument {}
 
 /// The settings of an app whose gateway is a sandbox.

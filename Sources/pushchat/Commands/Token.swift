@@ -18,7 +18,7 @@ struct Token: AsyncParsableCommand {
                   post     write messages; only to --room, where that is given
                   read     read messages; only those of --room, where that is given
                   send     send notifications; only to --room, --user or --tag, where these are given
-                  figures  read totals, the queue's depth and metrics
+                  metrics  read totals, the queue's depth and metrics
                   admin    everything
 
                 For example: pushchat token create --name backup --room kitchen --may post

@@ -22,17 +22,17 @@ final class DirectQueue: PushQueue {
 
     private let content: NotificationContent
     private let composed: ComposedNotification
-    private let clock: TimeSource
+    private let now: TimeSource
     private let entries: Mutex<[Entry]>
     private let signals = Signals()
 
     init(
         _ content: NotificationContent, _ composed: ComposedNotification, to tokens: [DeviceToken],
-        clock: @escaping TimeSource = Timestamp.now
+        now: @escaping TimeSource = Timestamp.now
     ) {
         self.content = content
         self.composed = composed
-        self.clock = clock
+        self.now = now
         entries = Mutex(tokens.map { Entry(result: DirectResult(token: $0)) })
     }
 
@@ -41,7 +41,7 @@ final class DirectQueue: PushQueue {
     var results: [DirectResult] { entries.withLock { $0.map(\.result) } }
 
     func lease(app: AppName, lanes: [PushLane], limit: Int) -> LeasedPushes {
-        let now = clock()
+        let now = self.now()
         let pushes = entries.withLock { entries in
             let due = lanes.flatMap { lane in
                 entries.indices.filter { index in
@@ -53,17 +53,17 @@ final class DirectQueue: PushQueue {
                 entries[index].isLeased = true
                 let entry = entries[index]
                 return QueuedPush(
-                    entry: Int64(index), lane: entry.lane, history: entry.history, address: .token(entry.result.token),
+                    id: Int64(index), lane: entry.lane, history: entry.history, address: .token(entry.result.token),
                     payload: Array(composed.payload.utf8), isOurs: true, expiration: content.expiration,
                     priority: composed.priority.map(Int64.init), type: composed.pushType,
-                    collapseID: content.collapseID, id: entry.id)
+                    collapseID: content.collapseID, apnsID: entry.id)
             }
         }
         if !pushes.isEmpty { signals.send() }
         return LeasedPushes(pushes)
     }
 
-    func giveBack(_ ranges: [ClosedRange<Int64>], lane: PushLane, app: AppName) {
+    func release(_ ranges: [ClosedRange<Int64>], lane: PushLane, app: AppName) {
         entries.withLock { entries in
             for index in ranges.joined() { entries[Int(index)].isLeased = false }
         }
@@ -73,7 +73,7 @@ final class DirectQueue: PushQueue {
     func settle(_ settlements: [Settlement], app: AppName) -> [SettledPushes] {
         entries.withLock { entries in
             for settlement in settlements {
-                for index in settlement.entries { Self.settle(&entries[Int(index)], settlement.transition) }
+                for index in settlement.pushIDs { Self.settle(&entries[Int(index)], settlement.transition) }
             }
         }
         signals.send()
@@ -86,7 +86,7 @@ final class DirectQueue: PushQueue {
         entry.history.unanswered += transition.added.unanswered
         entry.history.refused += transition.added.refused
         entry.result.attempts = entry.history.attempts
-        entry.result.pushID = entry.id
+        entry.result.apnsID = entry.id
         entry.result.reason = transition.reason
         switch transition.result {
         case .sent:
@@ -133,13 +133,13 @@ struct DirectResult: Sendable, Hashable {
     /// The name that the gateway gives it.
     var reason: String?
     var hint: String?
-    var pushID: String?
+    var apnsID: String?
     var attempts = 0
 
     var json: JSONValue {
         .object([
             "token": .string(token.description), "outcome": .string(outcome.rawValue), "reason": .optional(reason),
-            "hint": .optional(hint), "attempts": .number(attempts), "apns_id": .optional(pushID),
+            "hint": .optional(hint), "attempts": .number(attempts), "apns_id": .optional(apnsID),
         ])
     }
 

@@ -39,7 +39,7 @@ final class AppRuntime: Sendable {
             topic: app.topic ?? credentials.certificate?.topic, connections: gateway.openConnections,
             certificateExpiresAt: credentials.certificate.map {
                 Timestamp(seconds: Int64($0.notAfter.timeIntervalSince1970))
-            }, dispatch: progress.figures)
+            }, dispatch: progress.metrics)
     }
 
     var certificateTopic: String? { current.withLock { $0.credentials.certificate?.topic } }

@@ -41,7 +41,7 @@ final class BrowserRuntime: Sendable {
 
     /// Nil until a push service was connected to: most relays have no browsers, and need not read of them.
     var status: AppStatus? {
-        var dispatch = progress.figures
+        var dispatch = progress.metrics
         // A refused push says nothing: it is put off where the service refuses all, and else it is the subscription.
         dispatch.areCredentialsRefused = gateway.areCredentialsRefused
         guard gateway.openConnections > 0 || !dispatch.answers.isEmpty else { return nil }
@@ -93,7 +93,7 @@ extension VAPIDKey {
     /// Names rooms to Apple, in the same way for every relay on the database. A backup and a migration keep the names.
     ///
     /// They follow from the private key, because vendors see only its public key and signatures. `queue_state.id_key` is no
-    /// secret: the ids of pushes reveal it to Apple (``PushIDs``).
+    /// secret: the ids of pushes reveal it to Apple (``APNSIDs``).
     var threads: RoomThreads { RoomThreads(secret: secret(for: "thread-id")) }
 }
 

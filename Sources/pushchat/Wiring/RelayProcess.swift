@@ -53,7 +53,7 @@ struct RelayProcess: Sendable {
             "started",
             metadata: [
                 "version": "\(Pushchat.build)", "environment": "\(configuration.environment.rawValue)",
-                "database": "\(configuration.database.place)", "configuration": "\(configuration.file ?? "defaults")",
+                "database": "\(configuration.database.description)", "configuration": "\(configuration.file ?? "defaults")",
             ])
 
         let connectionIDs = ConnectionIDs()
@@ -69,7 +69,7 @@ struct RelayProcess: Sendable {
         let certificate = try configuration.http.tls.map {
             try ServerCertificate(certificate: $0.certificate, key: $0.key)
         }
-        let watch = DispatchWatch(apps: { apps.all.map(\.watched) }, figures: stores.figures)
+        let watch = DispatchWatch(apps: { apps.all.map(\.watched) }, metrics: stores.metrics)
         let server = ChatServer(
             configuration: ChatServerConfiguration(
                 host: configuration.http.host, port: configuration.http.port, certificate: certificate,
@@ -91,7 +91,7 @@ struct RelayProcess: Sendable {
         // In order of dependency: started so, stopped in reverse.
         var services = additionalServices
         services.append(StoreMaintenance(upkeep: stores.upkeep))
-        services.append(UnusedMemory(logger: logger))
+        services.append(MemoryTrimmer(logger: logger))
         services.append(
             Housekeeping(
                 isSynchronized: { KernelClock.isSynchronized },

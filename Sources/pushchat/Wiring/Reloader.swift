@@ -22,7 +22,7 @@ struct Reloader: Service {
         let database = live.current.database.path
         await cancelWhenGracefulShutdown {
             var report = ReloadReport(process: getpid())
-            await HangupSignal.forEach(signals) {
+            await ReloadSignal.forEach(signals) {
                 report.begun += 1
                 write(report, database)
                 await reload(&report)

@@ -93,7 +93,7 @@ final class RunningApps: Service {
         guard !Task.isShuttingDownGracefully, !Task.isCancelled, !all.contains(where: { $0.name == app }) else {
             return
         }
-        let depth = try? await stores.figures.queueDepths().first { $0.app == app }
+        let depth = try? await stores.metrics.queueDepths().first { $0.app == app }
         logger.notice(
             "app removed: its connections are closed; its pushes wait until it is configured again",
             metadata: ["app": "\(app)", "waiting": "\((depth?.due ?? 0) + (depth?.delayed ?? 0))"])

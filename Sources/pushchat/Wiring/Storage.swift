@@ -23,10 +23,10 @@ struct Storage: Sendable {
             return Storage(ports: stores.ports, imports: stores.imports, end: { try stores.close() })
         }
         #if PostgreSQL
-        let place = PostgresPlace(url: url.text, schema: database.schema, connections: database.connections)
+        let postgres = PostgresConfiguration(url: url.text, schema: database.schema, connections: database.connections)
         // It waits for the server.
         return try await withoutCooperation {
-            let stores = try PostgresStores(place: place, settings: settings, logger: logger)
+            let stores = try PostgresStores(configuration: postgres, settings: settings, logger: logger)
             return Storage(ports: stores.ports, imports: stores.imports, end: { stores.close() })
         }
         #else
@@ -41,8 +41,8 @@ struct Storage: Sendable {
     ) async throws -> Result {
         guard let url = database.url else { return try await body(QueueFile(path: database.path)) }
         #if PostgreSQL
-        let place = PostgresPlace(url: url.text, schema: database.schema)
-        let queue = try await withoutCooperation { try PostgresQueueAdministration(place: place) }
+        let postgres = PostgresConfiguration(url: url.text, schema: database.schema)
+        let queue = try await withoutCooperation { try PostgresQueueAdministration(configuration: postgres) }
         let result: Result
         do {
             result = try await body(queue)
@@ -73,10 +73,10 @@ struct Storage: Sendable {
             return Inspection(text: found.text, pushesToSend: found.pushesToSend, members: found.members)
         }
         #if PostgreSQL
-        let place = PostgresPlace(url: url.text, schema: database.schema)
-        let found = try await withoutCooperation { try place.inspect() }
+        let postgres = PostgresConfiguration(url: url.text, schema: database.schema)
+        let found = try await withoutCooperation { try postgres.inspect() }
         return Inspection(
-            text: "\(database.place), \(found.text)", problems: found.problems, pushesToSend: found.pushesToSend,
+            text: "\(database.description), \(found.text)", problems: found.problems, pushesToSend: found.pushesToSend,
             members: found.members)
         #else
         throw Failure("database.url needs a pushchat that was built with PostgreSQL: \(url)")
@@ -94,16 +94,16 @@ struct Storage: Sendable {
         case (.postgres, .postgres): throw Failure("two databases of PostgreSQL: pg_dump and pg_restore copy one")
         #if PostgreSQL
         case (.file(let path), .postgres(let url, let schema)):
-            let place = PostgresPlace(url: url.text, schema: schema)
+            let postgres = PostgresConfiguration(url: url.text, schema: schema)
             return try await withoutCooperation {
                 try SQLiteMigration.read(path) { source in
-                    try PostgresMigration.write(place) { try copy(from: source, to: $0, isStopped) }
+                    try PostgresMigration.write(postgres) { try copy(from: source, to: $0, isStopped) }
                 }
             }
         case (.postgres(let url, let schema), .file(let path)):
-            let place = PostgresPlace(url: url.text, schema: schema)
+            let postgres = PostgresConfiguration(url: url.text, schema: schema)
             return try await withoutCooperation {
-                try PostgresMigration.read(place) { source in
+                try PostgresMigration.read(postgres) { source in
                     try SQLiteMigration.write(
                         path,
                         interrupted: {
@@ -149,7 +149,7 @@ struct Storage: Sendable {
 
 extension Configuration.Database {
     /// For the log: the file, or the URL without what is secret in it.
-    var place: String {
+    var description: String {
         guard let url = url?.text else { return path }
         // By bytes, so that no combining character hides an `@`. A password may contain a `?`, and one with a `/` makes no URL.
         let parts = url.utf8.split(separator: "://".utf8, maxSplits: 1)

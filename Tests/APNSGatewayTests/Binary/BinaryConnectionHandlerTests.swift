@@ -109,7 +109,7 @@ struct BinaryConnectionHandlerTests {
         #expect(channel.isActive)
         for _ in 0..<2 { channel.embeddedEventLoop.advanceTime(by: .milliseconds(100)) }
         #expect(!channel.isActive)
-        #expect(await reports() == [.unanswered(reason: "NoAnswer")])
+        #expect(await reports() == [.unanswered(reason: "NoResponse")])
     }
 
     @Test("What is written for a connection that is over was not processed, and it takes no more pushes")
@@ -135,7 +135,7 @@ struct BinaryConnectionHandlerTests {
     }
 
     @Test("An answer in pieces is one answer, and ends the connection")
-    func splitAnswer() async throws {
+    func splitResponse() async throws {
         let (channel, handler) = try connection()
         write(handler, 1...3)
         for byte in [8, 8, 0, 0, 0] as [UInt8] { try channel.writeInbound(ByteBuffer(bytes: [byte])) }

@@ -220,7 +220,7 @@ struct BinaryConnectionStateTests {
     }
 
     @Test("An answer after silence has counted as acceptance overrules it")
-    func lateAnswer() {
+    func lateResponse() {
         var state = state(written: 6)
         let drained = TCPProgress(written: 100, acknowledged: 100)
         state.didWrite(through: 4, progress: drained, now: at(0))

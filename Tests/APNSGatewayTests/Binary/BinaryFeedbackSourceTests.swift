@@ -1,4 +1,4 @@
-import APNSSandbox
+import PushSandbox
 import APNSWire
 import ChatDomain
 import NIOCore

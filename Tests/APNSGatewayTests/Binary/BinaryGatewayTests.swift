@@ -1,4 +1,4 @@
-import APNSSandbox
+import PushSandbox
 import APNSWire
 import ChatDomain
 import Foundation
@@ -20,12 +20,12 @@ private final class Pair: Sendable {
     private let hasEnded = Atomic(false)
 
     init(
-        connections: Int = 1, settleTime: Duration = .seconds(30), probe: SandboxConfiguration.ProbeAnswer = .answer
+        connections: Int = 1, settleTime: Duration = .seconds(30), probe: SandboxConfiguration.ProbeResponse = .answer
     ) async throws {
         folder = FileManager.default.temporaryDirectory.appending(path: "pushchat-\(UUID().uuidString)")
         let silent = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
         var configuration = SandboxConfiguration(directory: folder.path)
-        configuration.probeAnswer = probe
+        configuration.probeResponse = probe
         (configuration.binaryPort, configuration.feedbackPort) = (0, 0)
         (configuration.http2Port, configuration.controlPort, configuration.webPushPort) = (0, 0, 0)
         credentials = try await configuration.credentials(logger: silent)
@@ -70,7 +70,7 @@ private final class Pair: Sendable {
     func lease(_ slot: ConnectionSlot, _ count: Int, isProbe: Bool = false) throws -> Lease {
         let pushes = try (0..<count).map { number in
             Push(
-                entry: Int64(number), identifier: slot.firstIdentifier + UInt32(number),
+                id: Int64(number), identifier: slot.firstIdentifier + UInt32(number),
                 address: .token(try DeviceToken(parsing: String(repeating: "ab", count: 32))),
                 payload: Array("{\"aps\":{}}".utf8))
         }
@@ -180,8 +180,8 @@ struct BinaryGatewayTests {
 
     @Test(
         "A gateway that does not understand probes: one group is in doubt, then silence proves several at a time",
-        arguments: [SandboxConfiguration.ProbeAnswer.unidentified, .close])
-    func notUnderstood(probe: SandboxConfiguration.ProbeAnswer) async throws {
+        arguments: [SandboxConfiguration.ProbeResponse.unidentified, .close])
+    func notUnderstood(probe: SandboxConfiguration.ProbeResponse) async throws {
         let pair = try await Pair(settleTime: .milliseconds(300), probe: probe)
         let first = try #require(await pair.gateway.slot(fresh: true))
         #expect(!first.isProvenBySilence)
@@ -215,7 +215,7 @@ struct BinaryGatewayTests {
         let slot = try #require(await pair.gateway.slot(fresh: false))
         var lease = try pair.lease(slot, 3)
         let tooLarge = Push(
-            entry: 9, identifier: 2, address: lease.pushes[0].address,
+            id: 9, identifier: 2, address: lease.pushes[0].address,
             payload: Array("{\"aps\":{\"alert\":\"\(String(repeating: "x", count: 2048))\"}}".utf8))
         lease = Lease(slot: slot, pushes: [lease.pushes[0], tooLarge, lease.pushes[2]])
         pair.gateway.write(lease)

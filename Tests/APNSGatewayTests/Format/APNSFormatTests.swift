@@ -18,9 +18,9 @@ struct APNSFormatTests {
         priority: Int64? = nil, type: String? = nil, collapseID: String? = nil, id: String = id
     ) -> QueuedPush {
         QueuedPush(
-            entry: 7, address: Array(token.utf8).withUnsafeBytes { Address(stored: $0) },
+            id: 7, address: Array(token.utf8).withUnsafeBytes { Address(stored: $0) },
             payload: payload.map { Array($0.utf8) }, isOurs: isOurs, expiration: expiration, priority: priority,
-            type: type, collapseID: collapseID, id: id)
+            type: type, collapseID: collapseID, apnsID: id)
     }
 
     /// The reason with which a row is refused; nil for one that can go.
@@ -38,8 +38,8 @@ struct APNSFormatTests {
         let row = Self.row(expiration: 1_780_000_000, priority: 5, type: "voip", collapseID: "score")
         func push(id: String?) throws -> Push {
             Push(
-                entry: 7, identifier: 42, address: .token(try DeviceToken(parsing: Self.token)),
-                payload: Array(Self.alert.utf8), expiration: 1_780_000_000, priority: 5, id: id, type: "voip",
+                id: 7, identifier: 42, address: .token(try DeviceToken(parsing: Self.token)),
+                payload: Array(Self.alert.utf8), expiration: 1_780_000_000, priority: 5, apnsID: id, type: "voip",
                 collapseID: "score")
         }
         #expect(try Self.http2.push(row, identifier: 42) == push(id: Self.id))
@@ -155,8 +155,8 @@ struct APNSFormatTests {
     @Test("A payload that is no UTF-8 is refused by either")
     func noUTF8() {
         let row = QueuedPush(
-            entry: 7, address: Self.row().address, payload: Array(#"{"a":""#.utf8) + [0xFF] + Array(#""}"#.utf8),
-            id: Self.id)
+            id: 7, address: Self.row().address, payload: Array(#"{"a":""#.utf8) + [0xFF] + Array(#""}"#.utf8),
+            apnsID: Self.id)
         #expect(Self.reason(Self.binary, row) == "InvalidJSON")
         #expect(Self.reason(Self.http2, row) == "InvalidJSON")
     }

@@ -53,7 +53,7 @@ struct CircuitBreakerTests {
         let capacity = HTTP2Capacity()
         let connectionID = ConnectionID(1)
         func publish(_ settled: Int, limit: Int) -> Bool {
-            capacity.publish(settled: settled, limit: limit, canBeSaturated: true, isFirstAnswerLate: false)
+            capacity.publish(settled: settled, limit: limit, canBeSaturated: true, isFirstResponseLate: false)
         }
         #expect(capacity.slot(on: connectionID) == nil)
         #expect(!publish(0, limit: 0))
@@ -77,7 +77,7 @@ struct CircuitBreakerTests {
     func probe() {
         let capacity = HTTP2Capacity()
         func publish(_ settled: Int, isLate: Bool = false) -> Bool {
-            capacity.publish(settled: settled, limit: 100, canBeSaturated: true, isFirstAnswerLate: isLate)
+            capacity.publish(settled: settled, limit: 100, canBeSaturated: true, isFirstResponseLate: isLate)
         }
         #expect(publish(0))
         capacity.noteLeased(through: 3, isProbe: true)

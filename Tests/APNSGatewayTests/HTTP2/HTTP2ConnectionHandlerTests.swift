@@ -122,7 +122,7 @@ struct HTTP2ConnectionHandlerTests {
         let body = [UInt8](repeating: 0x20, count: 5000)
         let requests = try (UInt32(1)...20).map {
             let push = try HTTP2GatewayFixture.push($0)
-            return template.request(for: Push(entry: 1, identifier: $0, address: push.address, payload: body))
+            return template.request(for: Push(id: 1, identifier: $0, address: push.address, payload: body))
         }
         handler.capacity.noteLeased(through: 20, isProbe: false)
         handler.write(requests)
@@ -177,7 +177,7 @@ struct HTTP2ConnectionHandlerTests {
         #expect(try written(channel).map(\.type) == [.reset])
         #expect(channel.isActive)
         #expect(handler.capacity.slot(on: ConnectionID(1))?.isFresh == true)
-        #expect(await outcomes() == [1: [.unanswered(reason: "NoAnswer")], 2: [.accepted]])
+        #expect(await outcomes() == [1: [.unanswered(reason: "NoResponse")], 2: [.accepted]])
         _ = try? channel.finish()
     }
 
@@ -192,7 +192,7 @@ struct HTTP2ConnectionHandlerTests {
         #expect(retirement.hasCome)
         #expect(!channel.isActive)
         #expect(handler.result == .nothing)
-        let doubtful = [Outcome.unanswered(reason: "NoAnswer")]
+        let doubtful = [Outcome.unanswered(reason: "NoResponse")]
         #expect(await outcomes() == [1: doubtful, 2: doubtful, 3: [.notProcessed]])
     }
 
@@ -237,7 +237,7 @@ struct HTTP2ConnectionHandlerTests {
         #expect(!channel.isActive)
         var expected = Dictionary(uniqueKeysWithValues: (UInt32(5)...8).map { ($0, [Outcome.notProcessed]) })
         for identifier in UInt32(2)...4 { expected[identifier] = [.accepted] }
-        expected[1] = [.unanswered(reason: "NoAnswer")]
+        expected[1] = [.unanswered(reason: "NoResponse")]
         #expect(await outcomes() == expected)
     }
 
@@ -284,8 +284,8 @@ struct HTTP2ConnectionHandlerTests {
         let base = try HTTP2GatewayFixture.push(2)
         func headers(_ type: String, priority: UInt8? = nil, collapseID: String? = nil) -> [String?] {
             let push = Push(
-                entry: 1, identifier: 2, address: base.address, payload: [], expiration: 0, priority: priority,
-                id: "the-id", type: type, collapseID: collapseID)
+                id: 1, identifier: 2, address: base.address, payload: [], expiration: 0, priority: priority,
+                apnsID: "the-id", type: type, collapseID: collapseID)
             let headers = template.request(for: push).headers
             return ["apns-topic", "apns-priority", "apns-expiration", "apns-collapse-id"].map {
                 headers.first(name: $0)

@@ -192,12 +192,12 @@ struct HTTP2ConnectionStateTests {
     func hesitation() throws {
         var state = try state(waiting: 1, isConfirmed: false)
         let now = Self.start
-        #expect(!state.isFirstAnswerLate(at: now + .hours(1)))
+        #expect(!state.isFirstResponseLate(at: now + .hours(1)))
         _ = state.open(now: now, wall: Timestamp(milliseconds: 0))
-        #expect(!state.isFirstAnswerLate(at: now + .milliseconds(999)))
-        #expect(state.isFirstAnswerLate(at: now + .seconds(1)))
+        #expect(!state.isFirstResponseLate(at: now + .milliseconds(999)))
+        #expect(state.isFirstResponseLate(at: now + .seconds(1)))
         answer(&state, 1)
-        #expect(!state.isFirstAnswerLate(at: now + .seconds(1)))
+        #expect(!state.isFirstResponseLate(at: now + .seconds(1)))
     }
 
     @Test(
@@ -246,7 +246,7 @@ struct HTTP2ConnectionStateTests {
         state.received(status: 200, endsStream: false, on: 1, now: Self.start)
         state.received(status: nil, endsStream: true, on: 1, now: Self.start)
         state.received(status: 103, endsStream: true, on: 3, now: Self.start)
-        #expect(outcomes(&state) == [1: .accepted, 2: .unanswered(reason: "MalformedAnswer")])
+        #expect(outcomes(&state) == [1: .accepted, 2: .unanswered(reason: "MalformedResponse")])
     }
 
     @Test("Frames for unknown streams do nothing")
@@ -347,7 +347,7 @@ struct HTTP2ConnectionStateTests {
         #expect(outcomes(&state) == [2: .accepted])
         state.receivedBytes(now: Self.start + .seconds(30))
         _ = state.tick(now: Self.start + .seconds(30))
-        #expect(outcomes(&state) == [1: .unanswered(reason: "NoAnswer")])
+        #expect(outcomes(&state) == [1: .unanswered(reason: "NoResponse")])
         #expect(state.takeUnclosed() == [1])
         #expect(state.retirement == nil, "another was answered in the meantime")
         answer(&state, 1, after: .seconds(31))
@@ -363,7 +363,7 @@ struct HTTP2ConnectionStateTests {
             _ = state.tick(now: Self.start + .seconds(Int64(second)))
         }
         #expect(state.retirement == .unresponsive)
-        let doubtful = Outcome.unanswered(reason: "NoAnswer")
+        let doubtful = Outcome.unanswered(reason: "NoResponse")
         #expect(outcomes(&state) == [1: streams == 1 ? doubtful : .notProcessed, 2: .notProcessed])
     }
 
@@ -417,7 +417,7 @@ struct HTTP2ConnectionStateTests {
         #expect(outcomes(&state) == [2: .notProcessed])
         state.receivedBytes(now: Self.start + .seconds(7))
         #expect(state.tick(now: Self.start + .seconds(7)) == nil)
-        #expect(state.tick(now: Self.start + .seconds(8)) == .close(reason: "NoAnswer"))
+        #expect(state.tick(now: Self.start + .seconds(8)) == .close(reason: "NoResponse"))
     }
 
     @Test("An old provider token and idleness retire a connection; a push resets the idle time")

@@ -1,4 +1,4 @@
-import APNSSandbox
+import PushSandbox
 import APNSWire
 import ChatDomain
 import Foundation
@@ -69,7 +69,7 @@ final class HTTP2GatewayFixture: Sendable {
         options.growthInterval = .milliseconds(1)
         if let clock { options.clock = clock.clock }
         // What is tested of connections with a certificate is not how they begin.
-        if tokens == nil { (options.limits.unconfirmedStreams, options.limits.firstAnswer) = (.max, .hours(1)) }
+        if tokens == nil { (options.limits.unconfirmedStreams, options.limits.firstResponse) = (.max, .hours(1)) }
         adjust(&options)
         let target = HTTP2Gateway.Target(
             endpoint: endpoint, bundleID: "com.example.app", tokens: tokens.map { TokenSource(key: key, store: $0) })
@@ -121,12 +121,12 @@ final class HTTP2GatewayFixture: Sendable {
 
     static func push(_ identifier: UInt32, type: String = Push.alert) throws -> Push {
         Push(
-            entry: Int64(identifier), identifier: identifier,
+            id: Int64(identifier), identifier: identifier,
             address: .token(
                 try DeviceToken(
                     parsing: String(repeating: "aB", count: 28) + String(identifier + 0x1000_0000, radix: 16))),
             payload: Array(#"{"aps":{}}"#.utf8),
-            id: "8c4f7a5e-0000-4000-8000-\(String(100_000_000_000 + Int(identifier)))", type: type)
+            apnsID: "8c4f7a5e-0000-4000-8000-\(String(100_000_000_000 + Int(identifier)))", type: type)
     }
 
     /// Sends a number of pushes as the dispatcher does, slot by slot.

@@ -321,7 +321,7 @@ struct HTTP2GatewayTests {
         let pushes = try (0..<150).map { number in
             let push = try HTTP2GatewayFixture.push(slot.firstIdentifier + UInt32(number))
             return Push(
-                entry: push.entry, identifier: push.identifier, address: push.address, payload: payload, id: push.id)
+                id: push.id, identifier: push.identifier, address: push.address, payload: payload, apnsID: push.apnsID)
         }
         fixture.gateway.write(Lease(slot: slot, pushes: pushes))
         let names = pushes.map {
@@ -333,7 +333,7 @@ struct HTTP2GatewayTests {
     }
 
     @Test("An answer without an end is cut, and many refusals do not use up the window for answers")
-    func longAnswers() async throws {
+    func longResponses() async throws {
         let fixture = try await HTTP2GatewayFixture { request, peer in
             if request.stream == 1 {
                 peer.refuse(1, status: 400, body: String(repeating: "x", count: 20_000))

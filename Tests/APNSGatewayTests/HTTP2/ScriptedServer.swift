@@ -164,7 +164,7 @@ private final class ScriptedHandler: ChannelInboundHandler {
             guard content.endStream, let headers = headers.removeValue(forKey: id) else { return }
             let body = bodies.removeValue(forKey: id) ?? ByteBuffer()
             server.received(.init(stream: id, headers: headers, body: String(buffer: body)), from: peer)
-        case .ping(_, let isAnswer) where !isAnswer:
+        case .ping(_, let isResponse) where !isResponse:
             server.record.withLock { $0.pings += 1 }
             server.changed()
         default:

@@ -20,7 +20,7 @@ struct ConnectionPoolTests {
         let endpoint = try GatewayEndpoint(host: "host", port: 1, credentials: nil, trust: nil)
         return Pool(
             target: Target(endpoint: endpoint), size: PoolSize(permanent: permanent), connectionIDs: ConnectionIDs(),
-            time: Timestamp.now, clock: clock.clock, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            now: Timestamp.now, clock: clock.clock, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 
     /// Runs a pool whose connections offer a slot.

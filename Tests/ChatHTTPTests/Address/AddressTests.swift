@@ -123,17 +123,17 @@ struct RateLimiterTests {
     }
 
     @Test("A token that is given back can be taken again, also from the older half of the table")
-    func givenBack() throws {
+    func refunded() throws {
         let limit = try #require(RateLimit(perSecond: 0.1, burst: 1))
         var limiter = RateLimiter<Int>(capacity: 4)
         for client in 1...3 { #expect(limiter.admit(client, limit: limit, at: start) == nil) }
         for client in 1...3 {
-            limiter.giveBack(client, limit: limit)
+            limiter.refund(client, limit: limit)
             #expect(limiter.admit(client, limit: limit, at: start) == nil)
             #expect(limiter.admit(client, limit: limit, at: start) == .seconds(10))
         }
         // One that is not known any more.
-        limiter.giveBack(9, limit: limit)
+        limiter.refund(9, limit: limit)
         #expect(limiter.count <= 4)
     }
 

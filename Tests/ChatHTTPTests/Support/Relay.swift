@@ -32,14 +32,14 @@ struct Relay: Sendable {
     var checks: [ReadinessCheck] = []
     var clock: any Clock<Duration> = ContinuousClock()
     /// The wall clock.
-    var time: TimeSource = { Sample.time }
+    var now: TimeSource = { Sample.time }
     var apps: [AppStatus] = [AppStatus(app: .default, gateway: "http2", address: nil, topic: nil)]
     /// What the apps' gateways require of pushes; for other apps what Apple's HTTP/2 gateway requires.
     var formats: [AppName: APNSFormat] = [:]
     var warnings: [JSONValue] = []
     var sessions: (any SessionVerifier)?
     var browsers: (any SubscriptionReader)?
-    /// Where a day of figures is kept.
+    /// Where a day of metrics is kept.
     var history: String?
 
     init(_ store: ScriptedStore = ScriptedStore(), settings: ChatHTTPSettings = ChatHTTPSettings()) {
@@ -63,7 +63,7 @@ struct Relay: Sendable {
             recentWarnings: { [warnings] in warnings },
             sessions: { [sessions] in sessions }, browsers: { [browsers] in browsers },
             readiness: { [checks] in checks },
-            clock: clock, time: time, version: "1.2.3", commit: "abc1234", history: history,
+            clock: clock, now: now, version: "1.2.3", commit: "abc1234", history: history,
             logger: log.logger, onListening: onListening)
     }
 

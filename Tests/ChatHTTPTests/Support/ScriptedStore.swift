@@ -3,7 +3,7 @@ import Synchronization
 import Testing
 
 /// A store that does what the test says, remembers what it was asked, and fails the test when asked anything else.
-final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, NotificationStore, Moderation, RelayFigures {
+final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, NotificationStore, Moderation, RelayMetrics {
     enum Call: Equatable {
         case join(JoinRequest)
         case leave(MemberID)
@@ -56,14 +56,14 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     private let onMessages: Answer<MessagePage>?
     private let onRegister: Answer<DeviceRegistration>?
     private let onPing: Answer<Void>?
-    private let admin: AdminAnswers
+    private let admin: AdminResponses
     private let feed: FakeFeed?
     private let tokens: [String: AccessToken]
 
     init(
         join: Answer<Bool>? = nil, leave: Answer<Bool>? = nil, update: Answer<Void>? = nil,
         post: Answer<PostReceipt>? = nil, messages: Answer<MessagePage>? = nil,
-        register: Answer<DeviceRegistration>? = nil, ping: Answer<Void>? = nil, admin: AdminAnswers = AdminAnswers(),
+        register: Answer<DeviceRegistration>? = nil, ping: Answer<Void>? = nil, admin: AdminResponses = AdminResponses(),
         feed: FakeFeed? = nil, tokens: [String: AccessToken] = [:]
     ) {
         self.tokens = tokens
@@ -86,7 +86,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         return Stores(
             rooms: self, feed: self, records: self, devices: self, notifications: self, queue: others, feedback: others,
             providerTokens: others, subscriptions: others, tokens: others, moderation: self,
-            figures: self, upkeep: others)
+            metrics: self, upkeep: others)
     }
 
     var calls: [Call] { recorded.withLock { $0 } }
@@ -278,7 +278,7 @@ private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, Subsc
     }
 
     func lease(app: AppName, lanes: [PushLane], limit: Int) async throws(ChatError) -> LeasedPushes { throw fail() }
-    func giveBack(_ entries: [ClosedRange<Int64>], lane: PushLane, app: AppName) { _ = fail() }
+    func release(_ entries: [ClosedRange<Int64>], lane: PushLane, app: AppName) { _ = fail() }
     func settle(_ settlements: [Settlement], app: AppName) async throws(ChatError) -> [SettledPushes] { throw fail() }
     func nextDue(app: AppName) async throws(ChatError) -> Timestamp? { throw fail() }
     func announceArrivals(of app: AppName, to signal: AsyncStream<Void>.Continuation) { _ = fail() }
@@ -321,7 +321,7 @@ private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, Subsc
 }
 
 /// The scripted answers to the admin API's calls.
-struct AdminAnswers: Sendable {
+struct AdminResponses: Sendable {
     var unregister: ScriptedStore.Answer<Bool>?
     var edit: ScriptedStore.Answer<Device>?
     var device: ScriptedStore.Answer<Device>?

@@ -19,7 +19,7 @@ import Testing
             (["\u{1B}[2J"], "pushchat has no command \"\\u{1b}[2J\""),
         ])
     func unknown(words: [String], expected: String) {
-        let error = #expect(throws: ValidationError.self) { try CommandWords.check(words, of: Pushchat.self) }
+        let error = #expect(throws: ValidationError.self) { try CommandNameCheck.check(words, of: Pushchat.self) }
         #expect(error?.message.contains(expected) == true, "\(error?.message ?? "")")
         #expect(error.map { Pushchat.exitCode(for: $0) } == .validationFailure)
     }
@@ -34,7 +34,7 @@ import Testing
             ["---completion", "send"], ["--generate-completion-script", "bash"], [""],
         ])
     func known(words: [String]) throws {
-        try CommandWords.check(words, of: Pushchat.self)
+        try CommandNameCheck.check(words, of: Pushchat.self)
     }
 
     @Test("An error of a command that has begun comes with the usage of that command")

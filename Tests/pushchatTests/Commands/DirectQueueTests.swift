@@ -10,12 +10,12 @@ import Testing
     private static let tokens = (1...3).map { DeviceToken(bytes: [UInt8](repeating: $0, count: 32))! }
 
     private static func queue(
-        _ count: Int = 1, expiration: Int64? = nil, clock: @escaping TimeSource = { start }
+        _ count: Int = 1, expiration: Int64? = nil, now: @escaping TimeSource = { start }
     ) throws -> DirectQueue {
         var fields: JSONObject = ["alert": .string("x")]
         if let expiration { fields["expiration"] = .number(expiration) }
         let content = try NotificationContent(fields, now: start)
-        return DirectQueue(content, try APNSFormat.composed(content), to: Array(tokens.prefix(count)), clock: clock)
+        return DirectQueue(content, try APNSFormat.composed(content), to: Array(tokens.prefix(count)), now: now)
     }
 
     private static func lease(_ queue: DirectQueue) -> [QueuedPush] {
@@ -30,9 +30,9 @@ import Testing
             outcome, push.history, lane: push.lane, expiration: push.expiration, leasedAt: now, lastAccepted: nil,
             at: now)
         if transition.changesNothing {
-            queue.giveBack([push.entry...push.entry], lane: push.lane, app: .default)
+            queue.release([push.id...push.id], lane: push.lane, app: .default)
         } else {
-            _ = queue.settle([Settlement(push.entry...push.entry, transition)], app: .default)
+            _ = queue.settle([Settlement(push.id...push.id, transition)], app: .default)
         }
     }
 
@@ -47,7 +47,7 @@ import Testing
             (.retry(reason: "ServiceUnavailable"), .unsent, "ServiceUnavailable", false),
             (.sentBack(reason: "Shutdown"), .unsent, "Shutdown", false),
             (.notProcessed, .unsent, nil, false),
-            (.unanswered(reason: "NoAnswer"), .unknown, "NoAnswer", false),
+            (.unanswered(reason: "NoResponse"), .unknown, "NoResponse", false),
         ] as [(Outcome, DirectResult.Outcome, String?, Bool)])
     func outcomes(outcome: Outcome, expected: DirectResult.Outcome, reason: String?, isOver: Bool) throws {
         let queue = try Self.queue()
@@ -65,7 +65,7 @@ import Testing
     @Test("A repeat keeps its id, waits for its time, and replaces the unknown outcome")
     func repeats() throws {
         let clock = TestClock(Self.start)
-        let queue = try Self.queue(clock: clock.now)
+        let queue = try Self.queue(now: clock.now)
         let first = Self.lease(queue)
         Self.settle(queue, first[0], .retry(reason: "ServiceUnavailable"))
         #expect(Self.lease(queue).isEmpty)
@@ -74,7 +74,7 @@ import Testing
         clock.set(due)
         let second = Self.lease(queue)
         #expect(second.map(\.id) == first.map(\.id))
-        Self.settle(queue, second[0], .unanswered(reason: "NoAnswer"), at: due)
+        Self.settle(queue, second[0], .unanswered(reason: "NoResponse"), at: due)
         #expect(queue.results[0].outcome == .unknown)
         let third = Self.lease(queue)
         Self.settle(queue, third[0], .accepted, at: due)

@@ -103,7 +103,7 @@ import Testing
     func refusals(type: any ParsableCommand.Type, arguments: [String], expected: String) throws {
         let error = #expect(throws: (any Error).self) {
             var command = try type.parseAsRoot(arguments)
-            if let chat = command as? Chat { _ = try chat.place.client([]) { _ in nil } }
+            if let chat = command as? Chat { _ = try chat.address.client([]) { _ in nil } }
             try command.run()
         }
         let message = error.map { Pushchat.message(for: $0) } ?? ""

@@ -4,7 +4,7 @@ import Testing
 
 @Suite("What check says of a public address")
 struct PublicAddressCheckTests {
-    private static let (forged, client) = (ProbeAnswer.forged, "198.51.100.7")
+    private static let (forged, client) = (ProbeObservation.forged, "198.51.100.7")
 
     struct Case: Sendable {
         var trusted = true
@@ -42,7 +42,7 @@ struct PublicAddressCheckTests {
 
     @Test("Whether clients' addresses are known, and cannot be forged", arguments: cases)
     func addresses(_ it: Case) {
-        let answer = ProbeAnswer(
+        let answer = ProbeObservation(
             client: Self.client, peer: "10.0.0.5", isTrusted: it.trusted, forwarded: it.forwarded,
             forwardedFor: it.forwardedFor)
         let (result, text) = answer.verdict(hasOwnTLS: it.hasOwnTLS)
@@ -54,10 +54,10 @@ struct PublicAddressCheckTests {
         let json =
             #"{"client":"198.51.100.7","peer":"10.0.0.5","trusted":false,"forwarded":[],"x_forwarded_for":["a, b"]}"#
         #expect(
-            ProbeAnswer(json)
-                == ProbeAnswer(
+            ProbeObservation(json)
+                == ProbeObservation(
                     client: Self.client, peer: "10.0.0.5", isTrusted: false, forwarded: [], forwardedFor: ["a, b"]))
-        for wrong in ["", "[]", "{}", json.replacing("false", with: "0")] { #expect(ProbeAnswer(wrong) == nil) }
+        for wrong in ["", "[]", "{}", json.replacing("false", with: "0")] { #expect(ProbeObservation(wrong) == nil) }
     }
 
     @Test("Only where a public address is configured there is anything to check")

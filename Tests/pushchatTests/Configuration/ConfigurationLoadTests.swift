@@ -158,7 +158,7 @@ import Testing
                 == .init(
                     path: folder.path + "/data/chat.db",
                     url: Secret("postgres://relay@a,b/pushchat?sslmode=require"), schema: "pushchat", connections: 16))
-        #expect(configuration.database.place == "postgres://a,b/pushchat (schema pushchat)")
+        #expect(configuration.database.description == "postgres://a,b/pushchat (schema pushchat)")
         for (url, place) in [
             ("postgres://relay:se?cret@db/chat?sslmode=require", "postgres://db/chat"),
             ("postgres://relay:secret\u{600}@db/chat", "postgres://db/chat"),
@@ -166,7 +166,7 @@ import Testing
             ("postgres://relay:sec/ret@db/chat", "PostgreSQL"), ("postgres://db?password=sec/ret", "postgres://db"),
             ("postgres://db/chat?password=se@cret", "PostgreSQL"),
         ] {
-            #expect(Configuration.Database(url: Secret(url)).place == place)
+            #expect(Configuration.Database(url: Secret(url)).description == place)
         }
         #expect(configuration.admin.tokens == [Secret("1234567812345678")])
         #expect(

@@ -1,0 +1,49 @@
+import Synchronization
+
+/// What has changed in rooms since the one listener of a ``RoomFeed`` took it last. Notes cost nothing while nobody listens.
+package final class PendingRoomChanges: Sendable {
+    /// Rooms or members that are told apart until they are taken; with more it is anything, anywhere.
+    private static let most = 10_000
+
+    private struct State {
+        var changes = RoomChanges()
+        var listener: AsyncStream<Void>.Continuation?
+    }
+
+    private let state = Mutex(State())
+
+    package init() {}
+
+    /// For the one listener, from now on.
+    package func listen() -> (signals: AsyncStream<Void>, listener: AsyncStream<Void>.Continuation) {
+        let (signals, listener) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+        state.withLock { $0.listener = listener }
+        return (signals, listener)
+    }
+
+    package func take() -> RoomChanges {
+        state.withLock { state in
+            defer { state.changes = RoomChanges() }
+            return state.changes
+        }
+    }
+
+    /// Adds to what the listener takes next.
+    package func note(_ change: (inout RoomChanges) -> Void) {
+        let listener = state.withLock { state -> AsyncStream<Void>.Continuation? in
+            guard let listener = state.listener else { return nil }
+            change(&state.changes)
+            let changes = state.changes
+            let deleted = changes.deleted.values.reduce(0) { $0 + $1.count }
+            // Only for receipts, which the next read sets right.
+            if changes.reads.count > Self.most { state.changes.reads = [] }
+            let counts = [changes.messages.count, changes.memberships.count, changes.members.count, deleted]
+            if counts.contains(where: { $0 > Self.most }) {
+                state.changes = RoomChanges()
+                state.changes.isUnknown = true
+            }
+            return listener
+        }
+        listener?.yield()
+    }
+}

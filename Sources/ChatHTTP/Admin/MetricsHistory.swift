@@ -1,0 +1,167 @@
+import ChatDomain
+import Foundation
+import Logging
+import Synchronization
+
+/// The relay's last day, minute by minute, for the operator's plots: they show the night, also after a restart.
+///
+/// It is kept in a file of its own beside the database, one JSON object a line. So it costs the database neither a schema nor a
+/// place in its log, and what is wrong with it never keeps the relay from starting. Nothing else depends on it: a line that
+/// cannot be read is left out, and one that cannot be written is in memory only.
+final class MetricsHistory: Sendable {
+    /// Minutes that are kept, in memory; in the file twice as many, until it is written anew.
+    static let kept = 1440
+    /// Bytes of a file that is read; ours have a third of that.
+    private static let longestFile = 1 << 20
+
+    /// What a minute is made of. All but the first two and the last count from the start of the process.
+    struct Totals: Sendable, Hashable {
+        var queue = 0
+        /// Seconds that the oldest push has waited.
+        var oldest = 0.0
+        var sent = 0
+        var failed = 0
+        var messages = 0
+        var streams = 0
+    }
+
+    /// A minute: the queue and the streams at its end, the rest in it.
+    struct Minute: Sendable, Hashable {
+        /// Its end.
+        let at: Timestamp
+        let metrics: Totals
+
+        var json: JSONObject {
+            [
+                "at": .time(at), "queue": .number(metrics.queue),
+                "oldest_age_seconds": .number(String(metrics.oldest)), "sent": .number(metrics.sent),
+                "failed": .number(metrics.failed), "messages": .number(metrics.messages),
+                "streams": .number(metrics.streams),
+            ]
+        }
+
+        init(at: Timestamp, _ metrics: Totals) {
+            self.at = at
+            self.metrics = metrics
+        }
+
+        /// As ``json`` writes it; nil for anything else.
+        init?(_ line: some Collection<UInt8>) {
+            guard let object = try? JSONValue(parsing: line).object,
+                let at = object["at"]?.text.flatMap(Timestamp.init(rfc3339:)),
+                case .number(let oldest)? = object["oldest_age_seconds"], let oldest = Double(oldest), oldest.isFinite
+            else { return nil }
+            func count(_ name: String) -> Int { object[name]?.integer.map { Int(max(0, $0)) } ?? 0 }
+            self.init(
+                at: at,
+                Totals(
+                    queue: count("queue"), oldest: oldest, sent: count("sent"), failed: count("failed"),
+                    messages: count("messages"), streams: count("streams")))
+        }
+    }
+
+    private struct State {
+        var minutes: [Minute] = []
+        var last = Totals()
+
+        /// Adds a minute, and forgets what is older than a day.
+        /// - Returns: whether there were later ones, which are forgotten, too: the clock was set back.
+        @discardableResult
+        mutating func add(_ minute: Minute) -> Bool {
+            let begin = minute.at - .seconds(60 * MetricsHistory.kept)
+            let count = minutes.count
+            minutes.removeAll { $0.at >= minute.at }
+            defer {
+                minutes.removeAll { $0.at <= begin }
+                minutes.append(minute)
+                minutes.removeFirst(max(0, minutes.count - MetricsHistory.kept))
+            }
+            return minutes.count < count
+        }
+    }
+
+    private let file: String?
+    private let now: TimeSource
+    private let logger: Logger
+    private let state = Mutex(State())
+    /// Lines in the file; nil: it is to be written anew. Held while it is written, which the readers do not wait for.
+    private let lines = Mutex<Int?>(nil)
+
+    /// - Parameter file: where it is kept; nil for nowhere.
+    init(file: String?, now: @escaping TimeSource, logger: Logger) {
+        self.file = file
+        self.now = now
+        self.logger = logger
+        if let file { load(file) }
+    }
+
+    /// The last minutes, oldest first.
+    func latest(_ count: Int) -> ArraySlice<Minute> { state.withLock { $0.minutes.suffix(count) } }
+
+    /// A minute is over.
+    func add(_ totals: Totals) {
+        let now = self.now()
+        let (minute, all) = state.withLock { state -> (Minute, isAnew: [Minute]?) in
+            var metrics = totals
+            metrics.sent -= state.last.sent
+            metrics.failed -= state.last.failed
+            metrics.messages -= state.last.messages
+            state.last = totals
+            let minute = Minute(at: now, metrics)
+            let isAnew = state.add(minute)
+            return (minute, isAnew ? state.minutes : nil)
+        }
+        guard let file else { return }
+        lines.withLock { lines in
+            do {
+                if let count = lines, count < 2 * Self.kept, all == nil {
+                    // Else a part of a line may be there.
+                    lines = nil
+                    try Self.append(minute, to: file)
+                    lines = count + 1
+                } else {
+                    lines = nil
+                    lines = try Self.write(all ?? Array(latest(Self.kept)), to: file)
+                }
+            } catch {
+                logger.debug("the metrics of this minute are in memory only", metadata: ["error": "\(error)"])
+            }
+        }
+    }
+
+    // MARK: - The file
+
+    private func load(_ file: String) {
+        var status = stat()
+        guard stat(file, &status) == 0, status.st_size <= Self.longestFile,
+            let bytes = FileManager.default.contents(atPath: file)
+        else { return }
+        let found = bytes.split(separator: UInt8(ascii: "\n"))
+        let now = self.now()
+        state.withLock { state in
+            for minute in found.suffix(2 * Self.kept).compactMap({ Minute($0) }) where minute.at <= now {
+                state.add(minute)
+            }
+            let begin = now - .seconds(60 * Self.kept)
+            state.minutes.removeAll { $0.at <= begin }
+        }
+        // A line that was cut off must not have the next one behind it.
+        lines.withLock { $0 = bytes.last == UInt8(ascii: "\n") ? found.count : nil }
+    }
+
+    private static func append(_ minute: Minute, to file: String) throws {
+        let handle = open(file, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC)
+        guard handle >= 0 else { throw POSIXError(.init(rawValue: errno) ?? .EIO) }
+        defer { close(handle) }
+        let line = Array("\(JSONValue.object(minute.json))\n".utf8)
+        guard Glibc.write(handle, line, line.count) == line.count else { throw POSIXError(.ENOSPC) }
+    }
+
+    /// It becomes the file when it is whole. The process's umask lets nobody else read it.
+    /// - Returns: how many lines it has.
+    private static func write(_ minutes: [Minute], to file: String) throws -> Int {
+        let text = minutes.map { "\(JSONValue.object($0.json))\n" }.joined()
+        try text.write(toFile: file, atomically: true, encoding: .utf8)
+        return minutes.count
+    }
+}

@@ -1,0 +1,63 @@
+import ChatDomain
+import HTTPTypes
+import Hummingbird
+import NIOCore
+
+/// The answers of this server, with the headers that belong to each kind.
+enum Responses {
+    /// Headers of what must not be kept by browsers and proxies.
+    static let noStore: HTTPFields = [.cacheControl: "no-store"]
+    static let plainText = "text/plain; charset=utf-8"
+
+    /// Our own stylesheet and forms that post to us; nothing else, and no frame around it.
+    private static let contentSecurityPolicy =
+        "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+    private static let okText = ByteBuffer(string: "OK\n")
+    private static let okTextHeaders: HTTPFields = [
+        .contentType: plainText, .contentLength: "3", .cacheControl: "no-store",
+    ]
+
+    /// What every command but `messages` answers: `OK` and a line feed, as the original did.
+    static func ok(asJSON: Bool) -> Response {
+        guard asJSON else {
+            return Response(status: .ok, headers: okTextHeaders, body: ResponseBody(byteBuffer: okText))
+        }
+        return text(#"{"ok":true}"#, type: "application/json")
+    }
+
+    static func json(
+        _ object: JSONObject, status: HTTPResponse.Status = .ok, headers: HTTPFields = noStore
+    ) -> Response {
+        text(JSONValue.object(object).description, type: "application/json", status: status, headers: headers)
+    }
+
+    static func html(_ page: ByteBuffer, status: HTTPResponse.Status = .ok) -> Response {
+        response(
+            page, type: "text/html; charset=utf-8", status: status,
+            headers: [
+                .contentSecurityPolicy: contentSecurityPolicy, .referrerPolicy: "no-referrer",
+                .cacheControl: "no-cache",
+            ])
+    }
+
+    static func text(
+        _ text: String, type: String, status: HTTPResponse.Status = .ok, headers: HTTPFields = noStore
+    ) -> Response {
+        response(ByteBuffer(string: text), type: type, status: status, headers: headers)
+    }
+
+    static func response(
+        _ body: ByteBuffer, type: String, status: HTTPResponse.Status = .ok, headers: HTTPFields
+    ) -> Response {
+        var headers = headers
+        headers.append(HTTPField(name: .contentType, value: type))
+        return Response(status: status, headers: headers, body: ResponseBody(byteBuffer: body))
+    }
+
+    /// Whether the client asks for JSON.
+    static func wantsJSON(_ headers: HTTPFields) -> Bool {
+        guard let accept = headers.first(.accept) else { return false }
+        return HeaderText.contains(accept, "application/json")
+    }
+}

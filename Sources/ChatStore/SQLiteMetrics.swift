@@ -1,0 +1,127 @@
+package import ChatDomain
+import Foundation
+import GRDB
+
+/// How the store and its queue are doing.
+package struct SQLiteMetrics: RelayMetrics {
+    /// Due pushes of an app up to which they are counted in the rows: what is known of them in memory may be too many,
+    /// after another program has changed some.
+    private static let countedRows = 5000
+
+    let database: SQLiteDatabase
+    let memory: QueueMemory
+    let outcomeCounter: OutcomeCounter
+    let settings: @Sendable () -> StoreSettings
+
+    package func queueDepths() async throws(ChatError) -> [QueueDepth] {
+        let parts = memory.index.withLock { index in
+            index.apps.map { app in
+                (
+                    depth: QueueDepth(app: app, due: index.dueCount(app), written: index.inFlightCount(app)),
+                    runs: index.runs(app)
+                )
+            }
+        }
+        let now = database.now().milliseconds
+        return try await database.read { db in
+            var depths: [AppName: QueueDepth] = [:]
+            for (depth, lanes) in parts {
+                var depth = depth
+                depth.oldest = try lanes.compactMap(\.first).compactMap { run in
+                    (try db.value(
+                        """
+                        SELECT time_queued FROM push_queue
+                        WHERE message_id BETWEEN ? AND ? AND app = ? AND state = 'pending' ORDER BY message_id LIMIT 1
+                        """, [run.lowerBound, run.upperBound, depth.app.text]) as String?)
+                        .flatMap(Timestamp.init(sqlText:))
+                }.min()
+                if lanes.joined().reduce(0, { $0 + $1.count }) <= 10 * Self.countedRows {
+                    depth.due = try lanes.joined().reduce(0) { sum, run in
+                        try sum + (db.value(Self.dueSQL, [run.lowerBound, run.upperBound, depth.app.text, now]) ?? 0)
+                    }
+                }
+                depths[depth.app] = depth
+            }
+            for app in try Self.waitingApps(db) {
+                depths[app, default: QueueDepth(app: app)].delayed =
+                    try db.value(Self.delayedSQL, [app.text, now]) ?? 0
+            }
+            return depths.values.filter { $0.due + $0.delayed + $0.written > 0 }.sorted { $0.app < $1.app }
+        }
+    }
+
+    /// Apps with pushes that wait for their time.
+    private static func waitingApps(_ db: Database) throws -> [AppName] {
+        // The first of all names; others' rows may have it.
+        var apps = [AppName("")]
+        while let last = apps.last, let name: String = try db.value(nextAppSQL, [last.text]) {
+            apps.append(AppName(name))
+        }
+        return apps
+    }
+
+    /// Apps for which pushes wait and that are not in the configuration: nobody sends them.
+    func unconfiguredApps(_ configured: Set<AppName>) async throws(ChatError) -> Set<AppName> {
+        let known = memory.index.withLock { index in index.apps.filter { index.dueCount($0) > 0 } }
+        let waiting = try await database.read { db in
+            try Self.waitingApps(db).filter { app in
+                try !configured.contains(app) && db.row(Self.firstWaitingSQL, [app.text]) != nil
+            }
+        }
+        return Set(known + waiting).subtracting(configured)
+    }
+
+    static let firstWaitingSQL = """
+        SELECT 1 FROM push_queue WHERE app = ? AND state = 'pending' AND not_before IS NOT NULL LIMIT 1
+        """
+    static let dueSQL = """
+        SELECT count(*) FROM push_queue
+        WHERE message_id BETWEEN ? AND ? AND app = ? AND state = 'pending' AND (not_before IS NULL OR not_before <= ?)
+        """
+    static let nextAppSQL = """
+        SELECT min(app) FROM push_queue WHERE state = 'pending' AND not_before IS NOT NULL AND app > ?
+        """
+    static let delayedSQL = """
+        SELECT count(*) FROM push_queue
+        WHERE app = ? AND state = 'pending' AND not_before IS NOT NULL AND not_before > ?
+        """
+
+    package func totals() async throws(ChatError) -> StoreTotals {
+        try await database.read { db in
+            var totals = StoreTotals()
+            totals.devices = try db.value("SELECT count(*) FROM devices") ?? 0
+            let inactive: Int? = try db.value("SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL")
+            totals.activeDevices = totals.devices - (inactive ?? 0)
+            totals.members = try db.value("SELECT count(*) FROM active_users") ?? 0
+            totals.rooms = try db.value("SELECT count(DISTINCT secret_code) FROM active_users") ?? 0
+            totals.messages = try db.value("SELECT count(*) FROM messages") ?? 0
+            totals.notifications = try db.value("SELECT count(*) FROM notifications") ?? 0
+            return totals
+        }
+    }
+
+    package func usage(since day: String) async throws(ChatError) -> [DeviceDay]? {
+        guard settings().keepsUsage else { return nil }
+        return try await database.read { db in
+            try db.rows(
+                """
+                SELECT day, app, kind, value, devices FROM device_days WHERE day >= ? AND devices > 0
+                ORDER BY day, app, kind, value
+                """, [day]
+            ).map(DeviceDay.init)
+        }
+    }
+
+    package func outcomes() -> [OutcomeCount] { outcomeCounter.outcomes }
+
+    package func work() -> StoreWork {
+        var work = database.writer.work
+        work.files = [("database", ""), ("log", "-wal")].compactMap { name, suffix in
+            var status = stat()
+            guard stat(database.pool.path + suffix, &status) == 0 else { return nil }
+            return (name, Int64(status.st_size))
+        }
+        work.freeBytes = DatabaseCopy.freeSpace(database.pool.path)
+        return work
+    }
+}

@@ -1,0 +1,147 @@
+#if PostgreSQL
+package import ChatDomain
+import Synchronization
+
+/// How the store and its queue are doing: of the database as a whole, but for outcomes, which are this relay's.
+package final class PostgresMetrics: RelayMetrics {
+    private let database: PostgresDatabase
+    private let outcomeCounter: OutcomeCounter
+    private let settings: @Sendable () -> StoreSettings
+    private let depths = SharedCount<[QueueDepth]>()
+    private let counted = SharedCount<StoreTotals>()
+
+    init(
+        database: PostgresDatabase, outcomeCounter: OutcomeCounter, settings: @escaping @Sendable () -> StoreSettings
+    ) {
+        self.database = database
+        self.outcomeCounter = outcomeCounter
+        self.settings = settings
+    }
+
+    package func queueDepths() async throws(ChatError) -> [QueueDepth] {
+        let now = database.now()
+        return try await depths.value(at: now) { [database] () throws(ChatError) in
+            try await database.read { transaction in
+                try transaction.rows(Self.depthsSQL, [.time(now)]).map { row in
+                    QueueDepth(
+                        app: AppName(try row.text(0)), due: Int(try row.int(1)), delayed: Int(try row.int(2)),
+                        written: Int(try row.int(3)), oldest: try row.optionalTime(4))
+                }
+            }
+            .filter { $0.due + $0.delayed + $0.written > 0 }.sorted { $0.app < $1.app }
+        }
+    }
+
+    static let depthsSQL = """
+        SELECT app, count(*) FILTER (WHERE lease_start IS NULL AND coalesce(not_before, 0) <= $1::bigint),
+            count(*) FILTER (WHERE lease_start IS NULL AND not_before > $1::bigint),
+            count(*) FILTER (WHERE lease_start IS NOT NULL),
+            ms(min(time_queued) FILTER (WHERE lease_start IS NULL AND coalesce(not_before, 0) <= $1::bigint))
+        FROM push_queue_due WHERE state = 'pending' GROUP BY app
+        """
+
+    package func totals() async throws(ChatError) -> StoreTotals {
+        try await counted.value(at: database.now()) { [database] () throws(ChatError) in
+            try await database.read(Self.totals)
+        }
+    }
+
+    private static func totals(_ transaction: PostgresTransaction) throws -> StoreTotals {
+        let row = try transaction.row(
+            """
+            SELECT (SELECT count(*) FROM devices),
+                (SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL),
+                (SELECT count(*) FROM active_users),
+                (WITH RECURSIVE rooms (code) AS (
+                    (SELECT secret_code FROM active_users ORDER BY secret_code LIMIT 1)
+                    UNION ALL
+                    SELECT (SELECT secret_code FROM active_users WHERE secret_code > r.code
+                        ORDER BY secret_code LIMIT 1) FROM rooms r WHERE r.code IS NOT NULL)
+                 SELECT count(code) FROM rooms),
+                (SELECT count(*) FROM messages), (SELECT count(*) FROM notifications)
+            """)
+        var totals = StoreTotals()
+        guard let row else { return totals }
+        totals.devices = Int(try row.int(0))
+        totals.activeDevices = totals.devices - Int(try row.int(1))
+        totals.members = Int(try row.int(2))
+        totals.rooms = Int(try row.int(3))
+        totals.messages = Int(try row.int(4))
+        totals.notifications = Int(try row.int(5))
+        return totals
+    }
+
+    package func usage(since day: String) async throws(ChatError) -> [DeviceDay]? {
+        guard settings().keepsUsage else { return nil }
+        return try await database.read { transaction in
+            try transaction.rows(
+                """
+                SELECT day, app, kind, value, devices FROM device_days WHERE day >= $1::text AND devices > 0
+                ORDER BY day, app, kind, value
+                """, [.text(day)]
+            ).map { row in
+                DeviceDay(
+                    day: try row.text(0), app: try row.text(1), kind: try row.text(2), stored: try row.text(3),
+                    devices: Int(try row.int(4)))
+            }
+        }
+    }
+
+    package func outcomes() -> [OutcomeCount] { outcomeCounter.outcomes }
+
+    package func work() -> StoreWork { database.work }
+}
+
+/// What takes the server long to count: one count at a time, for all who ask meanwhile; and what came of it, an error too, is
+/// told again for a while.
+private final class SharedCount<Value: Sendable>: Sendable {
+    /// Counting takes no more of the time than one part in so many, but for a count that takes very long.
+    private static var share: Int { 20 }
+    /// For how long what was counted is told again; an error for the shortest.
+    private static var ages: (shortest: Duration, longest: Duration) { (.milliseconds(200), .seconds(5)) }
+    /// A clock that was set makes it count again.
+    private static var clockJump: Duration { .milliseconds(500) }
+
+    private struct Count {
+        let task: Task<Result<Value, ChatError>, Never>
+        let time: Timestamp
+        let began: ContinuousClock.Instant
+        /// Nil while it is counted.
+        var end: ContinuousClock.Instant?
+
+        func isTold(at now: Timestamp) -> Bool {
+            let passed = (ContinuousClock.now - began).milliseconds
+            let isSet = abs(now.milliseconds - time.milliseconds - passed) > SharedCount.clockJump.milliseconds
+            return end.map { .now < $0 && !isSet } ?? true
+        }
+    }
+
+    private let last = Mutex<Count?>(nil)
+
+    /// - Parameter now: by which `count` counts.
+    func value(
+        at now: Timestamp, _ count: @escaping @Sendable () async throws(ChatError) -> Value
+    ) async throws(ChatError) -> Value {
+        let task = last.withLock { last in
+            if let last, last.isTold(at: now) { return last.task }
+            let began = ContinuousClock.now
+            let task = Task { [self] in
+                let result: Result<Value, ChatError>
+                var age = Self.ages.shortest
+                do throws(ChatError) {
+                    result = .success(try await count())
+                    age = min(max(age, (.now - began) * Self.share), Self.ages.longest)
+                } catch {
+                    result = .failure(error)
+                }
+                let end = ContinuousClock.now + age
+                self.last.withLock { $0?.end = end }
+                return result
+            }
+            last = Count(task: task, time: now, began: began)
+            return task
+        }
+        return try await task.value.get()
+    }
+}
+#endif

@@ -1,0 +1,436 @@
+import APNSWire
+
+/// Something that is to go wrong, once or a number of times (interface.md, "The sandbox"), in JSON as `POST /faults` takes
+/// it and `GET /faults` shows it.
+struct Fault: Sendable, Hashable {
+    /// What goes wrong at the notification that the fault hits. All times are in milliseconds.
+    enum Action: Sendable, Hashable {
+        case binary(Binary)
+        case http2(HTTP2)
+        case webPush(WebPush)
+    }
+
+    enum Binary: Sendable, Hashable {
+        /// Answer the status, so much later; what arrives meanwhile is read and discarded.
+        ///
+        /// With ``BinaryStatus/shutdown`` the notification is accepted, and named as the last good one.
+        /// `identifier` replaces the notification's own in the packet.
+        case status(BinaryStatus, delay: Int, identifier: UInt32?)
+        /// Close cleanly, without an answer; the notification is not processed.
+        case close
+        /// Reset the connection; the notification is not processed.
+        case reset
+        /// Accept it, then read nothing for so long; nil: nothing any more.
+        case stopReading(Int?)
+        /// Process it, and all that follows it on its connection, so much later.
+        case delay(Int)
+        /// Record it as dropped and go on. The client believes that it arrived.
+        case drop
+        /// Hits probes only. The status is that of the unidentified error.
+        case probe(SandboxConfiguration.ProbeResponse, BinaryStatus)
+    }
+
+    enum HTTP2: Sendable, Hashable {
+        /// Answer this, so much later. 410 without a timestamp gets the present.
+        case refuse(ProviderRefusal, delay: Int)
+        /// The same without a body.
+        case status(Int, delay: Int)
+        /// Close without an answer; the notification is not processed.
+        case close
+        /// Process it, and close the connection instead of writing the answer.
+        case closeAccepted
+        /// Reset the connection; the notification is not processed.
+        case reset
+        /// Process it, then neither read nor write for so long (nil: any more): no answer, no PING's acknowledgement.
+        case stopReading(Int?)
+        /// Process it so much later.
+        case delay(Int)
+        /// Record it as dropped and go on; the stream stays open.
+        case drop
+        /// Send GOAWAY. `lastStream` nil: the one before the notification's, which is then not processed.
+        case goAway(reason: String?, lastStream: Int?, code: Int)
+        /// Allow only so many streams for so long; nil: for the rest of the connection.
+        case limitStreams(Int, milliseconds: Int?)
+        /// Reset the notification's stream with the code; it is not processed.
+        case resetStream(code: Int)
+        /// From now on the connection's provider token has expired, until another is used.
+        case expireToken
+    }
+
+    enum WebPush: Sendable, Hashable {
+        /// Answer the status, so much later.
+        /// - `retryAfter`: seconds.
+        case status(Int, retryAfter: Int?, delay: Int)
+        /// Close without an answer; the message is not processed.
+        case close
+        /// Process it so much later.
+        case delay(Int)
+        /// Record it as dropped, and never answer.
+        case drop
+    }
+
+    /// From 1; given by the ``FaultTable``.
+    fileprivate(set) var id = 0
+    /// Only notifications to this token are hit and counted; nil: all.
+    let token: [UInt8]?
+    /// Matching notifications that pass first, counted from the making of the fault.
+    let after: Int
+    /// Notifications that are hit.
+    let times: Int
+    /// Of those after ``after`` only the last of so many is hit; 1: each.
+    let every: Int
+    let action: Action
+    /// Of `after`, those that have passed.
+    fileprivate(set) var passed = 0
+    /// Of `times`, those that were hit.
+    fileprivate(set) var hit = 0
+    /// Since the last hit, those that ``every`` let pass.
+    fileprivate var skipped = 0
+
+    init(_ action: Action, token: [UInt8]? = nil, after: Int = 0, times: Int = 1, every: Int = 1) {
+        self.action = action
+        self.token = token
+        self.after = after
+        self.times = times
+        self.every = every
+    }
+
+    /// Only notifications that come by it are hit and counted.
+    var gateway: GatewayProtocol {
+        switch action {
+        case .binary: .binary
+        case .http2: .http2
+        case .webPush: .webpush
+        }
+    }
+
+    /// Whether it hits probes, and nothing else.
+    fileprivate var isForProbes: Bool {
+        if case .binary(.probe) = action { true } else { false }
+    }
+
+    /// Whether there is nothing left for it to do.
+    var isSpent: Bool { hit >= times }
+}
+
+// MARK: - JSON
+
+extension Fault: Encodable {
+    /// The longest delay, in milliseconds.
+    private static let longestDelay = 60_000
+    /// The most that `after`, `times` and `every` may be.
+    private static let largestCount = 1_000_000
+    /// Seconds: a day.
+    private static let longestRetryAfter = 86_400
+    /// Bytes of a reason.
+    private static let longestReason = 100
+    /// Error codes of HTTP/2 (RFC 9113 §7).
+    private static let internalErrorCode = 2
+    private static let refusedStreamCode = 7
+
+    enum Field: String, CodingKey, CaseIterable {
+        case `protocol`, token, after, times, every, action
+        // With some actions only:
+        case status, identifier, answer, reason, timestamp
+        case lastStream = "last_stream"
+        case code, limit
+        case delay = "delay_ms"
+        case retryAfter = "retry_after"
+    }
+
+    /// What only an answer has.
+    private enum Progress: CodingKey { case id, passed, hit }
+
+    private enum Name: String, CaseIterable {
+        case status
+        case close
+        case reset
+        case stopReading = "stop_reading"
+        case delay
+        case drop
+        case probe
+        case closeAccepted = "close_accepted"
+        case goAway = "goaway"
+        case streamLimit = "stream_limit"
+        case resetStream = "reset_stream"
+        case refuseStream = "refuse_stream"
+        case expireToken = "expire_token"
+
+        /// The fields that it takes beside those of all; nil: the protocol has no such action.
+        func fields(over gateway: GatewayProtocol) -> Set<Field>? {
+            switch (self, gateway) {
+            case (.status, .binary): [.status, .identifier, .delay]
+            case (.status, .http2): [.status, .reason, .timestamp, .delay]
+            case (.status, .webpush): [.status, .retryAfter, .delay]
+            case (.probe, .binary): [.answer, .status]
+            case (.probe, _): nil
+            case (.delay, _): [.delay]
+            case (.close, _), (.drop, _): []
+            case (_, .webpush): nil
+            case (.stopReading, _): [.delay]
+            case (.reset, _): []
+            case (_, .binary): nil
+            case (.goAway, _): [.reason, .lastStream, .code]
+            case (.streamLimit, _): [.limit, .delay]
+            case (.resetStream, _): [.code]
+            case (.closeAccepted, _), (.refuseStream, _), (.expireToken, _): []
+            }
+        }
+    }
+
+    /// - Throws: ``ControlError`` that names the first wrong field and the rule.
+    init(_ body: ControlBody<Field>) throws(ControlError) {
+        guard let gateway = try body.string(.protocol).flatMap(GatewayProtocol.init) else {
+            throw ControlError("protocol: \(GatewayProtocol.rule)")
+        }
+        let token = try body.token(.token)
+        let after = try body.integer(.after, in: 0...Self.largestCount)
+        let times = try body.integer(.times, in: 1...Self.largestCount)
+        let every = try body.integer(.every, in: 1...Self.largestCount)
+        let names = Name.allCases.filter { $0.fields(over: gateway) != nil }
+        guard let name = try body.string(.action).flatMap(Name.init), let fields = name.fields(over: gateway) else {
+            throw ControlError("action: must be one of \(names.map(\.rawValue).joined(separator: ", "))")
+        }
+        for field in Field.allCases.drop(while: { $0 != .status }) where body.has(field) && !fields.contains(field) {
+            let owners = names.filter { $0.fields(over: gateway)?.contains(field) == true }.map(\.rawValue)
+            let hint = owners.isEmpty ? "" : ", but with \(owners.joined(separator: ", "))"
+            throw ControlError("\(field.rawValue): not with the action \(name.rawValue)\(hint)")
+        }
+        let action: Action =
+            switch gateway {
+            case .binary: .binary(try Self.binary(name, body))
+            case .http2: .http2(try Self.http2(name, body))
+            case .webpush: .webPush(try Self.webPush(name, body))
+            }
+        self.init(action, token: token, after: after ?? 0, times: times ?? 1, every: every ?? 1)
+    }
+
+    private static func binary(_ name: Name, _ body: ControlBody<Field>) throws(ControlError) -> Binary {
+        let delay = try body.integer(.delay, in: 0...longestDelay)
+        switch name {
+        case .close: return .close
+        case .reset: return .reset
+        case .drop: return .drop
+        case .stopReading: return .stopReading(delay)
+        case .delay: return .delay(try required(delay))
+        case .probe:
+            guard !body.has(.token) else {
+                throw ControlError("token: not with the action probe: a probe has no token")
+            }
+            let answers = SandboxConfiguration.ProbeResponse.allCases
+            guard let answer = try body.string(.answer).flatMap(SandboxConfiguration.ProbeResponse.init) else {
+                throw ControlError(
+                    "answer: must be one of \(answers.map(\.rawValue).joined(separator: ", ")), with the action probe")
+            }
+            let status = try body.integer(.status, in: 0...255).map { BinaryStatus(rawValue: UInt8($0)) }
+            guard status == nil || answer == .unidentified else {
+                throw ControlError("status: with the action probe only if answer is unidentified")
+            }
+            return .probe(answer, status ?? SandboxState.unidentifiedStatus)
+        // The rest are HTTP/2's, and were refused before.
+        case .status, .closeAccepted, .goAway, .streamLimit, .resetStream, .refuseStream, .expireToken:
+            guard let status = try body.integer(.status, in: 0...255) else {
+                throw ControlError("status: must be given with the action status, from 0 to 255")
+            }
+            let identifier = try body.integer(.identifier, in: 0...Int(UInt32.max))
+            return .status(
+                BinaryStatus(rawValue: UInt8(status)), delay: delay ?? 0, identifier: identifier.map(UInt32.init))
+        }
+    }
+
+    private static func http2(_ name: Name, _ body: ControlBody<Field>) throws(ControlError) -> HTTP2 {
+        let delay = try body.integer(.delay, in: 0...longestDelay)
+        let code = try body.integer(.code, in: 0...Int(UInt32.max))
+        switch name {
+        case .status: return try status(body, delay: delay ?? 0)
+        case .close: return .close
+        case .closeAccepted: return .closeAccepted
+        case .reset: return .reset
+        case .drop: return .drop
+        case .stopReading: return .stopReading(delay)
+        case .delay: return .delay(try required(delay))
+        case .goAway:
+            let last = try body.integer(.lastStream, in: 0...Int(Int32.max))
+            if let last, last != 0, last.isMultiple(of: 2) {
+                throw ControlError("last_stream: must be 0 or odd, as clients number their streams")
+            }
+            return .goAway(reason: try reason(body), lastStream: last, code: code ?? 0)
+        case .streamLimit:
+            let limit = try body.integer(.limit, in: 0...StreamLimit.unacknowledged)
+            return .limitStreams(limit ?? 1, milliseconds: delay)
+        case .resetStream: return .resetStream(code: code ?? internalErrorCode)
+        case .refuseStream: return .resetStream(code: refusedStreamCode)
+        // `probe` is the binary protocol's, and was refused before.
+        case .expireToken, .probe: return .expireToken
+        }
+    }
+
+    private static func webPush(_ name: Name, _ body: ControlBody<Field>) throws(ControlError) -> WebPush {
+        let delay = try body.integer(.delay, in: 0...longestDelay)
+        switch name {
+        case .close: return .close
+        case .drop: return .drop
+        case .delay: return .delay(try required(delay))
+        // The rest are the others', and were refused before.
+        case .status, .reset, .stopReading, .probe, .closeAccepted, .goAway, .streamLimit, .resetStream, .refuseStream,
+            .expireToken:
+            guard let status = try body.integer(.status, in: 300...599) else {
+                throw ControlError("status: must be given with the action status, from 300 to 599")
+            }
+            let retryAfter = try body.integer(.retryAfter, in: 0...longestRetryAfter)
+            return .status(status, retryAfter: retryAfter, delay: delay ?? 0)
+        }
+    }
+
+    private static func required(_ delay: Int?) throws(ControlError) -> Int {
+        if let delay { return delay }
+        throw ControlError("delay_ms: must be given with the action delay, from 0 to \(longestDelay)")
+    }
+
+    /// A reason that Apple has brings its status along, another needs one.
+    private static func status(_ body: ControlBody<Field>, delay: Int) throws(ControlError) -> HTTP2 {
+        let reason = try reason(body)
+        let known = reason.flatMap(ProviderReason.init)
+        guard let status = try body.integer(.status, in: 300...599) ?? known?.status else {
+            throw ControlError(
+                "status: must be given with the action status, from 300 to 599, or a reason that Apple has")
+        }
+        let timestamp = try body.integer(.timestamp, in: 0...Int.max).map(Int64.init)
+        if let reason {
+            return .refuse(ProviderRefusal(status: status, reason: reason, timestamp: timestamp), delay: delay)
+        }
+        guard timestamp == nil else {
+            throw ControlError("timestamp: only with a reason; without one the answer has no body")
+        }
+        return .status(status, delay: delay)
+    }
+
+    /// Goes into JSON as it is, so it must need no escapes there.
+    private static func reason(_ body: ControlBody<Field>) throws(ControlError) -> String? {
+        guard let reason = try body.string(.reason) else { return nil }
+        let isPlain = reason.utf8.allSatisfy { (0x20..<0x7F).contains($0) && $0 != 0x22 && $0 != 0x5C }
+        guard isPlain, (1...longestReason).contains(reason.utf8.count) else {
+            throw ControlError(
+                "reason: must be 1 to \(longestReason) printable ASCII characters, without quotes and backslashes")
+        }
+        return reason
+    }
+
+    func encode(to encoder: any Encoder) throws {
+        var progress = encoder.container(keyedBy: Progress.self)
+        try progress.encode(id, forKey: .id)
+        try progress.encode(passed, forKey: .passed)
+        try progress.encode(hit, forKey: .hit)
+        var fields = encoder.container(keyedBy: Field.self)
+        try fields.encode(gateway, forKey: .protocol)
+        try fields.encodeIfPresent(token?.hex, forKey: .token)
+        try fields.encode(after, forKey: .after)
+        try fields.encode(times, forKey: .times)
+        if every != 1 { try fields.encode(every, forKey: .every) }
+        let (name, reason, numbers) = parts
+        try fields.encode(name.rawValue, forKey: .action)
+        try fields.encodeIfPresent(probeResponse?.rawValue, forKey: .answer)
+        try fields.encodeIfPresent(reason, forKey: .reason)
+        for (field, number) in numbers { try fields.encodeIfPresent(number, forKey: field) }
+    }
+
+    /// The answer to a probe.
+    private var probeResponse: SandboxConfiguration.ProbeResponse? {
+        if case .binary(.probe(let answer, _)) = action { answer } else { nil }
+    }
+
+    /// The action's name, its reason, and its other fields.
+    private var parts: (Name, reason: String?, numbers: [Field: Int?]) {
+        switch action {
+        case .binary(.status(let status, let delay, let identifier)):
+            (.status, nil, [.status: Int(status.rawValue), .delay: delay, .identifier: identifier.map(Int.init)])
+        case .binary(.probe(let answer, let status)):
+            (.probe, nil, [.status: answer == .unidentified ? Int(status.rawValue) : nil])
+        case .http2(.status(let status, let delay)):
+            (.status, nil, [.status: status, .delay: delay])
+        case .http2(.refuse(let refusal, let delay)):
+            (
+                .status, refusal.reason,
+                [.status: refusal.status, .delay: delay, .timestamp: refusal.timestamp.map(Int.init)]
+            )
+        case .webPush(.status(let status, let retryAfter, let delay)):
+            (.status, nil, [.status: status, .retryAfter: retryAfter, .delay: delay])
+        case .binary(.close), .http2(.close), .webPush(.close): (.close, nil, [:])
+        case .binary(.reset), .http2(.reset): (.reset, nil, [:])
+        case .binary(.drop), .http2(.drop), .webPush(.drop): (.drop, nil, [:])
+        case .binary(.stopReading(let delay)), .http2(.stopReading(let delay)): (.stopReading, nil, [.delay: delay])
+        case .binary(.delay(let delay)), .http2(.delay(let delay)), .webPush(.delay(let delay)):
+            (.delay, nil, [.delay: delay])
+        case .http2(.closeAccepted): (.closeAccepted, nil, [:])
+        case .http2(.goAway(let reason, let last, let code)): (.goAway, reason, [.lastStream: last, .code: code])
+        case .http2(.limitStreams(let limit, let delay)): (.streamLimit, nil, [.limit: limit, .delay: delay])
+        case .http2(.resetStream(let code)): (.resetStream, nil, [.code: code])
+        case .http2(.expireToken): (.expireToken, nil, [:])
+        }
+    }
+}
+
+// MARK: - The table
+
+/// The faults that wait for their notifications, and those that have had them.
+struct FaultTable: Sendable {
+    /// Faults that wait at the same time: each is compared with every notification.
+    static let limit = 100
+    /// Spent faults that are kept for `GET /faults`, the newest.
+    static let spentLimit = 100
+
+    private var waiting: [Fault] = []
+    private var spent: [Fault] = []
+    private var lastID = 0
+
+    /// All of them, oldest first.
+    var all: [Fault] { (waiting + spent).sorted { $0.id < $1.id } }
+
+    /// - Returns: the fault with its id.
+    @discardableResult
+    mutating func add(_ fault: Fault) throws(LimitReached) -> Fault {
+        guard waiting.count < Self.limit else {
+            throw LimitReached(text: "\(Self.limit) faults wait already, and no more can be made")
+        }
+        lastID += 1
+        var fault = fault
+        fault.id = lastID
+        waiting.append(fault)
+        return fault
+    }
+
+    mutating func clear() {
+        waiting = []
+        spent = []
+    }
+
+    /// Counts a notification, and says what is to go wrong with it: an action of this protocol.
+    ///
+    /// Of several faults that are due the oldest applies; a fault that is not due counts it as passed in any case.
+    /// - Parameter isProbe: Whether it is a probe of the binary protocol.
+    mutating func trigger(token: [UInt8], over gateway: GatewayProtocol, isProbe: Bool = false) -> Fault.Action? {
+        guard !waiting.isEmpty else { return nil }
+        var due: Int?
+        for index in waiting.indices
+        where waiting[index].gateway == gateway && waiting[index].isForProbes == isProbe
+            && (waiting[index].token == nil || waiting[index].token == token)
+        {
+            if waiting[index].passed < waiting[index].after {
+                waiting[index].passed += 1
+            } else if waiting[index].skipped < waiting[index].every - 1 {
+                waiting[index].skipped += 1
+            } else if due == nil {
+                due = index
+            }
+        }
+        guard let due else { return nil }
+        waiting[due].hit += 1
+        waiting[due].skipped = 0
+        let action = waiting[due].action
+        if waiting[due].isSpent {
+            spent.append(waiting.remove(at: due))
+            if spent.count > Self.spentLimit { spent.removeFirst() }
+        }
+        return action
+    }
+}

@@ -1,0 +1,568 @@
+import APNSWire
+import Foundation
+import Logging
+import NIOCore
+import Synchronization
+
+/// All that the sandbox knows, as a value: inbox, devices, browsers, feedback, faults and counts, and the rules between them.
+///
+/// All protocols ask it for a decision on each notification; faults come before the sandbox's own rules.
+struct SandboxState: Sendable {
+    private let configuration: SandboxConfiguration
+    var inbox: Inbox
+    var devices = DeviceRegistry()
+    var browsers = BrowserRegistry()
+    var userAgents = UserAgents()
+    var feedback = FeedbackList()
+    var faults = FaultTable()
+    private var counts = SandboxStats()
+    /// How many notifications a device has got in the current second.
+    private var deviceRate = DeviceRate()
+    private var lastConnection = 0
+
+    init(configuration: SandboxConfiguration) {
+        self.configuration = configuration
+        inbox = Inbox(limit: configuration.inboxLimit, byteLimit: configuration.inboxByteLimit)
+    }
+
+    // MARK: Connections and counts
+
+    var stats: SandboxStats {
+        var stats = counts
+        stats.feedback.waiting = feedback.count
+        stats.inbox = .init(count: inbox.count, dropped: inbox.dropped, last: inbox.lastID)
+        stats.devices = .init(installed: devices.installedCount, removed: devices.count - devices.installedCount)
+        stats.browsers = .init(
+            subscribed: browsers.count - browsers.removedCount, removed: browsers.removedCount,
+            connected: userAgents.connectedCount, waiting: userAgents.waitingCount)
+        return stats
+    }
+
+    /// Admits a connection.
+    /// - Returns: its number, from 1; nil when too many are open.
+    mutating func admit(_ listener: ListenerKind, at now: Date) -> Int? {
+        guard counts[listener].open < configuration.connectionLimit else {
+            let message = "\(configuration.connectionLimit) connections are open, which is the most."
+            refuse(nil, of: listener, .tooMany, message, at: now)
+            return nil
+        }
+        counts[listener].open += 1
+        counts[listener].seen += 1
+        lastConnection += 1
+        return lastConnection
+    }
+
+    mutating func connectionClosed(_ listener: ListenerKind) {
+        counts[listener].open -= 1
+    }
+
+    /// Counts a connection that is not let in.
+    /// - Parameter connection: its number, `nil` if it was not even admitted.
+    mutating func refuse(
+        _ connection: Int?, of listener: ListenerKind, _ reason: RefusedConnection.Reason, _ message: String,
+        at now: Date
+    ) {
+        counts.refuse(
+            RefusedConnection(
+                listener: listener, connection: connection, reason: reason, message: message, refusedAt: now))
+    }
+
+    /// A stream was refused because more were open than allowed.
+    mutating func streamRefused() {
+        counts.http2.streamsOverLimit += 1
+    }
+
+    /// Counts what came after a binary connection's end was decided.
+    mutating func discard(notifications: Int, bytes: Int) {
+        counts.binary.discarded += notifications
+        counts.binary.discardedBytes += bytes
+    }
+
+    // MARK: Devices and feedback
+
+    /// Removes the app from the device: its token is refused from now on, and the feedback service lists it.
+    ///
+    /// A token of which nothing is known counts as a device of `topic`, unless the sandbox is strict.
+    /// - Returns: nil when there is no such device.
+    mutating func removeDevice(
+        token: [UInt8], topic: String, at now: Date
+    ) throws(LimitReached) -> SandboxDevice? {
+        if !configuration.strict, devices[token] == nil {
+            _ = try devices.install(token: token, topic: topic, at: now)
+        }
+        guard let (device, removedNow) = devices.remove(token: token, at: now) else { return nil }
+        if removedNow {
+            let seconds = UInt32(clamping: Int64(now.timeIntervalSince1970))
+            feedback.append(FeedbackTuple(timestamp: seconds, token: token), topic: device.topic)
+        }
+        return device
+    }
+
+    /// What a reader of the feedback service is to get.
+    mutating func readFeedback(topic: String?) -> FeedbackList.Reading? {
+        guard let topic else { return nil }
+        let reading = feedback.reading(topic: topic)
+        if configuration.clearFeedbackOnHandshake { clearFeedback(reading) }
+        return reading
+    }
+
+    mutating func feedbackSent(tuples: Int) {
+        counts.feedback.sent += tuples
+    }
+
+    /// Forgets what a reader has got whole.
+    mutating func clearFeedback(_ reading: FeedbackList.Reading) {
+        let before = feedback.count
+        feedback.clear(reading)
+        counts.feedback.cleared += before - feedback.count
+    }
+
+    // MARK: The binary protocol
+
+    /// Decides on a whole notification, records it and says how its connection goes on.
+    /// - Parameter applies: false when a fault has been applied to it already.
+    mutating func decide(
+        _ notification: BinaryNotification, from peer: BinaryPeer, at now: Date, faults applies: Bool = true
+    ) -> BinaryDecision {
+        if applies, case .binary(let fault)? = faults.trigger(token: notification.token, over: .binary) {
+            return apply(fault, to: notification, from: peer, at: now)
+        }
+        return process(notification, from: peer, at: now, then: .next)
+    }
+
+    /// Decides on something that could not be read as a notification: always the end of its connection.
+    ///
+    /// What breaks the format itself is answered as configured; a bad size or a missing field has its own status.
+    mutating func decide(
+        _ malformed: BinaryNotificationParser.Malformed, from peer: BinaryPeer, at now: Date
+    ) -> BinaryDecision {
+        if malformed.isProbe, let decision = probed(by: malformed, from: peer, at: now) { return decision }
+        var status = malformed.status
+        var isSilent = malformed.command == .simple
+        if status == .protocolError {
+            switch configuration.malformedResponse {
+            case .protocolError: break
+            case .unknown: status = .unknown
+            case .close: isSilent = true
+            }
+        }
+        record(malformed, from: peer, at: now, .refused(status))
+        // Without an identifier the gateway reports 0: it does not know which.
+        let packet = BinaryErrorResponse(status: status, identifier: malformed.identifier ?? 0)
+        return .end(isSilent ? nil : packet, afterMilliseconds: 0)
+    }
+
+    /// The status of an unidentified error, unless the fault has another.
+    static let unidentifiedStatus = BinaryStatus.processingError
+
+    /// Answers a probe as a fault or the configuration says.
+    /// - Returns: `nil` if it is to be answered as Apple's gateway did.
+    private mutating func probed(
+        by probe: BinaryNotificationParser.Malformed, from peer: BinaryPeer, at now: Date
+    ) -> BinaryDecision? {
+        var (answer, status) = (configuration.probeResponse, Self.unidentifiedStatus)
+        if case .binary(.probe(let other, let named))? = faults.trigger(token: [], over: .binary, isProbe: true) {
+            (answer, status) = (other, named)
+        }
+        switch answer {
+        case .answer:
+            return nil
+        case .unidentified:
+            record(probe, from: peer, at: now, .refused(status))
+            return .end(BinaryErrorResponse(status: status, identifier: 0), afterMilliseconds: 0)
+        case .close:
+            record(probe, from: peer, at: now, .closed)
+            return .end(nil, afterMilliseconds: 0)
+        case .silence:
+            record(probe, from: peer, at: now, .dropped)
+            return .pause(milliseconds: nil)
+        }
+    }
+
+    private mutating func record(
+        _ malformed: BinaryNotificationParser.Malformed, from peer: BinaryPeer, at now: Date,
+        _ answer: InboxEntry.Response
+    ) {
+        counts.binary.answers.count(answer)
+        inbox.append { id in
+            InboxEntry(
+                id: id, connection: peer.connection, topic: peer.topic, token: [], payload: [], receivedAt: now,
+                answer: answer, details: .binary(command: malformed.command, identifier: malformed.identifier))
+        }
+    }
+
+    private mutating func apply(
+        _ fault: Fault.Binary, to notification: BinaryNotification, from peer: BinaryPeer, at now: Date
+    ) -> BinaryDecision {
+        switch fault {
+        case .status(let status, let delay, let identifier):
+            record(notification, from: peer, at: now, status == .shutdown ? .accepted : .refused(status))
+            return .end(packet(status, for: notification, identifier: identifier), afterMilliseconds: delay)
+        case .close:
+            record(notification, from: peer, at: now, .closed)
+            return .end(nil, afterMilliseconds: 0)
+        case .reset:
+            record(notification, from: peer, at: now, .reset)
+            return .reset
+        case .drop:
+            record(notification, from: peer, at: now, .dropped)
+            return .next
+        case .delay(let milliseconds):
+            return .postpone(milliseconds: milliseconds)
+        case .stopReading(let milliseconds):
+            return process(notification, from: peer, at: now, then: .pause(milliseconds: milliseconds))
+        case .probe:
+            // Hits probes only, and this is none.
+            return process(notification, from: peer, at: now, then: .next)
+        }
+    }
+
+    /// Applies the rules.
+    /// - Returns: `next`, unless the notification is refused.
+    private mutating func process(
+        _ notification: BinaryNotification, from peer: BinaryPeer, at now: Date, then next: BinaryDecision
+    ) -> BinaryDecision {
+        guard let status = refusal(of: notification, from: peer, at: now) else {
+            record(notification, from: peer, at: now, .accepted)
+            return next
+        }
+        record(notification, from: peer, at: now, .refused(status))
+        return .end(packet(status, for: notification), afterMilliseconds: 0)
+    }
+
+    /// Why the sandbox refuses the notification; nil when it accepts it.
+    private func refusal(of notification: BinaryNotification, from peer: BinaryPeer, at now: Date) -> BinaryStatus? {
+        guard peer.topic != nil else { return .missingTopic }
+        let isInstalled = devices.isInstalled(notification.token, topic: peer.topic, at: now)
+        guard isInstalled ?? !configuration.strict else { return .invalidToken }
+        if configuration.strict, !Self.isObject(notification.payload) { return .processingError }
+        return nil
+    }
+
+    /// The packet for a notification; nil where the format cannot be answered (command 0) and the fault names no identifier.
+    private func packet(
+        _ status: BinaryStatus, for notification: BinaryNotification, identifier: UInt32? = nil
+    ) -> BinaryErrorResponse? {
+        guard notification.command != .simple || identifier != nil else { return nil }
+        return BinaryErrorResponse(status: status, identifier: identifier ?? notification.identifier ?? 0)
+    }
+
+    private mutating func record(
+        _ notification: BinaryNotification, from peer: BinaryPeer, at now: Date, _ answer: InboxEntry.Response
+    ) {
+        counts.binary.answers.count(answer)
+        inbox.append { id in
+            // The payload is copied: as a slice it would keep the whole read buffer alive.
+            InboxEntry(
+                id: id, connection: peer.connection, topic: peer.topic, token: notification.token,
+                payload: Array(notification.payload.readableBytesView), receivedAt: now, answer: answer,
+                details: .binary(
+                    command: notification.command, identifier: notification.identifier,
+                    expiration: notification.expiration, priority: notification.priority))
+        }
+    }
+
+    private static func isObject(_ payload: ByteBuffer) -> Bool {
+        let data = Data(payload.readableBytesView)
+        return (try? JSONSerialization.jsonObject(with: data)) is [String: Any]
+    }
+
+    // MARK: HTTP/2
+
+    /// Decides on a whole request, records it and says how its connection goes on.
+    /// - Parameters:
+    ///   - openStreams: the most that the connection has had at the same time so far.
+    ///   - applies: false when a fault has been applied to it already.
+    mutating func decide(
+        _ request: SandboxRequest, stream: Int, openStreams: Int = 0, on connection: inout SandboxConnection,
+        at now: Date, faults applies: Bool = true
+    ) -> SandboxDecision {
+        counts.http2.mostStreams = max(counts.http2.mostStreams, openStreams)
+        var notification = Received(
+            request: request, stream: stream, id: SandboxRules.answerID(request) ?? connection.newID(), receivedAt: now)
+        if connection.isStopping {
+            return refuse(notification, ProviderRefusal(.shutdown), on: connection)
+        }
+        if applies, case .http2(let fault)? = faults.trigger(token: request.token, over: .http2) {
+            return apply(fault, to: &notification, on: &connection)
+        }
+        return process(&notification, on: &connection)
+    }
+
+    /// A request on its way through the rules, and what they found out about it.
+    private struct Received {
+        let request: SandboxRequest
+        let stream: Int
+        let id: String
+        let receivedAt: Date
+        var topic: String?
+        var authentication: String?
+        /// Why a provider token was refused, for the log.
+        var why: String?
+    }
+
+    private mutating func apply(
+        _ fault: Fault.HTTP2, to notification: inout Received, on connection: inout SandboxConnection
+    ) -> SandboxDecision {
+        switch fault {
+        case .refuse(var refusal, let delay):
+            if refusal.status == 410, refusal.timestamp == nil {
+                refusal = ProviderRefusal(
+                    status: 410, reason: refusal.reason,
+                    timestamp: SandboxRules.milliseconds(notification.receivedAt))
+            }
+            return refuse(notification, refusal, on: connection, effect: delay > 0 ? .late(milliseconds: delay) : nil)
+        case .status(let status, let delay):
+            // In the inbox it has the reason that a client makes of a missing body.
+            var decision = refuse(
+                notification, ProviderRefusal(status: status, body: []), on: connection,
+                effect: delay > 0 ? .late(milliseconds: delay) : nil)
+            decision.answer?.body = nil
+            return decision
+        case .close:
+            return record(notification, .closed, on: connection, effect: .close)
+        case .closeAccepted:
+            var decision = process(&notification, on: &connection, effect: .close)
+            decision.answer = nil
+            return decision
+        case .reset:
+            return record(notification, .reset, on: connection, effect: .reset)
+        case .stopReading(let milliseconds):
+            return process(&notification, on: &connection, effect: .pause(milliseconds: milliseconds))
+        case .delay(let milliseconds):
+            return SandboxDecision(effect: .postpone(milliseconds: milliseconds))
+        case .drop:
+            return record(notification, .dropped, on: connection)
+        case .goAway(let reason, let lastStream, let code):
+            let effect = SandboxDecision.Effect.goAway(reason: reason, lastStream: lastStream, code: code)
+            guard let lastStream, lastStream >= notification.stream else {
+                return record(notification, .unprocessed, on: connection, effect: effect)
+            }
+            return process(&notification, on: &connection, effect: effect)
+        case .limitStreams(let limit, let milliseconds):
+            return process(&notification, on: &connection, effect: .limitStreams(limit, milliseconds: milliseconds))
+        case .resetStream(let code):
+            return record(notification, .unprocessed, on: connection, effect: .resetStream(code: code))
+        case .expireToken:
+            guard connection.certificate == nil else {
+                return refuse(notification, ProviderRefusal(.expiredProviderToken), on: connection)
+            }
+            connection.authentication.expire(notification.request.authorization)
+            return process(&notification, on: &connection)
+        }
+    }
+
+    /// Applies the rules.
+    private mutating func process(
+        _ notification: inout Received, on connection: inout SandboxConnection, effect: SandboxDecision.Effect? = nil
+    ) -> SandboxDecision {
+        do throws(ProviderRefusal) {
+            try check(&notification, on: &connection)
+        } catch {
+            return refuse(notification, error, on: connection, effect: effect)
+        }
+        var decision = record(notification, .accepted, on: connection, effect: effect)
+        decision.answer = SandboxResponse(id: notification.id)
+        decision.isAuthenticated = true
+        decision.outcome = .accepted
+        return decision
+    }
+
+    private mutating func check(
+        _ notification: inout Received, on connection: inout SandboxConnection
+    ) throws(ProviderRefusal) {
+        let rules = SandboxRules(
+            request: notification.request, certificate: connection.certificate, configuration: configuration,
+            now: notification.receivedAt)
+        try rules.checkForm()
+        if let certificate = connection.certificate {
+            try rules.checkCertificate(certificate)
+            notification.authentication = "certificate"
+        } else {
+            do throws(SandboxAuthentication.Refusal) {
+                let key = try connection.authentication.check(
+                    notification.request.authorization, at: notification.receivedAt)
+                notification.authentication = "token " + key
+            } catch {
+                notification.why = error.why
+                throw ProviderRefusal(error.reason)
+            }
+        }
+        let (type, topic) = try rules.checkTopic()
+        notification.topic = topic
+        try rules.checkDelivery(type)
+        try rules.checkPayload(type)
+        let token = notification.request.token
+        try rules.checkDevice(devices[token], topic: topic, type)
+        if let limit = configuration.deviceRate, deviceRate.count(token, at: notification.receivedAt) > limit {
+            throw ProviderRefusal(.tooManyRequests)
+        }
+    }
+
+    private mutating func refuse(
+        _ notification: Received, _ refusal: ProviderRefusal, on connection: SandboxConnection,
+        effect: SandboxDecision.Effect? = nil
+    ) -> SandboxDecision {
+        var decision = record(notification, .rejected(refusal), on: connection, effect: effect)
+        decision.answer = SandboxResponse(id: notification.id, status: refusal.status, body: refusal.body)
+        decision.isAuthenticated = notification.authentication != nil
+        decision.outcome =
+            (400..<500).contains(refusal.status) && ![410, 429].contains(refusal.status) ? .refused : .neutral
+        decision.refusedToken = notification.why.map { (refusal.reason, $0) }
+        return decision
+    }
+
+    /// - Returns: a decision that answers nothing.
+    private mutating func record(
+        _ notification: Received, _ answer: InboxEntry.Response, on connection: SandboxConnection,
+        effect: SandboxDecision.Effect? = nil
+    ) -> SandboxDecision {
+        counts.http2.answers.count(answer)
+        let request = notification.request
+        inbox.append { id in
+            InboxEntry(
+                id: id, connection: connection.number,
+                topic: notification.topic ?? request.topic ?? connection.certificate?.topic, token: request.token,
+                // Copied: as a slice it would keep the whole read buffer alive.
+                payload: Array(request.body.readableBytesView), receivedAt: notification.receivedAt, answer: answer,
+                details: .http2(
+                    stream: notification.stream, apnsID: notification.id, pushType: request.pushType,
+                    headers: request.headers, authentication: notification.authentication))
+        }
+        return SandboxDecision(effect: effect)
+    }
+
+    // MARK: Web Push
+
+    mutating func record(_ push: BrowserPush, _ answer: InboxEntry.Response, at now: Date) {
+        counts.webPush.answers.count(answer)
+        inbox.append { id in
+            InboxEntry(
+                id: id, connection: nil, topic: nil, token: push.token, payload: (try? push.text?.get()) ?? [],
+                receivedAt: now, answer: answer, details: .webPush(headers: push.shownHeaders))
+        }
+    }
+}
+
+/// The one ``SandboxState`` that all listeners share, behind a lock.
+///
+/// The lock is held for a batch of notifications at most, never across a wait.
+final class SharedState: Sendable {
+    /// The number of clients that may wait for notifications at the same time.
+    static let waitLimit = 100
+
+    private struct Shared {
+        var state: SandboxState
+        /// The number of clients that wait for notifications, asleep or not.
+        var waiters = 0
+        /// The waiting clients that sleep until something arrives.
+        var sleepers: [Int: CheckedContinuation<Void, Never>] = [:]
+        var lastSleeper = 0
+    }
+
+    let now: @Sendable () -> Date
+    private let shared: Mutex<Shared>
+
+    init(_ configuration: SandboxConfiguration) {
+        shared = Mutex(Shared(state: SandboxState(configuration: configuration)))
+        now = configuration.now
+    }
+
+    func withLock<Result: Sendable, Failure: Error>(
+        _ body: (inout SandboxState) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        try shared.withLock { (shared) throws(Failure) in
+            let before = shared.state.inbox.lastID
+            defer {
+                if !shared.sleepers.isEmpty, shared.state.inbox.lastID != before {
+                    for sleeper in shared.sleepers.values { sleeper.resume() }
+                    shared.sleepers = [:]
+                }
+            }
+            return try body(&shared.state)
+        }
+    }
+
+    /// The number of clients that wait for notifications.
+    var waiters: Int { shared.withLock(\.waiters) }
+
+    /// Waits until the inbox has `count` matching notifications with a higher id than `since`, or the task is cancelled.
+    /// - Throws: if too many clients are waiting.
+    func wait(for count: Int, since: Int, filter: InboxFilter) async throws(LimitReached) {
+        let mayWait = shared.withLock { shared in
+            guard shared.waiters < Self.waitLimit else { return false }
+            shared.waiters += 1
+            return true
+        }
+        guard mayWait else {
+            throw LimitReached(text: "wait: \(Self.waitLimit) clients are waiting already; try again later")
+        }
+        defer { shared.withLock { $0.waiters -= 1 } }
+        // Counts only what is new since the last look, because the inbox may be large.
+        var (counted, seen) = (0, since)
+        while !Task.isCancelled {
+            withLock { state in
+                counted += state.inbox.count(since: seen, filter: filter)
+                seen = max(seen, state.inbox.lastID)
+                // Some may have been deleted or dropped since they were counted.
+                if counted >= count { counted = state.inbox.count(since: since, filter: filter) }
+            }
+            if counted >= count { return }
+            await arrival(after: seen)
+        }
+    }
+
+    /// Returns when the inbox has had an entry with a higher id, or the task is cancelled.
+    private func arrival(after id: Int) async {
+        let number = shared.withLock { shared in
+            shared.lastSleeper += 1
+            return shared.lastSleeper
+        }
+        await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                let isOver = shared.withLock { shared in
+                    if shared.state.inbox.lastID > id || Task.isCancelled { return true }
+                    shared.sleepers[number] = continuation
+                    return false
+                }
+                if isOver { continuation.resume() }
+            }
+        } onCancel: {
+            shared.withLock { $0.sleepers.removeValue(forKey: number) }?.resume()
+        }
+    }
+
+    /// The same, with each notification that was recorded in the log at debug.
+    func decide<Decision: Sendable>(_ logger: Logger, _ body: (inout SandboxState, Date) -> Decision) -> Decision {
+        let now = self.now()
+        let isLogged = logger.logLevel <= .debug
+        let (decision, entries) = withLock { state in
+            let before = state.inbox.lastID
+            let decision = body(&state, now)
+            return (decision, isLogged ? state.inbox.page(since: before).entries : [])
+        }
+        for entry in entries {
+            var metadata: Logger.Metadata = [
+                "id": "\(entry.id)", "token": "\(entry.token.hex.prefix(8))…", "answer": "\(entry.answer.name)",
+            ]
+            switch entry.details {
+            case .binary(_, let identifier, _, _):
+                metadata["identifier"] = "\(identifier.map { String($0) } ?? "none")"
+            case .http2(_, let apnsID, _, _, _): metadata["apns-id"] = "\(apnsID)"
+            case .webPush: metadata["protocol"] = "\(entry.gateway)"
+            }
+            logger.debug("Notification", metadata: metadata)
+        }
+        return decision
+    }
+}
+
+/// The sandbox keeps no more of something; the text says of what.
+struct LimitReached: Error {
+    let text: String
+}
+
+extension BinaryNotificationParser.Malformed {
+    /// Whether it is a notification with an empty token, to which the gateway can say so.
+    fileprivate var isProbe: Bool { status == .missingDeviceToken && command != .simple }
+}

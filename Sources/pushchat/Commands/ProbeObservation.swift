@@ -1,0 +1,76 @@
+import ChatDomain
+
+/// What the relay saw of a request that came by the public address and claimed to come from ``forged``.
+struct ProbeObservation: Equatable {
+    /// An address that nobody has (RFC 5737).
+    static let forged = "192.0.2.1"
+
+    /// The address that counts.
+    var client: String
+    /// The other end of the relay's connection: the proxy's, if there is one.
+    var peer: String
+    /// Whether that is in `http.trusted_proxies`.
+    var isTrusted: Bool
+    /// As they came to the relay.
+    var forwarded: [String]
+    var forwardedFor: [String]
+
+    /// - Returns: whether clients' addresses are known and cannot be forged, and what to do where not.
+    /// - Parameter hasOwnTLS: whether the relay may be reached without a proxy.
+    func verdict(hasOwnTLS: Bool) -> (CheckReport.Result, String) {
+        // Of several proxies the last one, which is next to the relay, writes at the end.
+        let lasts = [forwardedFor, forwarded].map { $0.last?.split(separator: ",").last.map(String.init) }
+        let isPassedOn = lasts.map { $0?.contains(Self.forged) == true }
+        let isNamed = lasts.map { $0?.contains(Self.forged) == false }
+        let names = ["X-Forwarded-For", "Forwarded"]
+        let passed = zip(names, isPassedOn).filter(\.1).map(\.0).joined(separator: " and ")
+        let isOneAddress = "all of them are one address and share its limits"
+        if isTrusted {
+            guard isNamed.contains(true) else {
+                return passed.isEmpty
+                    ? (
+                        .warning,
+                        "the proxy at \(peer) does not name its clients: \(isOneAddress). It has to set X-Forwarded-For"
+                    )
+                    : (
+                        .failed,
+                        "the proxy at \(peer) passes on what clients send as \(passed): everybody can choose the address that "
+                            + "limits count by. It has to set X-Forwarded-For and remove Forwarded"
+                    )
+            }
+            guard passed.isEmpty else {
+                return (
+                    .warning,
+                    "the proxy at \(peer) names its clients, and passes on what they send as \(passed): who sends that counts "
+                        + "as the proxy. It has to remove it"
+                )
+            }
+            return (.ok, "clients' addresses come from the proxy at \(peer)")
+        }
+        if isNamed.contains(true) {
+            return (
+                .warning,
+                "the proxy at \(peer) names its clients, and is not in http.trusted_proxies: \(isOneAddress)"
+            )
+        }
+        if hasOwnTLS { return (.ok, "there is no proxy: clients' addresses are their own, of this machine \(peer)") }
+        return (
+            .warning,
+            "what stands in front, at \(peer), does not name its clients: \(isOneAddress). It has to set X-Forwarded-For, and "
+                + "http.trusted_proxies has to name it"
+        )
+    }
+}
+
+extension ProbeObservation {
+    /// Nil if it is not the JSON of the event `probe`.
+    init?(_ json: String) {
+        guard let object = try? JSONValue(parsing: Array(json.utf8)).object, let client = object["client"]?.text,
+            let peer = object["peer"]?.text, case .bool(let isTrusted) = object["trusted"],
+            let forwarded = object["forwarded"]?.array, let forwardedFor = object["x_forwarded_for"]?.array
+        else { return nil }
+        self.init(
+            client: client, peer: peer, isTrusted: isTrusted, forwarded: forwarded.compactMap(\.text),
+            forwardedFor: forwardedFor.compactMap(\.text))
+    }
+}

@@ -1,0 +1,118 @@
+import ChatDomain
+import HTTPTypes
+import Testing
+
+@testable import ChatHTTP
+
+@Suite("Errors")
+struct ErrorResponseTests {
+    @Test(
+        "Each code has its status",
+        arguments: [
+            (.unknownCommand, 400), (.missingField, 400), (.invalidField, 400), (.malformedRequest, 400),
+            (.notJoined, 404), (.forbidden, 403), (.tooLarge, 413), (.unsupportedMediaType, 415),
+            (.idempotencyConflict, 422),
+            (.notFound, 404), (.ambiguous, 409), (.conflict, 409), (.unauthorized, 401), (.tooManyRequests, 429),
+            (.internalError, 500),
+            (.unavailable, 503),
+        ] as [(ChatError.Code, Int)])
+    func statuses(code: ChatError.Code, status: Int) async throws {
+        let relay = Relay(
+            ScriptedStore(post: { () throws(ChatError) in throw ChatError(code, "why", cause: "secret") }))
+        let answer = try await relay.form(Sample.message)
+        #expect(answer.status.code == status)
+        #expect(answer.header("X-Error-Description") != nil)
+        #expect(!answer.text.contains("secret"))
+        #expect(answer.headers[.cacheControl] == "no-store")
+    }
+
+    @Test("The table above has every code")
+    func complete() {
+        #expect(ChatError.Code.allCases.count == 16)
+    }
+
+    @Test("The cause of an internal error is in the log only")
+    func internalError() async throws {
+        let relay = Relay(
+            ScriptedStore(post: { () throws(ChatError) in
+                throw ChatError(.internalError, "table messages is gone", cause: "SQLITE_CORRUPT")
+            }))
+        for headers in [[:], [.accept: "application/json"]] as [HTTPFields] {
+            let answer = try await relay.form(Sample.message, headers: headers)
+            #expect(answer.status == .internalServerError)
+            #expect(!"\(answer.headers)\(answer.text)".contains("table messages"))
+            #expect(!"\(answer.headers)\(answer.text)".contains("SQLITE"))
+        }
+        let line = try #require(relay.log.lines.first { $0.hasPrefix("error request failed") })
+        #expect(line.contains("cause=table messages is gone (SQLITE_CORRUPT)"))
+        #expect(line.contains("request_id="))
+    }
+
+    @Test(
+        "Retry-After is in whole seconds, rounded up",
+        arguments: [(.milliseconds(1), "1"), (.seconds(2), "2"), (.milliseconds(2001), "3"), (.zero, "1")]
+            as [(Duration, String)])
+    func retryAfter(wait: Duration, seconds: String) async throws {
+        let relay = Relay(
+            ScriptedStore(post: { () throws(ChatError) in throw .unavailable(retryAfter: wait, cause: "disk full") }))
+        let answer = try await relay.form(Sample.message)
+        #expect(answer.status == .serviceUnavailable)
+        #expect(answer.headers[.retryAfter] == seconds)
+        #expect(!answer.text.contains("disk full"))
+    }
+
+    @Test("With Accept: application/json an error is JSON and still has its header")
+    func json() async throws {
+        let answer = try await Relay().form("cmd=leave", headers: [.accept: "application/json"])
+        #expect(answer.status == .badRequest)
+        #expect(answer.headers[.contentType] == "application/json")
+        #expect(answer.text == #"{"error":{"code":"missing_field","message":"Missing udid","field":"udid"}}"#)
+        #expect(answer.header("X-Error-Description") == "Missing udid")
+        let missing = try await Relay().send(.get, "/nowhere", headers: [.accept: "application/json"])
+        #expect(
+            missing.text == #"{"error":{"code":"not_found","message":"There is nothing at this address"}}"#)
+    }
+
+    @Test("An error's header is one line of ASCII, whatever the error says")
+    func headerIsASCII() {
+        let response = ErrorResponse(ChatError(.invalidField, "näme\r\nSet-Cookie: x\u{0}😀")).response(.text)
+        #expect(response.headers[.errorDescription] == "n?me??Set-Cookie: x??")
+    }
+
+    @Test("An unknown address is answered 404 in the same style, for any method", arguments: ["GET", "POST", "DELETE"])
+    func notFound(method: String) async throws {
+        let answer = try await Relay().send(try #require(HTTPRequest.Method(method)), "/nowhere/at/all")
+        #expect(answer.status == .notFound)
+        #expect(answer.text == "There is nothing at this address\n")
+        #expect(answer.header("X-Error-Description") == "There is nothing at this address")
+        #expect(answer.header("X-Request-Id") != nil)
+    }
+
+    @Test(
+        "A known address with another method is answered 405, with the methods it knows",
+        arguments: [
+            ("GET", "/api.php", "POST"), ("HEAD", "/api.php", "POST"), ("PUT", "/api", "POST"),
+            ("OPTIONS", "/api.php", "POST"), ("PUT", "/", "GET, HEAD, POST"), ("DELETE", "/healthz", "GET, HEAD"),
+        ])
+    func methodNotAllowed(method: String, path: String, allow: String) async throws {
+        let answer = try await Relay().send(try #require(HTTPRequest.Method(method)), path)
+        #expect(answer.status == .methodNotAllowed)
+        #expect(answer.headers[.allow] == allow)
+        #expect(answer.text == (method == "HEAD" ? "" : "This address answers only to \(allow)\n"))
+    }
+
+    @Test("A valid X-Request-Id is accepted, another one replaced", arguments: [true, false])
+    func requestID(isValid: Bool) async throws {
+        let name = try #require(HTTPField.Name("X-Request-Id"))
+        for given in isValid
+            ? ["abc-123", "A/b+c=", "01J:x@y.z_"] : ["", "a b", "ü", String(repeating: "x", count: 129)]
+        {
+            let relay = Relay(ScriptedStore(leave: { true }))
+            let answer = try await relay.form(Sample.leave, headers: [name: given])
+            let id = try #require(answer.headers[name])
+            #expect((id == given) == isValid)
+            #expect(!id.isEmpty)
+            #expect(relay.log.lines.contains { $0.contains("request_id=\(id)") })
+        }
+    }
+}

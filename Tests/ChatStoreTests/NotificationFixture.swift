@@ -1,0 +1,104 @@
+import APNSGateway
+import ChatDomain
+import GRDB
+
+@testable import ChatStore
+
+/// A store with devices, and the moves that tests of notifications are made of.
+struct NotificationFixture: Sendable {
+    let fixture: StoreFixture
+    let store: SQLiteStores
+    /// The queue with what a dispatcher does.
+    let queue: QueueFixture
+
+    static let payload = #"{"aps":{"alert":"hello"}}"#
+
+    init() throws {
+        fixture = try StoreFixture()
+        store = try fixture.open()
+        queue = try QueueFixture(fixture, store)
+    }
+
+    var now: Timestamp { fixture.time.withLock { $0 } }
+
+    static func token(_ number: Int) throws -> DeviceToken { try StoreFixture.token(number) }
+
+    /// Registers devices with the tokens of their numbers.
+    func register(
+        _ numbers: some Sequence<Int>, app: String = "default", user: String? = nil, tags: Set<String>? = nil
+    ) async throws {
+        for number in numbers {
+            var edit = DeviceEdit(tags: tags.map { Set($0.map(ChatDomain.Tag.init(stored:))) })
+            if let user { edit.user = .set(UserReference(stored: user)) }
+            _ = try await store.devices.register(
+                RegistrationRequest(token: StoreFixture.token(number), app: AppName(app), edit: edit))
+        }
+    }
+
+    /// Writes many devices at once, every `everyInactive`th of them inactive.
+    func fill(_ count: Int, app: String = "default", everyInactive: Int = 0) throws {
+        _ = try fixture.query(
+            """
+            WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :count)
+            INSERT INTO devices (app, device_token, time_deactivated, deactivated_reason)
+            SELECT :app, printf('%064x', i), iif(:every AND i % :every = 0, '2027-01-01', NULL),
+                iif(:every AND i % :every = 0, 'Feedback', NULL) FROM n
+            """, ["count": count, "app": app, "every": everyInactive])
+    }
+
+    func deactivate(_ number: Int) throws {
+        _ = try fixture.query(
+            """
+            UPDATE devices SET time_deactivated = '2027-01-01', deactivated_reason = 'Feedback' WHERE device_token = ?
+            """, [StoreFixture.token(number).description])
+    }
+
+    func request(_ audience: Audience, app: String? = nil, payload: String = payload) -> NotificationRequest {
+        NotificationRequest(audience: audience, app: app.map { AppName($0) }, payload: payload)
+    }
+
+    func send(_ audience: Audience, app: String? = nil, payload: String = payload) async throws -> NotificationReceipt {
+        try await store.notifications.send(request(audience, app: app, payload: payload))
+    }
+
+    /// Waits until nothing of a notification is left to do.
+    func finish(_ id: NotificationID) async throws -> NotificationStatus {
+        while try fixture.value("SELECT count(*) FROM notifications WHERE work IS NOT NULL") > 0 {
+            try await store.rooms.ping()
+        }
+        return try await store.notifications.notification(id)
+    }
+
+    /// The last two digits of the tokens in the queue, in order.
+    func queued(_ condition: String = "TRUE") throws -> [String] {
+        try fixture.query(
+            "SELECT ltrim(device_token, 'a') FROM push_queue WHERE \(condition) ORDER BY message_id"
+        ).map { $0[0] }
+    }
+
+    /// All pages of a list.
+    static func all<Item>(_ page: (Int64?) async throws -> Page<Item>) async throws -> [Item] {
+        var items: [Item] = []
+        var cursor: Int64?
+        repeat {
+            let page = try await page(cursor)
+            items += page.items
+            cursor = page.next
+        } while cursor != nil
+        return items
+    }
+}
+
+extension SQLiteStores {
+    /// Accepts a notification and does so many steps of its fan-out, as if the process ended then.
+    func accept(_ request: NotificationRequest, steps: Int) async throws -> NotificationID {
+        let settings = StoreSettings(format: { _ in APNSFormat(.binary, payloadLimit: 2048) })
+        return try await database.writer.perform { [database] db in
+            let now = database.now()
+            let id = try NotificationRecord.insert(
+                request, devices: 0, until: NotificationFanout.end(of: request.audience, db), now: now, db)
+            for _ in 0..<steps { _ = try BackgroundJob.notification(id).step(now: now, settings, db) }
+            return id
+        }
+    }
+}

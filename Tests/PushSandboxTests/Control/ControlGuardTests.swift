@@ -1,0 +1,89 @@
+import Foundation
+import HTTPTypes
+import Testing
+
+@testable import PushSandbox
+
+@Suite("Control API, kept from web pages", .timeLimit(.minutes(10)))
+struct ControlGuardTests {
+    @Test(
+        "Only names of this machine with this port are served",
+        arguments: [
+            ("localhost:PORT", 200), ("LOCALHOST:PORT", 200), ("127.0.0.1:PORT", 200), ("[::1]:PORT", 200),
+            ("named.test:PORT", 200), ("named.test", 200), ("ported.test:8443", 200), ("ported.test", 403),
+            ("evil.test:PORT", 403), ("localhost", 403), ("localhost:1", 403), ("localhost.evil.test:PORT", 403),
+            ("127.0.0.1.evil.test:PORT", 403), ("[::2]:PORT", 403), ("[::1]", 403), ("[::1]:PORT:PORT", 403),
+            ("", 403),
+        ])
+    func hosts(host: String, status: Int) async throws {
+        try await TestSandbox.with { configuration in
+            configuration.allowedHosts = ["named.test", "Ported.test:8443"]
+        } _: { sandbox in
+            let host = host.replacingOccurrences(of: "PORT", with: "\(sandbox.addresses.control.port)")
+            let answer = try await sandbox.control(.get, "/healthz", host: host)
+            #expect(answer.status == status)
+            #expect(status == 200 ? answer.body == #"{"healthy":true}"# : answer.body.hasPrefix(#"{"error":"Host"#))
+        }
+    }
+
+    @Test(
+        "Only pages of this address may call it",
+        arguments: [
+            ("http://localhost:PORT", 204), ("http://127.0.0.1:PORT", 204), ("http://evil.test", 403),
+            ("http://localhost:1", 403), ("null", 403), ("file://", 403), ("http://localhost:PORT.evil.test", 403),
+        ])
+    func origins(origin: String, status: Int) async throws {
+        try await TestSandbox.with { sandbox in
+            let origin = origin.replacingOccurrences(of: "PORT", with: "\(sandbox.addresses.control.port)")
+            let answer = try await sandbox.control(.delete, "/notifications", headers: [.origin: origin])
+            #expect(answer.status == status)
+        }
+    }
+
+    @Test(
+        "A write must say that it is JSON, as no form can",
+        arguments: [
+            ("application/json", 201), ("Application/JSON; charset=utf-8", 201),
+            ("text/plain", 415), ("application/x-www-form-urlencoded", 415), ("application/jsonx", 415), ("", 415),
+        ])
+    func contentTypes(type: String, status: Int) async throws {
+        try await TestSandbox.with { sandbox in
+            let answer = try await sandbox.control(.post, "/devices", json: "{}", headers: [.contentType: type])
+            #expect(answer.status == status)
+        }
+    }
+
+    @Test("A long body is refused", arguments: [(65_536, 400), (65_537, 413), (200_000, 413)])
+    func bodyLimit(count: Int, status: Int) async throws {
+        try await TestSandbox.with { (sandbox) async throws in
+            let json = "[" + String(repeating: " ", count: count - 2) + "]"
+            #expect(try await sandbox.control(.post, "/devices", json: json).status == status)
+        }
+    }
+
+    @Test("An address that there is not, or not with this method, is answered in JSON")
+    func unknown() async throws {
+        try await TestSandbox.with { sandbox in
+            for (method, path) in [(HTTPRequest.Method.get, "/nothing"), (.delete, "/stats")] {
+                let answer = try await sandbox.control(method, path)
+                #expect(answer.status == 404)
+                #expect(try answer.object()["error"] is String)
+            }
+        }
+    }
+
+    @Test("The page allows itself nothing")
+    func page() async throws {
+        try await TestSandbox.with { sandbox in
+            let answer = try await sandbox.control(.get, "/")
+            #expect(answer.status == 200)
+            #expect(answer.headers[.contentType] == "text/html; charset=utf-8")
+            #expect(answer.headers[.contentSecurityPolicy]?.hasPrefix("default-src 'none'") == true)
+            #expect(answer.body.hasPrefix("<!DOCTYPE html>"))
+            for path in ["/notifications", "/devices", "/faults", "/stats", "/healthz"] {
+                #expect(answer.body.contains("href=\"\(path)\""))
+                #expect(try await sandbox.control(.get, path).status == 200)
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+import APNSWire
+import Foundation
+import NIOCore
+import NIOEmbedded
+import Testing
+
+@testable import PushSandbox
+
+/// The feedback service on a channel without sockets, where time moves only when it is told to.
+@Suite("Feedback connection")
+struct FeedbackHandlerTests {
+    private let state = SharedState(.forTests(directory: "/nonexistent"))
+    private let socket = Socket()
+    private let channel = EmbeddedChannel()
+
+    /// Stands for a socket that takes the next bytes only when it is told to.
+    private final class Socket: ChannelOutboundHandler {
+        typealias OutboundIn = ByteBuffer
+        var written = ByteBuffer()
+        var isHalfClosed = false
+        private var waiting: [EventLoopPromise<Void>] = []
+
+        func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
+            var bytes = unwrapOutboundIn(data)
+            written.writeBuffer(&bytes)
+            if let promise { waiting.append(promise) }
+        }
+
+        func close(context: ChannelHandlerContext, mode: CloseMode, promise: EventLoopPromise<Void>?) {
+            guard mode == .output else { return context.close(mode: mode, promise: promise) }
+            isHalfClosed = true
+            promise?.succeed()
+        }
+
+        func takeAll() {
+            let promises = waiting
+            waiting = []
+            for promise in promises { promise.succeed() }
+        }
+    }
+
+    /// - Parameter tuples: how many wait for the reader; of 38 bytes each.
+    private func connect(tuples: Int) throws {
+        state.withLock { state in
+            for number in 0..<UInt32(tuples) {
+                let tuple = FeedbackTuple(timestamp: number, token: [UInt8](repeating: 7, count: 32))
+                state.feedback.append(tuple, topic: "app")
+            }
+        }
+        let pipeline = channel.pipeline.syncOperations
+        try pipeline.addHandler(socket)
+        try pipeline.addHandler(FeedbackHandler(state: state, logger: .silent))
+        try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
+        channel.pipeline.fireUserInboundEventTriggered(
+            ClientIdentified(certificate: ClientCertificate(topic: "app")))
+    }
+
+    private var waiting: Int { state.withLock { $0.stats.feedback.waiting } }
+
+    @Test("The list is handed over in pieces, each when the socket has taken the one before, and cleared at the end")
+    func pieces() throws {
+        try connect(tuples: 4000)
+        var sizes: [Int] = []
+        while !socket.isHalfClosed, sizes.count < 10 {
+            sizes.append(socket.written.readableBytes)
+            socket.takeAll()
+        }
+        // 1,725 tuples are the first that make 64 KiB.
+        #expect(sizes == [1725 * 38, 2 * 1725 * 38, 4000 * 38])
+        #expect(state.withLock { $0.stats.feedback.sent } == 4000)
+        #expect(waiting == 4000)
+        channel.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
+        #expect(!channel.isActive)
+        #expect(waiting == 0)
+    }
+
+    @Test("A reader that takes more than ten seconds for a piece is closed, and its list kept")
+    func slowReader() throws {
+        try connect(tuples: 4000)
+        channel.embeddedEventLoop.advanceTime(by: .milliseconds(9_999))
+        socket.takeAll()
+        channel.embeddedEventLoop.advanceTime(by: .milliseconds(9_999))
+        #expect(channel.isActive)
+        channel.embeddedEventLoop.advanceTime(by: .milliseconds(1))
+        #expect(!channel.isActive)
+        #expect(waiting == 4000)
+    }
+
+    @Test("A reader that closes before it has all leaves the list as it was")
+    func earlyClose() throws {
+        try connect(tuples: 4000)
+        socket.takeAll()
+        channel.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
+        #expect(!channel.isActive)
+        #expect(waiting == 4000)
+    }
+}

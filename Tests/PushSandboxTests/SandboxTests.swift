@@ -1,0 +1,103 @@
+import APNSWire
+import Foundation
+import Logging
+import NIOCore
+import ServiceLifecycle
+import Testing
+
+@testable import PushSandbox
+
+@Suite("Sandbox", .timeLimit(.minutes(10)))
+struct SandboxTests {
+    @Test("A taken port is named, with the flag that changes it", arguments: 0..<5)
+    func takenPort(which: Int) async throws {
+        try await TestSandbox.with { sandbox in
+            try await withTemporaryDirectory { directory in
+                var configuration = SandboxConfiguration.forTests(directory: directory)
+                let (port, flag) =
+                    switch which {
+                    case 0: (sandbox.addresses.binary.port, "--binary-port")
+                    case 1: (sandbox.addresses.feedback.port, "--feedback-port")
+                    case 2: (sandbox.addresses.http2.port, "--http2-port")
+                    case 3: (sandbox.addresses.webPush.port, "--webpush-port")
+                    default: (sandbox.addresses.control.port, "--control-port")
+                    }
+                switch which {
+                case 0: configuration.binaryPort = port
+                case 1: configuration.feedbackPort = port
+                case 2: configuration.http2Port = port
+                case 3: configuration.webPushPort = port
+                default: configuration.controlPort = port
+                }
+                let second = Sandbox(configuration: configuration, logger: .silent)
+                await #expect {
+                    _ = try await second.start()
+                } throws: { error in
+                    "\(error)".contains("port \(port)") && "\(error)".contains(flag)
+                }
+            }
+        }
+    }
+
+    @Test("A number that is no port is refused", arguments: [-1, 65_536])
+    func noPort(port: Int) async throws {
+        try await withTemporaryDirectory { directory in
+            var configuration = SandboxConfiguration.forTests(directory: directory)
+            configuration.binaryPort = port
+            let sandbox = Sandbox(configuration: configuration, logger: .silent)
+            await #expect(throws: SandboxError.self) { _ = try await sandbox.start() }
+        }
+    }
+
+    @Test("An address that is not this machine's is named")
+    func foreignAddress() async throws {
+        try await withTemporaryDirectory { directory in
+            var configuration = SandboxConfiguration.forTests(directory: directory)
+            configuration.host = "192.0.2.1"
+            let sandbox = Sandbox(configuration: configuration, logger: .silent)
+            await #expect {
+                _ = try await sandbox.start()
+            } throws: { error in
+                "\(error)".contains("192.0.2.1") && "\(error)".contains("--host")
+            }
+        }
+    }
+
+    @Test("It serves as a service until its group stops, and then closes what is open")
+    func service() async throws {
+        try await TestSandbox.with { sandbox in
+            let group = ServiceGroup(services: [sandbox.sandbox], logger: .silent)
+            async let running: Void = group.run()
+            let client = try await sandbox.gateway()
+            try await client.send(.good(1))
+            // By then the server has finished its handshake, too; the client's own end of it may come first.
+            try await TestLimit.wait { try await sandbox.notifications().count == 1 }
+            let hanging = try await sandbox.gateway()
+            try await hanging.stopReading()
+            await group.triggerGracefulShutdown()
+            try await running
+            #expect(try await client.end().isClean)
+            hanging.channel.close(promise: nil)
+        }
+    }
+
+    @Test("Cancellation closes what is open, too")
+    func cancellation() async throws {
+        try await TestSandbox.with { sandbox in
+            let client = try await sandbox.gateway()
+            try await client.send(.good(1))
+            try await TestLimit.wait { try await sandbox.notifications().count == 1 }
+            let running = Task { try await sandbox.sandbox.run() }
+            running.cancel()
+            try await running.value
+            #expect(try await client.end().isClean)
+        }
+    }
+
+    @Test("It cannot be started twice")
+    func twice() async throws {
+        try await TestSandbox.with { sandbox in
+            _ = await #expect(throws: SandboxError.self) { try await sandbox.sandbox.start() }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+import APNSWire
+import Foundation
+import HTTPTypes
+import HummingbirdTesting
+import Logging
+import NIOCore
+import NIOPosix
+import NIOSSL
+import Testing
+import X509
+
+@testable import PushSandbox
+
+/// A sandbox on free ports in a directory of its own, and the means to talk to it.
+struct TestSandbox: Sendable {
+    let addresses: SandboxAddresses
+    let credentials: SandboxCredentials
+    let state: SharedState
+    let sandbox: Sandbox
+
+    /// Runs `body` with a started sandbox; stops it and removes its directory afterwards.
+    static func with<Result: Sendable>(
+        _ change: (inout SandboxConfiguration) -> Void = { _ in },
+        _ body: (TestSandbox) async throws -> Result
+    ) async throws -> Result {
+        try await withTemporaryDirectory { directory in
+            var configuration = SandboxConfiguration.forTests(directory: directory)
+            change(&configuration)
+            let sandbox = Sandbox(configuration: configuration, logger: .silent)
+            let addresses = try await sandbox.start()
+            do {
+                let credentials = try await configuration.credentials(logger: .silent)
+                let result = try await body(
+                    TestSandbox(addresses: addresses, credentials: credentials, state: sandbox.state, sandbox: sandbox))
+                await sandbox.stop()
+                return result
+            } catch {
+                await sandbox.stop()
+                throw error
+            }
+        }
+    }
+
+    func gateway(identity: ClientIdentity = .client) async throws -> TestTLSClient {
+        try await TestTLSClient.connect(to: addresses.binary, credentials, identity)
+    }
+
+    func feedback(stopsReading: Bool = false) async throws -> TestTLSClient {
+        try await TestTLSClient.connect(to: addresses.feedback, credentials, .client, stopsReading: stopsReading)
+    }
+
+    // MARK: HTTP/2
+
+    /// The key of provider tokens.
+    func key() throws -> ProviderKey {
+        try ProviderKey(
+            pem: String(contentsOfFile: credentials.providerKeyFile, encoding: .utf8), keyID: credentials.keyID,
+            teamID: credentials.teamID)
+    }
+
+    /// A value of `authorization`, made `age` seconds ago.
+    func authorization(age: Int64 = 0) throws -> String {
+        try "bearer " + key().token(issuedAt: Int64(state.now().timeIntervalSince1970) - age)
+    }
+
+    /// A connection that sends a good provider token with each request, unless another is handed in.
+    func provider(
+        authorization: String? = nil, acknowledges: Bool = true, protocols: [String] = ["h2"],
+        name: String = "localhost"
+    ) async throws -> HTTP2Client {
+        try await HTTP2Client.connect(
+            to: addresses.http2, credentials, authorization: authorization ?? self.authorization(),
+            acknowledges: acknowledges, protocols: protocols, name: name)
+    }
+
+    /// A connection with a client certificate.
+    func provider(certificate: ClientIdentity) async throws -> HTTP2Client {
+        try await HTTP2Client.connect(to: addresses.http2, credentials, certificate)
+    }
+
+    /// A connection with a certificate of the sandbox's authority, which names the topic or none.
+    func provider(certificateFor topic: String?) async throws -> HTTP2Client {
+        func read(_ file: String) throws -> String {
+            try String(contentsOfFile: credentials.directory + "/" + file, encoding: .utf8)
+        }
+        let authority = try Identity(pem: read("ca.pem") + read("ca-key.pem"))
+        let issuer = CertificateIssuer(authority: authority, now: Date())
+        let identity = try issuer.leaf(
+            subject: DistinguishedName(
+                topic.map { [.init(type: .userIdentifier, value: .init(utf8String: $0))] } ?? []),
+            extensions: Certificate.Extensions { try ExtendedKeyUsage([.clientAuth]) })
+        let file = credentials.directory + "/other.pem"
+        try identity.pem.write(toFile: file, atomically: true, encoding: .utf8)
+        return try await provider(certificate: .files(file))
+    }
+
+    /// Makes a fault.
+    func fault(_ fields: String) async throws {
+        let answer = try await control(.post, "/faults", json: #"{"protocol":"http2",\#(fields)}"#)
+        guard answer.status == 201 else { throw FaultRefused(answer: answer.body) }
+    }
+
+    struct FaultRefused: Error {
+        var answer: String
+    }
+
+    // MARK: Control API
+
+    struct Answer: Sendable {
+        var status: Int
+        var headers: HTTPFields
+        var body: String
+
+        /// The body as a JSON object.
+        func object() throws -> [String: Any] {
+            try #require(try JSONSerialization.jsonObject(with: Data(body.utf8)) as? [String: Any])
+        }
+    }
+
+    /// One request to the control API, by default as a well-behaved program on this machine sends it.
+    func control(
+        _ method: HTTPRequest.Method, _ path: String, json: String? = nil, host: String? = nil,
+        headers: HTTPFields = [:]
+    ) async throws -> Answer {
+        let address = addresses.control
+        var headers = headers
+        if json != nil, headers[.contentType] == nil { headers[.contentType] = "application/json" }
+        let request = TestClient.Request(
+            path, method: method, authority: host ?? "localhost:\(address.port)", headers: headers,
+            body: json.map { ByteBuffer(string: $0) })
+        let response = try await TestClient.withClient(host: address.host, port: address.port) { client in
+            try await client.execute(request)
+        }
+        return Answer(
+            status: response.status.code, headers: response.headers, body: String(buffer: response.body ?? ByteBuffer())
+        )
+    }
+
+    /// The inbox, as the control API shows it.
+    func notifications(_ query: String = "") async throws -> [[String: Any]] {
+        let answer = try await control(.get, "/notifications" + query)
+        return try #require(try answer.object()["notifications"] as? [[String: Any]])
+    }
+}
+
+extension SandboxConfiguration {
+    /// Free ports, and a linger that does not make tests wait.
+    static func forTests(directory: String) -> SandboxConfiguration {
+        var configuration = SandboxConfiguration(directory: directory)
+        configuration.binaryPort = 0
+        configuration.feedbackPort = 0
+        configuration.http2Port = 0
+        configuration.controlPort = 0
+        configuration.webPushPort = 0
+        return configuration
+    }
+}
+
+extension SandboxState {
+    static func forTests(_ change: (inout SandboxConfiguration) -> Void = { _ in }) -> SandboxState {
+        var configuration = SandboxConfiguration.forTests(directory: "/nonexistent")
+        change(&configuration)
+        return SandboxState(configuration: configuration)
+    }
+}
+
+extension InboxEntry {
+    /// Of a binary notification.
+    var identifier: UInt32? {
+        if case .binary(_, let identifier, _, _) = details { identifier } else { nil }
+    }
+
+    /// Of a notification over HTTP/2.
+    var stream: Int? {
+        if case .http2(let stream, _, _, _, _) = details { stream } else { nil }
+    }
+}
+
+/// The longest that a test waits for anything: it can only hang for so long, on a machine however busy.
+enum TestLimit {
+    static let seconds: Int64 = 240
+
+    /// Asks again and again until it is so.
+    static func wait(for condition: () async throws -> Bool) async throws {
+        let deadline = ContinuousClock.now + .seconds(seconds)
+        while try await !condition() {
+            try #require(ContinuousClock.now < deadline, "not so within \(seconds) seconds")
+            try await Task.sleep(for: .milliseconds(2))
+        }
+    }
+}
+
+extension Logger {
+    static var silent: Logger {
+        Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+    }
+}
+
+/// Runs `body` with a new directory, and removes it afterwards.
+func withTemporaryDirectory<Result>(_ body: (String) async throws -> Result) async throws -> Result {
+    let directory = FileManager.default.temporaryDirectory.appendingPathComponent("sandbox-\(UUID().uuidString)")
+    defer { try? FileManager.default.removeItem(at: directory) }
+    return try await body(directory.path)
+}
