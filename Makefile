@@ -105,6 +105,7 @@ build-tests: ## build the relay and the tests for debugging
 check: ## check formats and prose, in seconds
 	swift format lint --strict --recursive Sources Tests Package.swift
 	.ci/openapi Sources/ChatHTTP/Admin/openapi.json
+	.ci/prose
 
 fmt: ## format the sources in place
 	swift format --in-place --recursive Sources Tests Package.swift
