@@ -1,4 +1,4 @@
-"""A Debian system in a folder, in which the package is tried."""
+"""A Debian system in a folder, for tests of the package."""
 import os, shutil, subprocess, sys
 
 
@@ -9,7 +9,7 @@ def check(what, holds, detail=""):
 
 
 class Root:
-    """Made by debootstrap's like; ends with `end`. Nothing is started in it when packages are installed."""
+    """A Debian system that mmdebstrap creates in `folder`. Installing packages starts no services. Call `end` afterwards."""
 
     environment = {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
 
@@ -18,7 +18,7 @@ class Root:
         packages = "ca-certificates,procps,systemd,sqlite3" + more
         subprocess.run(["mmdebstrap", "--quiet", "--variant=apt", f"--include={packages}", "bookworm", folder], check=True)
         with open(f"{folder}/usr/sbin/policy-rc.d", "w") as file:
-            file.write("#!/bin/sh\nexit 101\n")  # There is no systemd running.
+            file.write("#!/bin/sh\nexit 101\n")  # systemd does not run here.
         os.chmod(f"{folder}/usr/sbin/policy-rc.d", 0o755)
         subprocess.run(["mount", "-t", "proc", "proc", f"{folder}/proc"], check=True)
 
