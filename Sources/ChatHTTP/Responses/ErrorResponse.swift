@@ -3,20 +3,20 @@ import HTTPTypes
 import Hummingbird
 import NIOCore
 
-/// An error as HTTP answers it. The one place where errors become status codes.
+/// An error with its HTTP status and texts. The only place that maps errors to status codes.
 struct ErrorResponse: Error, Sendable {
     let status: HTTPResponse.Status
-    /// For programs.
+    /// The error code, for programs.
     let code: String
-    /// For people.
+    /// The error text, for people.
     let message: String
     var field: String?
     var retryAfter: Duration?
-    /// For the log only.
+    /// The cause. It is logged and never sent.
     var cause: String?
-    /// The methods that the path knows, if the request's is not one of them.
+    /// The value of the `Allow` header. `nil` unless the path exists but does not support the request's method.
     var allow: String?
-    /// The request brought no credentials, so that there is no error to report about them (RFC 6750 §3.1).
+    /// Whether the request had no credentials. The `WWW-Authenticate` header then reports no error (RFC 6750 §3.1).
     var isChallenge = false
 
     init(_ error: any Error) {
@@ -44,7 +44,7 @@ struct ErrorResponse: Error, Sendable {
             case .internalError: .internalServerError
             }
         code = error.code.rawValue
-        // What went wrong inside the server is for the log only.
+        // The description of an internal error is logged and never sent.
         message = error.code == .internalError ? Self.internalMessage : error.message
         field = error.field
         retryAfter = error.retryAfter
@@ -72,12 +72,12 @@ struct ErrorResponse: Error, Sendable {
         case text, json
         /// RFC 9457.
         case problem
-        /// As the servers answer whose clients call.
+        /// The error formats of the Gotify and ntfy servers, for their clients.
         case gotify, ntfy
     }
 
-    /// The answer in one of the forms. The text also stands in `X-Error-Description`, where the tutorial's client
-    /// and its readers look for it.
+    /// Returns the error as a response in the given form. `X-Error-Description` repeats the text, because the
+    /// tutorial's client reads it there.
     func response(_ form: Form) -> Response {
         let line = HeaderText.sanitized(message, limit: 1000)
         var headers = HTTPFields()
@@ -109,7 +109,7 @@ struct ErrorResponse: Error, Sendable {
         return .object(["error": .object(error)])
     }
 
-    /// Its members as RFC 9457 names them.
+    /// The members of an RFC 9457 problem.
     var problem: JSONObject {
         var problem: JSONObject = [
             "type": .string("about:blank"), "title": .string(status.reasonPhrase), "status": .number(status.code),
@@ -126,14 +126,15 @@ struct ErrorResponse: Error, Sendable {
         ])
     }
 
-    /// Its codes are the status and two digits, of which the first says no more than the status.
+    /// ntfy's error codes are the status and two digits. The first code of a status adds no detail to it, so it fits
+    /// every error.
     private var ntfy: JSONValue {
         .object([
             "code": .number(status.code * 100 + 1), "http": .number(status.code), "error": .string(message),
         ])
     }
 
-    /// Rounded up, at least 1: a client that waits so long is not refused again.
+    /// Rounds up to whole seconds, at least 1, so that a client that waits that long is not rejected again.
     static func wholeSeconds(_ duration: Duration) -> Int64 {
         let (seconds, attoseconds) = duration.components
         return max(1, attoseconds > 0 ? seconds + 1 : seconds)

@@ -2,17 +2,19 @@ import ChatDomain
 import HTTPTypes
 import Logging
 
-/// By which a request is found in the log, here and in other systems.
+/// The ids that identify a request in this log and in other systems.
 struct RequestIDs: Sendable, Hashable {
-    /// In `X-Request-Id`, and in every log line of the request.
+    /// The value of `X-Request-Id`. Every log line of the request contains it.
     var request = ""
-    /// The trace that the request is a part of, as the client named it; in every log line, too.
+    /// The trace id that the client sent. Every log line of the request contains it. `nil` if the client sent no valid
+    /// one.
     var trace: String?
 
     init() {}
 
-    /// The ids that the client gave, as far as they are any.
-    /// - Parameter fallback: where it gave no id.
+    /// Reads the client's ids, if they are valid.
+    ///
+    /// - Parameter fallback: The request id to use if the client sent no valid one.
     init(_ headers: HTTPFields, otherwise fallback: String) {
         request = Self.requestID(headers) ?? fallback
         trace = Self.traceID(headers)
@@ -28,7 +30,8 @@ struct RequestIDs: Sendable, Hashable {
     private static let requestIDCharacters = Set(
         "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:/+=@".utf8)
 
-    /// Nil if it is too long or has characters that do not belong into a log line.
+    /// Returns the client's request id. `nil` if it is missing, too long, or has characters that are unsafe in a log
+    /// line.
     private static func requestID(_ headers: HTTPFields) -> String? {
         guard let id = headers.first(.requestID), (1...HTTPLimits.requestID).contains(id.utf8.count),
             id.utf8.allSatisfy(requestIDCharacters.contains)
@@ -36,10 +39,11 @@ struct RequestIDs: Sendable, Hashable {
         return id
     }
 
-    /// The trace id of `traceparent` (W3C Trace Context §3.2); nil where that is malformed, or there is more than one.
+    /// Returns the trace id of `traceparent` (W3C Trace Context §3.2). `nil` if the header is missing, malformed, or
+    /// not unique.
     ///
-    /// `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`: version, trace, parent, flags. Later versions may have more
-    /// behind another hyphen.
+    /// Example: `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`: version, trace, parent, flags. Later
+    /// versions may append more after another hyphen.
     private static func traceID(_ headers: HTTPFields) -> String? {
         guard let text = headers.first(.traceParent), text.utf8.count >= traceParentLength,
             headers.lazy.filter({ $0.name == .traceParent }).count == 1

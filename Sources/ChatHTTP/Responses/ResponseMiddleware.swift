@@ -5,7 +5,8 @@ import Logging
 import NIOHTTP1
 import Synchronization
 
-/// Around every request: gives it an id, answers and logs errors, sets the headers that every answer has.
+/// Wraps every request: assigns its ids, turns errors into responses and logs them, and sets the headers that all
+/// responses share.
 struct ResponseMiddleware: RouterMiddleware {
     typealias Context = ChatContext
 
@@ -29,7 +30,7 @@ struct ResponseMiddleware: RouterMiddleware {
             guard request.head.authority != nil else { throw Self.noHost }
             response = try await next(request.continued(on: context.channel), context)
         } catch let error as HTTPParserError {
-            // The connection's handler answers 400 and closes.
+            // SwiftNIO's HTTP error handler responds with 400 and closes the connection.
             metrics.answered(context.endpointPath, request.method, 400)
             throw error
         } catch {
@@ -45,14 +46,15 @@ struct ResponseMiddleware: RouterMiddleware {
         let form = Self.form(request)
         if answer.status == .contentTooLarge { metrics.limits.hit(.body) }
         var metadata = context.ids.metadata([
-            // The route's pattern: the path may hold a whole token, the query a udid.
+            // Log the route's pattern, because the path may contain a whole token, and the query a udid.
             LogKeys.route: "\(context.endpointPath ?? "")",
             LogKeys.status: "\(answer.status.code)",
         ])
         if answer.status.code >= 500 {
             metadata[LogKeys.code] = "\(answer.code)"
             metadata[LogKeys.cause] = "\(answer.cause ?? answer.message)"
-            // A fault of the relay is told each time, what is only not possible now once for many.
+            // Log every internal error. Log temporary unavailability (503) once per interval, with the number of
+            // failures.
             let count = answer.status == .serviceUnavailable ? unavailable.count(answer.message) : 1
             if let count, count > 1 { metadata[LogKeys.count] = "\(count)" }
             logger.log(level: count == nil ? .debug : .error, "request failed", metadata: metadata)
@@ -71,7 +73,8 @@ struct ResponseMiddleware: RouterMiddleware {
         return answer.response(form)
     }
 
-    /// The form of errors: the admin API has one of its own, and other servers' clients know theirs.
+    /// Returns the error form of the request's API: RFC 9457 for the admin API, the server's own form for Gotify and
+    /// ntfy clients, JSON or text for the rest.
     private static func form(_ request: Request) -> ErrorResponse.Form {
         let parts = request.uri.path.split(separator: "/")
         switch parts.first {
@@ -85,10 +88,10 @@ struct ResponseMiddleware: RouterMiddleware {
     }
 }
 
-/// Decides which of many equal failures the log shows: the first at once, then one per interval, with the number of failures
+/// Decides which of many equal failures to log: the first at once, then one per interval, with the number of failures
 /// since the last line.
 final class RepeatedRefusals: Sendable {
-    /// Kinds are few, and there is a limit all the same: those above it count as one.
+    /// The maximum number of kinds to track. There are few; kinds above the limit share one counter.
     private static let kinds = 16
 
     private let told = Mutex<[String: (time: Duration, untold: Int)]>([:])
@@ -100,7 +103,7 @@ final class RepeatedRefusals: Sendable {
         self.clock = clock
     }
 
-    /// - Returns: how many failures to log, this one included; `nil` if the log shows none now.
+    /// - Returns: The number of failures to log, including this one. `nil` if none should be logged now.
     func count(_ kind: String) -> Int? {
         let now = clock.now()
         return told.withLock { told in
@@ -112,9 +115,9 @@ final class RepeatedRefusals: Sendable {
         }
     }
 
-    /// The failure is over, so that the log shows the next one at once.
+    /// Records that the failure is over, so that the next one is logged at once.
     ///
-    /// - Returns: whether there was a failure.
+    /// - Returns: Whether there was a failure.
     func end(_ kind: String) -> Bool {
         told.withLock { $0.removeValue(forKey: kind) != nil }
     }

@@ -3,13 +3,13 @@ import HTTPTypes
 import Hummingbird
 import NIOCore
 
-/// The answers of this server, with the headers that belong to each kind.
+/// Builds the server's responses, with the headers that each kind needs.
 enum Responses {
-    /// Headers of what must not be kept by browsers and proxies.
+    /// Headers for responses that browsers and proxies must not store.
     static let noStore: HTTPFields = [.cacheControl: "no-store"]
     static let plainText = "text/plain; charset=utf-8"
 
-    /// Our own stylesheet and forms that post to us; nothing else, and no frame around it.
+    /// Allows only our own stylesheet and forms that post to this server. Forbids framing.
     private static let contentSecurityPolicy =
         "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -18,7 +18,7 @@ enum Responses {
         .contentType: plainText, .contentLength: "3", .cacheControl: "no-store",
     ]
 
-    /// What every command but `messages` answers: `OK` and a line feed, as the original did.
+    /// The success response of every command except `messages`: `OK` and a line feed, as in the tutorial's server.
     static func ok(asJSON: Bool) -> Response {
         guard asJSON else {
             return Response(status: .ok, headers: okTextHeaders, body: ResponseBody(byteBuffer: okText))

@@ -4,11 +4,11 @@ import HummingbirdCore
 import Logging
 import NIOCore
 
-/// Pauses accepting while the process or the machine has no file descriptor for another connection, and gives the spare ones
-/// to the rest of the relay meanwhile.
+/// Pauses accepting while the process or the machine has no file descriptor for another connection. Releases the spare
+/// descriptors to the rest of the relay during the pause.
 ///
-/// SwiftNIO's own `AcceptBackoffHandler` (2.101) only delays the next read. The listener stays registered after an accept that
-/// failed, so that the event loop spins.
+/// SwiftNIO's own `AcceptBackoffHandler` (2.101) only delays the next read. The listener stays registered after a
+/// failed accept, so that the event loop spins.
 final class AcceptGuard: ChannelDuplexHandler {
     typealias InboundIn = any Channel
     typealias InboundOut = any Channel
@@ -20,7 +20,7 @@ final class AcceptGuard: ChannelDuplexHandler {
     private let shortage: ConnectionShortage
     private let spares: SpareFiles
     private var backoff = AcceptBackoff()
-    /// `nil` while connections are accepted.
+    /// The end of the pause. `nil` while the listener accepts connections.
     private var resumption: Scheduled<Void>?
 
     init(shortage: ConnectionShortage, spares: SpareFiles = SpareFiles()) {
@@ -39,7 +39,7 @@ final class AcceptGuard: ChannelDuplexHandler {
         spares.release()
         shortage.failed("\(error)")
         guard resumption == nil else { return }
-        // Deregisters the listener, which holding reads does not.
+        // This deregisters the listener. Merely withholding reads does not.
         try? context.channel.syncOptions?.setOption(.autoRead, value: false)
         scheduleResumption(context)
     }
@@ -53,7 +53,7 @@ final class AcceptGuard: ChannelDuplexHandler {
         }
     }
 
-    /// The read of the resumption stands for all reads during a pause.
+    /// Drops reads during a pause. The read at its end replaces them all.
     func read(context: ChannelHandlerContext) {
         if resumption == nil { context.read() }
     }
@@ -70,27 +70,27 @@ final class AcceptGuard: ChannelDuplexHandler {
     }
 }
 
-/// Descriptors that are held in reserve, so that the rest of the process can open some while accepting is paused.
+/// Reserved file descriptors, released while accepting is paused, so that the rest of the process can open files.
 ///
-/// libdispatch ends the process when it cannot open a file in `/proc`, which it does every second.
+/// libdispatch opens a file in `/proc` every second, and terminates the process if that fails.
 final class SpareFiles {
     private static let most = 8
-    /// With fewer free descriptors than this, connections are not accepted.
+    /// The minimum number of free descriptors for accepting connections.
     static let fewestFree = 4
 
     private var descriptors: [CInt] = []
     private let free: () -> Int
 
-    /// - Parameter free: the number of files that the process may still open.
+    /// - Parameter free: Returns the number of files that the process may still open.
     init(free: @escaping () -> Int = SpareFiles.free) {
         self.free = free
     }
 
     deinit { release() }
 
-    /// Takes half of the free descriptors, up to ``most``.
+    /// Reserves half of the free descriptors, up to ``most``.
     ///
-    /// - Returns: whether enough are free to accept connections.
+    /// - Returns: Whether enough descriptors are free to accept connections.
     func take() -> Bool {
         guard descriptors.isEmpty else { return true }
         let free = free()
@@ -117,7 +117,7 @@ final class SpareFiles {
     }
 }
 
-/// The pauses between attempts to accept a connection: doubled from 50 milliseconds up to a second.
+/// The pauses between attempts to accept a connection: from 50 milliseconds, doubled each time, up to one second.
 struct AcceptBackoff {
     static let first = Duration.milliseconds(50)
     static let longest = Duration.seconds(1)
@@ -130,7 +130,7 @@ struct AcceptBackoff {
     }
 }
 
-/// Tells the operator that new connections have to wait.
+/// Counts and logs when new connections have to wait.
 final class ConnectionShortage: Sendable {
     private let metrics: LimitMetrics
     private let reports: RepeatedRefusals
@@ -157,7 +157,7 @@ final class ConnectionShortage: Sendable {
     }
 }
 
-/// The connections of a server, up to a limit. Above it the listener accepts none, and they wait in the kernel.
+/// Counts open connections up to a limit. Above it the listener accepts none, and new connections wait in the kernel.
 struct ConnectionSlots: AvailableConnectionsDelegate {
     let limit: Int
     let shortage: ConnectionShortage

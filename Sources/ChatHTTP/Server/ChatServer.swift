@@ -8,14 +8,14 @@ import ServiceLifecycle
 import Synchronization
 import WebAssets
 
-/// Where the server listens.
+/// The server's address, certificate and connection limit.
 package struct ChatServerConfiguration: Sendable {
     package var host: String
-    /// 0 for any that is free.
+    /// The port. 0 selects any free port.
     package var port: Int
-    /// Nil for plain HTTP.
+    /// The certificate for HTTPS. `nil` for plain HTTP.
     package var certificate: ServerCertificate?
-    /// Connections above this wait to be accepted until another one ends. A file descriptor each.
+    /// The maximum number of open connections. Further ones wait until another ends. Each needs a file descriptor.
     package var maximumConnections: Int
 
     package init(host: String, port: Int, certificate: ServerCertificate? = nil, maximumConnections: Int = 4096) {
@@ -26,25 +26,25 @@ package struct ChatServerConfiguration: Sendable {
     }
 }
 
-/// What can be changed while the server runs; read for every request.
+/// The settings that can change while the server runs. They are read for every request.
 package struct ChatHTTPSettings: Sendable {
-    /// Serves the tutorial's test pages.
+    /// Whether to serve the tutorial's test pages.
     package var isDevelopment: Bool
-    /// Only this machine is meant to reach the server, so that web pages of other sites are refused.
+    /// Whether to refuse requests from other sites' web pages, because only this machine should reach the server.
     package var refusesForeignPages: Bool
-    /// Bytes of a message's text.
+    /// The maximum length of a message's text, in bytes.
     package var textLimit: Int
     /// The proxies whose `Forwarded` and `X-Forwarded-For` headers are trusted.
     package var trustedProxies: [AddressRange]
-    /// Requests to the chat API from one address (for IPv6, one /64 network); nil for any number.
+    /// The rate limit of chat API requests per address (for IPv6 per /64 network). `nil` for no limit.
     package var addressRate: RateLimit?
-    /// Requests to the chat API in the name of one member; nil for any number.
+    /// The rate limit of chat API requests per member. `nil` for no limit.
     package var memberRate: RateLimit?
-    /// Joins from one address to codes that nobody uses; nil for any number.
+    /// The rate limit of joins per address to codes that no member uses. `nil` for no limit.
     package var joinRate: RateLimit?
-    /// Where browsers reach the relay over HTTPS, without a path; nil if that is not known.
+    /// The HTTPS address at which browsers reach the relay, without a path. `nil` if unknown.
     package var publicURL: String?
-    /// The bearer tokens of the admin API, each as good as the other; empty if none is configured.
+    /// The administrator's bearer tokens for the admin API. All have the same rights. Empty if none is configured.
     package var adminTokens: [String]
 
     package init(
@@ -65,12 +65,12 @@ package struct ChatHTTPSettings: Sendable {
     }
 }
 
-/// The relay's HTTP side, as a service.
+/// The relay's HTTP server, as a service.
 ///
-/// On a graceful shutdown it accepts no new connections and no new requests, answers those that are being read or processed, and
-/// closes each connection after that. The rest of a request has ``HTTPLimits/stopTime`` to come.
+/// On graceful shutdown it accepts no new connections or requests, finishes the requests that it is reading or
+/// processing, and then closes each connection. The rest of a request must arrive within ``HTTPLimits/stopTime``.
 package struct ChatServer: Service {
-    /// The address cannot be listened on.
+    /// The server cannot listen on its address.
     package struct CannotListen: Error, Sendable, CustomStringConvertible {
         package let description: String
     }
@@ -80,24 +80,24 @@ package struct ChatServer: Service {
     private let connections: ConnectionCounter
     private let shortage: ConnectionShortage
     private let hub: EventHub
-    /// Nil where no history is kept.
+    /// Records metrics once a minute. `nil` if no history is kept.
     private let recorder: MetricsRecorder?
     private let onListening: @Sendable (Int) -> Void
     private let logger: Logger
 
     /// - Parameters:
-    ///   - settings: read once per request.
-    ///   - resolveApp: which app an `appid` names; nil if the request has none.
-    ///   - apps: the apps that are configured, with the state of their gateways.
-    ///   - format: what an app's gateway requires of pushes.
-    ///   - recentWarnings: the log's last warnings and errors, oldest first.
-    ///   - sessions: tells whose session it is, where registration needs one; nil where anyone may register.
-    ///   - browsers: reads browsers' subscriptions; nil where there are no pushes to browsers.
-    ///   - readiness: what must work besides the database.
-    ///   - clock: for rates and event streams.
-    ///   - time: the time of day, for what callers and the database are told.
-    ///   - history: the file in which a day of metrics is kept; nil: it is kept nowhere.
-    ///   - onListening: called with the port once requests are accepted.
+    ///   - settings: Returns the settings. Read once per request.
+    ///   - resolveApp: Returns the app that an `appid` names. Its argument is `nil` if the request has no `appid`.
+    ///   - apps: Returns the configured apps, with the state of their gateways.
+    ///   - format: Returns the requirements of an app's gateway on pushes.
+    ///   - recentWarnings: Returns the log's latest warnings and errors, oldest first.
+    ///   - sessions: Returns the verifier of sessions, if registration requires one. `nil` if anyone may register.
+    ///   - browsers: Returns the reader of browsers' subscriptions. `nil` if pushes to browsers are off.
+    ///   - readiness: Checks what must work besides the database.
+    ///   - clock: The monotonic clock, for rates and event streams.
+    ///   - now: The wall clock, for times in responses and in the database.
+    ///   - history: The file that keeps a day of metrics. `nil` to keep none.
+    ///   - onListening: Called with the port once the server accepts requests.
     package init(
         configuration: ChatServerConfiguration,
         stores: Stores,
@@ -121,7 +121,7 @@ package struct ChatServer: Service {
         let metrics = HTTPMetrics(clock: elapsed)
         connections = ConnectionCounter(metrics: metrics.limits, trustedProxies: { settings().trustedProxies })
         shortage = ConnectionShortage(metrics: metrics.limits, clock: elapsed, logger: logger)
-        // An eighth of the connections is left for requests.
+        // One eighth of the connections is reserved for requests.
         let hub = EventHub(
             feed: stores.feed, tokens: stores.tokens, maxStreams: configuration.maximumConnections / 8 * 7,
             clock: elapsed, now: now, metrics: metrics.limits, logger: logger)
@@ -180,9 +180,9 @@ package struct ChatServer: Service {
         }
     }
 
-    /// What Hummingbird runs, and what its test client calls. The event hub is one of its services.
+    /// The application that Hummingbird runs and that its test client calls. The event hub is one of its services.
     func application(onListening: @escaping @Sendable (Int) -> Void = { _ in }) throws -> Application<ChatResponder> {
-        // Hummingbird logs at `info` where it listens, which the relay does itself.
+        // Hummingbird logs its address at `info`, and the relay already logs it.
         var quiet = logger
         quiet.logLevel = max(logger.logLevel, .notice)
         let (connections, shortage) = (connections, shortage)
@@ -214,17 +214,17 @@ package struct ChatServer: Service {
     }
 }
 
-/// Keeps a day of metrics, minute by minute.
+/// Records the metrics once a minute, for the history of one day.
 private struct MetricsRecorder: Service {
     let metrics: AdminMetrics
     let sleep: @Sendable (Duration) async throws -> Void
 
     func run() async throws {
         await cancelWhenGracefulShutdown {
-            // At the full minute, whenever that is by a clock that may be set.
+            // The time until the next full minute of the wall clock, which may be set at any time.
             func rest() -> Int64 { 60_000 - metrics.now().milliseconds % 60_000 }
             while (try? await sleep(.milliseconds(rest()))) != nil {
-                // The two clocks differ a little: it is not quite over.
+                // The two clocks drift apart, so the wait may end just before the full minute.
                 if rest() < 1000 { continue }
                 await metrics.recordMinute()
             }
@@ -232,20 +232,20 @@ private struct MetricsRecorder: Service {
     }
 }
 
-/// Finds the answer to a request.
+/// Passes each request to the router.
 struct ChatResponder: HTTPResponder {
     let router: RouterResponder<ChatContext>
 
     func respond(to request: Request, context: ChatContext) async throws -> Response {
         guard request.uri.path == Routes.events else { return try await router.respond(to: request, context: context) }
-        // In a task of its own: a task keeps the memory of all calls that it ever was in, and a connection with a stream would
-        // keep it for hours, some ten kilobytes.
+        // Use a separate task. A task keeps the memory of all calls made in it, and a stream's connection would hold
+        // some ten kilobytes for hours.
         async let answer = router.respond(to: request, context: context)
         return try await answer
     }
 }
 
-/// The time since a server was made, and a way to wait: of any clock, so that tests can move it.
+/// The time since this value was created, and a way to wait. Works with any clock, so that tests can control it.
 struct MonotonicTime: Sendable {
     let now: @Sendable () -> Duration
     let sleep: @Sendable (Duration) async throws -> Void
@@ -257,16 +257,16 @@ struct MonotonicTime: Sendable {
     }
 }
 
-/// What belongs to one request.
+/// The context of one request.
 struct ChatContext: RequestContext {
     var coreContext: CoreRequestContextStorage
-    /// The other end of the connection; a proxy's, if there is one.
+    /// The other end of the connection, which may be a proxy.
     let peer: SocketAddress?
     let channel: any Channel
     var ids = RequestIDs()
-    /// When its head was read, in ``MonotonicTime``.
+    /// The time at which the request's head was read, in ``MonotonicTime``.
     var received = Duration.zero
-    /// Who calls, where ``AdminGuard`` has asked.
+    /// The caller. `nil` until ``AdminGuard`` has identified it.
     private var knownCaller: Caller?
 
     init(source: ApplicationRequestContextSource) {
@@ -275,7 +275,7 @@ struct ChatContext: RequestContext {
         channel = source.channel
     }
 
-    /// Who calls: known behind ``AdminGuard`` only.
+    /// Returns the caller. Only routes behind ``AdminGuard`` have one; other routes get an internal error.
     func caller() throws(ChatError) -> Caller {
         guard let knownCaller else { throw ChatError(.internalError, "the route has no guard") }
         return knownCaller
@@ -287,6 +287,6 @@ struct ChatContext: RequestContext {
         return context
     }
 
-    /// The address of ``peer``; nil for a Unix socket.
+    /// The address of ``peer``. `nil` for a Unix socket.
     var peerAddress: IPAddress? { peer.flatMap { IPAddress($0) } }
 }

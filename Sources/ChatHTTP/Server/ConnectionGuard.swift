@@ -8,10 +8,10 @@ import NIOHTTPTypesHTTP1
 import Synchronization
 import WebAssets
 
-/// Closes a connection whose client is too slow or sends too much, also when the server stops, and tells a stream when its
-/// connection ends. Installs `WriteGuard` for clients that do not read.
+/// Closes a connection whose client is too slow or sends too much, or that is still open when the server stops.
+/// Notifies a stream when its connection ends. Installs `WriteGuard` for clients that do not read.
 ///
-/// Its times are the event loop's. A request that arrives in one piece costs no timer.
+/// Its timers run on the event loop. A request that arrives in one piece needs none.
 final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     typealias InboundIn = HTTPRequestPart
     typealias InboundOut = HTTPRequestPart
@@ -23,15 +23,17 @@ final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     private var progress = ReadProgress()
     private var deadline: Scheduled<Void>?
     private var stop = StopProgress()
-    /// Of the answer under way; nil when it was told.
+    /// Called once if the connection ends during a response. `nil` after that call.
     private var onEnd: (@Sendable (ConnectionEnd) -> Void)?
     private var ending: ConnectionEnd?
     private var early: EarlyResponse?
-    /// Requests whose answers have not ended. Before the last are those that a client has sent without waiting.
+    /// The number of requests whose responses have not ended. All but the last are pipelined: the client sent the next
+    /// one without waiting.
     private var unanswered = 0
 
-    /// An answer that was begun before its request was read whole. The connection ends with both: a proxy may give such a request
-    /// up and send the next one in its place (HAProxy 2.6, for clients of HTTP/2), which would be read as the rest of it.
+    /// A response that began before its request was read completely. The connection closes once both are complete. A
+    /// proxy may abandon such a request and send the next one in its place (HAProxy 2.6, for clients of HTTP/2), which
+    /// the relay would read as the rest of the first.
     private enum EarlyResponse {
         case underWay, written
     }
@@ -48,10 +50,10 @@ final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
             try? pipeline.addHandler(WriteGuard { metrics.hit(.writeTime) }, position: .first)
         }
         let options = context.channel.syncOptions
-        // The buffer for what comes next stays with the connection, also with one that sends nothing any more.
+        // Every connection keeps its read buffer, even one that sends nothing more.
         try? options?.setOption(.recvAllocator, value: HTTPLimits.readBuffer)
         try? options?.setOption(.writeBufferWaterMark, value: HTTPLimits.answerBuffer)
-        // Without it Linux keeps up to four megabytes of answers for a client that reads nothing.
+        // Without this option Linux buffers up to four megabytes of responses for a client that reads nothing.
         try? options?.setOption(.tcpOption(.init(rawValue: TCP_NOTSENT_LOWAT)), value: HTTPLimits.unsentBytes)
         if context.channel.isActive { begin(context) }
     }
@@ -76,7 +78,7 @@ final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         var data = data
-        // What comes after the last request that is still answered is dropped.
+        // Drop everything after the last request that still gets a response.
         if stop.isStopping || early != nil, !progress.isReading { return }
         switch unwrapInboundIn(data) {
         case .head(var head):
@@ -157,7 +159,7 @@ final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
         end()
     }
 
-    /// Calls `act` once, when the client closes its side or the server stops; at once if that has happened.
+    /// Calls `act` once, when the client closes its side or the server stops; immediately if that has already happened.
     fileprivate func whenEnding(_ act: @escaping @Sendable (ConnectionEnd) -> Void) {
         if let ending { act(ending) } else { onEnd = act }
     }
@@ -175,17 +177,18 @@ final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
         counted = nil
     }
 
-    /// Closes the connection unless ``stopTimer()`` comes first.
+    /// Closes the connection after `time`, unless ``stopTimer()`` is called first.
     private func startTimer(_ time: Duration, _ context: ChannelHandlerContext) {
         deadline = context.eventLoop.assumeIsolated().scheduleTask(in: TimeAmount(time)) {
             self.deadline = nil
-            // Without a request it is a browser that has connected in advance.
+            // A connection without a request is a browser's preconnection, which is no hit of the limit.
             if self.progress.isReading { self.connections.metrics.hit(.requestTime) }
             context.close(promise: nil)
         }
     }
 
-    /// The connection closes by itself when what was read has its answer; this is for those who do not send or take theirs.
+    /// A connection closes by itself once every request that was read has its response. The timer closes those whose
+    /// clients stop sending the request or reading the response.
     private func startStopTimer(_ context: ChannelHandlerContext) {
         deadline = context.eventLoop.assumeIsolated().scheduleTask(in: TimeAmount(HTTPLimits.stopTime)) {
             self.deadline = nil
@@ -203,15 +206,16 @@ final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     }
 }
 
-/// Why a connection ends while an answer is under way.
+/// The reason why a connection ends during a response.
 enum ConnectionEnd: Sendable {
     case clientLeft
     case serverStops
 }
 
 extension Channel {
-    /// Calls `act` once, on the event loop, when the connection's client closes its side or the server stops; at once if that
-    /// has happened. One at a time. A task that waits for it would cost each stream some kilobytes.
+    /// Calls `act` once, on the event loop, when the client closes its side or the server stops; immediately if that
+    /// has already happened. A connection has at most one such callback. A waiting task instead would cost each stream
+    /// some kilobytes.
     func whenEnding(_ act: @escaping @Sendable (ConnectionEnd) -> Void) {
         eventLoop.execute {
             let handler = try? self.pipeline.syncOperations.handler(type: ConnectionGuard.self)
@@ -221,33 +225,33 @@ extension Channel {
     }
 }
 
-/// How far a connection is when the server stops.
+/// The progress of a connection's responses while the server stops.
 struct StopProgress {
     var isStopping = false
-    /// The head of an answer was written, and its end was not.
+    /// Whether the head of a response has been written and its end has not.
     var isAnswering = false
     private var wasAnswering = false
 
-    /// Whether the answer under way was so already when this was asked last.
+    /// Returns whether a response is in progress and already was at the previous call.
     mutating func isStuck() -> Bool {
         defer { wasAnswering = isAnswering }
         return isAnswering && wasAnswering
     }
 }
 
-/// What depends on the version of HTTP/1, which nothing after this handler knows.
+/// Applies the rules that depend on the version of HTTP/1, which later handlers do not know.
 ///
-/// A connection is closed after the answer wherever its client expects that: HTTP/1.0 without `Connection: keep-alive` does
-/// (RFC 9112 §9.3), and `Connection: Close` in any spelling. A request without exactly one `Host` has no authority then, so
-/// that ``ResponseMiddleware`` refuses it, and its connection is closed, because what stands in front of the relay may have read
-/// it in another way (RFC 9112 §3.2). HTTP/1.0 need not have one.
+/// It closes the connection after the response if the client expects that: HTTP/1.0 without `Connection: keep-alive`
+/// (RFC 9112 §9.3), or `Connection: close` in any spelling. HTTP/1.1 requires exactly one `Host`. Without it the
+/// request gets no authority, so ``ResponseMiddleware`` rejects it. The connection then closes, because a proxy in
+/// front of the relay may have read the request differently (RFC 9112 §3.2). HTTP/1.0 may omit `Host`.
 private final class VersionRules: ChannelInboundHandler, RemovableChannelHandler {
     typealias InboundIn = HTTPServerRequestPart
     typealias InboundOut = HTTPServerRequestPart
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         guard case .head(var head) = unwrapInboundIn(data) else { return context.fireChannelRead(data) }
-        // Such a client does not know the answer (RFC 9110, section 10.1.1).
+        // An HTTP/1.0 client does not understand a `100 Continue` response (RFC 9110, section 10.1.1).
         let hasExpectation = head.version == .http1_0 && head.headers.contains(name: "Expect")
         if hasExpectation { head.headers.remove(name: "Expect") }
         var hosts = head.headers["Host"].count
@@ -263,11 +267,12 @@ private final class VersionRules: ChannelInboundHandler, RemovableChannelHandler
 }
 
 extension HTTPRequest {
-    /// Replaces what would be costly to look at. Texts are compared, split and looked up by their Unicode normal forms, and
-    /// that costs the square of the length where combining marks follow each other. An address cannot hold them unescaped
-    /// (RFC 3986 §2; the parser sees to it), and a long header has no use for them.
+    /// Replaces non-ASCII characters in long values, because they are costly to process. Swift compares, splits and
+    /// hashes strings by their Unicode normal forms. The cost grows with the square of the length of a sequence of
+    /// combining marks. An address cannot contain them unescaped (RFC 3986 §2; the parser enforces that), and a long
+    /// header does not need them.
     ///
-    /// - Returns: whether anything was replaced.
+    /// - Returns: Whether anything was replaced.
     mutating func replaceCostlyText() -> Bool {
         var isChanged = false
         if let authority, authority.isCostly {
@@ -288,7 +293,7 @@ extension String {
     fileprivate var inASCII: String { HeaderText.sanitized(self, limit: .max) }
 }
 
-/// How much of the current request has been read.
+/// The number of body bytes read from the current request.
 struct ReadProgress {
     private(set) var isReading = false
     private var bytes = 0
@@ -298,10 +303,10 @@ struct ReadProgress {
         bytes = 0
     }
 
-    /// Bytes above the limit of a body are read and dropped up to a second limit, because a client that reads nothing while
-    /// it sends would else not see why it was refused.
+    /// Counts body bytes. Bytes above the body limit are read and dropped up to a second limit. Otherwise a client that
+    /// reads nothing while it sends would not see why its request was rejected.
     ///
-    /// - Returns: false above the second limit.
+    /// - Returns: `false` above the second limit.
     mutating func read(_ count: Int) -> Bool {
         bytes += count
         return bytes <= HTTPLimits.batchBody + HTTPLimits.discardedBody
@@ -312,7 +317,7 @@ struct ReadProgress {
     }
 }
 
-/// How many connections each address has open, so that one client cannot take them all.
+/// Counts the open connections of each address, so that one client cannot use them all.
 final class ConnectionCounter: Sendable {
     let metrics: LimitMetrics
     private let limit: Int
@@ -328,12 +333,12 @@ final class ConnectionCounter: Sendable {
         self.trustedProxies = trustedProxies
     }
 
-    /// False for this machine and for trusted proxies, which connect for many clients.
+    /// Returns `false` for this machine and for trusted proxies, which connect for many clients.
     func isLimited(_ address: IPAddress) -> Bool {
         !address.isLoopback && !trustedProxies().contains { $0.contains(address) }
     }
 
-    /// Counts a connection; false, and not counted, when there are too many.
+    /// Counts a connection. Returns `false`, without counting it, if the address has too many.
     func add(_ address: IPAddress) -> Bool {
         open.withLock { open in
             guard open[address, default: 0] < limit else { return false }

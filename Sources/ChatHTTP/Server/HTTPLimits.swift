@@ -1,92 +1,98 @@
 import NIOCore
 
-/// Every limit on what a client may send or hold, in one place.
+/// All limits on what a client may send or hold.
 enum HTTPLimits {
-    /// Bytes of a body, after decompression. Far above the largest valid form (a 4,000-byte text, every byte escaped).
+    /// The maximum bytes of a body, after decompression. Far above the largest valid form (a 4,000-byte text, every
+    /// byte escaped).
     static let body = 64 * 1024
-    /// Bytes of a body of the admin API: a thousand tokens of the greatest length.
+    /// The maximum bytes of an admin API body. Enough for a thousand tokens of the greatest length.
     static let adminBody = 512 * 1024
-    /// Notifications in one request, and bytes of its body: a kilobyte for each.
+    /// The maximum number of notifications in one batch, and the bytes of its body: one kilobyte for each.
     static let batch = 1000
     static let batchBody = 1024 * 1024
-    /// Bytes of a refused body that are still read beyond the largest limit, so that the client sees the answer; more
-    /// closes the connection.
+    /// The bytes of a rejected body that the relay still reads beyond the largest limit, so that the client sees the
+    /// response. It closes the connection after more.
     static let discardedBody = 1024 * 1024
-    /// Fields of a form, known or not, and parts of a multipart body.
+    /// The maximum number of form fields, known or not, and of parts in a multipart body.
     static let fields = 64
-    /// Bytes of a field's name as sent.
+    /// The maximum bytes of a field's name as sent.
     static let fieldName = 256
-    /// Bytes of a multipart boundary. RFC 2046 §5.1.1 allows 70; some clients send more.
+    /// The maximum bytes of a multipart boundary. RFC 2046 §5.1.1 allows 70; some clients send more.
     static let boundary = 200
-    /// Lines of header in one part of a multipart body.
+    /// The maximum number of header lines in one part of a multipart body.
     static let partHeaders = 16
-    /// Characters of an `Idempotency-Key`.
+    /// The maximum characters of an `Idempotency-Key`.
     static let idempotencyKey = 255
-    /// Characters of an `X-Request-Id` that is accepted from the client.
+    /// The maximum characters of an accepted `X-Request-Id`.
     static let requestID = 128
-    /// Messages in one answer of the chat API, items in one answer of the admin API; and how many without a `limit`.
+    /// The permitted values of `limit`: messages in one chat API response, or items in one admin API response.
     static let page = 1...500
-    /// Messages or notifications of a page that says how far each has come.
+    /// The maximum number of messages or notifications on a page that reports the delivery of each.
     static let reachPage = 100
+    /// The number of items on a page if the request has no `limit`.
     static let defaultPage = 100
-    /// Proxies that are followed back through `Forwarded` or `X-Forwarded-For`.
+    /// The maximum number of proxies to follow back through `Forwarded` or `X-Forwarded-For`.
     static let forwardedHops = 32
-    /// Addresses, and members, whose rate is remembered at a time; the oldest are forgotten first.
+    /// The maximum number of addresses, and of members, with a remembered rate. The oldest are dropped first.
     static let rateEntries = 65_536
-    /// Joins to codes that nobody uses, of all addresses: so many times those of one address.
+    /// The limit of joins by all addresses together to codes that no member uses, as a multiple of the limit of one
+    /// address.
     static let joinShares = 20
-    /// How often the operator is told that joins are refused.
+    /// The rate of log lines about rejected joins.
     static let reports = RateLimit(perSecond: 1.0 / 60, burst: 1)!
-    /// How often the operator is told that something cannot be done now, which any number of clients ask for.
+    /// The interval between log lines about one kind of unavailability, however many clients it affects.
     static let refusalReports = Duration.seconds(10)
-    /// The interval at which the log repeats that the relay is not ready, or cannot accept connections.
+    /// The interval at which the log repeats that the relay is not ready or cannot accept connections.
     static let readinessReports = Duration.seconds(60)
-    /// Wrong tokens of the admin API from one address that are answered 401; further ones are answered 429.
+    /// The rate of wrong admin API tokens from one address. Those within it get 401, the rest 429.
     static let wrongTokens = RateLimit(perSecond: 10.0 / 60, burst: 30)!
-    /// How long a ticket for an event stream is valid, and how many there are at a time: the oldest ends first. The rates of
-    /// addresses and members are what keeps one client from using them up.
+    /// The lifetime of an event stream ticket, and the maximum number of tickets; the oldest is dropped first. The rate
+    /// limits of addresses and members prevent one client from using them up.
     static let ticketTime: Duration = .seconds(30)
     static let tickets = 16_384
-    /// Between the two events of a probe's stream: far above what a network delays them by.
+    /// The time between the two events of a probe's stream. Far above any delay in a network.
     static let probeTime: Duration = .seconds(2)
-    /// Time from a request's head to the end of its body.
+    /// The maximum time from a request's head to the end of its body.
     static let requestTime: Duration = .seconds(30)
-    /// Time from the opening of a connection to its first request's head.
+    /// The maximum time from the opening of a connection to its first request's head.
     static let firstHeadTime: Duration = .seconds(15)
-    /// When the server stops: time for the rest of a request that is being read, and again for its client to take an answer.
+    /// The time that a stopping server waits for the rest of a request, and again for its client to read the response.
     static let stopTime: Duration = .seconds(3)
-    /// Connections from one address, for IPv6 from one /64 network; the machine's own and trusted proxies are not counted.
+    /// The maximum number of connections from one address (for IPv6 from one /64 network). This machine and trusted
+    /// proxies are exempt.
     static let connectionsPerAddress = 256
-    /// Time without a request after which a connection is closed. Above the 60 seconds for which the tutorial's client
-    /// keeps one, so that it is the client who closes first.
+    /// The time without a request after which a connection closes. The tutorial's client keeps a connection for 60
+    /// seconds. This is longer, so that the client closes first.
     static let idleTime: Duration = .seconds(75)
-    /// Bytes of one header field, and of all together; the fields.
+    /// The maximum bytes of one header field, the bytes of all fields, and the number of fields.
     static let headerField = 16 * 1024
     static let headers = 32 * 1024
     static let headerFields = 100
-    /// Bytes of a header field that may have characters outside of ASCII; in longer ones they are replaced.
+    /// The maximum bytes of a header field that may contain non-ASCII characters. In longer fields they are replaced.
     static let nonASCIIHeader = 512
-    /// Connections that wait to be accepted.
+    /// The number of connections that may wait to be accepted.
     static let backlog = 1024
-    /// Event streams of one address, as of connections: also where a proxy in front brings all of them.
+    /// The maximum number of event streams from one address, the same as for connections. It also applies behind a
+    /// proxy, to the client's address.
     static let streamsPerAddress = 256
-    /// Event streams of one member.
+    /// The maximum number of event streams of one member.
     static let streamsPerMember = 8
-    /// Time in which a client must accept what is written to its event stream; after it the connection is closed.
+    /// The time within which a client must accept what is written to its event stream. After that the connection
+    /// closes.
     static let streamWriteTime: Duration = .seconds(20)
 
-    /// Bytes of one write to an event stream, unless a single event has more, and bytes that wait to be sent, above which
-    /// the stream has to wait: a client that reads nothing costs no more than both.
+    /// The bytes of one write to an event stream (a single larger event is written whole), and the bytes that may wait
+    /// to be sent before the stream pauses. A client that reads nothing costs no more than both.
     static let streamWrite = 8 * 1024
     static let streamBuffer = ChannelOptions.Types.WriteBufferWaterMark(low: 1024, high: 4096)
-    /// Bytes of answers that wait in a connection, above which the next answer waits until the client has read some. The
-    /// requests behind it are not read then. One answer may be larger than that.
+    /// The bytes of responses that may wait in a connection. Above them the next response waits until the client has
+    /// read some, and the requests behind it are not read. A single response may be larger.
     static let answerBuffer = ChannelOptions.Types.WriteBufferWaterMark(low: 32 * 1024, high: 64 * 1024)
-    /// Bytes of answers that the kernel may hold before it sends them (`TCP_NOTSENT_LOWAT`).
+    /// The bytes of responses that the kernel may hold unsent (`TCP_NOTSENT_LOWAT`).
     static let unsentBytes: ChannelOptions.Types.SocketOption.Value = 128 * 1024
-    /// Requests of one connection that have no answer yet. SwiftNIO stops reading after a few; more can come in one piece of
-    /// 64 KiB, and each takes about a kilobyte.
+    /// The maximum number of requests of one connection without a response. SwiftNIO stops reading after a few, but one
+    /// read of 64 KiB can contain more. Each takes about a kilobyte.
     static let pipelinedRequests = 500
-    /// For what a connection sends next: so many bytes at first, and more where much comes.
+    /// The size of a connection's read buffer: small at first, larger for a connection that receives much.
     static let readBuffer = AdaptiveRecvByteBufferAllocator(minimum: 256, initial: 512, maximum: 64 * 1024)
 }

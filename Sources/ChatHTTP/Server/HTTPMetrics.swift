@@ -2,23 +2,23 @@ import ChatDomain
 import HTTPTypes
 import Synchronization
 
-/// What the HTTP side counts of its requests, since it was made.
+/// Counts HTTP requests since the server was created.
 final class HTTPMetrics: Sendable {
-    /// Requests that are counted together.
+    /// A group of requests with one counter.
     struct Kind: Sendable, Hashable {
-        /// The route's pattern, never the path: there are as many as addresses in ``Routes``.
+        /// The route's pattern, never the path, so the number of kinds is limited by ``Routes``.
         let route: String
         let method: String
-        /// 0 where the connection ended before there was an answer.
+        /// The response's status. 0 if the connection ended before a response began.
         let status: Int
     }
 
     private static let methods: Set = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
-    /// The time, from any fixed moment on.
+    /// The monotonic clock, which starts at an arbitrary moment.
     let clock: MonotonicTime
     let limits = LimitMetrics()
-    /// Seconds from a message's request to its answer.
+    /// The seconds from a message's request to its response.
     let posts = Histogram(Histogram.moments)
     private let counts = Mutex<[Kind: Int]>([:])
 
@@ -32,7 +32,7 @@ final class HTTPMetrics: Sendable {
         counts.withLock { $0[kind, default: 0] += 1 }
     }
 
-    /// In order.
+    /// The counters, ordered by route, method and status.
     var requests: [(kind: Kind, count: Int)] {
         counts.withLock { $0.map { (kind: $0.key, count: $0.value) } }
             .sorted {
@@ -41,18 +41,18 @@ final class HTTPMetrics: Sendable {
     }
 }
 
-/// What a client can meet that asks for too much.
+/// A limit that a client can hit.
 enum Limit: String, Sendable, CaseIterable {
     case ratePerAddress = "rate_per_address"
     case ratePerMember = "rate_per_member"
     case joinsPerAddress = "joins_per_address"
     case wrongTokens = "wrong_tokens"
     case connectionsPerAddress = "connections_per_address"
-    /// All connections are in use, or there is no file descriptor for another one.
+    /// All connections are in use, or no file descriptor is left for another.
     case connections = "connections"
-    /// From a request's head to the end of its body.
+    /// The time from a request's head to the end of its body.
     case requestTime = "request_time"
-    /// Without a byte that the client has taken of its answers.
+    /// The time in which the client has read no byte of its responses.
     case writeTime = "write_time"
     case pipelinedRequests = "pipelined_requests"
     case body = "body"
@@ -61,7 +61,7 @@ enum Limit: String, Sendable, CaseIterable {
     case streamsPerAddress = "streams_per_address"
 }
 
-/// How often each limit was hit.
+/// Counts the hits of each limit.
 final class LimitMetrics: Sendable {
     private let counts = Mutex<[Limit: Int]>([:])
 

@@ -2,12 +2,12 @@ import ChatDomain
 import Hummingbird
 import Logging
 
-/// Whether a part of the process works without which requests cannot be served.
+/// The result of checking one part of the process that requests depend on.
 package struct ReadinessCheck: Sendable, Hashable {
     package let name: String
-    /// What is wrong, in a few words that everyone may read; nil if nothing is.
+    /// The problem in a few words, safe for the public. `nil` if there is none.
     package let problem: String?
-    /// What was found, for the administrator and the log.
+    /// The details of the problem, for the administrator and the log.
     package let cause: String?
 
     package init(name: String, problem: String? = nil, cause: String? = nil) {
@@ -22,7 +22,7 @@ final class Health: Sendable {
     private let store: any RoomStore
     private let readiness: @Sendable () async -> [ReadinessCheck]
     private let logger: Logger
-    /// The checks that failed when they were asked last. Anyone may ask as often as they like.
+    /// The checks that failed at the last request. Limits the log, because anyone may request `/readyz` at any rate.
     private let failures: RepeatedRefusals
 
     init(
@@ -35,17 +35,17 @@ final class Health: Sendable {
         failures = RepeatedRefusals(interval: HTTPLimits.readinessReports, clock: clock)
     }
 
-    /// The process answers.
+    /// `/healthz`: the process responds.
     func alive(_ request: Request, _ context: ChatContext) -> Response {
         Responses.json(["healthy": .bool(true)])
     }
 
-    /// The process can do its work: 200, or 503 with what is wrong, in a few words.
+    /// `/readyz`: 200 if the process can do its work, else 503 with each problem in a few words.
     func ready(_ request: Request, _ context: ChatContext) async -> Response {
         await answer(isDetailed: false)
     }
 
-    /// The same, with what was found.
+    /// `/readyz` for an administrator, with the cause of each problem.
     func details(_ request: Request, _ context: ChatContext) async -> Response {
         await answer(isDetailed: true)
     }
@@ -64,7 +64,7 @@ final class Health: Sendable {
         return Responses.json(json, status: isReady ? .ok : .serviceUnavailable)
     }
 
-    /// Logs a change at once, and a failure that goes on once in ``HTTPLimits/readinessReports``.
+    /// Logs a change at once, and a continuing failure once per ``HTTPLimits/readinessReports``.
     private func note(_ check: ReadinessCheck) {
         var metadata: Logger.Metadata = [LogKeys.check: "\(check.name)"]
         guard let problem = check.problem else {
@@ -77,7 +77,8 @@ final class Health: Sendable {
         logger.error("not ready", metadata: metadata)
     }
 
-    /// What the client may read of it; the cause is logged.
+    /// Checks the database and logs the cause of a failure. Returns the text for the client, `nil` if the database
+    /// works.
     func databaseProblem() async -> String? {
         let failure = await databaseFailure()
         note(databaseCheck(failure))

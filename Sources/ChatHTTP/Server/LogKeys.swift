@@ -1,10 +1,10 @@
 /// The metadata keys of this target's log lines.
 ///
-/// Nicknames, codes and texts are never logged; a udid and a device token only by their beginning.
+/// Nicknames, codes and texts are never logged. A udid and a device token are logged only by their first characters.
 enum LogKeys {
     static let address = "address"
     static let requestID = "request_id"
-    /// Of `traceparent`.
+    /// The trace id of `traceparent`.
     static let trace = "trace_id"
     /// The first eight digits of a udid.
     static let member = "member"
@@ -15,11 +15,11 @@ enum LogKeys {
     static let notification = "notification"
     static let devices = "devices"
     static let streams = "streams"
-    /// Pushes that were queued before the answer.
+    /// The number of pushes that were queued before the response.
     static let queued = "queued"
-    /// Whether an `Idempotency-Key` was seen before.
+    /// Whether the `Idempotency-Key` was used before.
     static let isRepeat = "repeat"
-    /// Whether a member was in a room before it left.
+    /// Whether the member was in a room before it left.
     static let wasJoined = "was_joined"
     /// The name of a token; `admin` for the administrator.
     static let caller = "caller"
@@ -27,11 +27,11 @@ enum LogKeys {
     static let code = "code"
     static let status = "status"
     static let reason = "reason"
-    /// How many alike, where a line stands for several.
+    /// The number of failures that a line represents.
     static let count = "count"
     static let cause = "cause"
-    /// The pattern of the address, as `/v1/devices/{token}`.
+    /// The pattern of the path, such as `/v1/devices/{token}`.
     static let route = "route"
-    /// What is checked for readiness.
+    /// The name of a readiness check.
     static let check = "check"
 }

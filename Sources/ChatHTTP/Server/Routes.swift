@@ -2,7 +2,7 @@ import ChatDomain
 import HTTPTypes
 import Hummingbird
 
-/// Every address that this server answers to.
+/// All routes of the server.
 struct Routes {
     private let router = Router(context: ChatContext.self)
 
@@ -25,11 +25,11 @@ struct Routes {
             EventsAPI.isOfProgram(request)
                 ? try await programStream(request, context) : try await events.stream(request, context)
         }
-        // HEAD has no stream, and would use up a ticket.
+        // HEAD would open no stream but use up a ticket.
         routes.add(Self.events, [.get: stream], answersHead: false)
         routes.add("/events/ticket", [.post: events.ticket])
 
-        /// - Parameter scopes: what a token needs for a method; for others `admin`.
+        /// - Parameter scopes: The scope that a token needs, by method. Methods not listed need `admin`.
         func addAdmin(
             _ path: String, _ handlers: [HTTPRequest.Method: Handler], _ scopes: [HTTPRequest.Method: Scope] = [:]
         ) {
@@ -64,7 +64,7 @@ struct Routes {
         addAdmin("/v1/stats", [.get: metrics.stats], [.get: .figures])
         addAdmin("/metrics", [.get: metrics.metrics], [.get: .figures])
 
-        // What other servers' clients call, with their ways to bring a token.
+        // The APIs of other servers, whose clients send tokens in their own ways.
         routes.add("/gotify/message", [.post: gotify.message]) { _, handler in
             administrators.guarding(handler, .post, credential: GotifyAPI.credential)
         }
@@ -80,17 +80,17 @@ struct Routes {
         for verb in ["publish", "send", "trigger"] { addNtfy("/ntfy/{topic}/\(verb)", [.get: ntfy.publish]) }
         routes.add("/ntfy/v1/health", [.get: ntfy.health])
 
-        // Some of ntfy's clients know a server without a path only.
+        // Some ntfy clients support only a server without a path.
         let publishing = administrators.guarding(ntfy.publishJSON, .post, credential: NtfyAPI.credential)
         routes.add("/", [.get: pages.chat, .post: publishing]) { $1 }
         routes.add("/webpush/key", [.get: pages.pushKey])
         for file in WebFiles.all { routes.add(file.path, [.get: { request, _ in file.answer(request) }]) }
-        // The tutorial's pages, in development only.
+        // The tutorial's pages, served in development only.
         routes.add("/test/database.php", [.get: pages.testDatabase])
         for (path, page) in TestPages.all { routes.add(path, [.get: pages.test(page)]) }
 
         routes.add("/healthz", [.get: health.alive])
-        // What was found is the administrator's to read.
+        // Only administrators may read the causes.
         let details = administrators.guarding(health.details, .figures)
         routes.add(
             "/readyz",
@@ -108,10 +108,12 @@ struct Routes {
 
     typealias Handler = @Sendable (Request, ChatContext) async throws -> Response
 
-    /// The router knows paths and methods as one; a known path with another method has its own answer, 405.
+    /// Adds a path with its handlers. The router matches path and method together, so every other method gets a handler
+    /// that responds with 405.
+    ///
     /// - Parameters:
-    ///   - answersHead: whether what answers GET answers HEAD, too.
-    ///   - guarding: stands before the handler of each method, known or not. Unless given, pages of other sites may only read.
+    ///   - answersHead: Whether the GET handler also serves HEAD.
+    ///   - guarding: Wraps the handler of each method, known or not. By default, pages of other sites may only read.
     private func add(
         _ path: String, _ handlers: [HTTPRequest.Method: Handler], answersHead: Bool = true,
         guarding: (_ method: HTTPRequest.Method, _ handler: @escaping Handler) -> Handler = {

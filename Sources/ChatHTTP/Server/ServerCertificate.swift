@@ -4,9 +4,9 @@ import NIOCore
 import NIOSSL
 import Synchronization
 
-/// The server's certificate and key, from PEM files; can be read again while connections are served.
+/// The server's certificate and key, from PEM files. They can be reloaded while the server runs.
 package final class ServerCertificate: Sendable {
-    /// A file that cannot be used, and why.
+    /// A file that cannot be used, with the reason.
     package struct Failure: Error, Sendable, CustomStringConvertible {
         package let description: String
     }
@@ -22,21 +22,21 @@ package final class ServerCertificate: Sendable {
     private let pair: Mutex<Pair>
 
     /// - Parameters:
-    ///   - certificate: path of the certificate and, after it, those of its issuers.
-    ///   - key: path of the key; nil if it stands in the same file.
+    ///   - certificate: The path of the certificate, followed by its issuers' certificates.
+    ///   - key: The path of the key. `nil` if it is in the certificate's file.
     package init(certificate: String, key: String?) throws(Failure) {
         certificatePath = certificate
         keyPath = key ?? certificate
         pair = Mutex(try Self.load(certificate, keyPath))
     }
 
-    /// Reads the files again, for new connections. If they cannot be used, the certificate and key stay as they are.
+    /// Reads the files again, for new connections. If they cannot be used, the current certificate and key remain.
     package func reload() throws(Failure) {
         let new = try Self.load(certificatePath, keyPath)
         pair.withLock { $0 = new }
     }
 
-    /// The end of the certificate that new connections are shown.
+    /// The expiry of the certificate that new connections receive.
     var expiresAt: Timestamp { pair.withLock { $0.expiresAt } }
 
     func configuration() -> TLSConfiguration {
@@ -44,7 +44,7 @@ package final class ServerCertificate: Sendable {
         var configuration = TLSConfiguration.makeServerConfiguration(
             certificateChain: pair.chain, privateKey: pair.key)
         configuration.applicationProtocols = ["http/1.1"]
-        // RFC 8996: nobody is to speak TLS 1.0 and 1.1 any more.
+        // RFC 8996 forbids TLS 1.0 and 1.1.
         configuration.minimumTLSVersion = .tlsv12
         // Called for every connection.
         configuration.sslContextCallback = { [self] _, promise in
