@@ -1,7 +1,7 @@
-"""Limits under attack: what the relay's other clients notice, and what memory it takes and gives back.
+"""Limits under attack: the effect on the relay's other clients, and the memory that the relay takes and frees again.
 
-The attackers come from this machine, whose connections and requests no limit counts: as behind a proxy that lets all of
-it through.
+The attackers run on this machine, and no limit applies to local connections and requests. This corresponds to a proxy that
+forwards everything.
 """
 import json, os, resource, subprocess, sys, tempfile, time
 
@@ -9,19 +9,22 @@ import bench, posts
 
 CLIENT = os.path.join(bench.ROOT, "Tests", "Clients", "attack.py")
 SECONDS = bench.scaled(20, 5)
-# After this long nothing that was needed for an attack may be left.
+# Seconds after which the relay must have freed everything that an attack needed.
 AFTER = 30
 MOST = bench.scaled(10_000, 2_000)
 HEADERS = 1_000
 UDIDS = bench.scaled(1_000_000, 50_000)
 ROOM = 100
-# What is to hold.
+# The goals: milliseconds at the 99th percentile, and peak megabytes.
 LATEST, MEMORY = 100, 300
 
 
 def connections_that_fit():
-    """The relay takes three quarters of the files that a process may open as connections, and seven eighths of these as
-    streams; some are left for the neighbours."""
+    """The number of attacking connections.
+
+    The relay uses three quarters of the open files that a process may have for connections, and seven eighths of these
+    for streams. Some stay free for the neighbours.
+    """
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if files == resource.RLIM_INFINITY:
         return MOST
@@ -32,17 +35,17 @@ def neighbours(port):
     played = subprocess.run(
         [sys.executable, CLIENT, "neighbours", str(port), str(SECONDS)], check=True, capture_output=True, text=True)
     result = json.loads(played.stdout)
-    bench.oracle(result["failed"] == 0, f"{result['failed']} of the neighbours' messages were refused")
+    bench.oracle(result["failed"] == 0, f"{result['failed']} of the neighbours' messages were rejected")
     bench.oracle(result["lost"] == 0, f"{result['lost']} of the neighbours' messages did not arrive")
     return result["p99"]
 
 
 def measure_one(kind, count):
-    """Milliseconds at the 99th percentile, in quiet and under attack; megabytes before, at the most, and after."""
+    """Milliseconds at the 99th percentile, idle and under attack, and megabytes before, at the peak, and afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         configuration = os.path.join(folder, "relay.yaml")
         with open(configuration, "w") as file:
-            # Else nothing is remembered of a udid.
+            # With this limit, the relay keeps memory for each udid.
             file.write("http: {rate_per_member: 100/s burst 100}\n")
         relay, port, database = bench.start_configured(folder, configuration)
         try:
@@ -53,7 +56,7 @@ def measure_one(kind, count):
                 [sys.executable, CLIENT, kind, str(port), str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 text=True)
             try:
-                bench.oracle(attacker.stdout.readline() == "ready\n", f"the attacker ended: {kind}")
+                bench.oracle(attacker.stdout.readline() == "ready\n", f"the attacker exited: {kind}")
                 attacked = neighbours(port)
                 if kind == "udids":
                     attacker.wait(timeout=1200)
@@ -61,7 +64,7 @@ def measure_one(kind, count):
             finally:
                 bench.kill(attacker)
             time.sleep(AFTER)
-            bench.oracle(relay.poll() is None, f"the relay has ended: {kind}")
+            bench.oracle(relay.poll() is None, f"the relay exited: {kind}")
             return quiet, attacked, before, most, bench.memory(relay, "VmRSS")
         finally:
             bench.kill(relay)
@@ -70,14 +73,14 @@ def measure_one(kind, count):
 def measure():
     most = connections_that_fit()
     for kind, count, what in [
-        ("connections", most, f"{most:,} connections that say nothing"),
-        ("readers", most, f"{most:,} event streams that nobody reads"),
-        ("headers", HEADERS, f"headers on {HEADERS:,} connections, a byte at a time"),
+        ("connections", most, f"{most:,} silent connections"),
+        ("readers", most, f"{most:,} unread event streams"),
+        ("headers", HEADERS, f"headers on {HEADERS:,} connections, one byte at a time"),
         ("udids", UDIDS, f"{UDIDS:,} udids"),
     ]:
         quiet, attacked, before, peak, after = measure_one(kind, count)
         bench.row(
-            f"{what}: answers to others, p99", [attacked], "ms", [quiet], "in quiet", goal=f"{LATEST} ms",
+            f"{what}: responses to others, p99", [attacked], "ms", [quiet], "idle", goal=f"{LATEST} ms",
             form="{:,.1f}")
-        bench.row("the same: memory at the most", [peak], "MB", [before], "before", goal=f"{MEMORY} MB")
+        bench.row("the same: peak memory", [peak], "MB", [before], "before", goal=f"{MEMORY} MB")
         bench.row(f"the same: memory {AFTER} s after", [after], "MB", [before], "before")

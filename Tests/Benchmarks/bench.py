@@ -1,4 +1,4 @@
-"""What the benchmarks share: the programs, started and stopped in a folder of their own, and the table."""
+"""Shared code of the benchmarks: starts and stops programs in temporary folders, and builds the table."""
 import json, os, signal, sqlite3, statistics, subprocess, sys, time
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
@@ -8,18 +8,18 @@ RUNS = 1 if QUICK else int(os.environ.get("RUNS", "5"))
 
 
 def scaled(full, quick):
-    """A number that QUICK makes smaller."""
+    """The number `full`, or `quick` if QUICK is set."""
     return quick if QUICK else full
 
 
 def use(executable):
-    """From here on this executable is measured, and not the release build of this folder."""
+    """Measures this executable from now on, instead of the release build of this folder."""
     global PUSHCHAT
     PUSHCHAT = os.path.abspath(executable)
 
 
 def start(folder, name, arguments, fields):
-    """Starts a process and waits for the log lines that bring the wanted fields: {message: field}."""
+    """Starts a process and waits until its log has all `fields`: pairs of a message and a field of it."""
     path = os.path.join(folder, name + ".log")
     with open(path, "w") as log:
         process = subprocess.Popen(
@@ -27,7 +27,7 @@ def start(folder, name, arguments, fields):
     found, deadline = {}, time.time() + 20
     while len(found) < len(fields):
         if time.time() > deadline or process.poll() is not None:
-            sys.exit(f"{name} did not start; see its log:\n{open(path).read()}")
+            sys.exit(f"{name} did not start. Its log:\n{open(path).read()}")
         for line in open(path):
             if not line.endswith("\n"):
                 continue
@@ -50,7 +50,7 @@ def start_sandbox(folder, *more):
 
 
 def make_credentials(folder):
-    """The files that a sandbox makes at its start: ca.pem, server.pem, client.pem and more."""
+    """The folder with the files that a sandbox creates when it starts: ca.pem, server.pem, client.pem and more."""
     sandbox, _ = start_sandbox(folder)
     stop(sandbox)
     return folder + "/sandbox"
@@ -67,7 +67,7 @@ def start_relay(folder, ports, *more):
 
 
 def start_configured(folder, configuration, *more):
-    """A relay with a configuration of its own, or with none that says where to push to."""
+    """A relay with this configuration. Without one, it has no gateway to push to."""
     database = folder + "/pushchat.db"
     process, (port,) = start(
         folder, "relay",
@@ -77,7 +77,7 @@ def start_configured(folder, configuration, *more):
 
 
 def make_database(folder):
-    """An empty database, as the relay makes it. Returns its path and the seconds of CPU that a start costs."""
+    """Lets a relay create an empty database. Returns its path and the CPU seconds of a start."""
     relay, _, database = start_configured(folder, None)
     seconds = cpu(relay)
     stop(relay)
@@ -93,19 +93,19 @@ def compile_c(folder, source, *libraries):
 
 def rows(database):
     connection = sqlite3.connect(database, isolation_level=None, timeout=60)
-    # Its commits cost the relay nothing but the lock.
+    # Commits on this connection slow down the relay only through the lock.
     connection.execute("PRAGMA synchronous = OFF")
     return connection
 
 
 def memory(process, field="VmHWM"):
-    """Megabytes of resident memory at the most; with VmRSS, at this moment."""
+    """Peak resident memory in megabytes. With VmRSS, the current value."""
     with open(f"/proc/{process.pid}/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith(field + ":")) / 1024
 
 
 def cpu(process):
-    """Seconds of CPU that it has used until now, its own and the system's for it."""
+    """CPU seconds that the process has used until now, in user and system mode."""
     with open(f"/proc/{process.pid}/stat") as stat:
         fields = stat.read().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -119,7 +119,7 @@ def stop(*processes):
 
 
 def kill(*processes):
-    """What has work left for minutes is not waited for."""
+    """Kills processes that could still have work for minutes."""
     for process in processes:
         process.kill()
         process.wait()
@@ -135,12 +135,12 @@ def figure(values, form):
 
 
 def quotients(values, others):
-    """Of what belongs to the same run."""
+    """The quotients of values that belong to the same run."""
     return [value / other for value, other in zip(values, others)]
 
 
 def row(what, values, unit, limits=None, against="", goal="", form="{:,.0f}", inverse=False):
-    """One line: medians of the runs with their spread, and the ratio of what belongs to the same run."""
+    """Adds a line: the medians of the runs with their spread, and the ratios within the same run."""
     line = {"what": what, "measured": figure(values, form) + " " + unit, "limit": "", "ratio": "", "goal": goal}
     if limits:
         line["limit"] = f"{against}: {figure(limits, form)}"
@@ -149,7 +149,7 @@ def row(what, values, unit, limits=None, against="", goal="", form="{:,.0f}", in
 
 
 def row_of_text(what, text):
-    """A line that says what was counted, for which there is no median."""
+    """Adds a line for counts, which have no median."""
     add({"what": what, "measured": text, "limit": "", "ratio": "", "goal": ""})
 
 
@@ -159,12 +159,12 @@ def add(line):
 
 
 def oracle(holds, what):
-    """Fails the whole benchmark when something was lost."""
+    """Fails the whole benchmark unless the condition holds."""
     if not holds:
         sys.exit(f"ORACLE FAILED: {what}")
 
 
 def markdown(against):
-    lines = [f"| what | measured | {against} | ratio | to reach |", "| --- | --- | --- | --- | --- |"]
+    lines = [f"| what | measured | {against} | ratio | goal |", "| --- | --- | --- | --- | --- |"]
     return "\n".join(lines + [
         f"| {line['what']} | {line['measured']} | {line['limit']} | {line['ratio']} | {line['goal']} |" for line in table])

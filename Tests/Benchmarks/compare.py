@@ -1,11 +1,11 @@
-"""Two builds against each other, in runs that alternate: the ratios say which is faster, whatever else the machine does."""
+"""Compares two builds in alternating runs. The ratios show which one is faster, even if the machine does other work."""
 import shutil, tempfile
 
 import bench, drain, gateways, latency, posts
 
 
 def measure_build(executable, folder, credentials, sink, port):
-    """One run of one build: what each line of the table compares."""
+    """Measures one run of one build. Returns the value, unit and format for each line of the table."""
     bench.use(executable)
     room = posts.deliver(folder, credentials, sink, 2)
     binary, http2 = drain.drain_binary(credentials, sink), drain.drain_http2(credentials, port)
@@ -24,16 +24,17 @@ def measure_build(executable, folder, credentials, sink, port):
 
 
 def compare(base):
-    """Prints the figures of the new build and of the executable `base`, and the ratios of the runs that belong together."""
+    """Prints the values of the new build and of the executable `base`, and the ratios of consecutive runs."""
     found = {"base": [], "new": []}
     with tempfile.TemporaryDirectory() as folder:
-        # Copies: how a file was written decides how much of it is mapped at a time, which are megabytes of memory.
+        # Copies both files, because the way in which a file was written changes how much of it the kernel maps at a time.
+        # The difference is some megabytes of memory.
         builds = {name: shutil.copy(path, f"{folder}/{name}") for name, path in (("base", base), ("new", bench.PUSHCHAT))}
         credentials = bench.make_credentials(folder)
         sink = gateways.Sink(folder, credentials)
         with gateways.nghttpd(folder, credentials) as port:
             for number in range(bench.RUNS):
-                # Neither is always the first.
+                # Changes the order in each run.
                 for name in ("base", "new") if number % 2 == 0 else ("new", "base"):
                     found[name].append(measure_build(builds[name], folder, credentials, sink, port))
                 print(f"  run {number + 1} of {bench.RUNS} is done", flush=True)

@@ -1,26 +1,26 @@
-"""Pushes that leave a full queue per second, and what they cost, with everything that is recorded about them."""
+"""The rate at which pushes leave a full queue, including the recording of their outcomes, and their cost."""
 import dataclasses, os, re, subprocess, tempfile, time
 
 import bench, gateways
 
 PUSHES = 100_000
-# Seconds of silence that are the binary protocol's yes.
+# Seconds of silence after which a push over the binary protocol counts as accepted.
 SETTLE = 1
-# A state of schemas before 5 is 'written'.
+# Schemas before version 5 have the state 'written'.
 UNSETTLED = "state IN ('pending', 'written')"
 
 
 @dataclasses.dataclass
 class Drain:
-    """One run."""
-    rate: float  # pushes a second
-    cpu: float  # microseconds of the relay, a push
-    memory: float  # megabytes, at most
+    """The result of one run."""
+    rate: float  # pushes per second
+    cpu: float  # the relay's microseconds per push
+    memory: float  # peak megabytes
     twice: int
 
 
 def fill(database, count, token="printf('%064x', i)"):
-    """A queue as another program fills it, in one transaction; nothing is left in the write-ahead log."""
+    """Fills the queue as another program would, in one transaction, and empties the write-ahead log."""
     rows = bench.rows(database)
     rows.execute(
         f"""WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
@@ -32,10 +32,10 @@ def fill(database, count, token="printf('%064x', i)"):
 
 
 def wait_until_settled(rows):
-    """Waits until the relay has recorded what became of every push; returns when that was so, as time.time() does."""
+    """Waits until the relay has recorded the outcome of every push. Returns that time, as time.time() does."""
     deadline = time.time() + 120
     while True:
-        # The last push, because looking at one row takes nothing from the relay, and it is among the last to be settled.
+        # Looks only at the last push, because that hardly slows down the relay. It is among the last to be settled.
         while rows.execute(f"SELECT {UNSETTLED} FROM push_queue ORDER BY message_id DESC LIMIT 1").fetchone()[0]:
             bench.oracle(time.time() < deadline, "the queue is not empty after two minutes")
             time.sleep(0.005)
@@ -47,26 +47,26 @@ def wait_until_settled(rows):
 
 
 def check_queue(rows, count):
-    """The queue has all of them as sent. Returns how often one was handed over once more than it had to be."""
+    """Checks that all pushes are in the queue as sent. Returns the number of unnecessary attempts."""
     there, sent, attempts = rows.execute("SELECT count(*), total(state = 'sent'), total(attempts) FROM push_queue").fetchone()
     bench.oracle(there == sent == count, f"of {count} pushes {there} are in the queue, {sent:.0f} were sent")
     return int(attempts - count)
 
 
 def first_sent(rows):
-    """When the first of them was answered, as time.time() does."""
+    """The time of the first response to a push, as time.time() returns it."""
     return rows.execute("SELECT (julianday(min(time_sent)) - julianday('1970-01-01')) * 86400 FROM push_queue").fetchone()[0]
 
 
 def row_of_losses(gateway, counts, pushes):
-    """Of all runs together. If one was lost through the relay, the benchmark has failed before."""
+    """Adds a line with the sums of all runs. A push that the relay lost has failed the benchmark before."""
     lost, twice = (sum(numbers) for numbers in zip(*counts))
     bench.row_of_text(f"pushes lost, pushes sent twice, {gateway}", f"{lost}, {twice} of {pushes:,}")
 
 
 def drain_binary(credentials, sink):
     with tempfile.TemporaryDirectory() as folder:
-        # The queue is full before the relay is there.
+        # Fills the queue before the relay starts.
         database, start = bench.make_database(folder)
         rows = fill(database, PUSHES)
         sink.tell(f"expect {PUSHES}")
@@ -74,14 +74,14 @@ def drain_binary(credentials, sink):
             folder, gateways.configuration(folder, credentials, "binary", sink.port, f"settle: {SETTLE}s"))
         to_last, _ = sink.arrived()
         arrived = time.time()
-        # The silence is not the relay's time.
+        # The silence does not count as the relay's time.
         seconds = to_last + wait_until_settled(rows) - arrived - SETTLE
         cpu, memory = bench.cpu(relay) - start, bench.memory(relay)
         bench.stop(relay)
         check_queue(rows, PUSHES)
-        # After the relay's end: what came twice may have come later than the last one.
+        # Counts after the relay has stopped, because a duplicate can arrive after the last push.
         different, repeats = sink.counted()
-        bench.oracle(different == PUSHES and repeats == 0, f"{different} of {PUSHES} pushes came, {repeats} came twice")
+        bench.oracle(different == PUSHES and repeats == 0, f"{different} of {PUSHES} pushes arrived, {repeats} arrived twice")
         return Drain(PUSHES / seconds, cpu / PUSHES * 1e6, memory, repeats)
 
 
@@ -93,14 +93,14 @@ def drain_http2(credentials, port):
         settled = wait_until_settled(rows)
         cpu, memory = bench.cpu(relay) - start, bench.memory(relay)
         bench.stop(relay)
-        # nghttpd does not count; the queue does. Its first answer is all that says when it began.
+        # nghttpd does not count, so the queue is checked. The start is the time of nghttpd's first response.
         twice = check_queue(rows, PUSHES)
         bench.oracle(twice == 0, f"{twice} pushes were tried twice")
         return Drain(PUSHES / (settled - first_sent(rows)), cpu / PUSHES * 1e6, memory, twice)
 
 
 def h2load(folder, port, streams):
-    """Requests per second of one connection with so many streams at a time."""
+    """Requests per second over one connection with this number of concurrent streams."""
     with open(folder + "/payload", "w") as file:
         file.write('{"aps":{"alert":"number 12345","sound":"default"}}')
     text = subprocess.run(
@@ -112,7 +112,7 @@ def h2load(folder, port, streams):
 
 
 def send_binary(client, credentials, sink, *each):
-    """Notifications per second of a C program that writes so many frames at a time, or as many as fit."""
+    """Notifications per second of a C program. `each` is the number of frames per write. Without it: as many as fit."""
     sink.tell(f"expect {PUSHES}")
     subprocess.run(
         [client, "127.0.0.1", str(sink.port), credentials + "/client.pem", credentials + "/ca.pem", str(PUSHES), *each],

@@ -1,14 +1,14 @@
-"""The gateways that the relay pushes to: a C program that counts, and nghttpd, which is not ours."""
+"""The gateways that the relay pushes to: a C program that counts, and nghttpd, an independent server."""
 import contextlib, os, socket, subprocess, time
 
 import bench
 
-# The one device that nghttpd has.
+# The only device that nghttpd knows.
 DEVICE = "a" * 64
 
 
 class Sink:
-    """The C gateway that counts. It speaks both protocols."""
+    """The C gateway that counts pushes. It supports both protocols."""
 
     def __init__(self, folder, credentials):
         program = bench.compile_c(folder, "Tests/Benchmarks/sink.c", "-lssl", "-lcrypto", "-lnghttp2")
@@ -21,12 +21,12 @@ class Sink:
         self.process.stdin.flush()
 
     def arrived(self):
-        """Seconds from the first byte to the last of those expected, and how many came twice."""
+        """Seconds from the first byte to the last expected push, and the number of duplicates."""
         _, seconds, repeats = self.process.stdout.readline().split()
         return float(seconds), int(repeats)
 
     def counted(self):
-        """How many have come until now, and how many of them came once more."""
+        """The numbers of different pushes and of duplicates that have arrived until now."""
         self.tell("count")
         _, different, repeats = self.process.stdout.readline().split()
         return int(different), int(repeats)
@@ -34,11 +34,11 @@ class Sink:
     def wait_for(self, count):
         deadline = time.time() + 120
         while (different := self.counted()[0]) < count:
-            bench.oracle(time.time() < deadline, f"{different} of {count} pushes came within two minutes")
+            bench.oracle(time.time() < deadline, f"{different} of {count} pushes arrived within two minutes")
             time.sleep(0.005)
 
     def times(self, path):
-        """When each arrived, by its number, in nanoseconds."""
+        """The arrival time of each push in nanoseconds, by its number."""
         self.tell("times " + path)
         assert self.process.stdout.readline() == "written\n"
         with open(path) as file:
@@ -67,7 +67,7 @@ def free_port():
 
 @contextlib.contextmanager
 def nghttpd(folder, credentials, path=f"3/device/{DEVICE}"):
-    """Its port. It answers 200 to whatever is posted to this one path: that of the one device that it has."""
+    """Runs nghttpd and yields its port. It returns 200 to every post to this path, which is that of its only device."""
     os.makedirs(os.path.dirname(f"{folder}/root/{path}"))
     open(f"{folder}/root/{path}", "w").close()
     port = free_port()

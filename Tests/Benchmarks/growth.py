@@ -1,16 +1,16 @@
-"""What one device costs among a thousand devices, and among a million."""
+"""The cost of one device among a thousand devices and among a million."""
 import http.client, json, sqlite3, statistics, tempfile, time
 
 import bench
 
 FEW, MANY = 1_000, bench.scaled(1_000_000, 100_000)
 REQUESTS = 400
-# Reports of the feedback service that are acted on, each about another device.
+# The number of reports from the feedback service. Each one is about another device.
 REPORTS = 1_000
 
 
 def token(number):
-    """Scattered over the range of tokens, as Apple's are."""
+    """A token. Tokens are spread over their whole range, like Apple's."""
     return f"{number * 0x9E3779B97F4A7C15 % 2**64:016x}" + f"{number:048x}"
 
 
@@ -39,7 +39,7 @@ class Client:
         return json.loads(text)
 
     def median(self, calls):
-        """Seconds that the middle one of several calls takes."""
+        """The median time of the calls in seconds."""
         times = []
         for arguments in calls:
             begin = time.perf_counter()
@@ -49,7 +49,7 @@ class Client:
 
 
 def feedback(rows, count):
-    """Seconds a report, from the first step that the relay has made to the last."""
+    """Seconds per report, from the first step of the relay to the last."""
     with rows:
         rows.executemany(
             "INSERT INTO feedback (app, device_token, time_reported) VALUES ('default', ?, '2030-01-01 00:00:00.000')",
@@ -65,7 +65,7 @@ def feedback(rows, count):
 
 
 def measure_with(count, folder):
-    """Seconds for each thing, a device; and megabytes."""
+    """The seconds per device for each operation, and the megabytes."""
     sandbox, ports = bench.start_sandbox(folder)
     relay, port, database = bench.start_relay(folder, ports, "--set", "apps.default.feedback_interval=1s")
     try:
@@ -82,7 +82,7 @@ def measure_with(count, folder):
             "list a user's devices": client.median(
                 [("GET", f"/v1/devices?user_reference=user{number}") for number in range(0, count, max(1, count // 100))]),
         }
-        # Queued only: its time is far away.
+        # Only queues the pushes, because `not_before` is a day ahead.
         later = int(time.time()) + 86_400
         begin = time.perf_counter()
         receipt = client.call("POST", "/v1/notifications", {"to": {"all": True}, "alert": "later", "not_before": later})

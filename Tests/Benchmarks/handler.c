@@ -1,7 +1,7 @@
 /*
- * The shortest way from a post to a gateway, with nothing kept: an HTTP server for one connection after another that turns
- * each request into a notification of the legacy binary protocol, writes it to the gateway, and answers. In plain C on
- * OpenSSL; what a message takes through it is what it takes without a store.
+ * The shortest way from a post to a gateway, without a store. An HTTP server in plain C on OpenSSL, for one connection
+ * after another. It turns each request into a notification of the legacy binary protocol, writes that to the gateway, and
+ * responds. Its latency is the latency of a message without a store.
  *
  *   handler ADDRESS PORT CLIENT.PEM
  *

@@ -1,4 +1,4 @@
-"""From a post to the arrival at the gateway: quiet, and beside other work."""
+"""The time from a post to the arrival at the gateway, on an idle relay and on one with other work."""
 import http.client, subprocess, tempfile, time
 
 import bench, gateways, posts
@@ -9,20 +9,20 @@ CROWD = 100_000
 
 
 def send(port, sink, is_relay):
-    """Posts one message after another; returns the seconds that each took to arrive, in order."""
+    """Posts messages one after another. Returns the time of each post in nanoseconds, by the message's number."""
     sink.tell(f"expect {MESSAGES + 1_000_000}")
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     connection.connect()
     begun = {}
     for number in range(1, MESSAGES + 1):
-        # No message of the crowd has such a number.
+        # The messages of the crowd have lower numbers.
         number += 3_000_000
         body = f"cmd=message&udid={0:040d}&text=%23{number}" if is_relay else f"text=#{number}"
         begun[number] = time.monotonic_ns()
         connection.request("POST", "/api.php", body, {"Content-Type": "application/x-www-form-urlencoded"})
         answer = connection.getresponse()
         answer.read()
-        bench.oracle(answer.status == 200, f"a post was answered with {answer.status}")
+        bench.oracle(answer.status == 200, f"a post got the status {answer.status}")
         time.sleep(PAUSE)
     return begun
 
@@ -52,7 +52,7 @@ def through_relay(folder, credentials, sink, crowd=False, dead=False):
     with tempfile.TemporaryDirectory() as own:
         path = gateways.configuration(own, credentials, "binary", sink.port, "settle: 1s")
         if dead:
-            # A port that nobody listens on, and pushes that wait for it.
+            # Adds an app whose gateway's port is closed, with pushes that wait for it.
             with open(path, "a") as file:
                 file.write(
                     f"  second:\n    gateway: binary\n    host: 127.0.0.1\n    port: 1\n    trust: {credentials}/ca.pem\n"
@@ -69,7 +69,7 @@ def through_relay(folder, credentials, sink, crowd=False, dead=False):
                     """WITH RECURSIVE n(i) AS (SELECT 10 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
                        INSERT INTO active_users (udid, device_token, nickname, secret_code)
                        SELECT printf('%040d', i), printf('%064x', i), 'name' || i, 'crowd' FROM n""", (CROWD + 10,))
-            # The connection to the gateway is up, and everything has been used once.
+            # Warms up: opens the connection to the gateway and uses all code once.
             posts.post_one(port, "warm+1")
             sink.tell("expect 1")
             posts.post_one(port, "warm+2")
@@ -79,7 +79,7 @@ def through_relay(folder, credentials, sink, crowd=False, dead=False):
             begun = send(port, sink, is_relay=True)
             if crowd:
                 state = rows.execute("SELECT count(*) FROM push_queue").fetchone()[0]
-                print(f"    {state:,} pushes of the crowd were queued meanwhile", flush=True)
+                print(f"    {state:,} pushes of the crowd were queued at the same time", flush=True)
             return posts.percentiles(arrivals(begun, sink, own))
         finally:
             bench.kill(relay)

@@ -1,4 +1,4 @@
-"""Sends one text to many devices through pushjack 1.6.0; the gateway counts and takes the time.
+"""Sends one text to many devices with pushjack 1.6.0. The gateway counts and measures the time.
 
     peer_pushjack.py PORT CLIENT.PEM PUSHES
 """
@@ -6,9 +6,9 @@ import ssl, sys
 
 
 def wrap_socket(sock, certfile, do_handshake_on_connect):
-    """Python 3.12 took this function away, which pushjack (2018) calls."""
+    """Replaces ssl.wrap_socket, which pushjack (2018) calls and Python 3.12 removed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # It takes the tickets of TLS 1.3 for an answer that it cannot read: it connects again and again, and loses pushes.
+    # pushjack takes the session tickets of TLS 1.3 for an unreadable response. It would reconnect often and lose pushes.
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,9 +1,8 @@
-"""Sends through pywebpush over one connection of HTTP/1.1, one push after another, as it does; prints pushes per second.
+"""Sends pushes with pywebpush, one after another, over one HTTP/1.1 connection. Prints pushes per second.
 
     peer_pywebpush.py SERVER.PEM CA.PEM P256DH AUTH PUSHES
 
-The service is a process of its own, which answers 201 to everything. The first push opens the connection, and is not
-measured.
+A separate process serves them and always returns 201. The first push opens the connection and is not measured.
 """
 import asyncio, multiprocessing, ssl, sys, time
 
@@ -35,7 +34,7 @@ multiprocessing.Process(target=lambda: asyncio.run(serve(there)), daemon=True).s
 port = here.recv()
 session = requests.Session()
 session.verify = AUTHORITY
-# A bundle named in the environment would take the place of that.
+# Otherwise a bundle named in the environment would replace this authority.
 session.trust_env = False
 key = py_vapid.Vapid02()
 key.generate_keys()
@@ -47,7 +46,7 @@ def send(number):
         '{"notification":{"title":"number %d"}}' % number, vapid_private_key=key,
         vapid_claims={"sub": "mailto:push@example.org"}, ttl=2_419_200, requests_session=session)
     if reply.status_code != 201:
-        sys.exit(f"a push was answered with {reply.status_code}")
+        sys.exit(f"a push got the status {reply.status_code}")
 
 
 send(0)

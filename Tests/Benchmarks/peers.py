@@ -1,16 +1,16 @@
-"""Two client libraries from PyPI against the gateways that the relay is measured against: they keep no queue."""
+"""Two client libraries from PyPI, which keep no queue, with the same gateways as the relay."""
 import os, subprocess, sys, tempfile
 
 import bench, drain, gateways
 
 AIOAPNS, PUSHJACK = "4.0", "1.6.0"
-# Fewer than through the relay, which is much faster.
+# Fewer pushes than for the relay, which is much faster.
 HTTP2_PUSHES = 10_000
 RUNS = min(bench.RUNS, 3)
 
 
 def install(folder):
-    """A Python that has both libraries, or None."""
+    """The path of a Python with both libraries, or None if they cannot be installed."""
     commands = (
         [sys.executable, "-m", "venv", folder + "/venv"],
         [folder + "/venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1",
@@ -34,7 +34,7 @@ def run(python, program, *arguments):
 
 
 def aioapns(python, folder, credentials):
-    """Pushes per second, of each run."""
+    """The pushes per second of each run."""
     with gateways.nghttpd(folder, credentials) as port:
         return [
             float(run(
@@ -44,11 +44,11 @@ def aioapns(python, folder, credentials):
 
 
 def pushjack(python, folder, credentials):
-    """Pushes per second, of each run, and what was lost and came twice."""
+    """The pushes per second of each run, and the numbers of lost and duplicate pushes."""
     found, counts = [], []
     sink = gateways.Sink(folder, credentials)
     for _ in range(RUNS):
-        # It says nothing by itself: pushes may be lost, which is not waited for.
+        # The sink does not report by itself, because pushes can be lost, and the test does not wait for those.
         sink.tell("expect 0")
         run(python, "peer_pushjack.py", sink.port, credentials + "/client.pem", drain.PUSHES)
         times = sink.times(folder + "/times").values()

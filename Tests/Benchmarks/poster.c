@@ -3,17 +3,17 @@
  *
  *   poster PORT[,PORT...] MEMBERS SECONDS MOST RATE FILE
  *
- * PORT      of several the connections take turns
- * MEMBERS   message N comes from member N % MEMBERS; 0: forms that name no member, which the relay refuses
- * SECONDS   how long it posts; answers that are still to come are waited for
- * MOST      the most messages, numbered from 1
- * RATE      posts per second, each at its time whether the earlier ones were answered or not; 0: a connection posts again
- *           as soon as it has its answer
- * FILE      gets "NUMBER BEGUN ANSWERED" of each message, in nanoseconds of CLOCK_MONOTONIC; with a rate, it begins when
- *           it is due
+ * PORT      the connections are spread over several ports
+ * MEMBERS   message N comes from member N % MEMBERS; 0: forms without a member, which the relay rejects
+ * SECONDS   the time for posts; the program then waits for the remaining responses
+ * MOST      the maximum number of messages, numbered from 1
+ * RATE      posts per second, sent on time even if earlier responses are missing; 0: a connection posts again as soon as
+ *           it has its response
+ * FILE      gets "NUMBER BEGUN ANSWERED" for each message, in nanoseconds of CLOCK_MONOTONIC; with a rate, BEGUN is the
+ *           time at which the post was due
  *
- * Prints "ANSWERED ACCEPTED SECONDS": the answers, those with status 200, and the time from the first post to the last
- * answer.
+ * Prints "ANSWERED ACCEPTED SECONDS": the number of responses, the number with status 200, and the time from the first post
+ * to the last response.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -70,7 +70,7 @@ static void post(struct connection *connection, long number)
         fail("a connection does not take a request");
 }
 
-/* Reads what has come. Returns the status if the answer is whole, else 0. */
+/* Reads the available bytes. Returns the status if the response is complete, otherwise 0. */
 static int read_answer(struct connection *connection)
 {
     ssize_t got = read(connection->socket, connection->answer + connection->used, LONGEST - 1 - connection->used);

@@ -1,5 +1,9 @@
-"""Relays on one PostgreSQL: messages accepted and pushes drained by one, two and three of them, and what a push costs beside much that
-is settled and beside a transaction that somebody holds open. The limit is pgbench with the statements that the relays sent themselves."""
+"""Relays on one PostgreSQL.
+
+Measures the messages that one, two and three relays accept, and the pushes that they drain. Also measures the cost of a push
+with many settled pushes in the table, and while another session holds a transaction open. The limit is pgbench with the
+statements that the relays sent themselves.
+"""
 import collections, contextlib, json, os, re, statistics, subprocess, sys, tempfile, time
 
 import bench, gateways, posts
@@ -10,17 +14,17 @@ import postgres_server
 RELAYS = (1, 2, 3)
 RUNS = min(bench.RUNS, 3)
 SECONDS = bench.scaled(5, 3)
-# In rooms of two, so many that transactions at the same time seldom want the same room: members who post one after the other are
-# in different ones.
+# The members are in rooms of two, and consecutive posters are in different rooms. With this number of members, concurrent
+# transactions seldom need the same room.
 MEMBERS = 2_048
 PUSHES = bench.scaled(100_000, 5_000)
-# With a transaction for each; and connections for that, as many as post.
+# The pushes for pgbench with one transaction per push, and its connections, as many as the poster has.
 SINGLE_PUSHES = bench.scaled(20_000, 1_000)
 SINGLE_CONNECTIONS = posts.CONNECTIONS
 FEW_SETTLED, MANY_SETTLED = 10_000, bench.scaled(1_000_000, 100_000)
-# Seconds for which a transaction is held, and pushes that are queued and drained again and again meanwhile.
+# The seconds for which a transaction is held, and the number of pushes that are queued and drained repeatedly in that time.
 HELD, HELD_PUSHES = bench.scaled(60, 5), bench.scaled(10_000, 1_000)
-# pgbench takes no more than 128.
+# The number of scripts. pgbench accepts at most 128.
 MOST_SCRIPTS = 32
 TOKEN = "lpad(to_hex(i), 64, '0')"
 
@@ -28,7 +32,7 @@ TOKEN = "lpad(to_hex(i), 64, '0')"
 # MARK: The server and the relays
 
 class Databases:
-    """Databases of a server, each with the tables and the members."""
+    """Creates databases on one server. Each has the tables and the members."""
 
     def __init__(self, folder):
         self.folder, self.server, self.count = folder, postgres_server.Server(folder + "/server"), 0
@@ -43,7 +47,7 @@ class Databases:
                 ANALYZE""", "filled")
 
     def make(self):
-        """Returns its name."""
+        """Creates a database and returns its name."""
         self.count += 1
         self.server.rows(f"CREATE DATABASE measured{self.count} TEMPLATE filled")
         self.server.rows("CHECKPOINT")
@@ -58,9 +62,9 @@ class Databases:
 
 @contextlib.contextmanager
 def relays(url, count, *app):
-    """Processes with their ports.
+    """Starts `count` relays. Yields the processes with their ports.
 
-    :param app: lines of the configuration of the app; without any it queues, and sends nothing.
+    :param app: The app's configuration as lines. Without any, the relays queue pushes and send none.
     """
     started = []
     with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +89,7 @@ def processes_of(started):
 
 
 def ports_of(started):
-    """As the poster wants them."""
+    """The ports in the format of the poster's argument."""
     return ",".join(str(port) for _, port in started)
 
 
@@ -95,7 +99,7 @@ def gateway(folder, credentials, sink):
 
 
 def cpu(server, processes):
-    """Seconds of the server, with all that it has started, and of the relays."""
+    """The CPU seconds of the server, of all processes that it has started, and of the relays."""
     ticks = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -113,7 +117,7 @@ def cpu(server, processes):
 # MARK: The relays
 
 def accept(databases, count):
-    """Messages a second over so many relays, each with its push, which waits."""
+    """Messages per second that `count` relays accept. The push of each message stays in the queue."""
     name = databases.make()
     with relays(databases.server.url(name), count) as started:
         load = posts.post(databases.folder, ports_of(started), MEMBERS, seconds=SECONDS)
@@ -126,7 +130,7 @@ def accept(databases, count):
 
 
 def fill(session, count):
-    """Queues pushes as another program does, and wakes all relays at once. Returns the number before the first, and the time."""
+    """Queues pushes as another program would, and wakes all relays. Returns the last push id before them, and the time."""
     before = int(session.ask("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM push_queue_message_id_seq")[0])
     session.ask(
         "BEGIN", f"""INSERT INTO push_queue (device_token, payload)
@@ -136,13 +140,14 @@ def fill(session, count):
 
 
 def wait_until_settled(session, filled, count):
-    """Returns the seconds from the moment when all were queued to the last outcome that was recorded."""
+    """Returns the seconds from the moment when all pushes were queued to the last recorded outcome."""
     before, begun = filled
     deadline = time.time() + 600
-    # By number, whatever the server believes of the table's size, and not compiled: else looks would cost more than pushes.
+    # Makes the server use the primary key and no compiled plans, whatever size it assumes for the table. Otherwise these queries
+    # would cost more than the pushes.
     session.ask("SET enable_seqscan = off", "SET jit = off")
     of_these = f"FROM push_queue WHERE message_id > {before} AND settled_on IS NOT NULL"
-    # All are counted only when the last one is settled, or they would be counted again and again while they are sent.
+    # Counts all pushes only after the last one is settled, because counting them repeatedly would slow down the relays.
     while session.ask(f"SELECT count(*) FROM push_queue_due WHERE message_id = {before + count}") == ["1"]:
         bench.oracle(time.time() < deadline, "the last push was not settled within ten minutes")
         time.sleep(0.01)
@@ -152,14 +157,14 @@ def wait_until_settled(session, filled, count):
     sent, seconds = session.ask(
         f"SELECT count(*) FILTER (WHERE state = 'sent' AND attempts = 1),"
         f" extract(epoch FROM max(time_settled)) - {begun} {of_these}")[0].split("|")
-    bench.oracle(int(sent) == count, f"{sent} of {count} pushes were sent once")
+    bench.oracle(int(sent) == count, f"{sent} of {count} pushes were sent exactly once")
     return float(seconds)
 
 
 def drain(databases, count, credentials, sink, settled=0):
-    """Pushes a second that leave a full queue over so many relays, and the microseconds of CPU of relays and server for one.
+    """Pushes per second that `count` relays send from a full queue, and the CPU microseconds of relays and server per push.
 
-    :param settled: rows of today that are settled before.
+    :param settled: The number of pushes of today that are already settled.
     """
     name = databases.make()
     session = postgres_server.Session(databases.server, name)
@@ -169,7 +174,7 @@ def drain(databases, count, credentials, sink, settled=0):
                 SELECT {TOKEN}, '{{"aps":{{"alert":"before"}}}}', 'sent', now(), now(), (now() AT TIME ZONE 'UTC')::date
                 FROM generate_series(1, {settled}) i""", "VACUUM ANALYZE push_queue", "CHECKPOINT")
     with relays(databases.server.url(name), count, *gateway(databases.folder, credentials, sink)) as started:
-        # The connections to the gateway are up, and everything has been used once.
+        # Warms up: opens the connections to the gateway and uses all code once.
         sink.tell("expect 0")
         wait_until_settled(session, fill(session, 100), 100)
         sink.tell(f"expect {PUSHES}")
@@ -178,14 +183,14 @@ def drain(databases, count, credentials, sink, settled=0):
         used = cpu(databases.server, processes_of(started)) - used
         sink.arrived()
         different, twice = sink.counted()
-        bench.oracle(different == PUSHES and twice == 0, f"{different} of {PUSHES} pushes came, {twice} came twice")
+        bench.oracle(different == PUSHES and twice == 0, f"{different} of {PUSHES} pushes arrived, {twice} arrived twice")
     session.end()
     databases.drop(name)
     return PUSHES / seconds, used / PUSHES * 1e6
 
 
 def hold(databases, credentials, sink):
-    """Microseconds for a push before a transaction is held, and after a minute of it: of time, and of CPU."""
+    """Microseconds and CPU microseconds per push, before a transaction is held and after it was held for a minute."""
     name = databases.make()
     session = postgres_server.Session(databases.server, name)
     with relays(databases.server.url(name), 1, *gateway(databases.folder, credentials, sink)) as started:
@@ -212,15 +217,15 @@ def hold(databases, credentials, sink):
     return before, middle(found[-3:])
 
 
-# MARK: What the relays sent
+# MARK: The relays' statements
 
-# One of a transaction, with its parameters as literals.
+# A statement of a transaction. `values` has its parameters as literals.
 Statement = collections.namedtuple("Statement", "sql values")
 ENTRY = re.compile(r"^\d{4}-\d\d-\d\d \S+ \S+ \[(\d+)\] (LOG|DETAIL):  (.*)", re.S)
 
 
 def transactions(log):
-    """Of a server that logs all statements: those of each transaction that was committed."""
+    """The statements of each committed transaction, from the log of a server that logs all statements."""
     found, open_ = [], {}
     for entry in re.split(r"(?m)^(?=\d{4}-\d\d-\d\d \d)", log):
         match = ENTRY.match(entry)
@@ -245,18 +250,18 @@ def transactions(log):
 
 
 def written(statement, changes={}):
-    """A statement with its values, of which some are changed, as pgbench takes it."""
+    """A statement for pgbench, with its values. `changes` replaces some of them."""
     def value(match):
         place = int(match.group(1))
         if place in changes:
             return changes[place]
-        # pgbench would take what follows a colon for a variable.
+        # pgbench reads a word after a colon as a variable.
         return "(" + statement.values[place].replace(":", ":' || '") + ")"
     return re.sub(r"\$(\d+)", value, statement.sql)
 
 
 class Script:
-    """For pgbench: statements in pipelines, as the relay sends them."""
+    """A script for pgbench that sends statements in pipelines, as the relay does."""
 
     def __init__(self):
         self.lines, self.is_open = [], False
@@ -268,7 +273,7 @@ class Script:
         self.lines.append(sql + ";")
 
     def get(self, sql):
-        """Its columns are variables from here on."""
+        """Adds a statement whose columns become variables of the script."""
         self.close()
         self.lines.append(sql + " \\gset")
 
@@ -286,7 +291,7 @@ def posting_script(statements):
     script = Script()
     for statement in statements:
         if "nextval('messages_message_id_seq')" in statement.sql:
-            # Of all columns, so that all are made.
+            # Counts all columns, so that the server computes all of them.
             columns = ", ".join([f"column{number}" for number in range(12)] + ["id"])
             script.get(f"SELECT array_agg(id ORDER BY id) AS ids, count(f) AS found FROM (\n{written(statement)}\n) f ({columns})")
         elif "INSERT INTO messages (" in statement.sql:
@@ -300,7 +305,7 @@ def posting_script(statements):
 
 
 def draining_script(leasing, settling, start, limit):
-    """A lease, and the outcome of what was leased."""
+    """A lease of pushes and the recording of their outcomes."""
     script = Script()
     places = {2: f"({start})", 3: f"({limit})", 5: "'{0,0,0}'", 6: "'{0,0,0}'", 7: "'{0,0,0}'"}
     for statement in leasing:
@@ -321,7 +326,7 @@ def draining_script(leasing, settling, start, limit):
 
 
 class Recorded:
-    """What relays sent while they were posted to and drained a queue."""
+    """The statements that relays sent while they accepted posts and drained a queue."""
 
     def __init__(self, databases, credentials, sink):
         def post(rate):
@@ -333,7 +338,7 @@ class Recorded:
         self.batched = {}
         for count in RELAYS:
             posted = sorted(self.record(databases, post(rate=0), count, "INSERT INTO messages ("), key=self.size)
-            # Of all sizes.
+            # Takes transactions of all sizes.
             self.batched[count] = posted[::-(-len(posted) // MOST_SCRIPTS)]
         posted = self.record(databases, post(rate=50), 1, "INSERT INTO messages (")
         self.single = [each for each in posted if self.size(each) == 1][:MOST_SCRIPTS]
@@ -341,10 +346,10 @@ class Recorded:
         leasing = self.record(databases, drain, 1, "leased AS (", *app)
         settling = self.record(databases, drain, 1, "UPDATE push_queue SET state = 'sent'", *app)
         bench.oracle(self.single, "no post had a transaction of its own")
-        # Some are of the app of browsers, and some look into one lane only.
+        # Leaves out leases for the browsers' app and leases from a single lane.
         whole = max(len(self.lease(each).sql) for each in leasing)
         leasing = [each for each in leasing if self.lease(each).values[1] == "'default'" and len(self.lease(each).sql) == whole]
-        bench.oracle(leasing, "no lease looked into all lanes")
+        bench.oracle(leasing, "no lease read all lanes")
         self.leasing, self.settling = map(self.usual, (leasing, settling))
         self.limit = max(int(self.lease(each).values[3].strip("'")) for each in leasing)
 
@@ -354,18 +359,18 @@ class Recorded:
 
     @staticmethod
     def usual(found):
-        """One with as many statements as most have."""
+        """A transaction with the most frequent number of statements."""
         count = statistics.mode(map(len, found))
         return next(each for each in found if len(each) == count)
 
     @staticmethod
     def size(statements):
-        """Messages that a transaction writes."""
+        """The number of messages that a transaction writes."""
         return next(statement.values[1].count(",") + 1 for statement in statements if "INSERT INTO messages (" in statement.sql)
 
     @staticmethod
     def record(databases, act, count, part, *app):
-        """Transactions with a statement of which this is a part."""
+        """The transactions that have a statement with this part."""
         name, begin = databases.make(), len(databases.server.log())
         databases.server.rows(f"ALTER DATABASE {name} SET log_statement = 'all'")
         session = postgres_server.Session(databases.server, name)
@@ -374,16 +379,16 @@ class Recorded:
         session.end()
         databases.drop(name)
         found = [each for each in transactions(databases.server.log()[begin:]) if any(part in statement.sql for statement in each)]
-        bench.oracle(found, f"the relay has sent nothing with {part}")
+        bench.oracle(found, f"the relay sent no statement with {part}")
         return found
 
 
 # MARK: The limit
 
 def pgbench(databases, name, scripts, connections, counted, *ends):
-    """Rows of `counted` a second.
+    """The rows per second by which the query `counted` grows.
 
-    :param ends: for how long, as pgbench's arguments.
+    :param ends: The arguments of pgbench for the length of the run.
     """
     with tempfile.TemporaryDirectory() as folder:
         files = []
@@ -424,7 +429,7 @@ def drain_by_pgbench(databases, recorded, count, limit, connections):
     found = pgbench(
         databases, name, [script], connections, "SELECT count(*) FROM push_queue WHERE state = 'sent'",
         "-t", str(-(-count // (limit * connections))))
-    # Leases that met others' were smaller: what is left at the end is not counted, and not much.
+    # Leases that ran at the same time got fewer pushes. The few pushes that are left do not count.
     left = databases.number(name, "SELECT count(*) FROM push_queue WHERE state = 'pending'")
     bench.oracle(left <= max(count / 2, limit * connections), f"pgbench left {left:.0f} of {count} pushes")
     session.end()
@@ -436,7 +441,7 @@ def drain_by_pgbench(databases, recorded, count, limit, connections):
 
 def measure():
     if not postgres_server.is_unpacked():
-        print("  left out: there is no PostgreSQL in .build/test-postgres; make setup unpacks it", flush=True)
+        print("  left out: there is no PostgreSQL in .build/test-postgres. make setup unpacks it.", flush=True)
         return
     accepted, drained = {count: [] for count in RELAYS}, {count: [] for count in RELAYS}
     batched, single, pushes_batched, pushes_single = {count: [] for count in RELAYS}, [], {count: [] for count in RELAYS}, []
@@ -452,7 +457,7 @@ def measure():
                 for count in RELAYS:
                     batched[count].append(accept_by_pgbench(databases, recorded.batched[count], count))
                     accepted[count].append(accept(databases, count))
-                    # A relay writes outcomes down while it leases.
+                    # Two connections per relay, because a relay records outcomes while it leases.
                     pushes_batched[count].append(drain_by_pgbench(databases, recorded, PUSHES, recorded.limit, 2 * count))
                     drained[count].append(drain(databases, count, credentials, sink))
             few, many = (drain(databases, 1, credentials, sink, settled) for settled in (FEW_SETTLED, MANY_SETTLED))
@@ -464,16 +469,16 @@ def measure():
             sink.end()
     bench.row_of_text(
         f"PostgreSQL {version}", "default settings, with fsync, on the same cores as relays, clients and gateway; with "
-        f"{', '.join(map(str, RELAYS))} relays {sizes} messages a transaction, a lease of {recorded.limit}")
+        f"{', '.join(map(str, RELAYS))} relays {sizes} messages per transaction, a lease of {recorded.limit}")
     for count in RELAYS:
         relays = "one relay" if count == 1 else f"{count} relays"
-        bench.row(f"messages accepted, PostgreSQL, {relays}", accepted[count], "/s", single, "pgbench, a transaction each")
-        bench.row("the same", accepted[count], "/s", batched[count], "pgbench, batched likewise", "0.5")
+        bench.row(f"messages accepted, PostgreSQL, {relays}", accepted[count], "/s", single, "pgbench, one transaction each")
+        bench.row("the same", accepted[count], "/s", batched[count], "pgbench, same batches", "0.5")
     for count in RELAYS:
         relays = "one relay" if count == 1 else f"{count} relays"
         rates = [rate for rate, _ in drained[count]]
-        bench.row(f"pushes drained, PostgreSQL, {relays}", rates, "/s", pushes_single, "pgbench, a transaction each")
-        bench.row("the same", rates, "/s", pushes_batched[count], "pgbench, batched likewise", "0.5")
+        bench.row(f"pushes drained, PostgreSQL, {relays}", rates, "/s", pushes_single, "pgbench, one transaction each")
+        bench.row("the same", rates, "/s", pushes_batched[count], "pgbench, same batches", "0.5")
         bench.row(f"CPU of a push, PostgreSQL, {relays} and the server", [used for _, used in drained[count]], "us", form="{:,.1f}")
     for what, large, small in (
             (f"a push, {MANY_SETTLED:,} settled", 1e6 / many[0], 1e6 / few[0]), ("CPU of it", many[1], few[1])):

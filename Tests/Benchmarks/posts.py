@@ -1,29 +1,29 @@
-"""Messages that the relay accepts and the gateway takes, in rooms of several sizes, and their latency at half of that load."""
+"""The rates at which the relay accepts and delivers messages in rooms of several sizes, and the latency at half the load."""
 import contextlib, dataclasses, http.client, os, sqlite3, statistics, subprocess, tempfile, time
 
 import bench, drain, gateways
 
 SECONDS = bench.scaled(3, 1)
 SIZES = (2, 10, 100, 1_000)
-# A run with a larger room takes long, nearly all of it for the pushes.
+# Larger rooms have fewer runs, because their pushes take long.
 LARGE, LARGE_RUNS = 100, min(bench.RUNS, 3)
-# So that a run ends: what a room of 1,000 is sent in three seconds would be pushed for minutes.
+# Limits the length of a run. The pushes of three seconds of posts to a room of 1,000 would take minutes.
 MOST_PUSHES = bench.scaled(1_000_000, 100_000)
 CONNECTIONS = 64
-# More than anything answers in the time.
+# More forms than any server can process in the time.
 MOST_FORMS = 1_000_000
-# Where the bare handler is built; `make clean` removes it with the release.
+# The folder in which the bare handler is built. `make clean` removes it.
 SCRATCH = os.path.join(bench.ROOT, ".build-release", "limit")
 
 
 @dataclasses.dataclass
 class Load:
-    """What the poster did."""
+    """The result of the poster."""
     answered: int
     accepted: int
-    seconds: float  # from the first post to the last answer
-    begun: dict  # when each message was posted, by its number, in nanoseconds
-    latencies: list  # milliseconds from each post to its answer, sorted
+    seconds: float  # from the first post to the last response
+    begun: dict  # the time of each post in nanoseconds, by the message's number
+    latencies: list  # milliseconds from each post to its response, sorted
 
     @property
     def rate(self):
@@ -32,28 +32,30 @@ class Load:
 
 @dataclasses.dataclass
 class Delivery:
-    """One run in rooms of one size."""
+    """The result of one run in rooms of one size."""
     messages: int
     pushes: int
-    accepted: float  # messages a second, to the last answer
-    delivered: float  # messages a second, until the gateway has taken the last push and the relay has recorded it
-    pushed: float  # pushes a second, likewise
-    cpu: float  # seconds of the relay
+    accepted: float  # messages per second, until the last response
+    delivered: float  # messages per second, until the gateway has the last push and the relay has recorded its outcome
+    pushed: float  # pushes per second, until the same moment
+    cpu: float  # the relay's CPU seconds
     twice: int
-    answers: list  # milliseconds from each post to its answer, sorted
+    answers: list  # milliseconds from each post to its response, sorted
     arrivals: list  # milliseconds from each post to the first arrival of a push at the gateway, sorted
 
 
 @dataclasses.dataclass
 class Limit:
-    """What a server does that keeps nothing."""
-    rate: float  # forms a second
-    cpu: float  # microseconds a form
+    """The result of a server that stores nothing."""
+    rate: float  # forms per second
+    cpu: float  # CPU microseconds per form
 
 
 def post(folder, port, members, seconds=SECONDS, most=MOST_FORMS, rate=0):
-    """Posts over all connections; with a rate, so many a second, else as fast as they are answered. The members take
-    turns; with none the forms name nobody."""
+    """Posts over all connections. The members take turns. With `members` 0, the forms have no udid.
+
+    `rate` is in posts per second. With 0, each connection posts again as soon as it has its response.
+    """
     poster = bench.compile_c(folder, "Tests/Benchmarks/poster.c")
     path = folder + "/posts"
     printed = subprocess.run(
@@ -76,7 +78,7 @@ def post_one(port, text, member=0):
 
 
 def members(database, count, size):
-    """Members in rooms of a size, each with a device, as joining leaves them."""
+    """Adds members with devices to rooms of `size`, as `join` would."""
     rows = bench.rows(database)
     rows.execute("BEGIN")
     rows.execute(
@@ -91,14 +93,14 @@ def members(database, count, size):
 
 
 def deliver(folder, credentials, sink, size, rate=0):
-    """Posts to rooms of a size and waits until every push is at the gateway and recorded as sent."""
+    """Posts to rooms of `size` and waits until every push is at the gateway and recorded as sent."""
     with tempfile.TemporaryDirectory() as own:
         database, _ = bench.make_database(own)
         rooms = -(-CONNECTIONS // size)
         rows = members(database, rooms * size, size)
         relay, port, _ = bench.start_configured(own, gateways.configuration(own, credentials, "http2", sink.port))
         try:
-            # The connection to the gateway is up, and everything has been used once.
+            # Warms up: opens the connection to the gateway and uses all code once.
             sink.tell("expect 0")
             post_one(port, "warm")
             sink.wait_for(size - 1)
@@ -120,9 +122,9 @@ def deliver(folder, credentials, sink, size, rate=0):
         bench.oracle(load.accepted == load.answered, f"{load.accepted} of {load.answered} posts were accepted")
         bench.oracle(stored == load.accepted, f"{load.accepted} posts were accepted, {stored} are stored")
         drain.check_queue(rows, pushes + size - 1)
-        # After the relay's end: what came twice may have come later than the last one.
+        # Counts after the relay has stopped, because a duplicate can arrive after the last push.
         different, twice = sink.counted()
-        bench.oracle(different == pushes, f"{different} of {pushes} pushes came")
+        bench.oracle(different == pushes, f"{different} of {pushes} pushes arrived")
         return Delivery(
             load.accepted, pushes, load.rate, load.accepted / seconds, pushes / seconds, cpu, twice, load.latencies,
             sorted((times[number] - begun) / 1e6 for number, begun in load.begun.items()))
@@ -130,7 +132,7 @@ def deliver(folder, credentials, sink, size, rate=0):
 
 def build_handler():
     """Builds the bare Hummingbird handler."""
-    print("building the bare handler that posts are measured against; the first time takes minutes", flush=True)
+    print("building the bare handler for the comparison (the first build takes minutes)", flush=True)
     subprocess.run(
         ["swift", "build", "--quiet", "-c", "release", "--static-swift-stdlib", "--package-path",
          os.path.join(bench.ROOT, "Tests", "Benchmarks", "limit"), "--scratch-path", SCRATCH], check=True)
@@ -148,7 +150,7 @@ def bare_handler():
 def answer_forms(folder):
     with bare_handler() as (process, port):
         cpu, load = bench.cpu(process), post(folder, port, CONNECTIONS)
-        bench.oracle(load.accepted == load.answered, "the bare handler did not answer every form with 200")
+        bench.oracle(load.accepted == load.answered, "the bare handler did not return 200 to every form")
         return Limit(load.rate, (bench.cpu(process) - cpu) / load.answered * 1e6)
 
 
@@ -156,16 +158,16 @@ def refuse_forms(folder):
     with tempfile.TemporaryDirectory() as own:
         relay, port, _ = bench.start_configured(own, None)
         try:
-            # Without a udid it is read like any other, and refused before anybody looks into the database.
+            # The relay reads a form without a udid like any other, and rejects it before it uses the database.
             cpu, load = bench.cpu(relay), post(folder, port, 0)
-            bench.oracle(load.accepted == 0, f"{load.accepted} forms that name nobody were accepted")
+            bench.oracle(load.accepted == 0, f"{load.accepted} forms without a udid were accepted")
             return Limit(load.rate, (bench.cpu(relay) - cpu) / load.answered * 1e6)
         finally:
             bench.kill(relay)
 
 
 def sqlite_alone(rows_each):
-    """Rows per second that SQLite takes by itself, from C as fast as Python hands them over; each commit on the disk."""
+    """Rows per second that SQLite alone writes, as fast as Python provides them. Each commit waits for the disk."""
     with tempfile.TemporaryDirectory() as folder:
         database = sqlite3.connect(os.path.join(folder, "limit.db"), isolation_level=None)
         database.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE t (x TEXT)")
@@ -179,7 +181,7 @@ def sqlite_alone(rows_each):
 
 
 def sqlite_bulk_update(count=100_000):
-    """Rows per second that SQLite changes by one statement with one commit; the changed column has an index."""
+    """Rows per second that SQLite changes with one statement and one commit. The changed column has an index."""
     with tempfile.TemporaryDirectory() as folder:
         database = sqlite3.connect(os.path.join(folder, "limit.db"), isolation_level=None)
         database.executescript(
@@ -225,20 +227,20 @@ def measure():
     small = found[2]
     delivered = [run.delivered for run in small]
     bench.row("messages delivered, rooms of 2", delivered, "/s", [run.rate for run in bare], "a bare Hummingbird form handler")
-    bench.row("the same", delivered, "/s", [run.rate for run in refused], "forms read and refused", "0.5")
+    bench.row("the same", delivered, "/s", [run.rate for run in refused], "forms read and rejected", "0.5")
     bench.row("messages accepted, rooms of 2", [run.accepted for run in small], "/s")
     cpu = [run.cpu / run.messages * 1e6 for run in small]
     bench.row(
         "CPU of a message and its push, rooms of 2", cpu, "us", [run.cpu for run in bare], "a form, the bare handler",
         inverse=True)
-    bench.row("the same", cpu, "us", [run.cpu for run in refused], "a form refused", inverse=True)
+    bench.row("the same", cpu, "us", [run.cpu for run in refused], "a form rejected", inverse=True)
     for size in SIZES[1:]:
         row_of_rooms(size, found[size], small[:len(found[size])])
-    for what, latencies in (("answer", [run.answers for run in half]), ("arrival", [run.arrivals for run in half])):
+    for what, latencies in (("response", [run.answers for run in half]), ("arrival", [run.arrivals for run in half])):
         for name, values in zip(("p50", "p99"), zip(*map(percentiles, latencies))):
             bench.row(f"post to {what} at half of the load, rooms of 2, {name}", values, "ms", form="{:,.2f}")
     runs = [run for size in SIZES for run in found[size]] + half
     drain.row_of_losses("posted", [(0, run.twice) for run in runs], sum(run.pushes for run in runs))
     for each in (1, 1_000):
-        bench.row(f"for comparison: SQLite alone, {each:,} rows a commit", [sqlite_alone(each) for _ in range(bench.RUNS)], "/s")
+        bench.row(f"for comparison: SQLite alone, {each:,} rows per commit", [sqlite_alone(each) for _ in range(bench.RUNS)], "/s")
     bench.row("for comparison: SQLite alone, bulk update", [sqlite_bulk_update() for _ in range(bench.RUNS)], "/s")

@@ -1,19 +1,19 @@
 /*
- * A gateway that counts what arrives, in plain C on OpenSSL and nghttp2: from Apple's description of the two protocols,
- * and from nothing in this repository. TLS negotiates the protocol (ALPN): "h2" is HTTP/2, nothing is the legacy binary
- * protocol. It accepts everything: over HTTP/2 with the status 200, over the binary protocol silently; there, a
- * notification without a token is answered with the error packet and the end of the connection.
+ * A gateway that counts pushes, in plain C on OpenSSL and nghttp2. It follows Apple's description of the two protocols and
+ * shares no code with this repository. TLS negotiates the protocol (ALPN): "h2" is HTTP/2, and without ALPN it is the
+ * legacy binary protocol. The gateway accepts everything: over HTTP/2 with the status 200, over the binary protocol
+ * silently. There, it responds to a notification without a token with the error packet and closes the connection.
  *
  *   sink CERTIFICATE-AND-KEY.PEM
  *
- * Prints its port. Then it takes commands, a line each:
- *   expect COUNT [ROOM]  forget what came; when COUNT different notifications have come, it prints
+ * Prints its port. Then it reads commands, one per line:
+ *   expect COUNT [ROOM]  forgets earlier notifications; after COUNT different notifications, prints
  *                        "arrived SECONDS REPEATS", from the first byte to the last notification
- *   count                prints "counted DIFFERENT REPEATS" of what has come until now
- *   times FILE           writes "NUMBER NANOSECONDS" of each, on the clock of CLOCK_MONOTONIC; prints "written"
- * A message's number follows the sign # in the payload, a device's stands in the last four bytes of its token. A
- * notification's number is the message's; without the sign # it is the device's. With ROOM, many devices get the same
- * message, and it is MESSAGE * ROOM + DEVICE % ROOM.
+ *   count                prints "counted DIFFERENT REPEATS" for the notifications until now
+ *   times FILE           writes "NUMBER NANOSECONDS" for each, in nanoseconds of CLOCK_MONOTONIC; prints "written"
+ * A message's number follows the sign # in the payload. A device's number is in the last four bytes of its token. A
+ * notification has the message's number, or without the sign # the device's. With ROOM, many devices get the same message,
+ * and the notification's number is MESSAGE * ROOM + DEVICE % ROOM.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -118,7 +118,7 @@ static void serve_binary(SSL *tls)
             size_t size = (size_t)buffer[at + 1] << 24 | (size_t)buffer[at + 2] << 16 | (size_t)buffer[at + 3] << 8 | buffer[at + 4];
             uint32_t identifier = 0;
             if (buffer[at] != 2 || size > LONGEST) {
-                fprintf(stderr, "sink: a frame that is none\n");
+                fprintf(stderr, "sink: invalid frame\n");
                 is_over = 1;
             } else if (used - at - HEAD < size) {
                 break;
@@ -195,7 +195,7 @@ static int on_close(nghttp2_session *session, int32_t stream, uint32_t code, voi
     return 0;
 }
 
-/* Writes what the session has to say, in as few records as possible. */
+/* Writes the session's pending output, in as few records as possible. */
 static int flush(nghttp2_session *session, SSL *tls, unsigned char *buffer)
 {
     size_t used = 0;

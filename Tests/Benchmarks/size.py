@@ -1,4 +1,4 @@
-"""Memory and the time of a start, with nothing in the database and with much."""
+"""The memory and the start time of a relay with an empty and with a full database."""
 import http.client, subprocess, tempfile, time
 
 import bench, drain, gateways, posts
@@ -7,10 +7,10 @@ MANY = bench.scaled(1_000_000, 100_000)
 
 
 def first_answer(folder):
-    """Milliseconds from the start of the process to its first answer, and the process."""
+    """Milliseconds from the start of the process to its first response, and the process."""
     port = gateways.free_port()
     begin = time.perf_counter()
-    # Its log is not waited for: it may come later than the answer.
+    # Does not wait for the log, which can be later than the response.
     process = subprocess.Popen(
         [bench.PUSHCHAT, "serve", "--port", str(port), "--database", folder + "/pushchat.db"], cwd=folder,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -28,7 +28,7 @@ def measure_one(fill=None):
     with tempfile.TemporaryDirectory() as folder:
         if fill:
             database, _ = bench.make_database(folder)
-            # As the relay leaves it: with nothing in the write-ahead log.
+            # Empties the write-ahead log, as a relay does when it stops.
             rows = fill(database)
             rows.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             rows.close()

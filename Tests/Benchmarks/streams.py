@@ -1,4 +1,4 @@
-"""Pages that listen: what an open event stream takes, and how late the last of a message's events is."""
+"""Event streams: the memory of an open stream, and the delay of the last event of a message."""
 import json, os, resource, subprocess, sys, tempfile
 
 import bench, posts
@@ -11,8 +11,11 @@ RUNS = min(bench.RUNS, 3)
 
 
 def streams_that_fit():
-    """The relay takes three quarters of the files that a process may open as connections, and seven eighths of these as
-    streams; the client wants 1,000 beside its own."""
+    """The number of streams.
+
+    The relay uses three quarters of the open files that a process may have for connections, and seven eighths of these
+    for streams. The client needs 1,000 files in addition to its own streams.
+    """
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if files == resource.RLIM_INFINITY:
         return STREAMS
@@ -20,7 +23,7 @@ def streams_that_fit():
 
 
 def measure_one(streams):
-    """Kilobytes for a stream, and milliseconds from a post to the latest of its events."""
+    """Kilobytes per stream, and milliseconds from a post to its last event."""
     with tempfile.TemporaryDirectory() as folder:
         relay, port, database = bench.start_configured(folder, None)
         try:
@@ -31,9 +34,9 @@ def measure_one(streams):
                 check=True, capture_output=True, text=True)
             result = json.loads(played.stdout)
             expected, seen, doubles = result["expected"], result["seen"], result["doubles"]
-            bench.oracle(expected == RATE * SECONDS * ROOM, f"{expected} events were to come")
-            bench.oracle(seen == expected, f"{seen} of {expected} events came")
-            bench.oracle(doubles == 0, f"{doubles} events came twice")
+            bench.oracle(expected == RATE * SECONDS * ROOM, f"the client expected {expected} events")
+            bench.oracle(seen == expected, f"{seen} of {expected} events arrived")
+            bench.oracle(doubles == 0, f"{doubles} events arrived twice")
             return (bench.memory(relay) - before) * 1024 / streams, result["latest_ms"]
         finally:
             bench.kill(relay)

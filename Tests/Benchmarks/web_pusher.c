@@ -1,13 +1,13 @@
 /*
- * A sender of Web Push in plain C on OpenSSL and nghttp2, from RFC 8291, RFC 8292 and RFC 9113, and from nothing in this
- * repository. It keeps no queue: messages are made from memory, with a key pair and a salt of their own, encrypted by as
- * many threads as it is told, and posted over one connection. One VAPID token is good for all.
+ * A sender of Web Push in plain C on OpenSSL and nghttp2. It follows RFC 8291, RFC 8292 and RFC 9113, and shares no code
+ * with this repository. It has no queue: it creates the messages in memory. THREADS threads encrypt them, each message with
+ * its own key pair and salt. It posts them over one connection, all with the same VAPID token.
  *
  *   web_pusher PORT CA.PEM P256DH AUTH COUNT STREAMS THREADS
  *
  * P256DH and AUTH are the browser's keys in hexadecimal. Message N, from 1, is {"notification":{"title":"number N"}} for
- * https://127.0.0.1:PORT/push?N. Prints "SECONDS CPU": from the first request to the last answer, and of its own CPU in
- * that time. Fails with the first answer that is not 2xx.
+ * https://127.0.0.1:PORT/push?N. Prints "SECONDS CPU": the time from the first request to the last response, and the CPU
+ * time of this program in it. Fails at the first response that is not 2xx.
  */
 #define _GNU_SOURCE
 #define OPENSSL_API_COMPAT 0x10100000L
@@ -42,7 +42,7 @@ static uint8_t receiver[POINT], auth[SECRET];
 static long total, made, answered, in_flight;
 static char authority[NAME], authorization[1024];
 
-/* Messages wait here: those that are free, and those that are encrypted, in order. */
+/* Messages that are free, and encrypted messages in their order. */
 static struct message slots[SLOTS], *unused[SLOTS], *ready[SLOTS];
 static long unused_count, ready_from, ready_to;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -127,7 +127,7 @@ static void *make_messages(void *nothing)
         pthread_cond_signal(&is_ready);
         pthread_mutex_unlock(&lock);
     }
-    /* Who waits for an unused one has nothing to make any more either. */
+    /* Other threads that wait for a free message have no more messages to create either. */
     pthread_cond_broadcast(&is_unused);
     pthread_mutex_unlock(&lock);
     return NULL;
@@ -222,7 +222,7 @@ static void submit(nghttp2_session *session, struct message *message)
     in_flight++;
 }
 
-/* Submits what is encrypted, and waits for that only where nothing else would come. */
+/* Submits encrypted messages. Waits for one only if no response is outstanding. */
 static void submit_ready(nghttp2_session *session, long streams)
 {
     pthread_mutex_lock(&lock);

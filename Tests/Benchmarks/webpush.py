@@ -1,17 +1,17 @@
-"""Pushes to browsers that leave a full queue per second, and what they cost: each is encrypted with a key pair of its own."""
+"""The rate at which pushes to browsers leave a full queue, and their cost. Each one is encrypted with its own key pair."""
 import base64, contextlib, hashlib, json, os, subprocess, tempfile, time
 
 import bench, drain, gateways, peers
 
 PUSHES = bench.scaled(20_000, 5_000)
-# For the growth of memory with the queue.
+# The longer queue, for the growth of memory.
 MANY = bench.scaled(200_000, 50_000)
-# Pushes that are read again, and those of the library, which is much slower.
+# The number of pushes that the check decrypts, and of those that the library sends, which is much slower.
 CHECKED, PEER_PUSHES = 200, bench.scaled(2_000, 500)
-# As many as the relay has under way with one service.
+# The number of concurrent pushes, which is the relay's for one service.
 STREAMS = 100
 CLIENTS = os.path.join(bench.ROOT, ".build", "test-clients", "bin", "python")
-# RFC 8291, appendix A: a browser whose messages nobody reads here.
+# The keys of RFC 8291, appendix A. No program decrypts these messages.
 KEYS = {
     "p256dh": "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
     "auth": "BTBZMqHH6r4Tts7J_aSIgg",
@@ -23,7 +23,7 @@ def decoded(text):
 
 
 def fill(database, port, count, keys):
-    """So many browsers of one service, and in the queue a push for each, as another program writes them."""
+    """Registers `count` browsers of one service, and queues a push for each as another program would."""
     rows = bench.rows(database)
     rows.execute("BEGIN")
     public, secret = decoded(keys["p256dh"]), decoded(keys["auth"])
@@ -44,7 +44,7 @@ def fill(database, port, count, keys):
 
 @contextlib.contextmanager
 def started(credentials, port, count, keys=KEYS):
-    """A relay that starts with a full queue: its process, its database, and the CPU that a start costs."""
+    """Starts a relay with a full queue. Yields its process, its database, and the CPU seconds of a start."""
     with tempfile.TemporaryDirectory() as folder:
         database, start = bench.make_database(folder)
         rows = fill(database, port, count, keys)
@@ -68,7 +68,7 @@ def drain_relay(credentials, port):
 
 
 def memory_with(credentials, port, count):
-    """Megabytes when as many have been sent as PUSHES, of so many that were queued: now, and at most."""
+    """Current and peak megabytes when PUSHES of `count` queued pushes have been sent."""
     with started(credentials, port, count) as (relay, rows, _):
         deadline = time.time() + 120
         while rows.execute("SELECT state FROM push_queue WHERE message_id = ?", (PUSHES,)).fetchone()[0] == "pending":
@@ -78,7 +78,7 @@ def memory_with(credentials, port, count):
 
 
 def send(program, credentials, port, count, keys=KEYS):
-    """Pushes per second of the C program, and its microseconds of CPU for each."""
+    """Pushes per second of the C program, and its CPU microseconds per push."""
     ran = subprocess.run(
         [program, str(port), credentials + "/ca.pem", decoded(keys["p256dh"]).hex(), decoded(keys["auth"]).hex(), str(count),
          str(STREAMS), str(os.cpu_count())], check=True, stdout=subprocess.PIPE, text=True)
@@ -87,21 +87,21 @@ def send(program, credentials, port, count, keys=KEYS):
 
 
 def check(program, credentials):
-    """A service that decrypts and verifies with others' libraries gets every push of the relay and of the C program."""
+    """Checks that a service gets every push of the relay and of the C program. It decrypts with independent libraries."""
     with tempfile.TemporaryFile("w+") as output:
         service = subprocess.Popen(
             [CLIENTS, os.path.join(bench.ROOT, "Tests", "Clients", "webpush_service.py"), credentials + "/server.pem", "1"],
             stdout=output)
 
         def lines(count):
-            """The first so many that it has printed, as soon as they are there."""
+            """Waits until the service has printed `count` lines. Returns all lines."""
             deadline = time.time() + 60
             while True:
                 output.seek(0)
                 found = output.read().splitlines(keepends=True)
                 if len(found) >= count and found[count - 1].endswith("\n"):
                     return [json.loads(line) for line in found]
-                bench.oracle(time.time() < deadline, f"{len(found)} of {count} pushes came within a minute")
+                bench.oracle(time.time() < deadline, f"{len(found)} of {count} pushes arrived within a minute")
                 time.sleep(0.05)
 
         try:
@@ -113,7 +113,7 @@ def check(program, credentials):
                 drain.check_queue(rows, CHECKED)
             arrived = sorted((push["browser"], push["text"]) for push in lines(1 + 2 * CHECKED)[1:])
             wanted = [(number, '{"notification":{"title":"number %d"}}' % number) for number in range(1, CHECKED + 1)]
-            bench.oracle(arrived == sorted(2 * wanted), "what came is not what the C program and the relay sent")
+            bench.oracle(arrived == sorted(2 * wanted), "the pushes that arrived differ from those that the C program and the relay sent")
         finally:
             bench.kill(service)
 
@@ -126,7 +126,7 @@ def measure():
         if has_clients := os.path.exists(CLIENTS):
             check(program, credentials)
         else:
-            print("  pywebpush is left out: make setup installs it", flush=True)
+            print("  pywebpush is left out. make setup installs it.", flush=True)
         with gateways.nghttpd(folder, credentials, "push") as port:
             for _ in range(bench.RUNS):
                 rate, cost = send(program, credentials, port, PUSHES)

@@ -1,7 +1,7 @@
 // swift-tools-version: 6.2
 import PackageDescription
 
-/// What the relay's posts are measured against; built by Tests/Benchmarks/run, with the relay's versions of the packages.
+/// The server that the relay's posts are compared with. Tests/Benchmarks/run builds it with the relay's package versions.
 let package = Package(
     name: "limit",
     platforms: [.macOS(.v15)],

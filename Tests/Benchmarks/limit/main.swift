@@ -8,7 +8,7 @@ struct MessageForm: Decodable {
     let text: String
 }
 
-// A server that reads the form of a posted message and answers as the relay does, with nothing in between. Prints its port.
+// A server that parses the form of a posted message and returns the relay's response, and does nothing else. Prints its port.
 let router = Router()
 router.post("/api.php") { request, context in
     let form = try await URLEncodedFormDecoder().decode(MessageForm.self, from: request, context: context)
@@ -19,7 +19,7 @@ let application = Application(
     router: router,
     configuration: .init(address: .hostname("127.0.0.1", port: 0)),
     onServerRunning: { channel in
-        // Not through `print`, which would keep it in a buffer while standard output is a pipe.
+        // `print` would buffer the port, because standard output is a pipe.
         try? FileHandle.standardOutput.write(contentsOf: Data("\(channel.localAddress?.port ?? 0)\n".utf8))
     })
 try await application.runService()
