@@ -2,23 +2,25 @@ package import Foundation
 import SwiftASN1
 import X509
 
-/// The parts of a certificate, Apple's or a server's, that `check` and the log show.
+/// The parts of a certificate that `check` and the log show. The certificate is one of Apple's or a server's.
 package struct CertificateSummary: Sendable, Hashable {
     package enum Environment: String, Sendable {
         case development, production, both, unstated
     }
 
     package let commonName: String
-    /// The app: the subject's user id (UID), as Apple's certificates have it.
+    /// The app's topic: the subject's user id (UID), as Apple's certificates have it. `nil` if the subject has none.
     package let topic: String?
-    /// The topics for which it may be used: the app's own and, where the certificate lists them, those with suffixes.
+    /// The topics for which the certificate is valid: the listed ones, which include topics with suffixes, or only
+    /// ``topic`` if the certificate has no list.
     package let topics: [String]
     package let environment: Environment
     package let notBefore: Date
     package let notAfter: Date
-    /// Who signed it, by its common name.
+    /// The issuer's common name, or its full name if it has no common name.
     package let issuer: String
-    /// The host names for which a server may show it, as written there: `*.example.org` stands for one more part.
+    /// The host names for which a server may present the certificate, as they are written there. `*.example.org`
+    /// matches one more label.
     package let hosts: [String]
 
     package init(der: [UInt8]) throws {
@@ -51,7 +53,7 @@ package struct CertificateSummary: Sendable, Hashable {
         name.flatMap { $0 }.reduce(into: [:]) { $0[$1.type] = String(describing: $1.value) }
     }
 
-    /// Whether it is for a host, by its name.
+    /// Whether the certificate is valid for a host name.
     package func isFor(_ host: String) -> Bool {
         let host = host.lowercased()
         return hosts.contains { name in
@@ -61,13 +63,13 @@ package struct CertificateSummary: Sendable, Hashable {
         }
     }
 
-    /// Whole days until it expires; negative when it has.
+    /// Returns the number of whole days until the certificate expires. Negative if it has expired.
     package func daysLeft(at now: Date) -> Int {
         Int((notAfter.timeIntervalSince(now) / 86_400).rounded(.down))
     }
 
-    /// The list of topics: a SEQUENCE in which a topic, as UTF8String, and a SEQUENCE with the name of its kind alternate.
-    /// As much of it as can be read.
+    /// Returns the topics of the list, as far as it can be read. The list is a SEQUENCE in which topics (UTF8String)
+    /// alternate with SEQUENCEs that name the topic's kind.
     private static func topics(in value: ArraySlice<UInt8>) -> [String] {
         guard let node = try? BER.parse(value), case .constructed(let parts) = node.content else { return [] }
         return parts.prefix(Self.mostTopics * 2).compactMap { part in
@@ -75,10 +77,11 @@ package struct CertificateSummary: Sendable, Hashable {
         }
     }
 
-    /// Topics of a list that are read.
+    /// The maximum number of topics that are read from a list.
     private static let mostTopics = 100
-    // Apple's extensions. Source: developer.apple.com, "Sending notification requests to APNs", for the topics, as of November
-    // 2026; for the environments Apple's own certificates (apns-binary.md §1).
+    // Apple's extensions. Apple documents the list of topics in "Sending notification requests to APNs" (as of November
+    // 2026). The extensions for the environments are read from Apple's own certificates (node-apn 1.7.8,
+    // `lib/credentials/oids.js`).
     private static let topicList: ASN1ObjectIdentifier = [1, 2, 840, 113_635, 100, 6, 3, 6]
     private static let userID: ASN1ObjectIdentifier = [0, 9, 2342, 19_200_300, 100, 1, 1]
     private static let development: ASN1ObjectIdentifier = [1, 2, 840, 113_635, 100, 6, 3, 1]

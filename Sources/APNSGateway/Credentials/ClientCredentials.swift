@@ -1,7 +1,7 @@
 import Foundation
 import NIOSSL
 
-/// A certificate or key that cannot be used: which, why, and how to mend it.
+/// A certificate or key that cannot be used. The description names the file, the reason and the remedy.
 package struct CredentialsError: Error, Sendable, CustomStringConvertible {
     package let description: String
 
@@ -9,8 +9,10 @@ package struct CredentialsError: Error, Sendable, CustomStringConvertible {
         self.description = description
     }
 
-    /// Reads a file whole.
-    /// - Parameter wanted: what it should be, for the error.
+    /// Reads a whole file.
+    /// - Parameters:
+    ///   - limit: The maximum size in bytes.
+    ///   - wanted: The content that the file should have, for the error message.
     static func read(_ file: String, limit: Int, wanted: String) throws(CredentialsError) -> [UInt8] {
         guard let handle = FileHandle(forReadingAtPath: file) else {
             throw CredentialsError("\(file) cannot be opened: \(String(cString: strerror(errno)))")
@@ -26,10 +28,10 @@ package struct CredentialsError: Error, Sendable, CustomStringConvertible {
 
 /// The certificate and private key with which an app authenticates to the gateway.
 ///
-/// Read from PEM (certificate and key in one file or in two, the key encrypted or not) or PKCS#12, as Keychain and
-/// `openssl pkcs12`, with or without `-legacy`, write it.
+/// Reads PEM and PKCS#12. In PEM, certificate and key may be in one file or in two, and the key may be encrypted.
+/// PKCS#12 files may come from Keychain or from `openssl pkcs12`, with or without `-legacy`.
 package struct ClientCredentials: Sendable {
-    /// Bytes of a certificate or key file: far more than any chain has.
+    /// The maximum size of a certificate or key file, in bytes. No chain of certificates comes near it.
     private static let longestFile = 1 << 20
 
     let chain: [NIOSSLCertificate]
@@ -37,9 +39,9 @@ package struct ClientCredentials: Sendable {
     package let summary: CertificateSummary
 
     /// - Parameters:
-    ///   - certificate: a PEM or PKCS#12 file; its content decides which.
-    ///   - key: a PEM file, if the key is not in the certificate's.
-    ///   - passphrase: of the key or the PKCS#12 file.
+    ///   - certificate: A PEM or PKCS#12 file. Its content decides which.
+    ///   - key: A PEM file, if the key is not in the certificate's file.
+    ///   - passphrase: The passphrase of the key or of the PKCS#12 file.
     package init(certificate: String, key: String? = nil, passphrase: String? = nil) throws(CredentialsError) {
         let bytes = try Self.read(certificate)
         let found: [NIOSSLCertificate]
@@ -65,7 +67,7 @@ package struct ClientCredentials: Sendable {
     }
 
     private static func read(_ file: String) throws(CredentialsError) -> [UInt8] {
-        try CredentialsError.read(file, limit: longestFile, wanted: "wanted is a PEM or PKCS#12 (.p12) file")
+        try CredentialsError.read(file, limit: longestFile, wanted: "expected a PEM or PKCS#12 (.p12) file")
     }
 
     private static func certificates(_ bytes: [UInt8], file: String) throws(CredentialsError) -> [NIOSSLCertificate] {
@@ -76,7 +78,7 @@ package struct ClientCredentials: Sendable {
             return try NIOSSLCertificate.fromPEMBytes(bytes)
         } catch {
             throw CredentialsError(
-                "\(file) is damaged, its PEM cannot be read; copy it anew: \(ConnectionFailure.reasons(in: error))")
+                "\(file) is damaged, its PEM cannot be read; copy it again: \(ConnectionFailure.reasons(in: error))")
         }
     }
 
@@ -88,11 +90,11 @@ package struct ClientCredentials: Sendable {
             throw CredentialsError(
                 "\(file) holds no private key; put it into the same file, or name its file in certificate_key")
         }
-        // NIOSSL's callback for PEM traps on a byte beyond ASCII.
+        // NIOSSL's callback for PEM traps on a byte that is not ASCII.
         if text.contains("ENCRYPTED"), let passphrase, !passphrase.utf8.allSatisfy({ $0 < 0x80 }) {
             throw CredentialsError(
                 """
-                the passphrase of the private key in \(file) is not plain ASCII; give the key another: \
+                the passphrase of the private key in \(file) is not plain ASCII; encrypt the key with another one: \
                 openssl pkey -in \(shellQuoted(file)) -aes256 -out \(shellQuoted(file + ".new"))
                 """)
         }
@@ -107,8 +109,9 @@ package struct ClientCredentials: Sendable {
         }
     }
 
-    /// The certificates with the key's own in front, where TLS wants it; files have them in any order.
-    /// - Returns: nil if none is the key's. Of several, as after a renewal with the same key, the last to expire.
+    /// Puts the key's own certificate first, as TLS requires. Files have the certificates in any order.
+    /// - Returns: `nil` if no certificate belongs to the key. If several do, for example after a renewal with the same
+    ///   key, the last one to expire comes first.
     private static func leafFirst(_ found: [NIOSSLCertificate], key: NIOSSLPrivateKey) -> [NIOSSLCertificate]? {
         let leaf = found.indices.filter { fits(found[$0], key) }
             .max { found[$0].notValidAfter < found[$1].notValidAfter }
@@ -116,10 +119,10 @@ package struct ClientCredentials: Sendable {
         return [found[leaf]] + found[..<leaf] + found[(leaf + 1)...]
     }
 
-    /// Whether TLS takes the two together.
+    /// Whether certificate and key belong together, as TLS checks it.
     private static func fits(_ certificate: NIOSSLCertificate, _ key: NIOSSLPrivateKey) -> Bool {
         var configuration = TLSConfiguration.makeClientConfiguration()
-        // Spares reading the system's authorities; nothing connects with this.
+        // Avoids reading the system's authorities. Nothing connects with this configuration.
         configuration.certificateVerification = .none
         configuration.certificateChain = [.certificate(certificate)]
         configuration.privateKey = .privateKey(key)
@@ -127,7 +130,7 @@ package struct ClientCredentials: Sendable {
     }
 }
 
-/// A path as one word of a shell's command line.
+/// Returns a path as one word of a shell command line.
 func shellQuoted(_ path: String) -> String {
     let isPlain = path.wholeMatch(of: #/[A-Za-z0-9\/._-]*/#) != nil
     return isPlain ? path : "'" + path.unicodeScalars.map { $0 == "'" ? "'\\''" : String($0) }.joined() + "'"

@@ -1,10 +1,10 @@
 import Foundation
 import NIOSSL
 
-/// A file that is not PEM: PKCS#12, or what is mistaken for it.
+/// A file that is not PEM: PKCS#12, or a file that was mistaken for it.
 struct PKCS12File {
-    /// DER of the object identifiers whose presence shows, even without the passphrase, what a file holds
-    /// (RFC 7292 §4.2 and appendix D, RFC 5652).
+    /// Object identifiers in DER that reveal the content of a file even without its passphrase (RFC 7292 §4.2 and
+    /// appendix D, RFC 5652).
     private enum Marker {
         static let keyBag: [UInt8] = bag(1)
         static let shroudedKeyBag: [UInt8] = bag(2)
@@ -19,7 +19,7 @@ struct PKCS12File {
     let path: String
     let bytes: [UInt8]
 
-    /// - Returns: its certificates, in no certain order, and its key.
+    /// - Returns: The certificates, in no particular order, and the key.
     func unpack(passphrase: String?) throws(CredentialsError) -> ([NIOSSLCertificate], NIOSSLPrivateKey) {
         guard (try? NIOSSLCertificate(bytes: bytes, format: .der)) == nil else {
             throw CredentialsError(
@@ -32,7 +32,7 @@ struct PKCS12File {
         guard isPFX else {
             throw CredentialsError(
                 """
-                \(path) is neither a PEM nor a PKCS#12 file; wanted is certificate and key, as Keychain exports them (.p12)
+                \(path) is neither a PEM nor a PKCS#12 file; expected certificate and key, as Keychain exports them (.p12)
                 """)
         }
         do {
@@ -56,22 +56,22 @@ struct PKCS12File {
         }
     }
 
-    /// NIOSSL ends the process when a PKCS#12 file lacks key or certificate.
+    /// Throws if the file lacks a key or a certificate. NIOSSL would end the process.
     private func requireBothParts() throws(CredentialsError) {
         guard holds(Marker.keyBag) || holds(Marker.shroudedKeyBag) else {
             throw CredentialsError(
-                "\(path) holds no private key; export it anew together with its key (in Keychain, select the certificate)"
+                "\(path) holds no private key; export it again together with its key (in Keychain, select the certificate)"
             )
         }
         guard holds(Marker.certificateBag) || holds(Marker.encryptedData) else {
-            throw CredentialsError("\(path) holds no certificate, only a key; export it anew with its certificate")
+            throw CredentialsError("\(path) holds no certificate, only a key; export it again with its certificate")
         }
     }
 
-    /// Begins as PKCS#12 does: a SEQUENCE whose first element is the version, 3 (RFC 7292 §4).
+    /// Whether the file starts like PKCS#12: with a SEQUENCE whose first element is the version 3 (RFC 7292 §4).
     private var isPFX: Bool {
         guard bytes.count > 8, bytes[0] == 0x30 else { return false }
-        // The length takes one byte, or as many more as that says.
+        // The length takes one byte, or this byte gives the number of bytes that follow for it.
         let start = 2 + (bytes[1] > 0x80 && bytes[1] < 0x85 ? Int(bytes[1] & 0x7F) : 0)
         return bytes[start...].starts(with: [2, 1, 3])
     }

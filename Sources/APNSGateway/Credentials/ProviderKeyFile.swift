@@ -3,7 +3,7 @@ import Foundation
 import NIOSSL
 
 extension ProviderKey {
-    /// Bytes of a key file; Apple's have about 260.
+    /// The maximum size of a key file, in bytes. Apple's have about 260.
     private static let longestFile = 1 << 16
 
     /// Reads a key file as Apple issues it, `AuthKey_….p8`.
@@ -12,14 +12,14 @@ extension ProviderKey {
         if text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----") || text.contains("Proc-Type: 4,ENCRYPTED") {
             throw CredentialsError(
                 """
-                the private key in \(file) is encrypted; Apple's is not. Take the file that Apple gave, or decrypt it: \
+                the private key in \(file) is encrypted; Apple's is not. Use the file that Apple issued, or decrypt it: \
                 openssl pkcs8 -topk8 -nocrypt -in \(shellQuoted(file)) -out \(shellQuoted(file + ".new"))
                 """)
         }
         if text.contains("-----BEGIN EC PRIVATE KEY-----") {
             throw CredentialsError(
                 """
-                \(file) holds an EC key in the traditional form (SEC 1); wanted is PKCS#8, as Apple gives it. Convert it: \
+                \(file) holds an EC key in the traditional form (SEC 1); expected PKCS#8, as Apple issues it. Convert it: \
                 openssl pkcs8 -topk8 -nocrypt -in \(shellQuoted(file)) -out \(shellQuoted(file + ".new"))
                 """)
         }
@@ -30,17 +30,17 @@ extension ProviderKey {
         do {
             try self.init(pem: Self.keyBlock(text), keyID: keyID, teamID: teamID)
         } catch {
-            // What NIOSSL can read is a whole key of another kind.
+            // If NIOSSL can read the key, it is intact but of another kind.
             let isOther = (try? NIOSSLPrivateKey(bytes: Array(text.utf8), format: .pem)) != nil
             throw CredentialsError(
                 isOther
                     ? "\(file) holds a key that is not on the curve P-256 (RSA, or another curve); \(Self.wanted)"
-                    : "the private key in \(file) is damaged; download it anew, or copy it again, every line of it")
+                    : "the private key in \(file) is damaged; copy the whole file again")
         }
     }
 
     private static let wanted = """
-        wanted is the key for provider tokens, AuthKey_….p8, from Certificates, Identifiers & Profiles > Keys
+        expected the key for provider tokens, AuthKey_….p8, from Certificates, Identifiers & Profiles > Keys
         """
 
     private static func read(_ file: String) throws(CredentialsError) -> String {
@@ -55,15 +55,15 @@ extension ProviderKey {
     private static func noKey(_ text: String, _ file: String) -> CredentialsError {
         if text.contains("-----BEGIN CERTIFICATE-----") {
             return CredentialsError(
-                "\(file) holds a certificate, no key for provider tokens; name it in certificate, or \(wanted)")
+                "\(file) holds a certificate, which belongs in certificate; \(wanted)")
         }
         if text.contains("-----BEGIN PUBLIC KEY-----") {
             return CredentialsError("\(file) holds a public key; \(wanted)")
         }
-        return CredentialsError("\(file) is no PEM file with a private key; \(wanted)")
+        return CredentialsError("\(file) is not a PEM file with a private key; \(wanted)")
     }
 
-    /// From its first line to its last; text around it is ignored.
+    /// Returns the PEM block of the key, without the text around it.
     private static func keyBlock(_ text: String) -> String {
         let begin = "-----BEGIN PRIVATE KEY-----"
         let end = "-----END PRIVATE KEY-----"

@@ -1,21 +1,27 @@
 import APNSWire
 package import ChatDomain
 
-/// What Apple's gateways require of pushes, over either protocol: payloads with `aps`, their limits, types, header texts, and
-/// Apple's names for what they refuse (apns-binary.md §6, apns-http2.md §2, aps-payload.md).
+/// The rules of Apple's gateways for pushes, over either protocol: `aps` payloads and their limits, push types, header
+/// values, and Apple's names for rejections.
+///
+/// Sources: Apple, "Sending notification requests to APNs" (limits and headers), "Generating a remote notification"
+/// (payload), and "Binary Provider API" (limit of the binary protocol).
 package struct APNSFormat: PushFormat {
     package enum Kind: String, Sendable, Hashable {
         case binary, http2
     }
 
     package let kind: Kind
-    /// Bytes of a payload.
+    /// The configured limit of a payload, in bytes.
     package let payloadLimit: Int
-    /// Of chat messages: the name of a sound file in the app, or `default`; nil for none.
+    /// The sound of chat messages: the name of a sound file in the app, or `default`. `nil` for no sound.
     private let sound: String?
     private let threads: RoomThreads?
 
-    /// - Parameter threads: names the rooms of chat messages. Without it their payloads have no `thread-id`.
+    /// - Parameters:
+    ///   - payloadLimit: The limit of a payload, in bytes.
+    ///   - sound: The sound of chat messages. `nil` for none.
+    ///   - threads: Names the rooms of chat messages. If it is `nil`, payloads have no `thread-id`.
     package init(_ kind: Kind, payloadLimit: Int, sound: String? = "default", threads: RoomThreads? = nil) {
         self.kind = kind
         self.payloadLimit = payloadLimit
@@ -23,7 +29,8 @@ package struct APNSFormat: PushFormat {
         self.threads = threads
     }
 
-    /// Bytes of a payload of a type's pushes. Apple's own limits; where another is configured, it holds for all types.
+    /// The limit of a payload for a push type, in bytes. VoIP pushes have Apple's higher limit. If the operator has
+    /// configured another limit, it applies to all types.
     package func limit(of type: String) -> Int {
         guard kind == .http2, payloadLimit == PushType.alert.payloadLimit, type == PushType.voip.rawValue else {
             return payloadLimit
@@ -31,7 +38,7 @@ package struct APNSFormat: PushFormat {
         return PushType.voip.payloadLimit
     }
 
-    /// The tutorial's payload to the byte where its protocol is spoken.
+    /// Returns the payload of a chat message. Over the binary protocol, it equals the tutorial's payload byte for byte.
     package func payload(of alert: ChatAlert) throws(ChatError) -> String {
         let sound = alert.extras.sound.map { $0.isEmpty ? nil : $0 } ?? sound
         let thread = kind == .http2 ? threads?.id(of: alert.code) : nil
@@ -66,11 +73,11 @@ package struct APNSFormat: PushFormat {
             priority: row.priority.flatMap(UInt8.init(exactly:)), apnsID: id, type: type, collapseID: row.collapseID)
     }
 
-    /// Why a row can never be sent.
+    /// A reason why a push of the queue can never be sent.
     private enum Refusal {
         case token, missingPayload, payloadSize, noJSON, type, collapseID, id
 
-        /// With the gateway's own reason, where it has one.
+        /// Names the refusal, with the gateway's own reason if it has one.
         func named(by kind: Kind) -> PushRefusal {
             let isHTTP2 = kind == .http2
             let reason =
@@ -88,7 +95,8 @@ package struct APNSFormat: PushFormat {
         }
     }
 
-    /// What can stand in a header: a byte that cannot would end the connection, with all that is on it.
+    /// Whether a text is a valid header value. An invalid byte would end the connection and with it every push in
+    /// flight.
     private static func isHeaderText(_ text: String, limit: Int) -> Bool {
         (1...limit).contains(text.utf8.count) && text.utf8.allSatisfy { (0x20...0x7E).contains($0) }
             && text.utf8.first != 0x20 && text.utf8.last != 0x20
@@ -112,7 +120,7 @@ package struct APNSFormat: PushFormat {
         kind == .http2 ? PushType(rawValue: pushType).warning : nil
     }
 
-    /// Without a check of the size.
+    /// Composes a notification without a check of its size.
     package static func composed(_ content: NotificationContent) throws(ChatError) -> ComposedNotification {
         let document = try content.document()
         guard document["aps"] != nil || document["mdm"] != nil else {
@@ -150,7 +158,7 @@ package struct APNSFormat: PushFormat {
         return type
     }
 
-    /// Apple refuses 10 for a background push, and treats none as 10.
+    /// Apple rejects priority 10 for a background push, and treats a missing priority as 10.
     private static func priority(_ priority: UInt8?, pushType: String) throws(ChatError) -> UInt8? {
         guard pushType == Push.background else { return priority }
         guard let priority else { return 5 }
@@ -161,27 +169,30 @@ package struct APNSFormat: PushFormat {
     }
 }
 
-/// The payload of a chat message: `{"aps":{"alert":"NAME: TEXT","sound":"default"}}`, as the tutorial's, and where the
-/// gateway leaves room `{"aps":{…,"thread-id":"THREAD"},"message_id":NUMBER}`: an app groups by the one, and drops repeats
-/// and fetches what it missed by the other. A program's message may have a title, `"alert":{"title":"TITLE","body":"NAME: TEXT"}`,
-/// and a `link` beside `aps`.
+/// The payload of a chat message.
 ///
-/// Shortens so that the whole document, with its escapes, has no more bytes than the gateway takes. Works on whole
-/// characters and counts each one's escaped size before anything is escaped, so the document is always valid JSON
-/// (aps-payload.md §4). The key order is fixed.
+/// The tutorial's form is `{"aps":{"alert":"NAME: TEXT","sound":"default"}}`. If the gateway's limit leaves room for
+/// more, the form is `{"aps":{…,"thread-id":"THREAD"},"message_id":NUMBER}`. An app groups notifications by the thread
+/// id. It drops duplicates and fetches missed messages by the message id. A message that a program posts may have a
+/// title, `"alert":{"title":"TITLE","body":"NAME: TEXT"}`, and a `link` beside `aps`.
+///
+/// The text is shortened so that the whole document, with its escapes, fits into the gateway's limit. Shortening keeps
+/// whole characters and counts their escaped size before it escapes anything, so the document is always valid JSON. The
+/// order of keys is fixed.
 struct AlertPayload: Sendable, Hashable {
-    /// Bytes that a nickname keeps when the payload has to be shortened (pushchat-api.md §3).
+    /// The number of escaped bytes that remain of a nickname if the payload must be shortened, as in the tutorial's
+    /// server.
     static let shortNickname = 20
-    /// U+2026, three bytes: the end of a text that was shortened.
+    /// The end of a shortened text: U+2026, three bytes.
     private static let ellipsis: Character = "…"
 
-    /// Name of the sound file in the app, or `default`; nil for no `sound` key.
+    /// The name of a sound file in the app, or `default`. `nil` for no `sound` key.
     var sound: String?
-    /// Bytes that the gateway takes: 256, 2048 or 4096.
+    /// The gateway's limit in bytes: 256, 2,048 or 4,096.
     var limit: Int
-    /// Whether it has `message_id`.
+    /// Whether the payload has `message_id`.
     var namesMessage: Bool
-    /// The room's `thread-id`; `nil` for none.
+    /// The room's `thread-id`. `nil` for none.
     var thread: String?
 
     init(sound: String? = "default", limit: Int, namesMessage: Bool = false, thread: String? = nil) {
@@ -191,16 +202,18 @@ struct AlertPayload: Sendable, Hashable {
         self.thread = thread
     }
 
-    /// Bytes that a title keeps when everything else was shortened and nothing fits.
+    /// The number of escaped bytes that remain of a title if nothing else can be shortened.
     private static let shortTitle = 40
-    /// Bytes of text for which a link is left out.
+    /// The minimum size of the text, in bytes. The link is left out if less would remain.
     private static let leastText = 40
 
-    /// The document, as UTF-8.
+    /// Returns the document.
     ///
-    /// A name is cut only if the whole does not fit: first to ``shortNickname`` bytes, then the text is cut and
-    /// ends with an ellipsis. Where that leaves next to nothing of the text, the link goes, and then the end of the title.
-    /// - Throws: `invalid text` if not one character of the text fits (an overlong sound name, say).
+    /// The name is shortened only if the document does not fit: first the name to ``shortNickname`` bytes, then the
+    /// text, which then ends with an ellipsis. If too little of the text would remain, the link is left out, and then
+    /// the title is shortened.
+    /// - Throws: `invalid text` if not even one character of the text fits, for example because of a very long sound
+    ///   name.
     func json(_ alert: ChatAlert) throws(ChatError) -> String {
         let (title, link) = (alert.extras.title, alert.extras.link)
         if title != nil || link != nil {
@@ -214,7 +227,7 @@ struct AlertPayload: Sendable, Hashable {
         return document
     }
 
-    /// Nil if not so many bytes of the text fit.
+    /// Returns the document. `nil` if fewer than `leastText` bytes of the text fit.
     private func document(_ alert: ChatAlert, title: String?, link: String?, leastText: Int) -> String? {
         func escaped(_ key: String, _ text: String) -> String {
             var member = "\"\(key)\":\""

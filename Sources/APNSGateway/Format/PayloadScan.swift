@@ -1,27 +1,28 @@
 import ChatDomain
 
-/// What the queue has to know of a payload that another program wrote: that it is a JSON object (RFC 8259) in UTF-8, and
-/// whether it shows something. Allocates nothing, unlike ``JSONValue``, because it runs for each push.
+/// Checks that a payload from another program is a JSON object (RFC 8259) in UTF-8, and finds out whether it shows
+/// something. Allocates nothing, unlike ``JSONValue``, because it runs for each push.
 struct PayloadScan {
-    /// It has `content-available` and neither alert, badge nor sound: it only wakes the app (aps-payload.md §2).
+    /// Whether the payload only wakes the app: it has `content-available` and neither alert, badge nor sound (Apple,
+    /// "Pushing background updates to your App").
     let isBackground: Bool
 
-    /// Objects and arrays inside each other.
+    /// The maximum nesting of objects and arrays.
     private static let maxDepth = 512
 
-    /// Nil for what is no JSON object.
+    /// Fails if the payload is not a JSON object.
     init?(_ bytes: UnsafeRawBufferPointer) {
         var reader = Reader(bytes: bytes)
         guard reader.document() else { return nil }
         isBackground = reader.wakes && !reader.shows
     }
 
-    /// Whose members are being read.
+    /// The object whose members are being read.
     private enum Place {
         case top, aps, other
     }
 
-    /// Each function reads one thing, and says whether it is well-formed.
+    /// Reads the document. Each function reads one element and returns whether it is well-formed.
     private struct Reader {
         let bytes: UnsafeRawBufferPointer
         var position = 0
@@ -82,7 +83,7 @@ struct PayloadScan {
             return take("}")
         }
 
-        /// - Returns: whether it is `aps`.
+        /// - Returns: Whether the member is `aps`.
         private mutating func noteMember(_ name: UnsafeRawBufferPointer, in place: Place) -> Bool {
             switch place {
             case .top: return name.elementsEqual("aps".utf8)
@@ -155,7 +156,7 @@ struct PayloadScan {
             }
             guard let code = codeUnit() else { return false }
             guard (0xD800..<0xE000).contains(code) else { return true }
-            // Half of a pair, and the other must follow.
+            // The first half of a surrogate pair. The second half must follow.
             guard code < 0xDC00, take("\\"), take("u"), let low = codeUnit() else { return false }
             return (0xDC00..<0xE000).contains(low)
         }

@@ -4,7 +4,7 @@ import NIOCore
 import NIOPosix
 import Synchronization
 
-/// An app's connections to a gateway: performs what ``ConnectionPoolState`` decides, and collects the reports.
+/// An app's connections to a gateway. Performs the actions of ``ConnectionPoolState`` and collects the reports.
 final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Sendable {
     typealias Open = @Sendable (ConnectionAttempt<Target>, ConnectionID, Logger) async throws -> Connection
     private typealias State = ConnectionPoolState<Target, Connection, CheckedContinuation<ConnectionSlot?, Never>>
@@ -16,13 +16,13 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
     private let logger: Logger
     private let state: Mutex<State>
     private let lastWaiter = Atomic<UInt64>(0)
-    /// What ``run(open:)`` has to do. One connection per connector and a few wake-ups at the most.
+    /// The actions that ``run(open:)`` performs: at most one connection per connector, and a few wake-ups.
     private let work = AsyncStream.makeStream(of: State.Action.self)
 
     /// - Parameters:
-    ///   - target: nil while there are no credentials.
-    ///   - now: the wall clock, for pushes.
-    ///   - clock: for delays.
+    ///   - target: `nil` while there are no credentials.
+    ///   - now: The wall clock, for pushes.
+    ///   - clock: The monotonic clock, for delays.
     init(
         target: Target?, size: PoolSize, breaker: CircuitBreaker? = nil, connectionIDs: ConnectionIDs,
         now: @escaping TimeSource, clock: MonotonicClock, logger: Logger
@@ -34,10 +34,10 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
         self.state = Mutex(State(target: target, size: size, breaker: breaker))
     }
 
-    /// Connections that are open, those that only wait for their last answers included.
+    /// The number of open connections, including those that only wait for their last outcomes.
     var openConnections: Int { state.withLock { $0.openConnections } }
 
-    /// Keeps connections open until the task is cancelled or the pool was drained.
+    /// Keeps connections open until the task is cancelled or the pool has been drained.
     func run(open: @escaping Open) async {
         update { $0.start(now: $1) }
         await withDiscardingTaskGroup { group in
@@ -52,7 +52,7 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
         }
     }
 
-    /// One connection, from the attempt to open it until it is closed.
+    /// Serves one connection, from the attempt to open it until it is closed.
     private func serve(_ attempt: ConnectionAttempt<Target>, open: Open) async {
         let connectionID = connectionIDs.next()
         var logger = logger
@@ -81,11 +81,11 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
 
     private func wakeUp(at time: NIODeadline) async {
         guard (try? await clock.sleep(time)) != nil else { return }
-        // The clock that slept may be another than the one that is read.
+        // `sleep` and `now` may read different clocks.
         update { $0.timePassed(now: max($1, time)) }
     }
 
-    /// Reports an event, and performs what follows.
+    /// Reports an event to the state and performs the resulting actions.
     private func update(_ event: (inout State, NIODeadline) -> [State.Action]) {
         let now = clock.now()
         perform(state.withLock { event(&$0, now) })
@@ -101,7 +101,7 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
         }
     }
 
-    /// Something may have changed for those who wait for a slot. On any thread.
+    /// Serves waiters again, because more slots may be available. May be called on any thread.
     func changed() {
         update { $0.changed(now: $1) }
     }
@@ -111,7 +111,7 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
         return await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 update { state, now in
-                    // The handler below comes too early for a task that was cancelled before.
+                    // If the task was cancelled before, `onCancel` has already run and found no waiter.
                     guard !Task.isCancelled else { return [.handOut(nil, to: continuation)] }
                     return state.request(continuation, id: id, fresh: fresh, now: now)
                 }
@@ -134,12 +134,13 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
         }
     }
 
-    /// Connections from now on have another target; the open ones are drained and replaced, which is not waited for.
+    /// Uses another target for new connections. The open ones are drained and replaced; this function does not wait for
+    /// that.
     func reconfigure(target: Target?) {
         update { $0.reconfigure(target: target, now: $1) }
     }
 
-    /// Gives out no more slots, and drains all connections. Returns when they are closed.
+    /// Stops handing out slots and drains all connections. Returns when they are closed.
     func drain() async {
         let now = clock.now()
         let (open, actions) = state.withLock { $0.stop(now: now) }
@@ -148,7 +149,8 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
         for connection in open { await connection.closed() }
     }
 
-    /// Ends the reports, once what was handed to a connection has arrived there: one that is closed has reported it then.
+    /// Closes the reports. First waits until the event loops have run all writes submitted to them: a closed connection
+    /// reports the outcomes of such a write at once.
     func finish() async {
         for loop in MultiThreadedEventLoopGroup.singleton.makeIterator() { try? await loop.submit {}.get() }
         reports.close()

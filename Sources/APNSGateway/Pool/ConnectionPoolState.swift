@@ -1,17 +1,19 @@
 import ChatDomain
 import NIOCore
 
-/// How many connections a pool has.
+/// The number of connections that a pool opens.
 struct PoolSize: Sendable {
-    /// Always kept.
+    /// The number of connections that are always kept.
     var permanent: Int
-    /// Opened in addition while a waiter waits and all are saturated.
+    /// The number of additional connections, which are opened while a push waits for a slot and all connections are
+    /// saturated.
     var additional = 0
-    /// Opened in addition to all of these for pushes that a suspected push must not hold up.
+    /// The number of connections on top of these, opened so that a suspected push does not delay others.
     var spare = 0
-    /// The shortest time between two that are opened in addition.
+    /// The minimum time between two additional connections.
     var growthInterval = TimeAmount.seconds(1)
-    /// Whether a waiter for a fresh connection gets one in addition. If not, it only gets one while all others are blocked.
+    /// Whether a waiter for a fresh connection may open an additional one at once. If not, it may only do so while
+    /// connections are blocked and the others are blocked or saturated.
     var growsForFresh = true
 
     var total: Int { permanent + additional + spare }
@@ -21,35 +23,36 @@ struct PoolSize: Sendable {
 struct ConnectionAttempt<Target: Sendable>: Sendable {
     let target: Target
     let isPermanent: Bool
-    /// A connection with the same target has achieved something before.
+    /// Whether an earlier connection with the same target has made progress or had a push rejected, so that the
+    /// credentials are known to be accepted.
     let isConfirmed: Bool
     fileprivate let connector: Int
     fileprivate let generation: Int
     fileprivate let startedAt: NIODeadline
 }
 
-/// Decides which connections an app has to its gateway, when they are opened, and which of them takes pushes.
+/// Decides which connections an app has to its gateway, when they are opened, and which of them accepts pushes.
 ///
-/// A value without sockets, tasks and clocks. Each event returns the actions that follow from it, to be performed in their
-/// order. A waiter is kept here until an action hands something out to it, and each event that may help it looks at it
-/// again, so that no wake-up can be lost between a look and a wait.
+/// A pure value without sockets, tasks and clocks. Each event returns actions, which must be performed in their order.
+/// A waiter stays here until an action hands out a slot to it. Each event that may help a waiter checks it again, so no
+/// wake-up is lost between a check and a wait.
 struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waiter: Sendable>: Sendable {
     enum Action: Sendable {
-        /// Report ``opened(_:_:now:)`` or ``failed(_:random:now:)`` for it.
+        /// Open a connection. Then call ``opened(_:_:now:)`` or ``failed(_:random:now:)``.
         case connect(ConnectionAttempt<Target>)
-        /// Report ``timePassed(now:)`` then.
+        /// Call ``timePassed(now:)`` at this time.
         case wakeUp(at: NIODeadline)
         case drain(Connection)
-        /// - Parameter slot: nil when the pool is being stopped or the waiter was cancelled.
+        /// - Parameter slot: `nil` if the pool is stopping or the waiter was cancelled.
         case handOut(ConnectionSlot?, to: Waiter)
     }
 
-    /// A connection that was open for so long was wanted, even if nothing was sent on it.
+    /// A connection that stayed open longer than this counts as progress, even if nothing was sent on it.
     private static var longLife: TimeAmount { .seconds(10) }
-    /// Retired connections that may still wait for answers while their successors are opened.
+    /// The number of retired connections that may wait for outcomes while their successors are opened.
     private static var retiredLimit: Int { 8 }
 
-    /// Opens one connection after another, the next when the last one takes no more pushes.
+    /// Opens one connection after another. The next one is opened when the last one accepts no more pushes.
     private struct Connector {
         enum Phase: Equatable {
             case idle, busy
@@ -64,7 +67,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
     private struct Entry {
         let connection: Connection
         let isPermanent: Bool
-        /// There are so many that its successor waits until it is closed.
+        /// Whether so many connections were open that the successor must wait until this one is closed.
         let isBeyondLimit: Bool
         var isDraining: Bool
     }
@@ -73,25 +76,25 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         let id: UInt64
         let waiter: Waiter
         let fresh: Bool
-        /// A connection was closed for it.
+        /// Whether a connection was already drained for this waiter.
         var hasReplaced = false
     }
 
     private let size: PoolSize
-    /// Nil where the gateway's answers do not tell its failures from others.
+    /// `nil` if the gateway's responses do not distinguish its own failures from others.
     private let breaker: CircuitBreaker?
     private var target: Target?
-    /// Grows with each change of the target.
+    /// Increases with each change of the target.
     private var generation = 0
     private var isStopping = false
-    /// A connection with the present target has achieved something.
+    /// Whether a connection with the current target has made progress or had a push rejected.
     private var isConfirmed = false
-    /// The permanent ones come first.
+    /// The connectors, permanent ones first.
     private var connectors: [Connector]
-    /// Open connections, the permanent ones first.
+    /// Open connections, permanent ones first.
     private var entries: [Entry] = []
     private var waiting: [Waiting] = []
-    /// Connections in addition to the permanent ones that no connector has begun to open yet.
+    /// The number of additional connections that are requested and that no connector has started to open.
     private var wanted = 0
     private var lastGrowth = NIODeadline.distantPast
     /// The earliest time for which a wake-up was requested.
@@ -104,7 +107,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         connectors = Array(repeating: Connector(), count: size.total)
     }
 
-    /// Connections that are open, those that only wait for their last answers included.
+    /// The number of open connections, including those that only wait for their last outcomes.
     var openConnections: Int { entries.count }
 
     func connection(_ connectionID: ConnectionID) -> Connection? {
@@ -127,17 +130,17 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         return isCurrent ? serveWaiters(now: now) : [.drain(connection)]
     }
 
-    /// - Parameter random: from 0 to 1.
+    /// - Parameter random: A number from 0 to 1.
     mutating func failed(_ attempt: ConnectionAttempt<Target>, random: Double, now: NIODeadline) -> [Action] {
         backOff(attempt.connector, after: .nothing, isAmidProgress: false, random: random, now: now)
     }
 
-    /// Whether ``retired(_:result:random:now:)`` is to be reported only when the connection is closed.
+    /// Whether the caller must wait until the connection is closed before it calls ``retired(_:result:random:now:)``.
     func mustBeClosed(_ connection: Connection) -> Bool {
         entries.contains { $0.connection === connection && $0.isBeyondLimit }
     }
 
-    /// The connection of an attempt takes no more pushes.
+    /// Records that the connection of an attempt accepts no more pushes.
     mutating func retired(
         _ attempt: ConnectionAttempt<Target>, result: ConnectionResult, random: Double, now: NIODeadline
     ) -> [Action] {
@@ -150,7 +153,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
 
     mutating func closed(_ connection: Connection, now: NIODeadline) -> [Action] {
         entries.removeAll { $0.connection === connection }
-        // What is written for it from now on has its outcome at once.
+        // A write to this connection now gets its outcome at once.
         return serveWaiters(now: now)
     }
 
@@ -158,13 +161,13 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         if let time = nextWakeUp, time <= now { nextWakeUp = nil }
         var actions = connect(now: now) + serveWaiters(now: now)
         for connector in connectors {
-            // One whose time has come and that did not connect waits for a target.
+            // A connector that is past its time and has not connected waits for a target.
             if case .backingOff(let until) = connector.phase, until > now { actions += requestWakeUp(at: until) }
         }
         return actions
     }
 
-    /// Connections from now on have another target; the open ones are drained and replaced.
+    /// Uses another target for new connections. The open ones are drained and replaced.
     mutating func reconfigure(target: Target?, now: NIODeadline) -> [Action] {
         self.target = target
         generation += 1
@@ -173,8 +176,8 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         return drainEntries() + connect(now: now) + serveWaiters(now: now)
     }
 
-    /// Opens nothing and gives out no slots any more.
-    /// - Returns: the open connections, and what else follows.
+    /// Stops opening connections and handing out slots.
+    /// - Returns: The open connections, and the actions to perform.
     mutating func stop(now: NIODeadline) -> ([Connection], [Action]) {
         isStopping = true
         return (entries.map(\.connection), drainEntries() + serveWaiters(now: now))
@@ -195,7 +198,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         return actions + requestWakeUp(at: until)
     }
 
-    /// Lets all connectors that may connect do so.
+    /// Starts all connectors that may connect.
     private mutating func connect(now: NIODeadline) -> [Action] {
         guard let target, !isStopping else { return [] }
         var actions: [Action] = []
@@ -231,7 +234,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
 
     // MARK: Waiters
 
-    /// - Parameter fresh: it wants a connection on which nothing is in doubt.
+    /// - Parameter fresh: Whether the waiter needs a connection without pushes in doubt.
     mutating func request(_ waiter: Waiter, id: UInt64, fresh: Bool, now: NIODeadline) -> [Action] {
         waiting.append(Waiting(id: id, waiter: waiter, fresh: fresh))
         return serveWaiters(now: now)
@@ -242,7 +245,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         return [.handOut(nil, to: waiting.remove(at: index).waiter)]
     }
 
-    /// A connection or the circuit breaker may allow more than before.
+    /// Serves waiters again, because a connection or the circuit breaker may allow more than before.
     mutating func changed(now: NIODeadline) -> [Action] { serveWaiters(now: now) }
 
     private mutating func serveWaiters(now: NIODeadline) -> [Action] {
@@ -263,7 +266,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
             if waiting.fresh, !waiting.hasReplaced,
                 let index = entries.lastIndex(where: { !$0.isDraining && $0.connection.isReplaceable })
             {
-                // Its successor will be fresh. What is in flight on it gets its outcome first.
+                // The successor will be fresh. First the pushes in flight on this connection get their outcomes.
                 waiting.hasReplaced = true
                 entries[index].isDraining = true
                 actions.append(.drain(entries[index].connection))
@@ -275,7 +278,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         return actions
     }
 
-    /// The slot of the first connection that has one, so that order is kept while all is well.
+    /// Returns the slot of the first connection that has one. This keeps pushes in order as long as nothing fails.
     private func slot(fresh: Bool, _ permission: CircuitBreaker.Permission) -> ConnectionSlot? {
         let isProbe: Bool
         switch permission {
@@ -290,8 +293,8 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         return nil
     }
 
-    /// Asks for another connection where it would help a waiter. A fresh one comes sooner so than from one on which answers
-    /// are due.
+    /// Requests another connection if it would help a waiter. A waiter for a fresh connection is served sooner by a new
+    /// one than by one that waits for responses.
     private mutating func grow(fresh: Bool, now: NIODeadline) -> [Action] {
         let isBlocked =
             entries.contains { $0.connection.isBlocked }
@@ -314,7 +317,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
 }
 
 extension ConnectionSlot {
-    /// For one push.
+    /// The same slot, for one push.
     fileprivate var narrowed: ConnectionSlot {
         ConnectionSlot(
             connection: connection, firstIdentifier: firstIdentifier, capacity: min(capacity, 1), isFresh: isFresh,

@@ -5,32 +5,33 @@ import NIOSSL
 import NIOTLS
 import Synchronization
 
-/// Where a gateway is and how it is trusted; makes TLS connections to it.
+/// The address of a gateway and the trust in it. Opens TLS connections to it.
 package struct GatewayEndpoint: Sendable {
-    /// Time for the name look-up and TCP, again for the TLS handshake, and in ``probe()`` for SETTINGS.
+    /// The time limit of each step: name lookup together with TCP, the TLS handshake, and SETTINGS in ``probe()``.
     fileprivate static let timeout = TimeAmount.seconds(10)
-    /// How long ``probe()`` waits: a gateway that refuses the certificate closes just after the handshake.
+    /// The time that ``probe()`` keeps the connection open. A gateway that rejects the certificate closes just after
+    /// the handshake.
     private static let probeTime = Duration.milliseconds(300)
 
     package let host: String
     package let port: Int
     private let tls: NIOSSLContext
-    /// What is negotiated in TLS (ALPN); empty for the binary gateway.
+    /// The protocols to negotiate in TLS (ALPN). Empty for the binary gateway.
     private let applicationProtocols: [String]
 
-    /// HTTP/2's name in TLS.
+    /// The name of HTTP/2 in TLS.
     package static let http2 = "h2"
 
     /// - Parameters:
-    ///   - credentials: nil where provider tokens are the credential.
-    ///   - trust: PEM file of a further authority, for a sandbox; the system's are always trusted.
-    ///   - applicationProtocols: `[http2]` for Apple's HTTP/2 API; a peer that does not agree is an error.
+    ///   - credentials: `nil` if the app authenticates with provider tokens.
+    ///   - trust: A PEM file with further authorities, for a sandbox. The system's authorities are always trusted.
+    ///   - applicationProtocols: `[http2]` for Apple's HTTP/2 API. A peer that agrees to none of them is an error.
     package init(
         host: String, port: Int, credentials: ClientCredentials?, trust: String?, applicationProtocols: [String] = []
     ) throws(CredentialsError) {
         var configuration = TLSConfiguration.makeClientConfiguration()
         configuration.minimumTLSVersion = .tlsv12
-        // A peer that does not answer the close must not delay what comes after it.
+        // A peer that does not respond to the TLS close must not delay the next steps.
         configuration.shutdownTimeout = .milliseconds(500)
         configuration.applicationProtocols = applicationProtocols
         if let credentials {
@@ -56,11 +57,11 @@ package struct GatewayEndpoint: Sendable {
         self.applicationProtocols = applicationProtocols
     }
 
-    /// Connects and completes the handshake; stops when the task is cancelled.
+    /// Connects and completes the handshake. Stops if the task is cancelled.
     ///
-    /// With TLS 1.3 the gateway refuses a certificate only afterwards, by a close.
-    /// - Parameter prepare: adds the handlers above TLS and returns what the caller needs of them. Called once for each
-    ///   address that is tried; what is returned belongs to the channel that was connected first.
+    /// With TLS 1.3 the gateway rejects a certificate only after the handshake, by closing the connection.
+    /// - Parameter prepare: Adds the handlers above TLS and returns a handle for the caller. It is called once for each
+    ///   address that is tried. The returned handle belongs to the channel that connected first.
     func connect<Handle: Sendable>(
         on group: any EventLoopGroup, prepare: @escaping @Sendable (any Channel) throws -> Handle
     ) async throws -> (any Channel, Handle) {
@@ -88,7 +89,7 @@ package struct GatewayEndpoint: Sendable {
             let attempt = attempts.withLock { $0[ObjectIdentifier(channel)] }
             return attempt?.handshake.map { channel } ?? channel.eventLoop.makeFailedFuture(ChannelError.eof)
         }.cascade(to: ready)
-        // Also a connection that comes after the cancellation is closed.
+        // Closes the connection even if it is established after the cancellation.
         ready.futureResult.whenFailure { _ in connecting.whenSuccess { $0.close(promise: nil) } }
         let channel = try await withTaskCancellationHandler {
             try await ready.futureResult.get()
@@ -104,15 +105,16 @@ package struct GatewayEndpoint: Sendable {
         let handle: Handle
     }
 
-    /// The name for SNI and verification; an address is verified as an address, and sends none.
+    /// The name for SNI and verification. `nil` if the host is an IP address: it is verified as an address, without
+    /// SNI.
     private var serverName: String? {
         (try? SocketAddress(ipAddress: host, port: 0)) == nil ? host : nil
     }
 
     // MARK: - For `check`
 
-    /// Connects, sends no push, and closes. Of HTTP/2 it waits for the peer's SETTINGS.
-    /// - Throws: why it cannot be reached or does not accept us.
+    /// Connects, sends no push, and closes. Over HTTP/2, it waits for the peer's SETTINGS.
+    /// - Throws: The reason why the gateway cannot be reached or does not accept the credentials.
     package func probe() async throws(GatewayUnreachable) {
         let isHTTP2 = applicationProtocols.contains(Self.http2)
         do {
@@ -128,7 +130,7 @@ package struct GatewayEndpoint: Sendable {
                 try? await channel.close()
                 throw GatewayUnreachable("\(host):\(port): \(ConnectionFailure.text(error))")
             }
-            // SETTINGS may come before a certificate was checked.
+            // SETTINGS may arrive before the gateway has checked the certificate.
             try? await Task.sleep(for: Self.probeTime)
             guard channel.isActive else {
                 throw GatewayUnreachable("\(host):\(port) \(GatewayUnreachable.closedEarly)")
@@ -144,7 +146,7 @@ package struct GatewayEndpoint: Sendable {
         }
     }
 
-    /// Connects without TLS, and closes; for the feedback service, which would hand out its list and forget it.
+    /// Connects without TLS, and closes. For the feedback service: over TLS, it would send its list and then clear it.
     package func reach() async throws(GatewayUnreachable) {
         do {
             let channel = try await ClientBootstrap(group: MultiThreadedEventLoopGroup.singleton)
@@ -156,7 +158,7 @@ package struct GatewayEndpoint: Sendable {
     }
 }
 
-/// Why a gateway cannot be used just now.
+/// The reason why a gateway cannot be used now.
 package struct GatewayUnreachable: Error, Sendable, CustomStringConvertible {
     static let closedEarly = "closed just after the handshake; it may not accept the certificate"
 
@@ -167,7 +169,7 @@ package struct GatewayUnreachable: Error, Sendable, CustomStringConvertible {
     }
 }
 
-/// TLS is up, and the peer does not speak the protocol that is needed.
+/// The peer completed the TLS handshake but does not speak the required protocol.
 struct ProtocolMismatch: Error, CustomStringConvertible {
     let wanted: [String]
     let agreed: String?
@@ -181,14 +183,14 @@ struct ProtocolMismatch: Error, CustomStringConvertible {
 }
 
 extension EventLoopPromise {
-    /// Fails it with an error if it is not completed in time.
+    /// Fails the promise with an error if it is not completed within ``GatewayEndpoint/timeout``.
     fileprivate func failLater(_ error: any Error) {
         let deadline = futureResult.eventLoop.scheduleTask(in: GatewayEndpoint.timeout) { fail(error) }
         futureResult.whenComplete { _ in deadline.cancel() }
     }
 }
 
-/// Reports the end of the handshake, or why it does not come.
+/// Reports the end of the handshake or the reason for its failure.
 private final class HandshakeHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias InboundOut = ByteBuffer
@@ -226,14 +228,14 @@ private final class HandshakeHandler: ChannelInboundHandler {
     }
 }
 
-/// Waits for the frame with which a peer that speaks HTTP/2 begins, and closes on the errors that TLS reports after the
+/// Waits for SETTINGS, the first frame of an HTTP/2 peer. Closes the connection on errors that TLS reports after the
 /// handshake.
 private final class ProbeHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
 
     let ready: EventLoopPromise<Void>
-    /// Nil for the binary protocol, in which the peer does not begin.
+    /// `nil` for the binary protocol, in which the gateway does not send first.
     private var session: HTTP2Session?
 
     init(session: HTTP2Session?, ready: EventLoopPromise<Void>) {

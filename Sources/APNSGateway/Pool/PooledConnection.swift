@@ -4,15 +4,15 @@ import NIOPosix
 import NIOSSL
 import Synchronization
 
-/// Where a pool's connections go, and with which credentials.
+/// The gateway that a pool connects to, and its credentials.
 protocol PoolTarget: Sendable {
     var endpoint: GatewayEndpoint { get }
 }
 
-/// What a connection achieved.
+/// The result of a connection's life, which decides how soon its successor is opened.
 enum ConnectionResult: Sendable {
     case nothing
-    /// The gateway refused a push, and accepted none.
+    /// The gateway rejected at least one push and accepted none.
     case refusal
     case progress
 }
@@ -20,24 +20,24 @@ enum ConnectionResult: Sendable {
 /// One open connection, as its pool sees it. The properties are cheap and may be read on any thread.
 protocol PooledConnection: AnyObject, Sendable {
     var id: ConnectionID { get }
-    /// The slot that it offers, if it can take pushes now.
+    /// The slot that the connection offers. `nil` if it accepts no pushes now.
     var slot: ConnectionSlot? { get }
-    /// Whether closing it gives a fresh connection sooner than waiting for it.
+    /// Whether closing the connection provides a fresh one sooner than waiting for it.
     var isReplaceable: Bool { get }
-    /// It is busy up to its peer's limit: another beside it would help.
+    /// Whether the connection carries as many pushes as its peer allows, so that another connection would help.
     var isSaturated: Bool { get }
-    /// It probes a suspected push, waits for its first answer, or waits until silence has proven a lease: other pushes need not wait
-    /// for that.
+    /// Whether other pushes should use another connection: this one probes a suspected push, waits for its first
+    /// response, or waits until silence has proven a lease.
     var isBlocked: Bool { get }
 
     func write(_ lease: Lease, now: Timestamp)
-    /// From now on takes no more pushes, waits for the answers, and closes. Bounded in time.
+    /// Stops accepting pushes, waits for the outcomes, and closes. The duration is bounded.
     func drain()
-    /// Returns when it takes no more pushes for good, so that its successor may be opened.
+    /// Returns when the connection will never accept pushes again, so that its successor may be opened.
     func retired() async
-    /// Returns when it is closed.
+    /// Returns when the connection is closed.
     func closed() async
-    /// What it achieved. To be asked after ``retired()``.
+    /// Returns the result. Call it after ``retired()``.
     func result() async -> ConnectionResult
 }
 
@@ -47,7 +47,7 @@ protocol ConnectionHandler: ChannelInboundHandler {
     func drain()
 }
 
-/// A connection whose work is done by a handler in a channel.
+/// A connection that works through a handler in a channel.
 protocol ChannelConnection: PooledConnection {
     associatedtype Handler: ConnectionHandler
     var channel: any Channel { get }
@@ -68,18 +68,18 @@ extension ChannelConnection {
     }
 }
 
-/// Describes for operators why a connection failed; NIO's and BoringSSL's own texts are for developers.
+/// Describes for operators why a connection failed. The texts of NIO and BoringSSL are for developers.
 enum ConnectionFailure {
     static func text(_ error: any Error) -> String {
         switch error {
         case let error as NIOConnectionError:
             if let failure = error.connectionErrors.first { return text(failure.error) }
-            if error.dnsAError != nil || error.dnsAAAAError != nil { return "the name is not known" }
-            return "no address answers"
+            if error.dnsAError != nil || error.dnsAAAAError != nil { return "the host name is unknown" }
+            return "no address responds"
         case let error as IOError:
             return String(cString: strerror(error.errnoCode))
         case ChannelError.connectTimeout:
-            return "no answer in time"
+            return "no response in time"
         case ChannelError.eof, NIOSSLError.uncleanShutdown:
             return "it closed the connection before TLS was up"
         case NIOSSLError.handshakeFailed(let cause):
@@ -95,7 +95,8 @@ enum ConnectionFailure {
         }
     }
 
-    /// The words in capitals out of BoringSSL's text, without its source's paths; another error's text as it is.
+    /// Returns the capitalized words of BoringSSL's text, without its source paths. Returns the text of any other error
+    /// unchanged.
     static func reasons(in error: any Error) -> String {
         guard error is BoringSSLError || error is NIOSSLError else { return String(describing: error) }
         let words = String(describing: error).split(whereSeparator: { !($0.isUppercase || $0.isNumber || $0 == "_") })

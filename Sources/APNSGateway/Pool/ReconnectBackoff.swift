@@ -1,14 +1,15 @@
 import ChatDomain
 import NIOCore
 
-/// When the next connection may be opened.
+/// Computes the delay before the next connection.
 ///
-/// At once after one that achieved something (an error answer ends a good connection, too), unless many in a row achieved only
-/// refusals. After failures with a ``Backoff``, so that Apple does not take the attempts for an attack.
+/// There is no delay after a connection that achieved something: an error response ends a good connection, too. Many
+/// connections in a row that only had pushes rejected are followed by a short delay. After failures the delay is a
+/// growing ``Backoff``, so that Apple does not mistake the attempts for an attack.
 struct ReconnectBackoff: Sendable {
-    /// The longest delay where the gateway has accepted pushes shortly before: what ended the connection was probably a push.
+    /// The maximum delay if the gateway has accepted pushes recently. A push probably ended the connection then.
     static let longestAfterProgress = Duration.milliseconds(250)
-    /// Connections in a row that achieved only refusals, after which there is ``refusalDelay`` between them.
+    /// The number of connections in a row that only had pushes rejected, after which ``refusalDelay`` applies.
     static let refusalLimit = 20
     static let refusalDelay = TimeAmount.milliseconds(200)
 
@@ -16,8 +17,8 @@ struct ReconnectBackoff: Sendable {
     private var refusals = 0
 
     /// - Parameters:
-    ///   - isAmidProgress: the connection was opened, and the gateway accepts pushes of the app.
-    ///   - random: from 0 to 1.
+    ///   - isAmidProgress: Whether the connection was opened and the gateway has recently accepted pushes of the app.
+    ///   - random: A number from 0 to 1.
     mutating func delay(
         after result: ConnectionResult, isAmidProgress: Bool = false, random: Double
     ) -> TimeAmount {
@@ -30,7 +31,7 @@ struct ReconnectBackoff: Sendable {
     }
 }
 
-/// The clock by which connections are paced; a test hands in one that it moves.
+/// The clock that paces connections. Tests provide one that they can advance.
 struct MonotonicClock: Sendable {
     var now: @Sendable () -> NIODeadline = { .now() }
     var sleep: @Sendable (_ until: NIODeadline) async throws -> Void = { deadline in

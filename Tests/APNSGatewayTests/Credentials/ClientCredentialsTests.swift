@@ -288,11 +288,11 @@ struct ClientCredentialsTests {
             words: ["rsa.key", "belongs to no certificate", "was requested"]),
         Broken(
             testDescription: "PEM that was cut off", contents: { Data(try $0.text("ec.pem").utf8).dropLast(100) },
-            words: ["damaged", "copy it anew"]),
+            words: ["damaged", "copy it again"]),
         Broken(
             testDescription: "a key that was cut off",
             contents: { Data(try ($0.text("ec.pem") + $0.text("ec.key")).utf8).dropLast(60) },
-            words: ["damaged", "copy it anew"]),
+            words: ["damaged", "copy it again"]),
         Broken(
             testDescription: "a key file that is missing", contents: { Data(try $0.text("ec.pem").utf8) },
             key: "absent.key", words: ["absent.key cannot be opened"]),

@@ -49,7 +49,7 @@ struct ProviderCredentialsTests {
         try check(try certificates.text("ec.pem"), "a certificate")
         try check(try openssl(["pkey", "-in", certificates.file("ec.key"), "-pubout"]), "a public key")
         try check("", "is empty")
-        try check("hello", "no PEM file")
+        try check("hello", "not a PEM file")
         try check(String(repeating: "x", count: 70_000), "over 65536 bytes")
         let pem = try certificates.text("ec.key")
         try check(pem.replacingOccurrences(of: pem.split(separator: "\n")[1], with: "MIGH"), "damaged")
