@@ -48,7 +48,7 @@ def pushjack(python, folder, credentials):
     found, counts = [], []
     sink = gateways.Sink(folder, credentials)
     for _ in range(RUNS):
-        # The sink does not report by itself, because pushes can be lost, and the test does not wait for those.
+        # The sink does not report the last push, because pushes can be lost, and the test does not wait for those.
         sink.tell("expect 0")
         run(python, "peer_pushjack.py", sink.port, credentials + "/client.pem", drain.PUSHES)
         times = sink.times(folder + "/times").values()
