@@ -7,11 +7,11 @@ import NIOCore
 import NIOPosix
 import ServiceLifecycle
 
-/// The local gateway: plays Apple's HTTP/2 provider API, its legacy binary service and its feedback service, and a push
-/// service of browsers, and shows what came.
+/// A local simulation of push services: Apple's HTTP/2 provider API, its legacy binary gateway, its feedback service,
+/// and a push service for browsers. It shows the notifications that arrive.
 ///
-/// ``start()`` listens on all ports, so that a taken one is an error before anything else runs; ``run()`` serves until
-/// it is told to stop. Once stopped it cannot be started again.
+/// ``start()`` listens on all ports, so a port that is taken fails the start before anything else runs. ``run()``
+/// serves until a graceful shutdown. A sandbox that was stopped cannot be started again.
 package actor Sandbox: Service {
     private let configuration: SandboxConfiguration
     private let logger: Logger
@@ -27,8 +27,8 @@ package actor Sandbox: Service {
         state = SharedState(configuration)
     }
 
-    /// Makes the credentials if need be and listens on all ports.
-    /// - Throws: ``SandboxError``, which says what to do; nothing listens then.
+    /// Creates or renews the credentials if needed, and listens on all ports.
+    /// - Throws: ``SandboxError``, which says what to do. The sandbox listens on no port then.
     package func start() async throws -> SandboxAddresses {
         guard !hasStarted else { throw SandboxError.alreadyStarted }
         hasStarted = true
@@ -40,7 +40,7 @@ package actor Sandbox: Service {
         }
     }
 
-    /// Serves until a graceful shutdown or cancellation, then closes everything. Starts first if nothing has.
+    /// Serves until a graceful shutdown or cancellation, then closes everything. Calls ``start()`` first if needed.
     package func run() async throws {
         if !hasStarted { _ = try await start() }
         guard let control, let webPush else { return }
@@ -53,14 +53,15 @@ package actor Sandbox: Service {
             let first = await group.nextResult()
             await stop()
             group.cancelAll()
-            // After the order to stop an end is no failure.
+            // After `stop()`, the end of the other tasks is not a failure.
             while await group.nextResult() != nil {}
             try first?.get()
         }
         logger.info("Sandbox stopped")
     }
 
-    /// Closes all listeners and connections; takes two seconds at most. For those who start without ``run()``.
+    /// Closes all listeners and connections, in two seconds at most. For callers that use ``start()`` without
+    /// ``run()``.
     package func stop() async {
         let listeners = self.listeners
         let servers = [control, webPush].compactMap(\.self)
@@ -137,28 +138,28 @@ package actor Sandbox: Service {
 }
 
 extension SandboxConfiguration {
-    /// Makes sure that the credentials exist, and says where they are.
+    /// Returns the credentials. Creates or renews them first if needed.
     package func credentials(logger: Logger) async throws -> SandboxCredentials {
         try await SandboxCredentials.prepare(directory: directory, topic: topic, host: host, logger: logger, now: now())
     }
 }
 
 extension SymmetricKey {
-    /// So many random bytes of the system.
+    /// Returns `count` random bytes from the system's generator.
     static func randomBytes(_ count: Int) -> [UInt8] {
         SymmetricKey(size: SymmetricKeySize(bitCount: count * 8)).withUnsafeBytes { Array($0) }
     }
 }
 
-/// Why the sandbox does not start; the text says what to do about it.
+/// A reason for which the sandbox cannot start. The description says what to do.
 package enum SandboxError: Error, Sendable, CustomStringConvertible {
-    /// Somebody else listens on the port; `flag` chooses another.
+    /// Another process listens on the port. The option `flag` chooses another port.
     case portTaken(host: String, port: Int, flag: String)
-    /// The port or the address is not to be had; `reason` is the system's.
+    /// The port or the address cannot be used, for this reason.
     case cannotListen(host: String, port: Int, flag: String, reason: String)
-    /// A file or folder of the credentials cannot be read or written.
+    /// The sandbox cannot read or write a file or folder of the credentials.
     case directory(path: String, reason: String)
-    /// Another process has been making the credentials for too long.
+    /// Another process has held the directory's lock for too long.
     case directoryBusy(path: String)
     case alreadyStarted
 

@@ -5,99 +5,112 @@ package import Foundation
 package struct SandboxConfiguration: Sendable {
     package static let defaultTopic = "com.example.PushChat"
 
-    /// How a binary frame that cannot be read is answered. Apple's own texts disagree (apns-binary.md §7).
+    /// The binary gateway's response to a frame that it cannot read.
+    ///
+    /// Apple's documents disagree: "Binary Provider API" lists status 128, Technical Note TN2265 says that the
+    /// connection closes without a packet.
     package enum MalformedResponse: String, Sendable, CaseIterable {
-        /// With status 128, as the later editions say.
+        /// Status 128, as in later editions of "Binary Provider API".
         case protocolError = "128"
-        /// With status 255, as some test gateways do.
+        /// Status 255, as from some test gateways.
         case unknown = "255"
-        /// Not at all: the connection is closed without a packet.
+        /// No packet: the gateway closes the connection.
         case close
     }
 
-    /// The answer to a probe: a notification with an empty token. A provider sends it last, and concludes from the answer that the
-    /// gateway has processed everything before it (apns-binary.md §8).
+    /// The binary gateway's response to a probe, which is a notification with an empty token.
+    ///
+    /// A provider sends a probe last, and concludes from the response that the gateway has processed everything before
+    /// it. The idea is Pushy's (0.4.3), not Apple's; see `docs/binary-gateway.md`, "When a push counts as sent".
     package enum ProbeResponse: String, Sendable, CaseIterable {
-        /// Status 2 and the probe's identifier, as Apple's gateway did.
+        /// Status 2 and the probe's identifier, as from Apple's gateway.
         case answer
-        /// An error that names no notification: the gateway takes the probe for a malformed frame.
+        /// An error that names no notification, as if the probe were a malformed frame.
         case unidentified
-        /// The connection is closed without a packet.
+        /// No packet: the gateway closes the connection.
         case close
-        /// None. Nothing more is read.
+        /// No response. The gateway reads nothing more from the connection.
         case silence
     }
 
-    /// Where the credentials are; made if need be.
+    /// The directory of the credentials. The sandbox creates them if needed.
     package var directory: String
-    /// The address of all listeners.
+    /// The address on which all listeners listen.
     package var host = "127.0.0.1"
-    /// Ports; 0 takes any free one.
+    /// The port of the binary gateway. For this and all other ports, 0 chooses a free one.
     package var binaryPort = 2195
     package var feedbackPort = 2196
-    /// For the HTTP/2 provider API.
+    /// The port of the HTTP/2 provider API.
     package var http2Port = 2197
     package var controlPort = 2198
-    /// For browsers' push service.
+    /// The port of the push service for browsers.
     package var webPushPort = 2199
-    /// The app: what the client certificate names, and what a device gets that is made without a topic.
+    /// The app's topic. The client certificates name it, and so does a device that is created without a topic.
     package var topic = SandboxConfiguration.defaultTopic
-    /// Refuses tokens that the sandbox does not know (status 8), tokens that are not 32 bytes long (5),
-    /// and payloads that are no JSON object (1).
+    /// Whether the sandbox is strict.
     ///
-    /// Over HTTP/2: unknown tokens and other lengths (BadDeviceToken), provider tokens that leave the standard's form
-    /// (InvalidProviderToken), push types that are not documented (InvalidPushType), topics of other apps
-    /// (TopicDisallowed). Clients that do not choose HTTP/2 by ALPN are not let in.
+    /// The binary gateway then rejects unknown tokens (status 8), tokens that are not 32 bytes long (5), and payloads
+    /// that are not a JSON object (1).
+    ///
+    /// The HTTP/2 gateway then rejects unknown tokens and other lengths (BadDeviceToken), provider tokens that deviate
+    /// from the standard's form (InvalidProviderToken), undocumented push types (InvalidPushType), and topics of other
+    /// apps (TopicDisallowed). It refuses clients that do not choose HTTP/2 by ALPN.
     package var strict = false
-    /// Bytes of a binary payload: 2,048 since iOS 8, 256 before.
+    /// The maximum size of a binary payload in bytes. Apple's limit is 2,048 since iOS 8, and was 256 before.
     package var payloadLimit = 2048
-    /// Bytes of a token; nil: 1 to 100, or exactly 32 when strict.
+    /// The valid token sizes in bytes. `nil` means 1 to 100, or exactly 32 if the sandbox is strict.
     package var tokenSizes: ClosedRange<Int>?
-    /// Streams that an HTTP/2 connection may have open at the same time, once it is authenticated.
+    /// The number of streams that an authenticated HTTP/2 connection may have open at the same time.
     package var http2StreamLimit = 1000
-    /// Take the limit back to 1 after a refused notification, until one is accepted, as has been observed of Apple; nil: when
-    /// strict.
+    /// Whether a rejected notification lowers the stream limit to 1 until one is accepted. `nil` means: if the sandbox
+    /// is strict.
+    ///
+    /// Apple was observed to do this in 2016 (Open Radar 27870881).
     package var lowersStreamLimit: Bool?
-    /// How long an HTTP/2 connection may send nothing before it is closed with IdleTimeout; nil: for ever.
+    /// The time after which a silent HTTP/2 connection is closed with IdleTimeout. `nil` if connections may be silent
+    /// forever.
     package var http2IdleTimeout: Duration?
-    /// Notifications to one device in a second over HTTP/2, above which it is TooManyRequests; nil: any number.
+    /// The number of notifications per second that one device gets over HTTP/2. Any above it are rejected with
+    /// TooManyRequests. `nil` if there is no limit.
     package var deviceRate: Int?
     package var malformedResponse = MalformedResponse.protocolError
     package var probeResponse = ProbeResponse.answer
-    /// Forget feedback when it is handed out, and not only once its reader has it.
+    /// Whether the feedback list is cleared after a client's handshake, not after the client has received the whole
+    /// list.
     package var clearFeedbackOnHandshake = false
-    /// Notifications that the inbox keeps.
+    /// The maximum number of notifications in the inbox.
     package var inboxLimit = Inbox.defaultLimit
-    /// Bytes of payloads that the inbox keeps.
+    /// The maximum size of all payloads and headers in the inbox, in bytes.
     package var inboxByteLimit = Inbox.byteLimit
-    /// Connections that each TLS listener has open at the same time.
+    /// The maximum number of connections that each listener has open at the same time.
     package var connectionLimit = 1000
-    /// How long a connection is read, and what it sends discarded, after its error packet was written.
+    /// The time for which a binary connection is read, and its data discarded, after its error packet. Over HTTP/2, the
+    /// time after GOAWAY in which promised streams may still arrive.
     package var linger = Duration.seconds(2)
-    /// How long TLS may take to come up.
+    /// The time limit for a TLS handshake, for HTTP/2's preface, and for the `hello` of a real browser.
     package var handshakeTimeout = Duration.seconds(10)
-    /// Names besides `localhost`, its addresses and ``host`` by which the control API may be called.
+    /// Additional names by which clients may call the control API, besides `localhost`, its addresses and ``host``.
     package var allowedHosts: Set<String> = []
-    /// The clock. Handed in for tests.
+    /// The wall clock. Tests replace it.
     package var now: @Sendable () -> Date = { Date() }
 
     package init(directory: String) {
         self.directory = directory
     }
 
-    /// What the parser of the binary protocol refuses.
+    /// The limits that the binary protocol's parser enforces.
     var parserLimits: BinaryNotificationParser.Limits {
         .init(payload: payloadLimit, token: acceptedTokenSizes)
     }
 
-    /// Bytes of a token that is not refused by its size.
+    /// The valid token sizes in bytes.
     var acceptedTokenSizes: ClosedRange<Int> {
         let size = DeviceRegistry.tokenSize
         return tokenSizes ?? (strict ? size...size : 1...BinaryNotification.longestToken)
     }
 }
 
-/// Where a listener can be reached.
+/// The address of a listener.
 package struct SandboxAddress: Sendable, Hashable, CustomStringConvertible {
     package var host: String
     package var port: Int
@@ -110,7 +123,7 @@ package struct SandboxAddress: Sendable, Hashable, CustomStringConvertible {
     package var description: String { host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)" }
 }
 
-/// Where the sandbox's listeners can be reached, with the ports that were really bound.
+/// The addresses of all listeners, with the ports that were actually bound.
 package struct SandboxAddresses: Sendable, Hashable {
     package var binary: SandboxAddress
     package var feedback: SandboxAddress

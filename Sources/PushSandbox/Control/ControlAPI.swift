@@ -6,25 +6,26 @@ import NIOCore
 import ServiceLifecycle
 import WebAssets
 
-/// The control API: what tests and the inbox page ask and change (interface.md, "The sandbox").
+/// The control API, with which tests and the inbox page read and change the sandbox's state (`docs/sandbox.md`, "The
+/// control API").
 struct ControlAPI: Sendable {
-    /// Bytes of a request's body.
+    /// The maximum size of a request body in bytes.
     static let bodyLimit = 64 << 10
-    /// Bytes of a topic.
+    /// The maximum size of a topic in bytes.
     static let topicLimit = 255
     private static let defaultPage = 100
     private static let largestPage = 1000
-    /// The longest time for which a client may wait for notifications, in milliseconds.
+    /// The maximum time for which a client may wait for notifications, in milliseconds.
     private static let longestWait = 300_000
 
     let state: SharedState
     let configuration: SandboxConfiguration
-    /// Of the push service: scheme, host and port.
+    /// The origin of the push service for browsers: scheme, host and port.
     let pushOrigin: String
-    /// Random bytes for the tokens of new devices, and the endpoints of new browsers.
+    /// The source of random bytes for the tokens of new devices and the endpoints of new browsers.
     let randomBytes: @Sendable (Int) -> [UInt8]
 
-    /// Every route, in the order of interface.md.
+    /// Returns a router with all routes (`docs/sandbox.md`, "The control API").
     func router() -> Router<ControlContext> {
         let router = Router(context: ControlContext.self)
         router.add(middleware: ControlErrorMiddleware())
@@ -65,7 +66,7 @@ struct ControlAPI: Sendable {
         return router
     }
 
-    /// The page at `/`: what arrived, and what can be made to go wrong.
+    /// The files of the inbox page at `/`, which shows notifications and creates faults.
     private var pageFiles: [WebFile] {
         let unknown = configuration.strict ? "refused" : "accepted"
         return WebFile.base + [
@@ -79,7 +80,7 @@ struct ControlAPI: Sendable {
     private func notifications(_ request: Request) async throws -> Response {
         struct Page: Encodable {
             var notifications: [InboxEntry]
-            /// To be passed as `since` for what comes after these.
+            /// The `since` of the next page.
             var next: Int
         }
         let (since, limit) = try page(request)
@@ -101,13 +102,14 @@ struct ControlAPI: Sendable {
         if let time { try await wait(time, for: count, since: since, filter: filter, request) }
         let page = state.withLock { $0.inbox.page(since: since, filter: filter, limit: limit) }
         var response = try Response.json(Page(notifications: page.entries, next: page.next))
-        // The connection was read to its end, in order to notice that the waiting client has closed it.
+        // The wait read the connection to its end, to notice when the client closes it. So the connection cannot be
+        // reused.
         if time != nil { response.headers[.connection] = "close" }
         return response
     }
 
-    /// Waits until `count` notifications are there, the time is over, the client has closed its connection, or the sandbox
-    /// stops.
+    /// Waits until there are `count` matching notifications, the time is over, the client closes its connection, or the
+    /// sandbox stops.
     private func wait(
         _ time: Duration, for count: Int, since: Int, filter: InboxFilter, _ request: Request
     ) async throws {
@@ -125,11 +127,11 @@ struct ControlAPI: Sendable {
         } catch let error as LimitReached {
             throw ControlError(.serviceUnavailable, error.text)
         } catch is CancellationError {
-            // The answer is what is there.
+            // The response has the notifications that are there.
         }
     }
 
-    /// A time such as `10s`, `500ms` or `1m`.
+    /// Parses a time such as `10s`, `500ms` or `1m`.
     private static func waitingTime(_ text: Substring) throws(ControlError) -> Duration {
         for (suffix, milliseconds) in [("ms", 1), ("s", 1000), ("m", 60_000)] where text.hasSuffix(suffix) {
             let number = Int(text.dropLast(suffix.count)) ?? 0
@@ -232,7 +234,7 @@ struct ControlAPI: Sendable {
 
     // MARK: Fields
 
-    /// `since` and `limit` of a list.
+    /// Parses the `since` and `limit` of a list.
     private func page(_ request: Request) throws(ControlError) -> (since: Int, limit: Int) {
         (
             try integer("since", of: request, in: 0 ... .max, default: 0),

@@ -2,7 +2,7 @@ import Foundation
 import Hummingbird
 import NIOCore
 
-/// A JSON object from a request, read field by field, so that a refusal can name the field.
+/// A JSON object from a request. It is read field by field, so that an error can name the field.
 struct ControlBody<Field: RawRepresentable<String> & CaseIterable> {
     private enum Value: Decodable {
         case integer(Int)
@@ -28,7 +28,8 @@ struct ControlBody<Field: RawRepresentable<String> & CaseIterable> {
 
     private let values: [String: Value]
 
-    /// Reads the whole body; an empty one counts as an empty object. An unknown field is refused: it may be misspelled.
+    /// Reads the whole body. An empty body counts as an empty object. An unknown field is an error, because it may be
+    /// misspelled.
     init(of request: Request) async throws {
         let bytes = try await request.body.collect(upTo: ControlAPI.bodyLimit)
         guard bytes.readableBytes > 0 else {
@@ -46,7 +47,7 @@ struct ControlBody<Field: RawRepresentable<String> & CaseIterable> {
         }
     }
 
-    /// Whether the field is there and not null.
+    /// Whether the field is present and not null.
     func has(_ field: Field) -> Bool {
         switch values[field.rawValue] {
         case nil, .null: false
@@ -78,7 +79,7 @@ struct ControlBody<Field: RawRepresentable<String> & CaseIterable> {
     }
 }
 
-/// A request to the control API that is refused; the text names the field and the rule.
+/// An error response of the control API. The text names the field and the rule.
 struct ControlError: Error {
     var status: HTTPResponse.Status
     var text: String
@@ -88,13 +89,13 @@ struct ControlError: Error {
         self.text = text
     }
 
-    /// Refused with 400.
+    /// Creates an error with status 400.
     init(_ text: String) {
         self.init(.badRequest, text)
     }
 }
 
-/// Makes JSON of every error, those of the router too. This is the only place where errors become statuses.
+/// Converts every error to JSON, including the router's errors. No other place maps errors to statuses.
 struct ControlErrorMiddleware<Context: RequestContext>: RouterMiddleware {
     func handle(
         _ request: Request, context: Context, next: (Request, Context) async throws -> Response
@@ -122,7 +123,7 @@ struct ControlErrorMiddleware<Context: RequestContext>: RouterMiddleware {
 }
 
 extension Response {
-    /// JSON with a status; nobody may store it.
+    /// Returns a JSON response that must not be cached.
     static func json(_ value: some Encodable, status: HTTPResponse.Status = .ok) throws -> Response {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]

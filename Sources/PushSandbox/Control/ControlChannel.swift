@@ -8,9 +8,9 @@ import NIOHTTPTypesHTTP1
 import NIOWebSocket
 import WebAssets
 
-/// The connections of the control port: HTTP, and WebSockets of browsers that speak Mozilla's push protocol.
+/// The connections of the control port: HTTP, and the WebSockets of browsers that speak Mozilla's push protocol.
 struct ControlChannel: ServerChildChannel {
-    /// Of the request that becomes a WebSocket.
+    /// The path of requests that become WebSockets.
     static let pushPath = "/push"
     private static let subprotocol = "push-notification"
 
@@ -18,11 +18,11 @@ struct ControlChannel: ServerChildChannel {
 
     struct Value: ServerChildChannelValue {
         let channel: any Channel
-        /// Nil: a WebSocket, which needs nothing more.
+        /// The HTTP connection. `nil` if it has become a WebSocket, which needs nothing more.
         fileprivate let http: EventLoopFuture<HTTP?>
     }
 
-    /// Answers requests.
+    /// Serves the HTTP requests.
     let http: HTTP1Channel
     let hosts: ControlGuard
     let pushes: PushSocket
@@ -53,7 +53,7 @@ struct ControlChannel: ServerChildChannel {
                         configuration: .init(isOutboundHalfClosureEnabled: true))
                 }
             }
-            // Requests behind each other are Hummingbird's business.
+            // Hummingbird handles pipelined requests.
             var configuration = NIOUpgradableHTTPServerPipelineConfiguration(upgradeConfiguration: upgrade)
             configuration.enablePipelining = false
             configuration.enableResponseHeaderValidation = false
@@ -86,10 +86,10 @@ struct ControlChannel: ServerChildChannel {
         }
     }
 
-    /// Whether the request becomes a WebSocket. All others with `Upgrade` are answered as if they had none.
+    /// Whether the request becomes a WebSocket. All other requests with `Upgrade` get the same response as without it.
     private func isPush(_ request: HTTPRequestHead, at port: Int?) -> Bool {
         let headers = request.headers
-        // Firefox gives the whole address as the origin.
+        // Firefox sends its whole address as the origin.
         let origins = headers["Origin"].map { origin in
             origin.split(separator: "/", omittingEmptySubsequences: false).prefix(3).joined(separator: "/")
         }
@@ -107,21 +107,21 @@ struct ControlChannel: ServerChildChannel {
     }
 }
 
-/// Lets a connection become a WebSocket with its first request only, if that is one which may.
+/// Lets a connection become a WebSocket with its first request, if `mayUpgrade` allows it.
 ///
-/// Any other wish for an upgrade, and `CONNECT`, is taken away: behind it the parser keeps everything as the other protocol's, so
-/// nothing more is read.
+/// In all other cases the gate removes the `Upgrade` header, and reads nothing after that request or after `CONNECT`.
+/// The HTTP parser would treat the following bytes as those of another protocol.
 private final class UpgradeGate: ChannelInboundHandler {
     typealias InboundIn = HTTPServerRequestPart
     typealias InboundOut = HTTPServerRequestPart
 
     private enum State {
-        /// Nothing has come.
+        /// Nothing has arrived.
         case unused
         case http
-        /// The request that is being read is the last.
+        /// The request that is being read is the last one.
         case lastRequest
-        /// What comes is no HTTP any more.
+        /// The bytes that arrive are no longer HTTP.
         case webSocket
     }
 
@@ -139,7 +139,7 @@ private final class UpgradeGate: ChannelInboundHandler {
         case .head(var head):
             let wantsUpgrade = head.headers.contains(name: "Upgrade")
             if wantsUpgrade, state == .unused, mayUpgrade(head) {
-                // Its end comes before anything else does.
+                // The end of the request arrives before anything else.
                 state = .webSocket
             } else if wantsUpgrade || head.method == .CONNECT {
                 state = .lastRequest
@@ -157,7 +157,7 @@ private final class UpgradeGate: ChannelInboundHandler {
     }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
-        // Later other handlers close it: after an answer, or as a WebSocket.
+        // Once it is in use, other handlers close it: after a response, or as a WebSocket.
         let isEnd = event is ChannelShouldQuiesceEvent || event as? ChannelEvent == .inputClosed
         if isEnd, state == .unused { context.close(promise: nil) }
         context.fireUserInboundEventTriggered(event)

@@ -1,7 +1,7 @@
 import Foundation
 import Hummingbird
 
-/// The context of a control request: what Hummingbird needs, and the port at which the client arrived.
+/// The context of a control request: Hummingbird's storage, and the port on which the client arrived.
 struct ControlContext: RequestContext {
     var coreContext: CoreRequestContextStorage
     let port: Int?
@@ -12,17 +12,18 @@ struct ControlContext: RequestContext {
     }
 }
 
-/// Keeps web pages away from the control API, which asks for no token (interface.md, "The sandbox").
+/// Keeps web pages away from the control API, which needs no token (`docs/sandbox.md`, "The control API").
 ///
-/// A page can make its visitor's browser call any address. The `Host` check stops names that were pointed at
-/// loopback (DNS rebinding), the `Origin` check calls from other sites, the content type check form posts, which
-/// need no permission.
+/// A page can make its visitor's browser call any address. The `Host` check stops names that were pointed at loopback
+/// (DNS rebinding). The `Origin` check stops calls from other sites. The content type check stops form posts, which
+/// browsers send without a CORS preflight.
 struct ControlGuard: RouterMiddleware {
     typealias Context = ControlContext
 
-    /// Names that count as this machine, lower case.
+    /// The names of this machine, in lower case.
     private let names: Set<String>
-    /// Names that were allowed in the configuration; with a port only with that, else with any.
+    /// The names that the configuration allows. A name with a port matches only that port. A name without one matches
+    /// any.
     private let allowed: Set<String>
 
     init(host: String, allowed: Set<String>) {
@@ -46,9 +47,10 @@ struct ControlGuard: RouterMiddleware {
         return try await next(request, context)
     }
 
+    /// Checks that `Host` and each `Origin` name this listener, or a name that is allowed.
     /// - Parameters:
-    ///   - schemes: of the origins that may call.
-    ///   - port: at which the client arrived.
+    ///   - schemes: The schemes that an origin may have.
+    ///   - port: The port on which the client arrived.
     func check(host: String, origins: [String], schemes: [String], port: Int?) throws(ControlError) {
         guard namesThisListener(host, port: port) else {
             throw ControlError(
@@ -67,7 +69,7 @@ struct ControlGuard: RouterMiddleware {
         let authority = authority.lowercased()
         var name = authority[...]
         var named: Int? = 80
-        // An address in brackets has colons of its own.
+        // An IPv6 address in brackets contains colons.
         if let colon = authority.lastIndex(of: ":"), authority[colon...].contains("]") == false {
             name = authority[..<colon]
             named = Int(authority[authority.index(after: colon)...])

@@ -1,25 +1,25 @@
 import APNSWire
 import Foundation
 
-/// A simulated device with one app, in JSON as `GET /devices` shows it.
+/// A simulated device with one app, encoded as in the response to `GET /devices`.
 struct SandboxDevice: Sendable, Hashable, Encodable {
     enum Environment: String, Sendable, Hashable, Encodable {
         case development
         case production
     }
 
-    /// From 1, in the order of making.
+    /// The device's id: from 1, in the order of creation.
     let id: Int
     let token: [UInt8]
-    /// The app, as the client certificate names it.
+    /// The app's topic, as the client certificate names it.
     let topic: String
-    /// To which of Apple's environments the token belongs. The sandbox plays development.
+    /// Apple's environment to which the token belongs. The sandbox simulates development.
     let environment: Environment
-    /// From when on the token has expired; nil: never.
+    /// The time at which the token expires. `nil` if it never expires.
     let expiresAt: Date?
-    /// When the app was installed, last.
+    /// The time of the app's latest installation.
     let createdAt: Date
-    /// When the app was removed; nil while it is installed.
+    /// The time at which the app was removed. `nil` while it is installed.
     fileprivate(set) var removedAt: Date?
 
     private enum CodingKeys: String, CodingKey {
@@ -41,11 +41,11 @@ struct SandboxDevice: Sendable, Hashable, Encodable {
     }
 }
 
-/// The devices that were made through the control API. Removed ones stay, so that their tokens stay refused.
+/// The devices that were created through the control API. Removed devices stay, so that their tokens remain rejected.
 struct DeviceRegistry: Sendable {
-    /// Devices, removed ones too.
+    /// The maximum number of devices, including removed ones.
     static let limit = 100_000
-    /// Bytes of a token that the sandbox makes.
+    /// The size in bytes of a token that the sandbox creates.
     static let tokenSize = 32
 
     private var devices: [SandboxDevice] = []
@@ -54,23 +54,23 @@ struct DeviceRegistry: Sendable {
     var count: Int { devices.count }
     private(set) var installedCount = 0
 
-    /// The device with this token.
+    /// The device with this token, even if it was removed.
     subscript(token: [UInt8]) -> SandboxDevice? {
         guard !indices.isEmpty, let index = indices[token] else { return nil }
         return devices[index]
     }
 
-    /// Whether a token is none that a device could have, for Apple too: all zeros.
+    /// Whether the token is all zeros. No device has such a token, with Apple either.
     static func isImpossible(_ token: [UInt8]) -> Bool { token.allSatisfy { $0 == 0 } }
 
-    /// Whether notifications for the topic's app reach the device; nil: nothing is known of the token.
+    /// Whether notifications to this token reach the topic's app. `nil` if the token is unknown.
     func isInstalled(_ token: [UInt8], topic: String?, at now: Date) -> Bool? {
         guard let device = self[token] else { return Self.isImpossible(token) ? false : nil }
         return device.environment == .development && device.removedAt == nil && device.topic == topic
             && device.expiresAt.map { $0 > now } != false
     }
 
-    /// Installs the app; where it was removed before, once more, under the same token.
+    /// Installs the app on a device. If the token is known, reinstalls the app there with the new values.
     mutating func install(
         token: [UInt8], topic: String, environment: SandboxDevice.Environment = .development, expiresAt: Date? = nil,
         at now: Date
@@ -94,7 +94,7 @@ struct DeviceRegistry: Sendable {
     }
 
     /// Removes the app.
-    /// - Returns: the device, and whether it was this call that removed it; nil for a token of which nothing is known.
+    /// - Returns: The device, and whether this call removed the app. `nil` if the token is unknown.
     mutating func remove(token: [UInt8], at now: Date) -> (device: SandboxDevice, removedNow: Bool)? {
         guard let index = indices[token] else { return nil }
         guard devices[index].removedAt == nil else { return (devices[index], false) }
@@ -103,23 +103,23 @@ struct DeviceRegistry: Sendable {
         return (devices[index], true)
     }
 
-    /// At most `limit` devices with a higher id than `since`, and the id to ask from next.
+    /// Returns at most `limit` devices with an id above `since`, and the `since` of the next page.
     func page(since: Int, limit: Int) -> (devices: [SandboxDevice], next: Int) {
         let page = devices.dropFirst(max(0, since)).prefix(limit)
         return (Array(page), page.last?.id ?? devices.count)
     }
 }
 
-/// Counts notifications by device and second.
+/// Counts notifications per device and second.
 struct DeviceRate: Sendable {
-    /// Devices that are counted in a second; the rest pass uncounted.
+    /// The number of devices that are counted in one second. Notifications to any others pass uncounted.
     private static let limit = 100_000
 
     private var second: Int64 = 0
     private var counts: [[UInt8]: Int] = [:]
 
-    /// Counts one more.
-    /// - Returns: how many there have been in this second, this one included.
+    /// Counts one notification.
+    /// - Returns: The number of notifications to this token in the current second, including this one.
     mutating func count(_ token: [UInt8], at now: Date) -> Int {
         let current = Int64(now.timeIntervalSince1970.rounded(.down))
         if current != second {
@@ -132,15 +132,15 @@ struct DeviceRate: Sendable {
     }
 }
 
-/// Reads device tokens as text.
+/// Parses device tokens.
 enum TokenText {
-    /// Bytes of a token: Apple never named more.
+    /// The maximum size of a token in bytes. Apple never named a larger one.
     static let longest = BinaryNotification.longestToken
 
-    /// The bytes of a token in any form that Apple's documents print: spaces, angle brackets, either case.
-    /// - Returns: nil for anything else than 1 to ``longest`` bytes in hexadecimal digits.
+    /// Parses a token in any form that Apple's documents print: with spaces, angle brackets, and digits in either case.
+    /// - Returns: The token. `nil` unless the text is 1 to ``longest`` bytes in hexadecimal digits.
     static func bytes(of text: some StringProtocol) -> [UInt8]? {
-        // Three characters a byte with spaces, and some room.
+        // A byte takes three characters if spaces separate the bytes. Allow four.
         guard text.utf8.count <= 4 * longest else { return nil }
         var digits: [UInt8] = []
         for character in text.utf8 where !" <>".utf8.contains(character) {
@@ -153,7 +153,7 @@ enum TokenText {
 }
 
 extension Date {
-    /// Reads RFC 3339, with or without fractions of a second.
+    /// Parses a time of RFC 3339, with or without fractions of a second.
     init?(rfc3339 text: String) {
         let date = [true, false].lazy.compactMap { fractions in
             try? Date(text, strategy: Date.ISO8601FormatStyle(includingFractionalSeconds: fractions))
@@ -162,6 +162,6 @@ extension Date {
         self = date
     }
 
-    /// RFC 3339 in UTC, with milliseconds.
+    /// The time in the form of RFC 3339, in UTC and with milliseconds.
     var rfc3339: String { formatted(Date.ISO8601FormatStyle(includingFractionalSeconds: true)) }
 }

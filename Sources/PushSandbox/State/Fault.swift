@@ -1,9 +1,9 @@
 import APNSWire
 
-/// Something that is to go wrong, once or a number of times (interface.md, "The sandbox"), in JSON as `POST /faults` takes
-/// it and `GET /faults` shows it.
+/// An error to simulate, once or several times (`docs/sandbox.md`, "Faults"). Its JSON is that of `POST /faults` and
+/// `GET /faults`.
 struct Fault: Sendable, Hashable {
-    /// What goes wrong at the notification that the fault hits. All times are in milliseconds.
+    /// The effect of a fault on the notifications that it hits. All times are in milliseconds.
     enum Action: Sendable, Hashable {
         case binary(Binary)
         case http2(HTTP2)
@@ -11,80 +11,82 @@ struct Fault: Sendable, Hashable {
     }
 
     enum Binary: Sendable, Hashable {
-        /// Answer the status, so much later; what arrives meanwhile is read and discarded.
+        /// Responds with the status after the delay. Everything that arrives until then is read and discarded.
         ///
-        /// With ``BinaryStatus/shutdown`` the notification is accepted, and named as the last good one.
+        /// With ``BinaryStatus/shutdown`` the notification is accepted, and the packet names it as the last good one.
         /// `identifier` replaces the notification's own in the packet.
         case status(BinaryStatus, delay: Int, identifier: UInt32?)
-        /// Close cleanly, without an answer; the notification is not processed.
+        /// Closes the connection cleanly without a response. The notification is not processed.
         case close
-        /// Reset the connection; the notification is not processed.
+        /// Resets the connection. The notification is not processed.
         case reset
-        /// Accept it, then read nothing for so long; nil: nothing any more.
+        /// Accepts the notification, then stops reading for this time. `nil` stops for good.
         case stopReading(Int?)
-        /// Process it, and all that follows it on its connection, so much later.
+        /// Processes the notification, and all later ones of its connection, after this time.
         case delay(Int)
-        /// Record it as dropped and go on. The client believes that it arrived.
+        /// Records the notification as dropped and continues. The client believes that it was accepted.
         case drop
-        /// Hits probes only. The status is that of the unidentified error.
+        /// Gives a probe this response, and hits only probes. The status is that of the unidentified error.
         case probe(SandboxConfiguration.ProbeResponse, BinaryStatus)
     }
 
     enum HTTP2: Sendable, Hashable {
-        /// Answer this, so much later. 410 without a timestamp gets the present.
+        /// Responds with this refusal after the delay. If it is 410 without a timestamp, the timestamp is the current
+        /// time.
         case refuse(ProviderRefusal, delay: Int)
-        /// The same without a body.
+        /// Responds with this status and without a body, after the delay.
         case status(Int, delay: Int)
-        /// Close without an answer; the notification is not processed.
+        /// Closes the connection without a response. The notification is not processed.
         case close
-        /// Process it, and close the connection instead of writing the answer.
+        /// Processes the notification, and closes the connection instead of writing the response.
         case closeAccepted
-        /// Reset the connection; the notification is not processed.
+        /// Resets the connection. The notification is not processed.
         case reset
-        /// Process it, then neither read nor write for so long (nil: any more): no answer, no PING's acknowledgement.
+        /// Processes the notification, then neither reads nor writes for this time. Not even a PING is acknowledged.
+        /// `nil` stops for good.
         case stopReading(Int?)
-        /// Process it so much later.
+        /// Processes the notification after this time.
         case delay(Int)
-        /// Record it as dropped and go on; the stream stays open.
+        /// Records the notification as dropped and continues. The stream stays open.
         case drop
-        /// Send GOAWAY. `lastStream` nil: the one before the notification's, which is then not processed.
+        /// Sends GOAWAY. If `lastStream` is `nil`, it names the stream before the notification's, which is then not
+        /// processed.
         case goAway(reason: String?, lastStream: Int?, code: Int)
-        /// Allow only so many streams for so long; nil: for the rest of the connection.
+        /// Limits the number of streams for this time. `nil` limits it for the rest of the connection.
         case limitStreams(Int, milliseconds: Int?)
-        /// Reset the notification's stream with the code; it is not processed.
+        /// Resets the notification's stream with the code. The notification is not processed.
         case resetStream(code: Int)
-        /// From now on the connection's provider token has expired, until another is used.
+        /// Lets the connection's provider token expire, until the client sends another.
         case expireToken
     }
 
     enum WebPush: Sendable, Hashable {
-        /// Answer the status, so much later.
-        /// - `retryAfter`: seconds.
+        /// Responds with the status after the delay. `retryAfter` is in seconds.
         case status(Int, retryAfter: Int?, delay: Int)
-        /// Close without an answer; the message is not processed.
+        /// Closes the connection without a response. The message is not processed.
         case close
-        /// Process it so much later.
+        /// Processes the message after this time.
         case delay(Int)
-        /// Record it as dropped, and never answer.
+        /// Records the message as dropped, and never responds.
         case drop
     }
 
-    /// From 1; given by the ``FaultTable``.
+    /// The fault's id, from 1. The ``FaultTable`` assigns it.
     fileprivate(set) var id = 0
-    /// Only notifications to this token are hit and counted; nil: all.
+    /// The token whose notifications the fault counts and hits. `nil` if it counts all.
     let token: [UInt8]?
-    /// Matching notifications that pass first, counted from the making of the fault.
+    /// The number of matching notifications that pass first, counted from the creation of the fault.
     let after: Int
-    /// Notifications that are hit.
+    /// The number of notifications to hit.
     let times: Int
-    /// Of those after ``after`` only the last of so many is hit; 1: each.
+    /// After the first ``after`` notifications, the fault hits only every Nth one. 1 hits each.
     let every: Int
     let action: Action
-    /// Of `after`, those that have passed.
+    /// The number of notifications that have passed, at most ``after``.
     fileprivate(set) var passed = 0
-    /// Of `times`, those that were hit.
+    /// The number of notifications that were hit, at most ``times``.
     fileprivate(set) var hit = 0
-    /// Since the last hit, those that ``every`` let pass.
+    /// The number of notifications that ``every`` has let pass since the last hit.
     fileprivate var skipped = 0
 
     init(_ action: Action, token: [UInt8]? = nil, after: Int = 0, times: Int = 1, every: Int = 1) {
@@ -95,7 +97,7 @@ struct Fault: Sendable, Hashable {
         self.every = every
     }
 
-    /// Only notifications that come by it are hit and counted.
+    /// The protocol whose notifications the fault counts and hits.
     var gateway: GatewayProtocol {
         switch action {
         case .binary: .binary
@@ -104,25 +106,25 @@ struct Fault: Sendable, Hashable {
         }
     }
 
-    /// Whether it hits probes, and nothing else.
+    /// Whether the fault hits only probes. Other faults never hit a probe.
     fileprivate var isForProbes: Bool {
         if case .binary(.probe) = action { true } else { false }
     }
 
-    /// Whether there is nothing left for it to do.
+    /// Whether the fault has hit all its notifications.
     var isSpent: Bool { hit >= times }
 }
 
 // MARK: - JSON
 
 extension Fault: Encodable {
-    /// The longest delay, in milliseconds.
+    /// The maximum delay in milliseconds.
     private static let longestDelay = 60_000
-    /// The most that `after`, `times` and `every` may be.
+    /// The maximum of `after`, `times` and `every`.
     private static let largestCount = 1_000_000
-    /// Seconds: a day.
+    /// The maximum of `retry_after`: one day, in seconds.
     private static let longestRetryAfter = 86_400
-    /// Bytes of a reason.
+    /// The maximum size of a reason in bytes.
     private static let longestReason = 100
     /// Error codes of HTTP/2 (RFC 9113 §7).
     private static let internalErrorCode = 2
@@ -130,7 +132,7 @@ extension Fault: Encodable {
 
     enum Field: String, CodingKey, CaseIterable {
         case `protocol`, token, after, times, every, action
-        // With some actions only:
+        // Only with some actions:
         case status, identifier, answer, reason, timestamp
         case lastStream = "last_stream"
         case code, limit
@@ -138,7 +140,7 @@ extension Fault: Encodable {
         case retryAfter = "retry_after"
     }
 
-    /// What only an answer has.
+    /// Fields that only responses have.
     private enum Progress: CodingKey { case id, passed, hit }
 
     private enum Name: String, CaseIterable {
@@ -156,7 +158,7 @@ extension Fault: Encodable {
         case refuseStream = "refuse_stream"
         case expireToken = "expire_token"
 
-        /// The fields that it takes beside those of all; nil: the protocol has no such action.
+        /// The fields that the action allows in addition to the common ones. `nil` if the protocol has no such action.
         func fields(over gateway: GatewayProtocol) -> Set<Field>? {
             switch (self, gateway) {
             case (.status, .binary): [.status, .identifier, .delay]
@@ -178,7 +180,8 @@ extension Fault: Encodable {
         }
     }
 
-    /// - Throws: ``ControlError`` that names the first wrong field and the rule.
+    /// Parses a fault.
+    /// - Throws: ``ControlError`` that names the first invalid field and the rule.
     init(_ body: ControlBody<Field>) throws(ControlError) {
         guard let gateway = try body.string(.protocol).flatMap(GatewayProtocol.init) else {
             throw ControlError("protocol: \(GatewayProtocol.rule)")
@@ -227,7 +230,7 @@ extension Fault: Encodable {
                 throw ControlError("status: with the action probe only if answer is unidentified")
             }
             return .probe(answer, status ?? SandboxState.unidentifiedStatus)
-        // The rest are HTTP/2's, and were refused before.
+        // The names after `status` belong to HTTP/2 and were rejected before.
         case .status, .closeAccepted, .goAway, .streamLimit, .resetStream, .refuseStream, .expireToken:
             guard let status = try body.integer(.status, in: 0...255) else {
                 throw ControlError("status: must be given with the action status, from 0 to 255")
@@ -260,7 +263,7 @@ extension Fault: Encodable {
             return .limitStreams(limit ?? 1, milliseconds: delay)
         case .resetStream: return .resetStream(code: code ?? internalErrorCode)
         case .refuseStream: return .resetStream(code: refusedStreamCode)
-        // `probe` is the binary protocol's, and was refused before.
+        // `probe` belongs to the binary protocol and was rejected before.
         case .expireToken, .probe: return .expireToken
         }
     }
@@ -271,7 +274,7 @@ extension Fault: Encodable {
         case .close: return .close
         case .drop: return .drop
         case .delay: return .delay(try required(delay))
-        // The rest are the others', and were refused before.
+        // The names after `status` belong to other protocols and were rejected before.
         case .status, .reset, .stopReading, .probe, .closeAccepted, .goAway, .streamLimit, .resetStream, .refuseStream,
             .expireToken:
             guard let status = try body.integer(.status, in: 300...599) else {
@@ -287,7 +290,7 @@ extension Fault: Encodable {
         throw ControlError("delay_ms: must be given with the action delay, from 0 to \(longestDelay)")
     }
 
-    /// A reason that Apple has brings its status along, another needs one.
+    /// Parses an HTTP/2 error. A reason of Apple's implies its status. Any other reason needs a status.
     private static func status(_ body: ControlBody<Field>, delay: Int) throws(ControlError) -> HTTP2 {
         let reason = try reason(body)
         let known = reason.flatMap(ProviderReason.init)
@@ -305,7 +308,7 @@ extension Fault: Encodable {
         return .status(status, delay: delay)
     }
 
-    /// Goes into JSON as it is, so it must need no escapes there.
+    /// Parses the reason. It is inserted into JSON unchanged, so it must not need escapes.
     private static func reason(_ body: ControlBody<Field>) throws(ControlError) -> String? {
         guard let reason = try body.string(.reason) else { return nil }
         let isPlain = reason.utf8.allSatisfy { (0x20..<0x7F).contains($0) && $0 != 0x22 && $0 != 0x5C }
@@ -334,12 +337,12 @@ extension Fault: Encodable {
         for (field, number) in numbers { try fields.encodeIfPresent(number, forKey: field) }
     }
 
-    /// The answer to a probe.
+    /// The response to a probe. `nil` with all other actions.
     private var probeResponse: SandboxConfiguration.ProbeResponse? {
         if case .binary(.probe(let answer, _)) = action { answer } else { nil }
     }
 
-    /// The action's name, its reason, and its other fields.
+    /// The action's name, its reason, and its numeric fields.
     private var parts: (Name, reason: String?, numbers: [Field: Int?]) {
         switch action {
         case .binary(.status(let status, let delay, let identifier)):
@@ -372,21 +375,22 @@ extension Fault: Encodable {
 
 // MARK: - The table
 
-/// The faults that wait for their notifications, and those that have had them.
+/// The faults that wait for notifications, and those that are spent.
 struct FaultTable: Sendable {
-    /// Faults that wait at the same time: each is compared with every notification.
+    /// The maximum number of waiting faults. Each notification is compared with all of them.
     static let limit = 100
-    /// Spent faults that are kept for `GET /faults`, the newest.
+    /// The number of spent faults to keep for `GET /faults`. The newest are kept.
     static let spentLimit = 100
 
     private var waiting: [Fault] = []
     private var spent: [Fault] = []
     private var lastID = 0
 
-    /// All of them, oldest first.
+    /// All faults, oldest first.
     var all: [Fault] { (waiting + spent).sorted { $0.id < $1.id } }
 
-    /// - Returns: the fault with its id.
+    /// Adds a fault.
+    /// - Returns: The fault with its id.
     @discardableResult
     mutating func add(_ fault: Fault) throws(LimitReached) -> Fault {
         guard waiting.count < Self.limit else {
@@ -404,10 +408,12 @@ struct FaultTable: Sendable {
         spent = []
     }
 
-    /// Counts a notification, and says what is to go wrong with it: an action of this protocol.
+    /// Counts a notification.
     ///
-    /// Of several faults that are due the oldest applies; a fault that is not due counts it as passed in any case.
-    /// - Parameter isProbe: Whether it is a probe of the binary protocol.
+    /// If several faults are due, the oldest applies. A waiting fault that is not due counts the notification as passed
+    /// in any case.
+    /// - Parameter isProbe: Whether the notification is a probe of the binary protocol.
+    /// - Returns: The action to apply, which belongs to `gateway`. `nil` if no fault is due.
     mutating func trigger(token: [UInt8], over gateway: GatewayProtocol, isProbe: Bool = false) -> Fault.Action? {
         guard !waiting.isEmpty else { return nil }
         var due: Int?

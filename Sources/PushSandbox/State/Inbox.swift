@@ -1,38 +1,40 @@
 import APNSWire
 import Foundation
 
-/// The protocols in which one can send.
+/// The protocols that accept notifications.
 enum GatewayProtocol: String, Sendable, Hashable, Encodable, CaseIterable {
     case binary
     case http2
     case webpush
 
-    /// The rule that a wrong name breaks.
+    /// The rule to quote when a client names an unknown protocol.
     static var rule: String { "must be one of \(allCases.map(\.rawValue).joined(separator: ", "))" }
 }
 
-/// One notification as the sandbox accepted or refused it, in JSON as `GET /notifications` shows it.
+/// A notification that the sandbox accepted or rejected, encoded as in the response to `GET /notifications`.
 struct InboxEntry: Sendable, Hashable, Encodable {
-    /// What became of a notification.
+    /// The outcome of a notification: the gateway's response, or the effect of a fault.
     enum Response: Sendable, Hashable {
-        /// On the binary protocol the client receives nothing.
+        /// The gateway accepted the notification. Over the binary protocol the client receives nothing.
         case accepted
-        /// A fault discarded it: a binary client believes that it was accepted.
+        /// A fault dropped the notification. A binary client believes that it was accepted.
         case dropped
-        /// A fault closed the connection at it, without an answer.
+        /// A fault closed the connection without a response.
         case closed
-        /// A fault reset the connection at it.
+        /// A fault reset the connection.
         case reset
-        /// A fault ended its stream unprocessed, by GOAWAY or a reset of the stream: the client may send it again.
+        /// A fault ended the stream without processing the notification, by GOAWAY or RST_STREAM. The client may retry
+        /// it.
         case unprocessed
-        /// Refused with the status, or closed for that reason where no packet can carry it (command 0).
+        /// The binary gateway rejected the notification with this status. If no packet can carry the status (command
+        /// 0), it closed the connection for this reason.
         case refused(BinaryStatus)
-        /// Refused over HTTP/2, by a rule or a fault.
+        /// The HTTP/2 gateway rejected the notification, by a rule or a fault.
         case rejected(ProviderRefusal)
-        /// Refused by the push service of browsers, by a rule or a fault.
+        /// The push service for browsers rejected the message, by a rule or a fault.
         case denied(WebPushRefusal)
 
-        /// As records, counts and logs show it.
+        /// The name in the inbox, in counts and in the log.
         var name: String {
             switch self {
             case .accepted: "accepted"
@@ -47,58 +49,62 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         }
     }
 
-    /// What a notification has besides token and payload, by protocol.
+    /// The protocol's other properties of a notification, besides token and payload.
     enum Details: Sendable, Hashable {
-        /// `command` is nil where the first byte was none; `expiration` is in UNIX seconds.
+        /// `command` is `nil` if the first byte is not a command. `expiration` is in Unix seconds.
         case binary(command: BinaryCommand?, identifier: UInt32?, expiration: UInt32? = nil, priority: UInt8? = nil)
-        /// - `apnsID`: the one that was sent, else the one that was made for it.
-        /// - `headers`: all `apns-…` headers that were sent; never the provider token.
-        /// - `authentication`: `token` and the key's id, or `certificate`; nil where the notification was refused before
-        ///   that was known.
+        /// The properties of a request over HTTP/2.
+        ///
+        /// - `apnsID`: The id that the client sent, otherwise the id that the sandbox created.
+        /// - `headers`: All `apns-…` headers that the client sent, but never the provider token.
+        /// - `authentication`: `token` and the key's id, or `certificate`. `nil` if the notification was rejected
+        ///   before the client was authenticated.
         case http2(
             stream: Int, apnsID: String, pushType: String?, headers: [String: String], authentication: String?)
-        /// `headers`: TTL, urgency and topic, as they were sent.
+        /// `headers` holds TTL, urgency and topic as the sender wrote them.
         case webPush(headers: [String: String])
     }
 
-    /// How far a message for a real browser has come.
+    /// The delivery state of a message for a real browser.
     struct Delivery: Sendable, Hashable {
         enum Progress: String, Sendable, Encodable {
-            /// The browser is not connected, or reads slowly.
+            /// The browser is not connected, or it reads slowly.
             case waiting
-            /// The browser has not acknowledged it. It gets it again when it connects the next time.
+            /// The browser has not acknowledged the message. It gets the message again when it connects the next time.
             case sent
             case acknowledged
-            /// The browser acknowledged it, and then the page's worker failed.
+            /// The browser acknowledged the message, but then the page's worker failed.
             case failed
-            /// Its TTL has passed.
+            /// The message's TTL has passed.
             case expired
-            /// Another with the same topic came.
+            /// A later message with the same topic replaced it.
             case replaced
-            /// Too many were waiting.
+            /// Too many messages were waiting.
             case dropped
             /// The subscription has ended.
             case unregistered
         }
         let progress: Progress
-        /// What the browser said: 100 to 102 of an acknowledged one, 301 to 303 of one that failed.
+        /// The code that the browser sent: 100 to 102 with an acknowledgement, 301 to 303 with a failure. `nil` if it
+        /// sent none.
         var code: Int?
     }
 
-    /// From 1, without gaps, in the order of arrival; never used twice while the process runs.
+    /// The notification's id: from 1, without gaps, in the order of arrival. No id is reused while the process runs.
     let id: Int
-    /// The connection's number, from 1; nil with Web Push, where nothing depends on it.
+    /// The connection's number, from 1. `nil` with Web Push, where nothing depends on the connection.
     let connection: Int?
-    /// The topic that was asked for, else the certificate's; nil where neither names one.
+    /// The topic that the client named, otherwise the certificate's. `nil` if neither names one.
     let topic: String?
-    /// Empty where the notification could not be read that far.
+    /// The device's token. Empty if the notification could not be read that far.
     let token: [UInt8]
-    /// With Web Push what the browser has decrypted, empty where it could not; for a real browser the message as it came.
+    /// The payload. With Web Push it is the decrypted text, or empty if the text could not be decrypted. For a real
+    /// browser it is the encrypted message.
     let payload: [UInt8]
     let receivedAt: Date
     let answer: Response
     let details: Details
-    /// Of a message for a real browser.
+    /// The delivery state of a message for a real browser. `nil` for all other notifications.
     var delivery: Delivery?
 
     var gateway: GatewayProtocol {
@@ -109,7 +115,7 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         }
     }
 
-    /// Bytes that the inbox counts for it: payload and headers.
+    /// The number of bytes that count against the inbox's limit: payload and headers.
     var size: Int {
         switch details {
         case .binary: payload.count
@@ -139,7 +145,7 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         case .binary(let command, let identifier, let expiration, let priority):
             try fields.encodeIfPresent(command?.rawValue, forKey: .command)
             try fields.encodeIfPresent(identifier, forKey: .identifier)
-            // What the frame has, under the names that the same things have over HTTP/2.
+            // Show the frame's fields under the names that they have over HTTP/2.
             var headers: [String: String] = [:]
             headers[ProviderHeader.expiration] = expiration.map { String($0) }
             headers[ProviderHeader.priority] = priority.map { String($0) }
@@ -169,7 +175,7 @@ struct InboxEntry: Sendable, Hashable, Encodable {
     }
 }
 
-/// Selects notifications of the inbox. A condition that is `nil` holds for all.
+/// Selects notifications of the inbox. A condition that is `nil` matches all of them.
 struct InboxFilter: Sendable, Hashable {
     var token: [UInt8]?
     var gateway: GatewayProtocol?
@@ -182,21 +188,22 @@ struct InboxFilter: Sendable, Hashable {
     }
 }
 
-/// What arrived, in order, bounded: the oldest entries are dropped when there are too many, or their payloads too large
-/// together.
+/// The notifications that arrived, in order. The oldest are dropped if there are too many, or if their payloads
+/// together are too large.
 struct Inbox: Sendable {
-    /// Entries that are kept when nothing else is asked for.
+    /// The default of the maximum number of notifications.
     static let defaultLimit = 100_000
-    /// Bytes of all payloads and headers kept: enough for a full inbox of notifications of ordinary size.
+    /// The default of the maximum size of all payloads and headers in bytes. It fits a full inbox of notifications of
+    /// ordinary size.
     static let byteLimit = 64 << 20
-    /// Vacated places at the front of the storage before it is moved up.
+    /// The number of vacant slots at the front of the storage that are tolerated before it is compacted.
     private static let slack = 1024
 
     private let limit: Int
     private let byteLimit: Int
-    /// The id of the newest entry there ever was; 0 before the first.
+    /// The id of the newest notification that ever arrived. 0 before the first.
     private(set) var lastID = 0
-    /// Entries that were dropped to make room. Clearing is not counted.
+    /// The number of notifications that were dropped to make room. Clearing the inbox does not count.
     private(set) var dropped = 0
     private(set) var bytes = 0
     private var entries: [InboxEntry?] = []
@@ -209,7 +216,7 @@ struct Inbox: Sendable {
 
     var count: Int { entries.count - first }
 
-    /// Appends the entry that `make` makes with the next id.
+    /// Appends the notification that `make` returns for the next id.
     mutating func append(_ make: (Int) -> InboxEntry) {
         lastID += 1
         let entry = make(lastID)
@@ -220,7 +227,7 @@ struct Inbox: Sendable {
         }
     }
 
-    /// Notes how far a message has come, if it is still here.
+    /// Records the delivery state of a message, if the inbox still has it.
     mutating func note(_ progress: InboxEntry.Delivery.Progress, code: Int? = nil, of id: Int) {
         let index = first + id - (lastID - count + 1)
         guard index >= first, index < entries.count else { return }
@@ -233,9 +240,9 @@ struct Inbox: Sendable {
         bytes = 0
     }
 
-    /// A page of entries.
-    /// - Parameter since: only entries with a higher id.
-    /// - Returns: at most `limit` entries, oldest first, and the id to pass as `since` for what comes after them.
+    /// Returns a page of the notifications that match `filter`.
+    /// - Parameter since: The id after which the page begins.
+    /// - Returns: At most `limit` notifications, oldest first, and the `since` of the next page.
     func page(
         since: Int = 0, filter: InboxFilter = InboxFilter(), limit: Int = .max
     ) -> (entries: [InboxEntry], next: Int) {
@@ -247,12 +254,12 @@ struct Inbox: Sendable {
         return (page, lastID)
     }
 
-    /// The number of entries with a higher id than `since` that match.
+    /// Returns the number of matching notifications with an id above `since`.
     func count(since: Int, filter: InboxFilter) -> Int {
         entries[places(since: since)].count { $0.map(filter.matches) ?? false }
     }
 
-    /// The places in the storage of the entries with a higher id.
+    /// Returns the storage indices of the notifications with an id above `since`.
     private func places(since: Int) -> Range<Int> {
         let oldest = lastID - count + 1
         return (first + min(max(0, since - oldest + 1), count))..<entries.count
@@ -263,7 +270,7 @@ struct Inbox: Sendable {
         entries[first] = nil
         first += 1
         dropped += 1
-        // Moved only when half of the storage is vacant, so that each entry is moved once on average.
+        // Compact only if half of the storage is vacant. Each notification is then moved once on average.
         if first > Self.slack, first > entries.count / 2 {
             entries.removeFirst(first)
             first = 0

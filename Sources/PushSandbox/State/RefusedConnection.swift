@@ -1,15 +1,15 @@
 import Foundation
 
-/// A connection that the sandbox did not let in, as `GET /stats` shows it.
+/// A connection that the sandbox refused, encoded as in the response to `GET /stats`.
 struct RefusedConnection: Sendable, Hashable, Encodable {
     enum Reason: String, Sendable, Encodable {
         /// Too many connections were open.
         case tooMany = "too_many"
-        /// TLS did not come up: no certificate, a foreign one, no TLS at all, too slow.
+        /// The TLS handshake failed: no certificate, a certificate of another authority, no TLS, or too slow.
         case handshakeFailed = "handshake_failed"
-        /// Strict: the client did not offer HTTP/2 by ALPN.
+        /// The sandbox is strict, and the client did not choose HTTP/2 by ALPN.
         case noALPN = "no_alpn"
-        /// The client neither negotiated HTTP/2 nor began with its preface.
+        /// The client neither chose HTTP/2 by ALPN nor began with HTTP/2's preface.
         case noPreface = "no_preface"
     }
 
@@ -17,7 +17,7 @@ struct RefusedConnection: Sendable, Hashable, Encodable {
     /// The connection's number. `nil` if too many connections were open.
     let connection: Int?
     let reason: Reason
-    /// The cause, as a sentence for the developer of the client.
+    /// The cause, as a sentence for the client's developer.
     let message: String
     let refusedAt: Date
 

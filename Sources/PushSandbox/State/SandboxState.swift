@@ -4,9 +4,11 @@ import Logging
 import NIOCore
 import Synchronization
 
-/// All that the sandbox knows, as a value: inbox, devices, browsers, feedback, faults and counts, and the rules between them.
+/// The complete state of the sandbox as a value: inbox, devices, browsers, feedback, faults, counts, and the rules that
+/// connect them.
 ///
-/// All protocols ask it for a decision on each notification; faults come before the sandbox's own rules.
+/// The handlers of all protocols ask it for a decision on each notification. Faults take precedence over the sandbox's
+/// own rules.
 struct SandboxState: Sendable {
     private let configuration: SandboxConfiguration
     var inbox: Inbox
@@ -16,7 +18,7 @@ struct SandboxState: Sendable {
     var feedback = FeedbackList()
     var faults = FaultTable()
     private var counts = SandboxStats()
-    /// How many notifications a device has got in the current second.
+    /// Counts the notifications that each device gets in the current second.
     private var deviceRate = DeviceRate()
     private var lastConnection = 0
 
@@ -39,7 +41,7 @@ struct SandboxState: Sendable {
     }
 
     /// Admits a connection.
-    /// - Returns: its number, from 1; nil when too many are open.
+    /// - Returns: The connection's number, from 1. `nil` if too many connections are open.
     mutating func admit(_ listener: ListenerKind, at now: Date) -> Int? {
         guard counts[listener].open < configuration.connectionLimit else {
             let message = "\(configuration.connectionLimit) connections are open, which is the most."
@@ -56,8 +58,8 @@ struct SandboxState: Sendable {
         counts[listener].open -= 1
     }
 
-    /// Counts a connection that is not let in.
-    /// - Parameter connection: its number, `nil` if it was not even admitted.
+    /// Counts a refused connection and records its cause.
+    /// - Parameter connection: The connection's number. `nil` if the connection was not even admitted.
     mutating func refuse(
         _ connection: Int?, of listener: ListenerKind, _ reason: RefusedConnection.Reason, _ message: String,
         at now: Date
@@ -67,12 +69,12 @@ struct SandboxState: Sendable {
                 listener: listener, connection: connection, reason: reason, message: message, refusedAt: now))
     }
 
-    /// A stream was refused because more were open than allowed.
+    /// Counts a stream that was refused because it exceeded the limit.
     mutating func streamRefused() {
         counts.http2.streamsOverLimit += 1
     }
 
-    /// Counts what came after a binary connection's end was decided.
+    /// Counts everything that arrived after a binary connection's end was decided.
     mutating func discard(notifications: Int, bytes: Int) {
         counts.binary.discarded += notifications
         counts.binary.discardedBytes += bytes
@@ -80,10 +82,10 @@ struct SandboxState: Sendable {
 
     // MARK: Devices and feedback
 
-    /// Removes the app from the device: its token is refused from now on, and the feedback service lists it.
+    /// Removes the app from the device. Its token is rejected from now on, and the feedback service lists it.
     ///
-    /// A token of which nothing is known counts as a device of `topic`, unless the sandbox is strict.
-    /// - Returns: nil when there is no such device.
+    /// An unknown token counts as a device of `topic`, unless the sandbox is strict.
+    /// - Returns: The device. `nil` if there is no such device.
     mutating func removeDevice(
         token: [UInt8], topic: String, at now: Date
     ) throws(LimitReached) -> SandboxDevice? {
@@ -98,7 +100,7 @@ struct SandboxState: Sendable {
         return device
     }
 
-    /// What a reader of the feedback service is to get.
+    /// Returns the feedback list for a reader. `nil` if the reader's certificate names no topic.
     mutating func readFeedback(topic: String?) -> FeedbackList.Reading? {
         guard let topic else { return nil }
         let reading = feedback.reading(topic: topic)
@@ -110,7 +112,7 @@ struct SandboxState: Sendable {
         counts.feedback.sent += tuples
     }
 
-    /// Forgets what a reader has got whole.
+    /// Clears the tuples that a reader has received completely.
     mutating func clearFeedback(_ reading: FeedbackList.Reading) {
         let before = feedback.count
         feedback.clear(reading)
@@ -119,8 +121,8 @@ struct SandboxState: Sendable {
 
     // MARK: The binary protocol
 
-    /// Decides on a whole notification, records it and says how its connection goes on.
-    /// - Parameter applies: false when a fault has been applied to it already.
+    /// Decides on a complete notification, records it, and returns the next action of its connection.
+    /// - Parameter applies: Whether faults apply. `false` if a fault has postponed this notification before.
     mutating func decide(
         _ notification: BinaryNotification, from peer: BinaryPeer, at now: Date, faults applies: Bool = true
     ) -> BinaryDecision {
@@ -130,9 +132,10 @@ struct SandboxState: Sendable {
         return process(notification, from: peer, at: now, then: .next)
     }
 
-    /// Decides on something that could not be read as a notification: always the end of its connection.
+    /// Decides on bytes that could not be read as a notification. The connection ends, unless a probe is to get no
+    /// response.
     ///
-    /// What breaks the format itself is answered as configured; a bad size or a missing field has its own status.
+    /// A violation of the format gets the configured response. A wrong size or a missing field has a status of its own.
     mutating func decide(
         _ malformed: BinaryNotificationParser.Malformed, from peer: BinaryPeer, at now: Date
     ) -> BinaryDecision {
@@ -147,16 +150,16 @@ struct SandboxState: Sendable {
             }
         }
         record(malformed, from: peer, at: now, .refused(status))
-        // Without an identifier the gateway reports 0: it does not know which.
+        // Without an identifier the gateway reports 0, because it does not know the notification.
         let packet = BinaryErrorResponse(status: status, identifier: malformed.identifier ?? 0)
         return .end(isSilent ? nil : packet, afterMilliseconds: 0)
     }
 
-    /// The status of an unidentified error, unless the fault has another.
+    /// The default status of an unidentified error. A fault can name another.
     static let unidentifiedStatus = BinaryStatus.processingError
 
-    /// Answers a probe as a fault or the configuration says.
-    /// - Returns: `nil` if it is to be answered as Apple's gateway did.
+    /// Responds to a probe as a fault or the configuration demands.
+    /// - Returns: The decision. `nil` if the probe gets the same response as from Apple's gateway.
     private mutating func probed(
         by probe: BinaryNotificationParser.Malformed, from peer: BinaryPeer, at now: Date
     ) -> BinaryDecision? {
@@ -212,13 +215,13 @@ struct SandboxState: Sendable {
         case .stopReading(let milliseconds):
             return process(notification, from: peer, at: now, then: .pause(milliseconds: milliseconds))
         case .probe:
-            // Hits probes only, and this is none.
+            // This fault hits only probes, and the notification is not one.
             return process(notification, from: peer, at: now, then: .next)
         }
     }
 
     /// Applies the rules.
-    /// - Returns: `next`, unless the notification is refused.
+    /// - Returns: `next`, or the end of the connection if the notification is rejected.
     private mutating func process(
         _ notification: BinaryNotification, from peer: BinaryPeer, at now: Date, then next: BinaryDecision
     ) -> BinaryDecision {
@@ -230,7 +233,7 @@ struct SandboxState: Sendable {
         return .end(packet(status, for: notification), afterMilliseconds: 0)
     }
 
-    /// Why the sandbox refuses the notification; nil when it accepts it.
+    /// Returns the status with which the sandbox rejects the notification. `nil` if it accepts the notification.
     private func refusal(of notification: BinaryNotification, from peer: BinaryPeer, at now: Date) -> BinaryStatus? {
         guard peer.topic != nil else { return .missingTopic }
         let isInstalled = devices.isInstalled(notification.token, topic: peer.topic, at: now)
@@ -239,7 +242,8 @@ struct SandboxState: Sendable {
         return nil
     }
 
-    /// The packet for a notification; nil where the format cannot be answered (command 0) and the fault names no identifier.
+    /// Returns the error packet for a notification. `nil` for command 0, which has no error response, unless the fault
+    /// names an identifier.
     private func packet(
         _ status: BinaryStatus, for notification: BinaryNotification, identifier: UInt32? = nil
     ) -> BinaryErrorResponse? {
@@ -252,7 +256,7 @@ struct SandboxState: Sendable {
     ) {
         counts.binary.answers.count(answer)
         inbox.append { id in
-            // The payload is copied: as a slice it would keep the whole read buffer alive.
+            // Copy the payload: a slice would keep the whole read buffer alive.
             InboxEntry(
                 id: id, connection: peer.connection, topic: peer.topic, token: notification.token,
                 payload: Array(notification.payload.readableBytesView), receivedAt: now, answer: answer,
@@ -269,10 +273,10 @@ struct SandboxState: Sendable {
 
     // MARK: HTTP/2
 
-    /// Decides on a whole request, records it and says how its connection goes on.
+    /// Decides on a complete request, records it, and returns the next action of its connection.
     /// - Parameters:
-    ///   - openStreams: the most that the connection has had at the same time so far.
-    ///   - applies: false when a fault has been applied to it already.
+    ///   - openStreams: The maximum number of streams that the connection has had open at the same time.
+    ///   - applies: Whether faults apply. `false` if a fault has postponed this request before.
     mutating func decide(
         _ request: SandboxRequest, stream: Int, openStreams: Int = 0, on connection: inout SandboxConnection,
         at now: Date, faults applies: Bool = true
@@ -289,7 +293,7 @@ struct SandboxState: Sendable {
         return process(&notification, on: &connection)
     }
 
-    /// A request on its way through the rules, and what they found out about it.
+    /// A request that is being checked, with the results of the checks.
     private struct Received {
         let request: SandboxRequest
         let stream: Int
@@ -297,7 +301,7 @@ struct SandboxState: Sendable {
         let receivedAt: Date
         var topic: String?
         var authentication: String?
-        /// Why a provider token was refused, for the log.
+        /// The detailed reason for rejecting a provider token, for the log.
         var why: String?
     }
 
@@ -313,7 +317,7 @@ struct SandboxState: Sendable {
             }
             return refuse(notification, refusal, on: connection, effect: delay > 0 ? .late(milliseconds: delay) : nil)
         case .status(let status, let delay):
-            // In the inbox it has the reason that a client makes of a missing body.
+            // The inbox shows the reason that a client derives from a response without a body.
             var decision = refuse(
                 notification, ProviderRefusal(status: status, body: []), on: connection,
                 effect: delay > 0 ? .late(milliseconds: delay) : nil)
@@ -412,7 +416,8 @@ struct SandboxState: Sendable {
         return decision
     }
 
-    /// - Returns: a decision that answers nothing.
+    /// Records the request.
+    /// - Returns: A decision without a response.
     private mutating func record(
         _ notification: Received, _ answer: InboxEntry.Response, on connection: SandboxConnection,
         effect: SandboxDecision.Effect? = nil
@@ -423,7 +428,7 @@ struct SandboxState: Sendable {
             InboxEntry(
                 id: id, connection: connection.number,
                 topic: notification.topic ?? request.topic ?? connection.certificate?.topic, token: request.token,
-                // Copied: as a slice it would keep the whole read buffer alive.
+                // Copy the body: a slice would keep the whole read buffer alive.
                 payload: Array(request.body.readableBytesView), receivedAt: notification.receivedAt, answer: answer,
                 details: .http2(
                     stream: notification.stream, apnsID: notification.id, pushType: request.pushType,
@@ -446,7 +451,7 @@ struct SandboxState: Sendable {
 
 /// The one ``SandboxState`` that all listeners share, behind a lock.
 ///
-/// The lock is held for a batch of notifications at most, never across a wait.
+/// The lock is held for at most one batch of notifications, and never across a wait.
 final class SharedState: Sendable {
     /// The number of clients that may wait for notifications at the same time.
     static let waitLimit = 100
@@ -486,8 +491,8 @@ final class SharedState: Sendable {
     /// The number of clients that wait for notifications.
     var waiters: Int { shared.withLock(\.waiters) }
 
-    /// Waits until the inbox has `count` matching notifications with a higher id than `since`, or the task is cancelled.
-    /// - Throws: if too many clients are waiting.
+    /// Waits until the inbox has `count` matching notifications with an id above `since`, or the task is cancelled.
+    /// - Throws: ``LimitReached`` if too many clients are waiting.
     func wait(for count: Int, since: Int, filter: InboxFilter) async throws(LimitReached) {
         let mayWait = shared.withLock { shared in
             guard shared.waiters < Self.waitLimit else { return false }
@@ -498,13 +503,13 @@ final class SharedState: Sendable {
             throw LimitReached(text: "wait: \(Self.waitLimit) clients are waiting already; try again later")
         }
         defer { shared.withLock { $0.waiters -= 1 } }
-        // Counts only what is new since the last look, because the inbox may be large.
+        // Count only notifications that arrived since the last look, because the inbox may be large.
         var (counted, seen) = (0, since)
         while !Task.isCancelled {
             withLock { state in
                 counted += state.inbox.count(since: seen, filter: filter)
                 seen = max(seen, state.inbox.lastID)
-                // Some may have been deleted or dropped since they were counted.
+                // Some of them may have been deleted or dropped since they were counted.
                 if counted >= count { counted = state.inbox.count(since: since, filter: filter) }
             }
             if counted >= count { return }
@@ -512,7 +517,7 @@ final class SharedState: Sendable {
         }
     }
 
-    /// Returns when the inbox has had an entry with a higher id, or the task is cancelled.
+    /// Returns when the inbox has had a notification with an id above `id`, or the task is cancelled.
     private func arrival(after id: Int) async {
         let number = shared.withLock { shared in
             shared.lastSleeper += 1
@@ -532,7 +537,7 @@ final class SharedState: Sendable {
         }
     }
 
-    /// The same, with each notification that was recorded in the log at debug.
+    /// Calls `body` under the lock, and logs each notification that it records, at level debug.
     func decide<Decision: Sendable>(_ logger: Logger, _ body: (inout SandboxState, Date) -> Decision) -> Decision {
         let now = self.now()
         let isLogged = logger.logLevel <= .debug
@@ -557,12 +562,12 @@ final class SharedState: Sendable {
     }
 }
 
-/// The sandbox keeps no more of something; the text says of what.
+/// The sandbox has reached a limit. The text names it.
 struct LimitReached: Error {
     let text: String
 }
 
 extension BinaryNotificationParser.Malformed {
-    /// Whether it is a notification with an empty token, to which the gateway can say so.
+    /// Whether this is a probe: a notification with an empty token, in a format that has error responses.
     fileprivate var isProbe: Bool { status == .missingDeviceToken && command != .simple }
 }

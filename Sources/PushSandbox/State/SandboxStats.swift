@@ -1,19 +1,23 @@
-/// What the sandbox has counted since its start, as `GET /stats` shows it. Neither clearing the inbox nor dropping from it
-/// changes the counts.
+/// The counts since the sandbox started, encoded as in the response to `GET /stats`.
+///
+/// They do not change when the inbox is cleared or drops notifications.
 struct SandboxStats: Sendable, Hashable, Encodable {
     /// The connections of a TLS listener.
     struct Connections: Sendable, Hashable, Encodable {
-        /// Open now.
+        /// The number of connections that are open now.
         var open = 0
-        /// Admitted so far.
+        /// The number of connections that were admitted so far.
         var seen = 0
-        /// Refused because there were too many.
+        /// The number of connections that were refused because too many were open.
         var refused = 0
-        /// Ended before TLS was up: no certificate, a foreign one, no TLS at all, too slow.
+        /// The number of TLS handshakes that failed: no certificate, a certificate of another authority, no TLS, or too
+        /// slow.
         var handshakesFailed = 0
-        /// Refused by a strict sandbox because they did not negotiate HTTP/2. `nil` where HTTP/2 is not spoken.
+        /// The number of clients that a strict sandbox refused because they did not choose HTTP/2 by ALPN. `nil` for
+        /// listeners that do not speak HTTP/2.
         var noALPN: Int?
-        /// Refused because they did not begin with HTTP/2's preface. `nil` where HTTP/2 is not spoken.
+        /// The number of clients that were refused because they did not begin with HTTP/2's preface. `nil` for
+        /// listeners that do not speak HTTP/2.
         var noPreface: Int?
 
         enum CodingKeys: String, CodingKey {
@@ -33,9 +37,9 @@ struct SandboxStats: Sendable, Hashable, Encodable {
         }
     }
 
-    /// Notifications by ``InboxEntry/Response/name``.
+    /// The number of notifications by ``InboxEntry/Response/name``.
     struct Responses: Sendable, Hashable, Encodable {
-        /// Apart from the others, because it is counted without a look-up.
+        /// Separate from ``others``, because this saves a dictionary look-up per accepted notification.
         private(set) var accepted = 0
         private(set) var others: [String: Int] = [:]
 
@@ -51,10 +55,10 @@ struct SandboxStats: Sendable, Hashable, Encodable {
 
     struct Binary: Sendable, Hashable, Encodable {
         var answers = Responses()
-        /// Notifications that came on a connection after its end had been decided.
+        /// The number of notifications that arrived after the end of their connection was decided.
         ///
-        /// Where the end was a notification that could not be read, the borders of what follows are unknown:
-        /// then only ``discardedBytes`` counts.
+        /// If the connection ends because bytes could not be read, the boundaries of later notifications are unknown.
+        /// Then only ``discardedBytes`` counts.
         var discarded = 0
         var discardedBytes = 0
         var connections = Connections()
@@ -70,7 +74,7 @@ struct SandboxStats: Sendable, Hashable, Encodable {
         var connections = Connections(noALPN: 0, noPreface: 0)
         /// The most streams that one connection had open at the same time.
         var mostStreams = 0
-        /// Streams that were refused because more were open than the client had been allowed.
+        /// The number of streams that were refused because they exceeded the client's limit.
         var streamsOverLimit = 0
 
         enum CodingKeys: String, CodingKey {
@@ -87,18 +91,18 @@ struct SandboxStats: Sendable, Hashable, Encodable {
     struct Browsers: Sendable, Hashable, Encodable {
         var subscribed = 0
         var removed = 0
-        /// Real browsers that are connected.
+        /// The number of real browsers that are connected.
         var connected = 0
-        /// Messages that real browsers have not acknowledged.
+        /// The number of messages that real browsers have not acknowledged.
         var waiting = 0
     }
 
     struct Feedback: Sendable, Hashable, Encodable {
-        /// Tuples that no reader has got yet.
+        /// The number of tuples that no reader has received yet.
         var waiting = 0
-        /// Tuples written, repetitions too.
+        /// The number of tuples written, including those that were written again for another reader.
         var sent = 0
-        /// Tuples forgotten because a reader had got them.
+        /// The number of tuples that were cleared because a reader had received them.
         var cleared = 0
         var connections = Connections()
     }
@@ -118,17 +122,18 @@ struct SandboxStats: Sendable, Hashable, Encodable {
     var http2 = HTTP2()
     var webPush = WebPush()
     var feedback = Feedback()
-    /// These three, and the feedback that waits, are read when they are asked for (``SandboxState/stats``).
+    /// These three, and the number of waiting feedback tuples, are set when the counts are requested
+    /// (``SandboxState/stats``).
     var inbox = Inbox()
     var devices = Devices()
     var browsers = Browsers()
-    /// The newest connections that were refused, oldest first.
+    /// The newest refused connections, oldest first.
     private(set) var refusals: [RefusedConnection] = []
 
-    /// The number of refused connections to keep. Enough to see what a client does wrong again and again.
+    /// The number of refused connections to keep: enough to show a mistake that a client keeps making.
     private static let refusalLimit = 20
 
-    /// Counts a refused connection and keeps it among the newest.
+    /// Counts a refused connection, and keeps it among the newest.
     mutating func refuse(_ connection: RefusedConnection) {
         self[connection.listener].count(connection.reason)
         if refusals.count == Self.refusalLimit { refusals.removeFirst() }
