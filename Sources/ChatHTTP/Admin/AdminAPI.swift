@@ -5,18 +5,18 @@ import Logging
 import NIOCore
 import WebAssets
 
-/// What the operator's own programs call: devices, notifications, rooms. ``AdminGuard`` checks who calls.
+/// The admin API for the operator's programs: devices, notifications, rooms. ``AdminGuard`` authenticates the caller.
 struct AdminAPI: Sendable {
     let stores: Stores
-    /// Reads browsers' subscriptions; nil where there are no pushes to browsers.
+    /// The reader of browsers' subscriptions. `nil` if pushes to browsers are off.
     let browsers: @Sendable () -> (any SubscriptionReader)?
-    /// Which app a name or topic means. Throws what the user reads if it means none.
+    /// Returns the app with a name or topic. Throws an error for the user if there is none.
     let resolveApp: @Sendable (String?) throws(ChatError) -> AppName
-    /// The apps that are configured.
+    /// The configured apps.
     let apps: @Sendable () -> [AppStatus]
-    /// What an app's gateway requires of pushes.
+    /// The requirements of an app's gateway on pushes.
     let format: @Sendable (AppName) -> any PushFormat
-    /// The log's last warnings and errors, oldest first.
+    /// The log's latest warnings and errors, oldest first.
     let recentWarnings: @Sendable () -> [JSONValue]
     let now: TimeSource
     let logger: Logger
@@ -36,7 +36,7 @@ struct AdminAPI: Sendable {
         return try await register(token, app: named ?? asked ?? resolveApp(nil), Self.edit(body), context)
     }
 
-    /// `POST /v1/devices`: a browser, by its subscription.
+    /// `POST /v1/devices`: registers a browser by its subscription.
     func subscribe(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(request, members: Self.registration.union(["subscription"]))
@@ -49,14 +49,14 @@ struct AdminAPI: Sendable {
         guard try body.text("app").map({ $0 == AppName.web.text }) ?? true else {
             throw ChatError.invalid("app", "must be \(AppName.web) for a browser")
         }
-        // As JavaScript's object, or as the text that JSON.stringify makes of it.
+        // The subscription is JavaScript's object, or the text from `JSON.stringify`.
         let subscription = try browsers.subscription(value.text ?? "\(value)")
         let edit = try Self.edit(body)
         try await stores.subscriptions.keep(subscription)
         return try await register(subscription.address, app: .web, edit, context)
     }
 
-    /// The members of a registration.
+    /// The permitted members of a registration.
     private static let registration: Set = [
         "app", "user_reference", "client_info", "app_version", "os_version", "device_model", "tags",
     ]
@@ -154,8 +154,8 @@ struct AdminAPI: Sendable {
         return Responses.json(answer(receipt, to: notification), status: .accepted, headers: headers)
     }
 
-    /// `POST /v1/notifications:batch`: up to ``HTTPLimits/batch`` notifications, each with its own audience and content, in one
-    /// transaction. Each has its own answer: what is wrong with one concerns none of the others.
+    /// `POST /v1/notifications:batch`: sends up to ``HTTPLimits/batch`` notifications, each with its own audience and
+    /// content, in one transaction. Each has its own result, so an error in one does not affect the others.
     func sendBatch(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(request, members: ["notifications"], limit: HTTPLimits.batchBody)
@@ -166,7 +166,8 @@ struct AdminAPI: Sendable {
             throw ChatError.invalid("notifications", "must have 1 to \(HTTPLimits.batch) items, has \(items.count)")
         }
         let caller = try context.caller()
-        // Without a result where the store will answer, for each of the requests in order.
+        // The results in the order of the request. Without a `result`, the store's result for that notification
+        // follows.
         var results: [(asked: NotificationRequest?, result: Result<NotificationReceipt, ChatError>?)] = []
         var requests: [NotificationRequest] = []
         for item in items {
@@ -209,7 +210,7 @@ struct AdminAPI: Sendable {
         return json
     }
 
-    /// What a request asks for.
+    /// Returns the notification that a request describes.
     private func notification(
         _ body: AdminBody, key: String?, _ caller: Caller
     ) throws(ChatError) -> NotificationRequest {
@@ -227,8 +228,8 @@ struct AdminAPI: Sendable {
             token: caller.token?.id)
     }
 
-    /// The answer to a repeat of what has expired since it was accepted; nil for what is still worth sending. A new request is
-    /// too late.
+    /// Returns the receipt of the original request, if this notification has expired and repeats one that was accepted
+    /// earlier. `nil` if the notification has not expired. Throws an error if an expired one is new.
     private func earlier(_ notification: NotificationRequest) async throws(ChatError) -> NotificationReceipt? {
         guard let end = notification.expiration, end > 0, end <= now().seconds else { return nil }
         guard let earlier = try await stores.notifications.earlier(notification) else {
@@ -247,8 +248,8 @@ struct AdminAPI: Sendable {
             ]))
     }
 
-    /// In the format of the app's gateway; without an app it must fit the gateway of every app of the configuration. Browsers
-    /// are sent what can be translated for them; what cannot fails for them alone.
+    /// Composes the payload in the format of the app's gateway. Without an app it must fit the gateway of every
+    /// configured app except browsers: what cannot be translated for a browser fails for that browser only.
     private func compose(_ content: NotificationContent, for app: AppName?) throws(ChatError) -> ComposedNotification {
         var composed: ComposedNotification?
         for app in app.map({ [$0] }) ?? apps().map(\.app).filter({ $0 != .web }) {
@@ -259,11 +260,11 @@ struct AdminAPI: Sendable {
         return try format(.default).compose(content, for: .default)
     }
 
-    /// `GET /v1/notifications`: the newest first; for a token those that were sent with it.
+    /// `GET /v1/notifications`: newest first. A token without the scope `admin` sees only those sent with it.
     func notifications(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try AdminQuery(request, names: ["limit", "cursor"])
         let limit = try query.limit()
-        // Each is counted.
+        // Each notification's pushes are counted.
         guard limit <= HTTPLimits.reachPage else {
             throw ChatError.invalid("limit", "must be at most \(HTTPLimits.reachPage)")
         }
@@ -301,7 +302,8 @@ struct AdminAPI: Sendable {
         return Responses.json(status.json)
     }
 
-    /// A token sees the notifications that were sent with it.
+    /// Throws unless the caller may see the notification. A token without the scope `admin` sees only notifications
+    /// sent with it.
     private func requireOwn(_ id: NotificationID, _ context: ChatContext) async throws {
         guard let token = try Self.ownToken(context) else { return }
         guard try await stores.notifications.notification(id).request.token == token else {
@@ -309,7 +311,7 @@ struct AdminAPI: Sendable {
         }
     }
 
-    /// The token that the caller's view is limited to; `nil` for administrators.
+    /// Returns the token to which the caller's view is limited. `nil` for administrators.
     private static func ownToken(_ context: ChatContext) throws -> Int64? {
         guard let token = try context.caller().token, !token.grant.scopes.contains(.admin) else { return nil }
         return token.id
@@ -326,7 +328,7 @@ struct AdminAPI: Sendable {
         return Self.page("rooms", page.rooms.map(\.json), next: .optional(page.next?.text))
     }
 
-    /// `PATCH /v1/rooms`: the operator's choices for a room.
+    /// `PATCH /v1/rooms`: changes the operator's settings for a room.
     func editRoom(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(request, members: ["room", "history"])
@@ -352,7 +354,7 @@ struct AdminAPI: Sendable {
         return Self.page("members", page.items.map(\.json), next: .optional(page.next))
     }
 
-    /// `GET /v1/messages`: newest first, or from a message on.
+    /// `GET /v1/messages`: newest first, or oldest first after the message in `since`.
     func messages(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try AdminQuery(request, names: ["room", "since", "text", "reach", "limit", "cursor"])
         let room = try context.caller().room(query.room())
@@ -396,7 +398,7 @@ struct AdminAPI: Sendable {
         return Self.page("deliveries", page.items.map(\.json), next: .optional(page.next))
     }
 
-    // MARK: - The rest
+    // MARK: - Diagnostics
 
     /// `GET /v1/warnings`
     func warnings(_ request: Request, _ context: ChatContext) throws -> Response {
@@ -408,13 +410,13 @@ struct AdminAPI: Sendable {
         ByteBuffer(bytes: WebFile.embedded("openapi.json")), type: "application/json",
         headers: [.cacheControl: "no-cache"])
 
-    /// `GET /v1/openapi.json`: the document that describes these calls.
+    /// `GET /v1/openapi.json`: the OpenAPI document of the admin API.
     func description(_ request: Request, _ context: ChatContext) throws -> Response {
         _ = try AdminQuery(request, names: [])
         return Self.openAPI
     }
 
-    /// The app that a request names; nil if it names none.
+    /// Returns the app that a request names. `nil` if it names none.
     private func app(_ name: String?) throws(ChatError) -> AppName? {
         guard let name else { return nil }
         guard !name.isEmpty else { throw .invalid("app", "must not be empty") }
@@ -425,14 +427,14 @@ struct AdminAPI: Sendable {
         }
     }
 
-    /// The device that the path names, in any form in which tokens are printed.
+    /// Returns the device token in the path, in any form in which tokens are printed.
     private static func token(_ context: ChatContext) throws -> DeviceToken {
         let text = Array(try context.parameters.require("token").utf8)
         return try DeviceToken(
             parsing: String(decoding: URLEncodedForm.unescaped(text[...], plusIsBlank: false), as: UTF8.self))
     }
 
-    /// The number that the path names.
+    /// Returns the id in the path.
     private static func id(_ context: ChatContext) throws -> Int64 {
         guard let id = Int64(digits: try context.parameters.require("id")) else {
             throw ChatError.invalid("id", "must be a whole number")
@@ -440,7 +442,8 @@ struct AdminAPI: Sendable {
         return id
     }
 
-    /// A part of a list, and the cursor of the next part; after the members of `head`, if the list belongs to something.
+    /// Returns one page of a list with the cursor of the next page. The members of `head` come first, if the list
+    /// belongs to an object.
     private static func page(
         _ name: String, _ items: [JSONObject], next: JSONValue, of head: JSONObject = JSONObject()
     ) -> Response {
@@ -473,7 +476,7 @@ extension NotificationReceipt {
 }
 
 extension NotificationStatus {
-    /// Without its deliveries.
+    /// The notification without its deliveries.
     fileprivate var json: JSONObject {
         var counts = JSONObject(counts: self.counts)
         counts["skipped"] = .number(skipped)
@@ -491,7 +494,7 @@ extension NotificationStatus {
 }
 
 extension JSONObject {
-    /// Each state, also those of which there is none.
+    /// Counts every state, including those with no push.
     fileprivate init(counts: [PushState: Int]) {
         self.init()
         for state in PushState.allCases { self[state.rawValue] = .number(counts[state] ?? 0) }
@@ -518,7 +521,7 @@ extension MemberRecord {
 }
 
 extension MessageRecord {
-    /// - Parameter withText: what an operator who looks after deliveries need not see.
+    /// - Parameter withText: Whether to include the text. Operators who monitor deliveries do not need it.
     fileprivate func json(withText: Bool) -> JSONObject {
         var json: JSONObject = [
             "id": .number(message.id), "room": .string(room.text), "name": .string(message.nickname),

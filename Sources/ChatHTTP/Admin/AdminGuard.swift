@@ -4,13 +4,13 @@ import Hummingbird
 import Logging
 import Synchronization
 
-/// Who calls what is not for everybody.
+/// The caller of a protected route.
 enum Caller: Sendable, Hashable {
-    /// With the configuration's token, or from this machine in development.
+    /// A caller with the configuration's token, or one from this machine in development.
     case administrator
     case token(AccessToken)
 
-    /// For records, and for lines of the log.
+    /// The name in records and log lines.
     var name: String {
         switch self {
         case .administrator: "admin"
@@ -18,7 +18,7 @@ enum Caller: Sendable, Hashable {
         }
     }
 
-    /// By which the store tells writers apart.
+    /// The writer's id in the store.
     var writer: MemberID {
         switch self {
         case .administrator: .administrator
@@ -39,7 +39,7 @@ enum Caller: Sendable, Hashable {
         throw ChatError(.forbidden, "This call needs a token with the scope \(scope.rawValue); this one has \(scopes)")
     }
 
-    /// The room that a call is about. A token for one room need not name it.
+    /// Returns the room of a call. A token for one room need not name it.
     func room(_ named: SecretCode?) throws(ChatError) -> SecretCode {
         guard let own = token?.grant.room else {
             guard let named else { throw .missing("room") }
@@ -51,16 +51,17 @@ enum Caller: Sendable, Hashable {
         return own
     }
 
-    /// An `Idempotency-Key` as the store keeps a notification's: no caller meets another one's.
+    /// Returns the key under which the store keeps a caller's `Idempotency-Key`, so that callers' keys never collide.
     func key(_ key: String?) -> String? { key.map { token == nil ? $0 : "\(writer):\($0)" } }
 }
 
-/// Lets only those call the admin API who may.
+/// Authenticates and authorizes calls of the admin API.
 ///
-/// Programs with a token of the database may call what its scopes open. Everything is open to callers with a token of the
-/// configuration. Where that has none: in development to this machine's own programs, and in production to nobody, because a
-/// proxy on the same machine makes every caller look like loopback.
-/// It stands before each handler, not before paths: no other spelling of an address avoids it.
+/// A caller with a token of the configuration may call everything. A program with a token of the database may call what
+/// its scopes allow. If the configuration has no token, the API is open to programs of this machine in development. In
+/// production it is closed then, because a proxy on the same machine makes every caller look like loopback.
+///
+/// The guard wraps each handler rather than checking paths, so that no other spelling of an address avoids it.
 struct AdminGuard: Sendable {
     let settings: @Sendable () -> ChatHTTPSettings
     let tokens: any TokenStore
@@ -69,22 +70,23 @@ struct AdminGuard: Sendable {
     let logger: Logger
 
     private static let unknownToken = "The token is not known here: it was revoked, has expired, or never was one"
-    /// Characters of a token that is looked up.
+    /// The maximum length of a token to look up, in characters.
     private static let longestToken = 128
 
     /// - Parameters:
-    ///   - scope: what a token must have.
-    ///   - credential: the token of a request; empty if it presents a credential of another form, `nil` if it presents none.
+    ///   - scope: The scope that a token needs.
+    ///   - credential: Returns a request's token. Empty if the request has a credential of another form, `nil` if it
+    ///     has none.
     func guarding(
         _ handler: @escaping Routes.Handler, _ scope: Scope = .admin,
         credential: @escaping @Sendable (Request) -> String? = { $0.headers.credential }
     ) -> Routes.Handler {
         { request, context in
-            // The router takes `//v1` for `/v1`; a rule of a proxy does not.
+            // The router treats `//v1` as `/v1`, but a proxy's rule does not.
             guard !request.uri.path.utf8.contains("//".utf8) else { throw ErrorResponse.notFound }
             let settings = settings()
             let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
-            // ntfy's clients also post by GET.
+            // ntfy's clients also post with GET.
             let changes = scope == .post || ![.get, .head].contains(request.method)
             let caller = try await caller(credential(request), client, request, context, settings, changes: changes)
             try caller.require(scope)
@@ -97,11 +99,11 @@ struct AdminGuard: Sendable {
         _ credential: String?, _ client: IPAddress?, _ request: Request, _ context: ChatContext,
         _ settings: ChatHTTPSettings, changes: Bool
     ) async throws(ChatError) -> Caller {
-        // First, because a token of the configuration may look like one of the database.
+        // Check these first, because a token of the configuration may look like one of the database.
         if let credential, Self.isRight(credential, settings) { return .administrator }
         if let credential, credential.hasPrefix(AccessToken.prefix), credential.utf8.count <= Self.longestToken {
-            // One read by the token's hash, which has an index: less work than a request of the chat, and one at a time for each
-            // connection.
+            // The lookup is one indexed read by the token's hash, and each connection has one at a time. It costs less
+            // than a chat request.
             if let token = try await tokens.token(of: credential) {
                 tokens.used(token.id, from: client?.description)
                 calls.count(token.name.text)
@@ -111,7 +113,7 @@ struct AdminGuard: Sendable {
             throw .unauthorized(Self.unknownToken)
         }
         if settings.adminTokens.isEmpty {
-            // Whoever presents a credential does not count on being on this machine.
+            // A caller that sends a credential does not rely on being on this machine.
             guard credential == nil else { throw .unauthorized(Self.unknownToken) }
             try Self.checkOrigin(request, context, settings, changes: changes)
         } else {
@@ -120,8 +122,8 @@ struct AdminGuard: Sendable {
         return .administrator
     }
 
-    /// Who called, in case that a token was stolen. Monitoring, which comes every few seconds, is a detail, and so is what
-    /// leaves a record of its own.
+    /// Logs the caller, in case a token was stolen. Monitoring calls, which come every few seconds, and calls that
+    /// leave their own record are logged at `debug`.
     private func log(_ caller: Caller, _ client: IPAddress?, _ request: Request, _ context: ChatContext) {
         let route = context.endpointPath ?? ""
         let isDetail =
@@ -135,8 +137,8 @@ struct AdminGuard: Sendable {
             ]))
     }
 
-    /// Whether it is a token of the configuration. Compares all of them, so that the time does not tell which one was nearly
-    /// right.
+    /// Whether `given` is a token of the configuration. Compares all tokens, so that the time does not reveal which one
+    /// nearly matched.
     private static func isRight(_ given: String, _ settings: ChatHTTPSettings) -> Bool {
         settings.adminTokens.reduce(false) { isSame(given, $1) || $0 }
     }
@@ -149,7 +151,8 @@ struct AdminGuard: Sendable {
         throw .unauthorized("The bearer token is not the relay's admin.token")
     }
 
-    /// Without a token: only from this machine, not through a proxy, and not for a page of another site.
+    /// Requires that a call without a token comes from this machine, not through a proxy, and not from a page of
+    /// another site.
     private static func checkOrigin(
         _ request: Request, _ context: ChatContext, _ settings: ChatHTTPSettings, changes: Bool
     ) throws(ChatError) {
@@ -165,7 +168,7 @@ struct AdminGuard: Sendable {
         if changes { try ForeignPageGuard.checkSite(request) }
     }
 
-    /// Compares in a time that depends only on the length of `given`. False for an empty `wanted`.
+    /// Compares in a time that depends only on the length of `given`. `false` if `wanted` is empty.
     static func isSame(_ given: String, _ wanted: String) -> Bool {
         let (given, wanted) = (Array(given.utf8), Array(wanted.utf8))
         guard !wanted.isEmpty else { return false }
@@ -175,9 +178,9 @@ struct AdminGuard: Sendable {
     }
 }
 
-/// Requests with tokens, by their names.
+/// Counts requests with tokens, by token name.
 final class TokenCalls: Sendable {
-    /// Names that are told apart; tokens come and go.
+    /// The maximum number of names to count, because tokens are created and revoked without limit.
     private static let most = 1000
 
     private let counts = Mutex<[String: Int64]>([:])
@@ -188,7 +191,7 @@ final class TokenCalls: Sendable {
         }
     }
 
-    /// In the order of the names.
+    /// The counters, ordered by name.
     var all: [(name: String, count: Int64)] {
         counts.withLock { $0.map { (name: $0.key, count: $0.value) } }.sorted { $0.name < $1.name }
     }

@@ -7,8 +7,8 @@ struct AdminBody: Sendable {
     let object: JSONObject
 
     /// - Parameters:
-    ///   - members: the names that are allowed in it; nil for any.
-    ///   - isOptional: whether the request may have no body.
+    ///   - members: The permitted member names. `nil` for any.
+    ///   - isOptional: Whether the request may have no body.
     static func read(
         _ request: Request, members: Set<String>? = nil, isOptional: Bool = false,
         limit: Int = HTTPLimits.adminBody
@@ -34,9 +34,9 @@ struct AdminBody: Sendable {
         return AdminBody(object: object)
     }
 
-    /// Refuses unknown members, so that a misspelled one is not ignored.
+    /// Rejects unknown members, so that a misspelled one is not ignored.
     ///
-    /// - Parameter prefix: of the names in the error.
+    /// - Parameter prefix: The prefix of the names in the error.
     static func requireKnown(_ object: JSONObject, _ members: Set<String>, prefix: String = "") throws(ChatError) {
         for (name, _) in object.members
         where name.utf8.count > HTTPLimits.fieldName || !members.contains(name) {
@@ -46,14 +46,14 @@ struct AdminBody: Sendable {
         }
     }
 
-    /// Nil if it is absent or null.
+    /// Returns a string. `nil` if it is absent or null.
     func text(_ name: String) throws(ChatError) -> String? {
         guard let value = object[name], value != .null else { return nil }
         guard let text = value.text else { throw .invalid(name, "must be a string, is \(value.kind)") }
         return text
     }
 
-    /// What a device says of itself; absent, null or blank is nothing.
+    /// Returns a device's description of itself. `nil` if it is absent, null or blank.
     func clientInfo(_ name: String) throws(ChatError) -> String? { try ClientInfo.text(text(name), field: name) }
 
     func flag(_ name: String) throws(ChatError) -> Bool {
@@ -72,7 +72,7 @@ struct AdminBody: Sendable {
         return number
     }
 
-    /// Absent keeps, null removes.
+    /// Returns the change to a value: an absent member keeps it, null removes it.
     func change<Value>(
         _ name: String, _ parse: (_ text: String, _ field: String) throws(ChatError) -> Value?
     ) throws(ChatError) -> DeviceEdit.Change<Value> {
@@ -82,14 +82,14 @@ struct AdminBody: Sendable {
         return try parse(text, name).map { .set($0) } ?? .remove
     }
 
-    /// All of a device's tags; nil if the member is absent, none for null.
+    /// Returns all tags of a device. `nil` if the member is absent, empty for null.
     func tags() throws(ChatError) -> Set<Tag>? {
         guard let value = object["tags"] else { return nil }
         if value == .null { return [] }
         return Set(try Self.list(value, "tags", max: Tag.most, Tag.init(parsing:field:)))
     }
 
-    /// An array of strings.
+    /// Parses an array of strings.
     static func list<Item>(
         _ value: JSONValue, _ name: String, max: Int,
         _ parse: (_ text: String, _ field: String) throws(ChatError) -> Item
@@ -108,7 +108,7 @@ struct AdminBody: Sendable {
     }
 }
 
-/// The query of a request: known names only, none twice. Escaped as in forms, where `+` is a blank.
+/// The query of a request. Rejects unknown and repeated names. Decodes escapes as in forms, where `+` is a space.
 struct AdminQuery: Sendable {
     private var values: [String: String] = [:]
 
@@ -161,7 +161,7 @@ struct AdminQuery: Sendable {
     /// The message after which a list begins.
     func since() throws(ChatError) -> MessageID? { try number("since", 0...Int64.max) }
 
-    /// A user, a tag: nil if the query does not name it.
+    /// Returns a parsed value. `nil` if the query does not contain it.
     func value<Value>(
         _ name: String, _ parse: (_ text: String, _ field: String) throws(ChatError) -> Value
     ) throws(ChatError) -> Value? {
@@ -169,7 +169,7 @@ struct AdminQuery: Sendable {
         return try parse(text, name)
     }
 
-    /// A room's code, or the beginning of one: as it stands in the database, with blanks at its ends.
+    /// Returns a room's code, or a prefix of one, exactly as stored, including spaces at its ends.
     func code(_ name: String) throws(ChatError) -> SecretCode? {
         guard let text = values[name] else { return nil }
         guard !text.isEmpty else { throw .invalid(name, "must not be empty") }
@@ -180,15 +180,15 @@ struct AdminQuery: Sendable {
         return SecretCode(stored: text)
     }
 
-    /// The room that a call is about; nil if the query does not name it.
+    /// Returns the room of a call. `nil` if the query does not contain it.
     func room() throws(ChatError) -> SecretCode? {
-        // As members write it.
+        // Compose the code's characters, as in the codes that members send.
         try code("room").map { SecretCode(stored: FieldText.composed($0.text)) }
     }
 }
 
 extension Audience {
-    /// Reads what ``json`` writes.
+    /// Reads the form that ``json`` writes.
     init(_ body: AdminBody) throws(ChatError) {
         guard let json = body.object["to"], json != .null else { throw .missing("to") }
         let kinds: Set<String> = ["tokens", "users", "tags", "room", "all"]

@@ -1,10 +1,10 @@
 import ChatDomain
 import Hummingbird
 
-/// What the operator's programs and Prometheus read: the queue, totals, metrics.
+/// The queue, totals and metrics, for the operator's programs and Prometheus.
 struct AdminMetrics: Sendable {
     let store: any RelayMetrics
-    /// The apps that are configured.
+    /// The configured apps.
     let apps: @Sendable () -> [AppStatus]
     let calls: TokenCalls
     let http: HTTPMetrics
@@ -12,15 +12,15 @@ struct AdminMetrics: Sendable {
     let process: RelayStatus
     let now: TimeSource
 
-    /// What the process knows of itself.
+    /// The state of the process.
     struct RelayStatus: Sendable {
         let version: String
         let commit: String
         let started: Timestamp
-        /// Event streams that are open.
+        /// The number of open event streams.
         let streams: @Sendable () -> Int
         let readiness: @Sendable () async -> [ReadinessCheck]
-        /// The end of the server's own certificate; nil without one.
+        /// The expiry of the server's own certificate. `nil` if it has none.
         let certificateExpiresAt: @Sendable () -> Timestamp?
     }
 
@@ -72,7 +72,8 @@ struct AdminMetrics: Sendable {
         ])
     }
 
-    /// Devices that were seen on the last days, today as the last: of each app, and by what they say of themselves.
+    /// Returns the devices seen in the last days, with today last: for each app, and by the devices' descriptions of
+    /// themselves.
     private func usage(days count: Int, now: Timestamp) async throws -> JSONValue {
         let days = (0..<count).reversed().map { (now - .seconds($0 * 86_400)).day }
         guard let counts = try await store.usage(since: days[0]) else { return .null }
@@ -83,8 +84,8 @@ struct AdminMetrics: Sendable {
         ])
     }
 
-    /// `GET /metrics`. It answers also while the database cannot be read, without what stands there: that is when somebody has
-    /// to look.
+    /// `GET /metrics`. If the database cannot be read, it responds without the metrics from there, because monitoring
+    /// matters most then.
     func metrics(_ request: Request, _ context: ChatContext) async throws -> Response {
         async let readiness = process.readiness()
         let read = try? await (parts: parts(), totals: store.totals())
@@ -116,7 +117,7 @@ struct AdminMetrics: Sendable {
         Double(end.milliseconds - now.milliseconds) / 1000
     }
 
-    /// What came in by HTTP.
+    /// Writes the metrics of HTTP requests.
     private func writeRequests(to text: inout MetricsText) {
         text.family("pushchat_http_requests_total", "counter", "Answers by the route's pattern, method and status.")
         for (kind, count) in http.requests {
@@ -132,7 +133,7 @@ struct AdminMetrics: Sendable {
         for call in calls.all { text.sample(call.count, [("token", call.name)]) }
     }
 
-    /// What went out, and what came back.
+    /// Writes the metrics of pushes and gateways.
     private func writeGateways(_ statuses: [AppStatus], now: Timestamp, to text: inout MetricsText) {
         func labels(_ status: AppStatus) -> MetricsText.Labels {
             [("app", status.app.text), ("gateway", status.gateway)]
@@ -187,7 +188,7 @@ struct AdminMetrics: Sendable {
         }
     }
 
-    /// What the store's writing costs.
+    /// Writes the cost of the store's writes.
     private func writeStore(to text: inout MetricsText) {
         let work = store.work()
         text.family("pushchat_write_duration_seconds", "histogram", "A transaction, with its sync to the disk.")
@@ -210,7 +211,7 @@ struct AdminMetrics: Sendable {
         text.single("pushchat_disk_free_bytes", "gauge", "Free space where the database lies.", free)
     }
 
-    /// What is read from the database.
+    /// Writes the metrics that are read from the database.
     private func write(_ parts: [AppMetrics], _ totals: StoreTotals, now: Timestamp, to text: inout MetricsText) {
         text.family("pushchat_queue_entries", "gauge", "Pushes that have not come to their end.")
         for depth in parts.map(\.depth) {
@@ -229,7 +230,7 @@ struct AdminMetrics: Sendable {
         text.single("pushchat_rooms", "gauge", "Rooms with a member.", totals.rooms)
     }
 
-    /// A minute is over. Nothing is known of it while the queue cannot be read.
+    /// Records the minute that has just ended. Skips it if the queue cannot be read.
     func recordMinute() async {
         guard let depths = try? await store.queueDepths() else { return }
         let now = self.now()
@@ -244,7 +245,7 @@ struct AdminMetrics: Sendable {
                 streams: process.streams()))
     }
 
-    /// One for each app that is configured, and for others that have something in the queue.
+    /// Returns one part for each configured app, and one for each other app with pushes in the queue.
     private func parts() async throws -> [AppMetrics] {
         let depths = try await store.queueDepths()
         let statuses = apps()
@@ -258,18 +259,18 @@ struct AdminMetrics: Sendable {
     private func uptime(_ now: Timestamp) -> Int64 { max(0, now.seconds - process.started.seconds) }
 }
 
-/// An app's part of the queue, and its gateway; no gateway for an app that is not configured any more.
+/// An app's part of the queue, and its gateway. An app that is no longer configured has no gateway.
 private struct AppMetrics {
     let depth: QueueDepth
     let status: AppStatus?
 
-    /// Why nothing of it is sent.
+    /// The reason why the app's pushes are not sent. `nil` if there is none.
     private var waitsFor: String? {
         guard let status else { return "configuration" }
         return status.address == nil && status.app != .web ? "credentials" : nil
     }
 
-    /// - Parameter members: between those of the gateway and those of the queue.
+    /// - Parameter members: Members to insert between those of the gateway and those of the queue.
     func json(with members: JSONObject = JSONObject(), now: Timestamp) -> JSONObject {
         var json: JSONObject = ["app": .string(depth.app.text), "gateway": .optional(status?.gateway)]
         for (name, value) in members.members { json[name] = value }
@@ -283,9 +284,9 @@ private struct AppMetrics {
     }
 }
 
-/// An app's devices by day: for each value a list with a number for each day.
+/// An app's devices by day: for each value a list with one number per day.
 private struct UsageTable {
-    /// Values of a kind that are told apart; the rest is counted together.
+    /// The maximum number of values per kind. The remaining ones are counted together.
     private static let mostValues = 20
 
     private var devices: [Int]
@@ -296,7 +297,7 @@ private struct UsageTable {
         let positions = Dictionary(uniqueKeysWithValues: days.enumerated().map { ($1, $0) })
         devices = none
         for count in counts {
-            // Of a clock that has been set back.
+            // The clock was set back after this day was recorded.
             guard let day = positions[count.day] else { continue }
             if let kind = count.kind {
                 values[kind, default: [:]][count.value, default: none][day] += count.devices
@@ -312,7 +313,7 @@ private struct UsageTable {
         return json
     }
 
-    /// The values that most devices said, on all days together, first.
+    /// The values by the total of their devices on all days, largest first.
     private func list(_ kind: DeviceDay.Kind) -> JSONObject {
         var (texts, others): ([(text: String, counts: [Int])], [Int]) = ([], devices.map { _ in 0 })
         for (value, counts) in values[kind] ?? [:] {

@@ -3,21 +3,23 @@ import Foundation
 import Logging
 import Synchronization
 
-/// The relay's last day, minute by minute, for the operator's plots: they show the night, also after a restart.
+/// The metrics of the last day, minute by minute, for the operator's charts. They include the night, and survive a
+/// restart.
 ///
-/// It is kept in a file of its own beside the database, one JSON object a line. So it costs the database neither a schema nor a
-/// place in its log, and what is wrong with it never keeps the relay from starting. Nothing else depends on it: a line that
-/// cannot be read is left out, and one that cannot be written is in memory only.
+/// The history is a separate file beside the database, with one JSON object per line. It therefore needs no schema and
+/// no space in the database's log, and a damaged file never keeps the relay from starting. Nothing else depends on it.
+/// A line that cannot be read is skipped, and one that cannot be written is in memory only.
 final class MetricsHistory: Sendable {
-    /// Minutes that are kept, in memory; in the file twice as many, until it is written anew.
+    /// The number of minutes to keep in memory. The file holds up to twice as many before it is rewritten.
     static let kept = 1440
-    /// Bytes of a file that is read; ours have a third of that.
+    /// The maximum size of a file that is read, in bytes. A regular file has a third of that.
     private static let longestFile = 1 << 20
 
-    /// What a minute is made of. All but the first two and the last count from the start of the process.
+    /// The numbers from which a minute is computed. `sent`, `failed` and `messages` count from the start of the
+    /// process. The others are current values.
     struct Totals: Sendable, Hashable {
         var queue = 0
-        /// Seconds that the oldest push has waited.
+        /// The age of the oldest push, in seconds.
         var oldest = 0.0
         var sent = 0
         var failed = 0
@@ -25,9 +27,9 @@ final class MetricsHistory: Sendable {
         var streams = 0
     }
 
-    /// A minute: the queue and the streams at its end, the rest in it.
+    /// One minute: the queue and the streams at its end, and the other counts within it.
     struct Minute: Sendable, Hashable {
-        /// Its end.
+        /// The end of the minute.
         let at: Timestamp
         let metrics: Totals
 
@@ -45,7 +47,7 @@ final class MetricsHistory: Sendable {
             self.metrics = metrics
         }
 
-        /// As ``json`` writes it; nil for anything else.
+        /// Reads the form that ``json`` writes. `nil` for anything else.
         init?(_ line: some Collection<UInt8>) {
             guard let object = try? JSONValue(parsing: line).object,
                 let at = object["at"]?.text.flatMap(Timestamp.init(rfc3339:)),
@@ -64,8 +66,9 @@ final class MetricsHistory: Sendable {
         var minutes: [Minute] = []
         var last = Totals()
 
-        /// Adds a minute, and forgets what is older than a day.
-        /// - Returns: whether there were later ones, which are forgotten, too: the clock was set back.
+        /// Adds a minute, and drops those older than a day.
+        ///
+        /// - Returns: Whether later minutes existed. They are dropped as well, because the clock was set back.
         @discardableResult
         mutating func add(_ minute: Minute) -> Bool {
             let begin = minute.at - .seconds(60 * MetricsHistory.kept)
@@ -84,10 +87,11 @@ final class MetricsHistory: Sendable {
     private let now: TimeSource
     private let logger: Logger
     private let state = Mutex(State())
-    /// Lines in the file; nil: it is to be written anew. Held while it is written, which the readers do not wait for.
+    /// The number of lines in the file. `nil` if the file must be rewritten. Locked during a write; readers do not wait
+    /// for it.
     private let lines = Mutex<Int?>(nil)
 
-    /// - Parameter file: where it is kept; nil for nowhere.
+    /// - Parameter file: The file of the history. `nil` to keep it in memory only.
     init(file: String?, now: @escaping TimeSource, logger: Logger) {
         self.file = file
         self.now = now
@@ -95,10 +99,10 @@ final class MetricsHistory: Sendable {
         if let file { load(file) }
     }
 
-    /// The last minutes, oldest first.
+    /// Returns the last minutes, oldest first.
     func latest(_ count: Int) -> ArraySlice<Minute> { state.withLock { $0.minutes.suffix(count) } }
 
-    /// A minute is over.
+    /// Adds the minute that has just ended.
     func add(_ totals: Totals) {
         let now = self.now()
         let (minute, all) = state.withLock { state -> (Minute, isAnew: [Minute]?) in
@@ -115,7 +119,7 @@ final class MetricsHistory: Sendable {
         lines.withLock { lines in
             do {
                 if let count = lines, count < 2 * Self.kept, all == nil {
-                    // Else a part of a line may be there.
+                    // If the write fails, the file may end in part of a line and must be rewritten.
                     lines = nil
                     try Self.append(minute, to: file)
                     lines = count + 1
@@ -145,7 +149,7 @@ final class MetricsHistory: Sendable {
             let begin = now - .seconds(60 * Self.kept)
             state.minutes.removeAll { $0.at <= begin }
         }
-        // A line that was cut off must not have the next one behind it.
+        // If the last line was cut off, the next one must not be appended to it.
         lines.withLock { $0 = bytes.last == UInt8(ascii: "\n") ? found.count : nil }
     }
 
@@ -157,8 +161,9 @@ final class MetricsHistory: Sendable {
         guard Glibc.write(handle, line, line.count) == line.count else { throw POSIXError(.ENOSPC) }
     }
 
-    /// It becomes the file when it is whole. The process's umask lets nobody else read it.
-    /// - Returns: how many lines it has.
+    /// Replaces the file once the new one is complete. The process's umask protects it from other users.
+    ///
+    /// - Returns: The number of lines.
     private static func write(_ minutes: [Minute], to file: String) throws -> Int {
         let text = minutes.map { "\(JSONValue.object($0.json))\n" }.joined()
         try text.write(toFile: file, atomically: true, encoding: .utf8)

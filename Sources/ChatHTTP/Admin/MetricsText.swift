@@ -7,13 +7,13 @@ struct MetricsText {
     private(set) var text = ""
     private var name = ""
 
-    /// Begins a family; the samples that follow belong to it.
+    /// Begins a family. The samples that follow belong to it.
     mutating func family(_ name: String, _ type: String, _ help: String) {
         self.name = name
         text += "# HELP \(name) \(help)\n# TYPE \(name) \(type)\n"
     }
 
-    /// A family with one sample and no labels.
+    /// Writes a family with one sample and no labels.
     mutating func single(_ name: String, _ type: String, _ help: String, _ value: some Numeric) {
         family(name, type, help)
         sample(value)
@@ -23,7 +23,7 @@ struct MetricsText {
         sample("", value, labels)
     }
 
-    /// Of a family with the type `histogram`.
+    /// Writes a sample of a family of type `histogram`.
     mutating func histogram(_ snapshot: Histogram.Snapshot, _ labels: Labels = []) {
         var total = 0
         for (index, count) in snapshot.counts.enumerated() {
@@ -35,7 +35,7 @@ struct MetricsText {
         sample("_count", total, labels)
     }
 
-    /// As others write it, so that a bound has one name: `1` and not `1.0`.
+    /// Writes whole numbers as other exporters do, `1` and not `1.0`, so that each bound has one name.
     private static func bound(_ bound: Double) -> String {
         bound == bound.rounded() && abs(bound) < 1e9 ? String(Int64(bound)) : String(bound)
     }
@@ -48,7 +48,7 @@ struct MetricsText {
         text += " \(value)\n"
     }
 
-    /// A reason may be any text, as a gateway sent it.
+    /// Escapes a label. A gateway's reason may contain any text.
     private static func escaped(_ label: String) -> String {
         label.unicodeScalars.reduce(into: "") { text, scalar in
             switch scalar {

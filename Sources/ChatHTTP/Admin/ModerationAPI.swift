@@ -3,7 +3,8 @@ import HTTPTypes
 import Hummingbird
 import Logging
 
-/// Order in rooms: removing members, bans, deleting messages, new codes, and the record of it. ``AdminGuard`` checks who calls.
+/// Moderation of rooms: removes members, bans, deletes messages, changes codes, and records each action. ``AdminGuard``
+/// authenticates the caller.
 struct ModerationAPI: Sendable {
     let store: any Moderation
     let settings: @Sendable () -> ChatHTTPSettings
@@ -33,7 +34,7 @@ struct ModerationAPI: Sendable {
             request,
             members: ["member", "udid", "token", "address", "closed", "room", "everywhere", "ends_at", "reason"])
         let proxies = settings().trustedProxies
-        // With a member, true stands for the address of its last request.
+        // With a member, `true` means the address of the member's last request.
         let includesAddress = body.object["address"] == .bool(true)
         let ban = BanRequest(
             try Self.subject(body, includesAddress: includesAddress, proxies), includesAddress: includesAddress,
@@ -48,7 +49,7 @@ struct ModerationAPI: Sendable {
         return Responses.json(made.json, status: .created)
     }
 
-    /// - Parameter proxies: the trusted proxies, whose addresses cannot be banned.
+    /// - Parameter proxies: The trusted proxies, whose addresses cannot be banned.
     private static func subject(
         _ body: AdminBody, includesAddress: Bool, _ proxies: [AddressRange]
     ) throws(ChatError) -> BanRequest.Subject {
@@ -100,7 +101,7 @@ struct ModerationAPI: Sendable {
         return Responses.json(["bans": .array(page.items.map { .object($0.json) }), "next": .optional(page.next)])
     }
 
-    /// `DELETE /v1/bans/{id}`: it ends now, and stays for the record.
+    /// `DELETE /v1/bans/{id}`: ends the ban now. The ban remains as a record.
     func endBan(_ request: Request, _ context: ChatContext) async throws -> Response {
         let id = try Self.id(request, context)
         let moderator = try moderator(request, context)
@@ -118,7 +119,7 @@ struct ModerationAPI: Sendable {
         guard code != room else { throw ChatError.invalid("code", "must not be the room's code of now") }
         let moderator = try moderator(request, context)
         let result = try await store.recode(room, to: code, by: moderator)
-        // Neither code belongs in the log.
+        // Never log either code.
         logger.notice(
             "room has a new code",
             metadata: context.ids.metadata([
@@ -140,7 +141,7 @@ struct ModerationAPI: Sendable {
         ])
     }
 
-    /// The number that the path names, of a call without a query.
+    /// Returns the id in the path. Rejects any query.
     private static func id(_ request: Request, _ context: ChatContext) throws -> Int64 {
         guard let id = Int64(digits: try context.parameters.require("id")) else {
             throw ChatError.invalid("id", "must be a whole number")

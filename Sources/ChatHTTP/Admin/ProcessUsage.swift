@@ -1,8 +1,8 @@
 import Foundation
 
-/// What the process takes of the machine, under the names that Prometheus' own clients use.
+/// The process's use of system resources, under the names of Prometheus' own client libraries.
 struct ProcessUsage {
-    /// What the system does not say is left out.
+    /// Writes the metrics. Omits those that the system does not report.
     func write(to text: inout MetricsText) {
         var usage = rusage()
         if getrusage(__rusage_who_t(RUSAGE_SELF.rawValue), &usage) == 0 {
@@ -26,7 +26,7 @@ struct ProcessUsage {
         }
     }
 
-    /// `nil` if the system does not say, or if there is no file left with which to ask.
+    /// The number of open files. `nil` if the system does not report it, or if no file descriptor is left to read it.
     static var openFiles: Int? {
         (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd"))?.count
     }

@@ -3,13 +3,13 @@ import HTTPTypes
 import Hummingbird
 import Logging
 
-/// Programs' tokens: `/v1/tokens`. ``AdminGuard`` checks who calls.
+/// `/v1/tokens`: programs' tokens. ``AdminGuard`` authenticates the caller.
 struct TokensAPI: Sendable {
     let store: any TokenStore
     let now: TimeSource
     let logger: Logger
 
-    /// `POST /v1/tokens`: answers with the token, which nobody can ask for again.
+    /// `POST /v1/tokens`: returns the token, which cannot be retrieved again.
     func create(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(request, members: ["name", "scopes", "room", "to", "expires_at"])
@@ -41,7 +41,7 @@ struct TokensAPI: Sendable {
         ])
     }
 
-    /// `DELETE /v1/tokens/{id}`: it opens nothing from now on.
+    /// `DELETE /v1/tokens/{id}`: revokes the token immediately.
     func revoke(_ request: Request, _ context: ChatContext) async throws -> Response {
         guard let id = Int64(digits: try context.parameters.require("id")) else {
             throw ChatError.invalid("id", "must be a whole number")

@@ -4,51 +4,54 @@ import NIOCore
 import ServiceLifecycle
 import Synchronization
 
-/// Brings what happens in rooms to the streams of their members.
+/// Delivers events in rooms to the streams of their members.
 ///
-/// A room's new messages are read once, whatever the number of its streams; each stream then takes them at its own speed,
-/// from memory or, when it is far behind, from the store. So a slow reader costs no memory, and the connection of one that
-/// accepts nothing is closed.
+/// The hub reads a room's new messages once, however many streams the room has. Each stream then takes them at its own
+/// speed: from memory, or from the store if it is far behind. A slow reader therefore costs no memory. The hub closes
+/// the connection of a client that accepts nothing.
 final class EventHub: Service {
-    /// Messages that are read at a time.
+    /// The number of messages to read at a time.
     private static let page = 100
-    /// Those that one stream reads for itself: about as many as go into one write.
+    /// The number of messages that a stream that is behind reads at a time. About as many fit into one write.
     private static let ownPage = 25
-    /// Between two runs of ``maintain()``.
+    /// The time between two runs of ``maintain()``.
     private static let interval = Duration.seconds(1)
-    /// Time without an event after which a stream gets a comment: proxies close a connection after a silent minute.
+    /// The time without an event after which a stream sends a comment. Proxies close a connection after a minute of
+    /// silence.
     private static let heartbeat = Duration.seconds(15)
-    /// Between two runs of ``EventRoom/forget()``: longer than a stream that is read needs for an event.
+    /// The time between two runs of ``EventRoom/forget()``. Longer than a stream with an active reader needs to write
+    /// an event.
     private static let keptTime = Duration.seconds(10)
-    /// Between two checks of the tokens of programs' streams.
+    /// The time between two checks of the tokens of programs' streams.
     private static let tokenCheck = Duration.seconds(5)
-    /// Of the streams whose member may have left the room, those that are checked in one run of ``maintain()``.
+    /// The number of streams to check in one run of ``maintain()``, of those whose member may have left the room.
     private static let checksPerRun = 2000
 
     private struct State {
         var rooms: [SecretCode: EventRoom] = [:]
         var streams: [MemberID: [EventStream]] = [:]
         var count = 0
-        /// Streams of each address.
+        /// The number of streams of each address.
         var addresses: [IPAddress: Int] = [:]
-        /// Rooms with messages that are not read yet.
+        /// Rooms with messages that have not been read.
         var unread: Set<SecretCode> = []
         var receipts = ReceiptSchedule()
-        /// Rooms whose members are to be counted.
+        /// Rooms whose members must be counted.
         var uncounted: Set<SecretCode> = []
-        /// Streams whose member may have left the room: they have just opened, or another process has written.
+        /// Streams whose member may have left the room, because the stream has just opened or another process has
+        /// written.
         var unchecked: Set<EventStream> = []
-        /// All streams are to be checked again, after those in `unchecked`.
+        /// Whether to check all streams again, after those in `unchecked`.
         var mustCheckAll = false
-        /// Whose members were gone when the last run of ``EventHub/maintain()`` looked. Why may still be on its way from the
-        /// store: the next run ends them.
+        /// Streams whose members were absent in the last run of ``EventHub/maintain()``. The store may still report the
+        /// reason. The next run ends them.
         var gone: Set<EventStream> = []
         /// The time of the next check of the tokens of programs' streams.
         var nextTokenCheck = Duration.zero
-        /// When rooms forget what they hold next.
+        /// The time at which rooms next drop old messages.
         var nextForgetting = Duration.zero
 
-        /// The rooms whose receipts are to be read now, with their streams.
+        /// Returns the rooms whose receipts are due, with their streams.
         mutating func takeReceipts(now: Duration) -> [(SecretCode, Set<EventStream>)] {
             let isOpen = { [rooms] (code: SecretCode) in rooms[code] != nil }
             return receipts.take(now: now, isOpen: isOpen).compactMap { code in rooms[code].map { (code, $0.streams) } }
@@ -73,12 +76,12 @@ final class EventHub: Service {
     private let metrics: LimitMetrics
     private let logger: Logger
     private let state = Mutex(State())
-    /// There may be something to read; any number of signals before it is taken are one.
+    /// Signals that there may be changes to read. Merges all signals until one is consumed.
     private let signal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
 
     /// - Parameters:
-    ///   - maxStreams: streams that may be open at a time, of all members.
-    ///   - now: the wall clock, by which sessions end.
+    ///   - maxStreams: The maximum number of open streams, of all members.
+    ///   - now: The wall clock, for the end of sessions.
     init(
         feed: any RoomFeed, tokens: any TokenStore, maxStreams: Int, clock: MonotonicTime,
         now: @escaping TimeSource = Timestamp.now,
@@ -93,7 +96,7 @@ final class EventHub: Service {
         self.logger = logger
     }
 
-    /// Streams that are open now.
+    /// The number of open streams.
     var count: Int { state.withLock { $0.count } }
 
     // MARK: - For the streams
@@ -101,10 +104,10 @@ final class EventHub: Service {
     /// Opens a stream.
     ///
     /// - Parameters:
-    ///   - address: the client's; this machine's own programs are not limited.
-    ///   - admission: the reason for which the client may read the room.
-    ///   - close: closes the connection.
-    /// - Returns: what keeps the stream open for as long as somebody holds it.
+    ///   - address: The client's address. Programs on this machine are not limited.
+    ///   - admission: The client's right to read the room.
+    ///   - close: Closes the connection.
+    /// - Returns: The subscription. The stream stays open until it is released.
     func open(
         _ member: MemberID, from address: IPAddress? = nil, at position: RoomPosition,
         admission: EventStream.Admission = .member(sessionEnd: nil), close: @escaping @Sendable () -> Void
@@ -135,8 +138,8 @@ final class EventHub: Service {
             state.count += 1
             state.streams[member, default: []].append(stream)
             state.rooms[position.code, default: EventRoom(last: position.last)].streams.insert(stream)
-            // Changes between the look-up of the position and now, also that the member has left, were signalled before the
-            // stream was known here.
+            // Changes since the position was looked up, including the member's departure, were signalled before the hub
+            // knew the stream.
             state.unread.insert(position.code)
             state.receipts.changed(in: [position.code])
             if stream.isOfMember { state.unchecked.insert(stream) }
@@ -163,23 +166,23 @@ final class EventHub: Service {
         }
     }
 
-    /// What a stream is to write next.
+    /// The next thing for a stream to write.
     enum Next {
         case events(ArraySlice<MessageEvent>)
-        /// These were deleted.
+        /// These messages were deleted.
         case deleted([MessageID])
-        /// So far behind that ``older(for:after:)`` has to read from the store; where that has nothing, the next comes after
-        /// this one.
+        /// The stream is so far behind that it must read from the store with ``older(for:after:)``. If the store has
+        /// nothing, continue after this message.
         case behind(until: MessageID)
-        /// How far the member's last message has come.
+        /// The delivery state of the member's last message.
         case receipt(Receipt)
-        /// The number of the room's members has changed.
+        /// The number of the room's members changed.
         case members(Int)
         case heartbeat
         case nothing
     }
 
-    /// - Parameter members: the number of members that the stream was told last.
+    /// - Parameter members: The last number of members that was written to the stream.
     func next(for stream: EventStream, after cursor: MessageID, members: Int?) -> Next {
         if let deleted = stream.takeDeleted() { return .deleted(deleted) }
         let room = state.withLock { state in
@@ -193,7 +196,7 @@ final class EventHub: Service {
         return clock.now() - stream.lastWrite.began >= Self.heartbeat ? .heartbeat : .nothing
     }
 
-    /// The messages that a stream that is behind has to write next.
+    /// Returns the next messages for a stream that is behind.
     func older(for stream: EventStream, after cursor: MessageID) async throws(ChatError) -> [MessageEvent] {
         try await feed.messages(in: stream.room, after: cursor, limit: Self.ownPage).map(MessageEvent.init)
     }
@@ -217,8 +220,8 @@ final class EventHub: Service {
         }
     }
 
-    /// Reads the new messages of rooms that have streams, tells these what was deleted, and ends the streams of members who
-    /// have left their room.
+    /// Reads the new messages of rooms that have streams, notifies streams of deleted messages, and ends the streams of
+    /// members who have left their room.
     func readChanges() async {
         let changes = await feed.takeRoomChanges()
         var (left, removed, deleted) = ([EventStream](), [EventStream](), [(Set<EventStream>, [MessageID])]())
@@ -227,7 +230,7 @@ final class EventHub: Service {
                 state.mustCheckAll = true
                 state.uncounted.formUnion(state.rooms.keys)
                 state.unread.formUnion(state.rooms.keys)
-                // Some of what is kept here may be deleted there.
+                // The other process may have deleted messages that are in memory here.
                 for code in state.rooms.keys { state.rooms[code]?.forgetAll() }
             }
             for (code, messages) in changes.deleted {
@@ -276,8 +279,9 @@ final class EventHub: Service {
         }
     }
 
-    /// The work of each second that is not urgent. Counts members, and checks some streams' members. Ends streams whose session
-    /// or token has ended. Closes the connections of streams that accept nothing, and wakes streams that need a comment.
+    /// Does the less urgent work, once per second. Counts members, checks some streams' members, and ends streams whose
+    /// session or token has ended. Closes the connections of streams that accept nothing, and wakes streams that need a
+    /// comment.
     func maintain() async {
         let now = clock.now()
         let (hasUnread, uncounted, streams, gone, unchecked, receipts) = state.withLock { state in
@@ -310,8 +314,8 @@ final class EventHub: Service {
         await readReceipts(receipts)
     }
 
-    /// Ends streams of programs whose token was revoked, has expired, or does not open the room any more. Each token is looked
-    /// up once.
+    /// Ends the streams of programs whose token was revoked, has expired, or no longer grants access to the room. Looks
+    /// up each token once.
     private func checkTokens(of streams: [EventStream], now: Duration) async {
         var ofTokens: [String: [EventStream]] = [:]
         for stream in streams {
@@ -351,7 +355,7 @@ final class EventHub: Service {
         }
     }
 
-    /// Tells each stream how far its member's last message has come.
+    /// Passes to each stream the receipt of its member's last message.
     private func readReceipts(_ rooms: [(SecretCode, Set<EventStream>)]) async {
         for (code, streams) in rooms {
             do throws(ChatError) {
@@ -366,14 +370,16 @@ final class EventHub: Service {
         }
     }
 
-    /// Ends the streams of members who are not in their room any more, or whose room has a new code.
-    /// - Parameter end: why; nil: nobody has said that they have gone.
+    /// Ends the streams of members who are no longer in the room, or whose room has a new code.
+    ///
+    /// - Parameter end: The reason, if the store reported the departure. `nil` for a routine check: the next run of
+    ///   ``maintain()`` then ends the stream.
     private func checkMembers(of streams: [EventStream], _ end: EventStream.End?) async {
         for stream in streams where stream.isOfMember {
             do throws(ChatError) {
                 let code = try await feed.position(of: stream.member).code
                 if code == stream.room { continue }
-                // Only whoever is in the room under its new code learns that one.
+                // Only members of the room under its new code may learn that code.
                 if try await feed.hasMoved(stream.room, to: code) {
                     stream.end(.moved(code))
                 } else {
@@ -392,7 +398,7 @@ final class EventHub: Service {
         if let end { gone.end(end) } else { state.withLock { _ = $0.gone.insert(gone) } }
     }
 
-    /// For what the next run of ``maintain()`` tries again.
+    /// Logs a failed read. The next run of ``maintain()`` retries it.
     private func warn(_ what: String, _ error: ChatError) {
         logger.warning(
             "event streams: cannot read from the store",

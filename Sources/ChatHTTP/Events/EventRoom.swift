@@ -1,22 +1,23 @@
 import ChatDomain
 import NIOCore
 
-/// The last messages of a room that has streams, so that each is read from the store once for all of them.
+/// The latest messages of a room that has streams. They are read from the store once for all streams.
 struct EventRoom: Sendable {
-    /// Messages, and their bytes, that are kept for streams that are a little behind. Others read from the store.
+    /// The maximum number of messages, and of their bytes, to keep for streams that are slightly behind. Other streams
+    /// read from the store.
     private static let maxEvents = 256
     private static let maxBytes = 128 * 1024
 
     var streams: Set<EventStream> = []
-    /// Nil until they were counted.
+    /// The number of members. `nil` until they have been counted.
     var members: Int?
     private var events: [MessageEvent] = []
     private var size = 0
-    /// The message before the first that is kept.
+    /// The message before the first one in memory.
     private(set) var start: MessageID
     /// The last message that was read.
     private(set) var last: MessageID
-    /// ``last`` when ``forget()`` was called last.
+    /// The value of ``last`` at the last call of ``forget()``.
     private var forgotten: MessageID
 
     init(last: MessageID) {
@@ -25,11 +26,12 @@ struct EventRoom: Sendable {
         forgotten = last
     }
 
-    /// Drops what was there when it was called last. So rooms hold the messages of some seconds together, however many they are.
+    /// Drops the messages that were already in memory at the previous call. All rooms together thus hold the messages
+    /// of a few seconds.
     mutating func forget() {
         let old = events.prefix { $0.id <= forgotten }
         size -= old.reduce(0) { $0 + $1.size }
-        // Not emptied alone: its memory is given up.
+        // Assign a new array, because emptying the old one would keep its memory.
         events = old.count == events.count ? [] : Array(events.dropFirst(old.count))
         start = max(start, forgotten)
         forgotten = last
@@ -60,7 +62,7 @@ struct EventRoom: Sendable {
         events.removeFirst(surplus)
     }
 
-    /// The messages after one, at most `limit`; nil if they are not kept any more.
+    /// Returns up to `limit` messages after `cursor`. `nil` if some of them are no longer in memory.
     func events(after cursor: MessageID, limit: Int) -> ArraySlice<MessageEvent>? {
         guard cursor >= start else { return nil }
         let first = events.indices.partitioningIndex { events[$0].id > cursor }
@@ -68,7 +70,7 @@ struct EventRoom: Sendable {
     }
 }
 
-/// A message as a stream writes it: the same bytes for everyone but its sender.
+/// A message as a stream writes it. Everyone except its sender gets the same bytes.
 struct MessageEvent: Sendable {
     let id: MessageID
     private let sender: MemberID
@@ -84,10 +86,11 @@ struct MessageEvent: Sendable {
 
     func bytes(for member: MemberID) -> ByteBuffer { member == sender ? own : others }
 
-    /// The bytes of the first of some events, as many as go into one write, and the last of these; nil for none.
+    /// Returns the bytes of the first of these events, up to the size of one write, and the id of the last event in
+    /// them. `nil` if there are none.
     static func write(_ events: ArraySlice<Self>, for member: MemberID) -> (bytes: ByteBuffer, last: MessageID)? {
         guard let first = events.first else { return nil }
-        // Those of a single event are not copied: all streams of the room share them.
+        // The bytes of a single event are not copied: all streams of the room share them.
         var (bytes, last) = (first.bytes(for: member), first.id)
         for event in events.dropFirst() {
             var more = event.bytes(for: member)
@@ -98,7 +101,7 @@ struct MessageEvent: Sendable {
         return (bytes, last)
     }
 
-    /// Bytes that it takes in memory.
+    /// The size in memory, in bytes.
     var size: Int { others.readableBytes + own.readableBytes }
 
     private static func bytes(_ message: Message, isOwn: Bool) -> ByteBuffer {

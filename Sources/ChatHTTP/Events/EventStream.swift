@@ -1,7 +1,7 @@
 import ChatDomain
 import Synchronization
 
-/// A stream that is open until this is released, also where an answer is made and never written.
+/// Keeps a stream open until it is released, even if its response is never written.
 final class EventSubscription: Sendable {
     let stream: EventStream
     private let onRelease: @Sendable () -> Void
@@ -16,44 +16,45 @@ final class EventSubscription: Sendable {
 
 /// One client's stream of its room.
 final class EventStream: Sendable, Hashable {
-    /// Why it ends.
+    /// The reason for the end of a stream.
     enum End: Sendable, Equatable {
-        /// The member is not in the room any more.
+        /// The member has left the room.
         case left
-        /// As ``left``, and not by the member itself.
+        /// The member was removed from the room.
         case removed
-        /// The member's room has this code now; the client has to connect again.
+        /// The room has this new code. The client must reconnect.
         case moved(SecretCode)
-        /// The client is too slow, its session or token has ended, or the process stops: the client has to connect again.
+        /// The client is too slow, its session or token has ended, or the process is stopping. The client must
+        /// reconnect.
         case reconnect
-        /// The client has closed the connection.
+        /// The client closed the connection.
         case disconnected
     }
 
     private struct State {
-        /// ``wake()`` was called after the last ``wait()``.
+        /// Whether ``wake()`` was called after the last ``wait()``.
         var isWoken = false
         var waiter: CheckedContinuation<Void, Never>?
         var end: End?
-        /// To be told; see ``mostDeleted``.
+        /// Deleted messages that have not been written, up to ``mostDeleted``.
         var deleted: [MessageID] = []
-        /// The last one that was noted, and whether it is still to be told.
+        /// The last receipt, and whether it has not been written.
         var receipt: (last: Receipt, isNew: Bool)?
         var lastWrite: (began: Duration, isUnderWay: Bool)
     }
 
-    /// The reason for which the client may read the room.
+    /// The client's right to read the room.
     enum Admission: Sendable, Hashable {
-        /// A member, until it leaves the room. With a session, the stream ends when the session does.
+        /// A member, until it leaves the room. With a session, the stream ends at the end of the session.
         case member(sessionEnd: Timestamp?)
-        /// A program, until this token of the relay does not open the room any more.
+        /// A program, as long as this token of the relay grants access to the room.
         case program(secret: String)
     }
 
-    /// The reader; for a program the writer that it posts as.
+    /// The reader. For a program, the writer under whose id it posts.
     let member: MemberID
     let admission: Admission
-    /// By which it is counted; nil for this machine's own programs.
+    /// The address that the stream counts for. `nil` for programs on this machine.
     let address: IPAddress?
     let room: SecretCode
     private let clock: MonotonicTime
@@ -81,13 +82,13 @@ final class EventStream: Sendable, Hashable {
 
     var isOfMember: Bool { if case .member = admission { true } else { false } }
 
-    /// Nil while it is open.
+    /// The reason for the end. `nil` while the stream is open.
     var end: End? { state.withLock { $0.end } }
 
-    /// When the last write began, in ``MonotonicTime``, and whether it is still under way.
+    /// The start of the last write, in ``MonotonicTime``, and whether it is still in progress.
     var lastWrite: (began: Duration, isUnderWay: Bool) { state.withLock { $0.lastWrite } }
 
-    /// Messages that were deleted and are still to be told: a stream that nobody reads keeps the newest of them.
+    /// The maximum number of deleted messages to remember. A stream that its client does not read keeps the newest.
     private static let mostDeleted = 256
 
     func noteDeleted(_ messages: [MessageID]) {
@@ -97,7 +98,7 @@ final class EventStream: Sendable, Hashable {
         wake()
     }
 
-    /// One that says nothing yet is not told, and none is told twice.
+    /// Stores a receipt to write. Ignores an empty receipt and one equal to the last.
     func note(_ receipt: Receipt) {
         let isNew = state.withLock { state in
             guard receipt != state.receipt?.last, receipt.reached + receipt.fetched > 0 else { return false }
@@ -115,7 +116,7 @@ final class EventStream: Sendable, Hashable {
         }
     }
 
-    /// Nil if there are none.
+    /// Returns the deleted messages that have not been written, and forgets them. `nil` if there are none.
     func takeDeleted() -> [MessageID]? {
         state.withLock { state in
             defer { state.deleted = [] }
@@ -132,9 +133,9 @@ final class EventStream: Sendable, Hashable {
         waiter?.resume()
     }
 
-    /// The first end counts.
+    /// Ends the stream. Only the first reason counts.
     ///
-    /// - Parameter closesConnection: whether a write that is under way is aborted, with its connection.
+    /// - Parameter closesConnection: Whether to abort a write in progress and close its connection.
     func end(_ end: End, closesConnection: Bool = false) {
         let isWriting = state.withLock { state in
             state.end = state.end ?? end
@@ -144,7 +145,7 @@ final class EventStream: Sendable, Hashable {
         wake()
     }
 
-    /// Waits for the next ``wake()``; returns at once if there was one since the last wait.
+    /// Waits for the next ``wake()``. Returns at once if one came after the last wait.
     func wait() async {
         await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in

@@ -2,19 +2,20 @@ import ChatDomain
 import NIOCore
 import Synchronization
 
-/// Tickets that stand for a member's udid in the address of one event stream: each for one use, within
-/// ``HTTPLimits/ticketTime``. Kept in memory, ``HTTPLimits/tickets`` at the most: above that the oldest ends.
+/// Tickets that replace a member's udid in the address of an event stream. Each is valid once, within
+/// ``HTTPLimits/ticketTime``. Tickets are kept in memory, up to ``HTTPLimits/tickets``. Above that the oldest is
+/// dropped.
 final class EventTickets: Sendable {
     /// The holder of a ticket.
     struct Holder: Sendable, Hashable {
         let member: MemberID
-        /// The end of the session that the ticket was made with; `nil` without a session.
+        /// The end of the session with which the ticket was created. `nil` without a session.
         var sessionEnd: Timestamp?
     }
 
     private struct State {
         var holders: [UInt128: (holder: Holder, end: Duration)] = [:]
-        /// All that are not too old, also those that were used, oldest first.
+        /// All recent tickets, including used ones, oldest first.
         var made = CircularBuffer<(number: UInt128, end: Duration)>()
     }
 
@@ -27,11 +28,11 @@ final class EventTickets: Sendable {
         self.clock = clock
     }
 
-    /// Tickets that are held in memory.
+    /// The number of tickets in memory.
     var count: Int { state.withLock { max($0.holders.count, $0.made.count) } }
 
     func make(for holder: Holder) -> String {
-        // The system's generator: it cannot be predicted.
+        // The system's random generator is unpredictable.
         let number = UInt128.random(in: 0...UInt128.max)
         let now = clock.now()
         state.withLock { state in
@@ -46,7 +47,7 @@ final class EventTickets: Sendable {
         return String(repeating: "0", count: Self.digits - digits.count) + digits
     }
 
-    /// Uses a ticket. Returns its holder; `nil` if the ticket was used, is too old, or never was one.
+    /// Uses a ticket and returns its holder. `nil` if the ticket is unknown, used, or expired.
     func take(_ ticket: Substring) -> Holder? {
         guard ticket.utf8.count == Self.digits, ticket.utf8.allSatisfy(Hex.isDigit),
             let number = UInt128(ticket, radix: 16)

@@ -4,11 +4,17 @@ import Hummingbird
 import Logging
 import NIOCore
 
-/// `GET /events`: a member's room, or one that a program may read, as Server-Sent Events (WHATWG HTML, "Server-sent events").
+/// `GET /events`: the events of a member's room, or of a room that a program may read, as Server-Sent Events (WHATWG
+/// HTML, "Server-sent events").
 ///
-/// Events: `message`, whose id is the message's and whose data is a message as `messages` answers it; `room`, with the number
-/// of `members`; `receipt`, how far the member's own last message has come; `deleted`, with the `id` of a message that is not in the room any more; `left`, after which the stream ends,
-/// with a `reason` where the member did not leave by itself; `code`, the room's new code, after which the client connects again. Comments in between keep the connection open.
+/// Comments between the events keep the connection open. The events are:
+///
+/// - `message`: a new message. The event's id is the message's id, its data a message as in the response of `messages`.
+/// - `room`: the number of `members`.
+/// - `receipt`: the delivery state of the member's own last message.
+/// - `deleted`: the `id` of a message that was deleted.
+/// - `left`: the stream ends. Has a `reason` if the member did not leave by itself.
+/// - `code`: the room's new code. The stream ends, and the client must reconnect.
 struct EventsAPI: Sendable {
     let feed: any RoomFeed
     let records: any RoomRecords
@@ -18,9 +24,9 @@ struct EventsAPI: Sendable {
     let sleep: @Sendable (Duration) async throws -> Void
     let logger: Logger
 
-    /// Milliseconds after which a client is to reconnect.
+    /// The client's delay before it reconnects, in milliseconds.
     private static let retry = 2000
-    /// Whose tickets are for probes: no member, whose ids are digits.
+    /// The holder of probe tickets. It is no member, because members' ids are hexadecimal digits.
     private static let prober = MemberID(stored: "probe")
 
     func stream(_ request: Request, _ context: ChatContext) async throws -> Response {
@@ -29,7 +35,7 @@ struct EventsAPI: Sendable {
         if holder.member == Self.prober { return probeStream(request, context, settings, address) }
         let since = try Self.since(request)
         let position = try await feed.position(of: holder.member)
-        // An id after the last message is of another database.
+        // An id after the last message comes from another database.
         let start =
             since.map { max($0, position.historyFrom) }.map { $0 > position.last ? position.historyFrom : $0 }
             ?? position.last
@@ -37,14 +43,14 @@ struct EventsAPI: Sendable {
             holder.member, .member(sessionEnd: holder.sessionEnd), at: position, from: start, address, context)
     }
 
-    /// Whether a request for a stream names no member and brings a token of the relay.
+    /// Whether a stream request names no member and carries a token of the relay.
     static func isOfProgram(_ request: Request) -> Bool {
         let query = request.uri.queryParameters
         return request.headers.bearerToken?.hasPrefix(AccessToken.prefix) == true && request.headers.first(.udid) == nil
             && ["ticket", "udid", "user_id"].allSatisfy { query[$0[...]] == nil }
     }
 
-    /// The stream of a room for a program with the scope `read`.
+    /// Opens the stream of a room for a program with the scope `read`.
     func programStream(_ request: Request, _ context: ChatContext) async throws -> Response {
         let (_, address) = try chat.admit(request, context)
         guard let secret = request.headers.bearerToken else {
@@ -62,7 +68,7 @@ struct EventsAPI: Sendable {
             from: min(since ?? last, last), address, context)
     }
 
-    /// - Parameter start: the message after which the stream begins.
+    /// - Parameter start: The message after which the stream begins.
     private func open(
         _ reader: MemberID, _ admission: EventStream.Admission, at position: RoomPosition, from start: MessageID,
         _ address: IPAddress?, _ context: ChatContext
@@ -93,8 +99,9 @@ struct EventsAPI: Sendable {
         .contentType: "text/event-stream", .cacheControl: "no-store", .accelBuffering: "no",
     ]
 
-    /// Two events, ``HTTPLimits/probeTime`` apart. The first is what the relay knows of its client: the operator's check sees by
-    /// it what a proxy in front says of addresses, and by the time between them whether it holds streams back.
+    /// Sends two events, ``HTTPLimits/probeTime`` apart. The first contains the client's address and the proxy headers
+    /// as the relay sees them, so that the operator's check can verify the proxy's configuration. The time between the
+    /// two shows whether the proxy buffers streams.
     private func probeStream(
         _ request: Request, _ context: ChatContext, _ settings: ChatHTTPSettings, _ address: IPAddress?
     ) -> Response {
@@ -115,10 +122,11 @@ struct EventsAPI: Sendable {
             })
     }
 
-    /// `POST /v1/probes`: a ticket for one stream that shows how requests come to the relay.
+    /// `POST /v1/probes`: returns a ticket for one stream that shows how requests reach the relay.
     func probe(_ request: Request, _ context: ChatContext) -> Response { ticket(for: .init(member: Self.prober)) }
 
-    /// `POST /events/ticket`: for one stream of a member, because browsers send no header of ours with a stream.
+    /// `POST /events/ticket`: returns a ticket for one stream of a member, because browsers cannot add headers to a
+    /// stream request.
     func ticket(_ request: Request, _ context: ChatContext) async throws -> Response {
         let (member, session) = try await chat.member(of: request, context)
         _ = try await feed.position(of: member)
@@ -132,11 +140,12 @@ struct EventsAPI: Sendable {
         ])
     }
 
-    /// Whose stream it is: by a ticket, by the header, or by the query, which proxies write into their logs.
+    /// Returns the holder of the stream, from a ticket, the header, or the query. Proxies write the query into their
+    /// logs.
     private func holder(_ request: Request) async throws(ChatError) -> EventTickets.Holder {
         let query = request.uri.queryParameters
         if let ticket = query["ticket"] {
-            // The session was asked for with the ticket.
+            // The session was verified when the ticket was created.
             if let holder = tickets.take(ticket) { return holder }
             throw .unauthorized("The ticket is not valid: it was used, or is older than 30 s; get another")
         }
@@ -148,7 +157,8 @@ struct EventsAPI: Sendable {
         return .init(member: member, sessionEnd: try await chat.session(request.headers)?.end)
     }
 
-    /// The message after which the stream is to begin: the header that browsers send when they reconnect, or the query.
+    /// Returns the message after which the stream begins, from the header that browsers send when they reconnect, or
+    /// from the query.
     private static func since(_ request: Request) throws(ChatError) -> MessageID? {
         var (text, field) = (request.headers[.lastEventID] ?? "", "Last-Event-ID")
         if text.isEmpty { (text, field) = (request.uri.queryParameters["since"].map { String($0) } ?? "", "since") }
@@ -157,7 +167,7 @@ struct EventsAPI: Sendable {
         return id
     }
 
-    /// Writes until the stream ends. What does not go into one write is asked for again.
+    /// Writes events until the stream ends. An event that does not fit into one write is part of the next.
     private func follow(
         _ stream: EventStream, from start: MessageID, into writer: inout any ResponseBodyWriter
     ) async throws {
@@ -185,10 +195,10 @@ struct EventsAPI: Sendable {
                 cursor = try await write(events, of: stream, into: &writer) ?? cursor
             case .behind(let start):
                 let events = try await hub.older(for: stream, after: cursor)
-                // Retention may have deleted what was there.
+                // Retention may have deleted the messages in between.
                 cursor = try await write(events[...], of: stream, into: &writer) ?? max(cursor, start)
             case .deleted(let messages):
-                // Without an id: where the stream is does not change by it.
+                // A deletion has no id, because it does not change the stream's position.
                 let events = messages.map { "event: deleted\ndata: {\"id\":\($0)}\n\n" }.joined()
                 try await write(ByteBuffer(string: events), of: stream, into: &writer)
             case .members(let count):

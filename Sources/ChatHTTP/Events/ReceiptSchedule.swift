@@ -1,15 +1,15 @@
 import ChatDomain
 
-/// Of which rooms the receipts are read next: where something has changed, and for a minute after a message every few seconds,
-/// because its pushes are under way.
+/// Selects the rooms whose receipts to read next. These are rooms with changes, and for a minute after a message every
+/// few seconds, because its pushes are in progress.
 struct ReceiptSchedule: Sendable {
-    /// Rooms at a time.
+    /// The maximum number of rooms per call of ``take(now:isOpen:)``.
     static let roomsPerRun = 200
     private static let sendingTime = Duration.seconds(60)
     private static let interval = Duration.seconds(5)
 
     private var due: Set<SecretCode> = []
-    /// Until when a room's pushes may be under way.
+    /// The time until which a room's pushes may be in progress.
     private var sending: [SecretCode: Duration] = [:]
     private var nextRound = Duration.zero
 
@@ -22,9 +22,11 @@ struct ReceiptSchedule: Sendable {
         sending[room] = now + Self.sendingTime
     }
 
-    /// - Parameter isOpen: whether a room has streams.
+    /// Returns the rooms whose receipts are due, and removes them from the schedule.
+    ///
+    /// - Parameter isOpen: Whether a room has streams.
     mutating func take(now: Duration, isOpen: (SecretCode) -> Bool) -> [SecretCode] {
-        // Not before all others have had their turn.
+        // A new round starts only after all rooms of the last one had their turn.
         if due.isEmpty, now >= nextRound {
             sending = sending.filter { $0.value > now && isOpen($0.key) }
             due.formUnion(sending.keys)
