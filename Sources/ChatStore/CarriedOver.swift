@@ -76,7 +76,7 @@ package struct CarriedOver: Sendable, Equatable {
         return try Int64.fetchOne(db, sql: "SELECT coalesce(max(moderation_id), 0) FROM moderation")
     }
 
-    /// Stays the same in copies, and differs between databases. `nil` before schema version 5.
+    /// Stays the same in copies, and differs between databases. `nil` before schema version 8.
     private static func key(_ db: Database) throws -> Data? {
         guard try !columns(of: "queue_state", db).isEmpty else { return nil }
         return try Data.fetchOne(db, sql: "SELECT id_key FROM queue_state")

@@ -142,7 +142,7 @@ package enum DatabaseCopy {
 
     // MARK: Upgrades
 
-    /// Keeps a database as it is before its upgrade, beside it, one copy a version: `pushchat.db.version-7`.
+    /// Keeps a database as it is before its upgrade, beside it, one copy a version: `pushchat.db.version-3`.
     ///
     /// - Parameter freeSpace: the bytes that are free in a folder; nil where that is not known.
     /// - Throws: ``ChatError/Code/unavailable`` while there is no room for it.

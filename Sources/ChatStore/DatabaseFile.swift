@@ -71,14 +71,15 @@ package struct DatabaseFile: Sendable {
             let queue = try DatabaseQueue(path: path, configuration: Self.configuration("pushchat version"))
             defer { try? queue.close() }
             let version: Int? = try queue.read { db in
-                guard try Int.fetchOne(db, sql: "PRAGMA application_id") == Schema.applicationID,
-                    let version = try Int.fetchOne(db, sql: "PRAGMA user_version"), version < schema.version
-                else { return nil }
-                return version
+                guard try Int.fetchOne(db, sql: "PRAGMA application_id") == Schema.applicationID else { return nil }
+                let version = try knownVersion(db)
+                return version < schema.version ? version : nil
             }
             // While another program writes there can be no upgrade: nothing is copied in vain.
             if version != nil { try queue.inTransaction(.immediate) { _ in .commit } }
             return version
+        } catch let error as Unusable {
+            throw error
         } catch  where error.isDiskProblem {
             throw ChatError(storing: error)
         } catch {
@@ -266,13 +267,10 @@ extension DatabaseFile {
         guard try Int.fetchOne(db, sql: "PRAGMA application_id") == Schema.applicationID else { throw ofAnother }
     }
 
-    /// The schema version, up to the one that this program knows.
+    /// The schema version: the current one, or one that the relay can upgrade.
     func knownVersion(_ db: Database) throws -> Int {
         let found = try Int.fetchOne(db, sql: "PRAGMA user_version") ?? 0
-        guard found <= schema.version else {
-            throw Unusable(
-                description: "\(path) has schema version \(found), newer than this pushchat knows; run the newer one")
-        }
+        try schema.requireKnown(found, path: path)
         return found
     }
 

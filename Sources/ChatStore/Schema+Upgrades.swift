@@ -1,17 +1,16 @@
 extension Schema {
-    /// What each released version became. Frozen: a file of any age goes through all that follow its own, in one transaction. So
-    /// what only an intermediate version had (an index, a trigger) is not made on the way.
+    /// The upgrades from released versions. Frozen: an older file goes through all upgrades that follow its version, in one
+    /// transaction. Upgrades therefore skip indexes and triggers that only intermediate versions had.
     ///
-    /// Tables are changed in place and never made anew, because views, triggers, indexes and columns of their users are to
-    /// stay.
+    /// Tables are changed in place and never rebuilt, so that the operator's own views, triggers, indexes and columns stay.
     static let releasedUpgrades: [Int: String] = [
-        1: version2, 2: version3, 3: version4, 4: version5, 5: version6, 6: version7, 7: version8, 8: version9,
+        1: version2, 2: version3, 3: version8, 8: version9,
     ]
 
-    /// Apple's HTTP/2 API: `apns_id` and the like, priority 1, and the provider tokens.
+    /// Apple's HTTP/2 API: `apns_id` and other columns, priority 1, and the provider tokens.
     ///
-    /// SQLite has no statement that changes a CHECK. What its documentation offers instead is to correct the text of the
-    /// table's definition; what is stored under the old rule is good under the wider one.
+    /// SQLite has no statement that changes a CHECK. Its documentation (ALTER TABLE, "Making Other Kinds Of Table Schema
+    /// Changes") edits the text of the table's definition instead. Rows that fit the old rule also fit the wider one.
     private static let version2 = """
         ALTER TABLE push_queue ADD COLUMN hint TEXT;
         ALTER TABLE push_queue ADD COLUMN push_type TEXT;
@@ -34,7 +33,7 @@ extension Schema {
 
     /// Devices with users, tags and notes, and notifications to them.
     ///
-    /// Pushes that are there already keep no device: a device's history begins with the upgrade.
+    /// Existing pushes get no device: a device's history starts with the upgrade.
     private static let version3 = """
         ALTER TABLE devices ADD COLUMN user_reference TEXT;
         ALTER TABLE devices ADD COLUMN client_info TEXT;
@@ -93,34 +92,46 @@ extension Schema {
             WHERE notification IS NOT NULL AND device IS NULL;
         """
 
-    /// What members have fetched, the failures in order, and pushes for very many that let others pass.
-    private static let version4 = """
-        ALTER TABLE active_users ADD COLUMN fetched_to INTEGER NOT NULL DEFAULT 0;
-        ALTER TABLE active_users ADD COLUMN time_fetched TEXT;
-        ALTER TABLE push_queue ADD COLUMN bulk INTEGER NOT NULL DEFAULT 0 CHECK (bulk IN (0, 1));
-        """
-
-    /// Pushes that are in flight are known in memory only, and each has its UUID from its number.
+    /// The queue with leases in memory, browsers' subscriptions, programs that post, moderation, and usage of the app by device.
     ///
-    /// DROP COLUMN rewrites the table, once for each of the three: together some ten seconds for a million pushes. It is the only
-    /// way that leaves the table in place and fires no trigger of its users.
+    /// DROP COLUMN rewrites the table, once for each of the three columns: about ten seconds in total for a million pushes. No
+    /// other way leaves the table in place and fires no trigger of its users.
     ///
-    /// `settled_to` stays within 62 bits, so that whoever counts from it never overflows.
-    private static let version5 = """
+    /// `settled_to` stays within 62 bits, so that counting from it never overflows.
+    ///
+    /// Devices take over what their members' clients said about themselves: two lookups in the members' index for each device.
+    private static let version8 = """
         DROP TRIGGER IF EXISTS push_queue_counted;
         DROP TRIGGER IF EXISTS push_queue_deleted;
-        DROP TABLE IF EXISTS starts;
+        ALTER TABLE active_users ADD COLUMN fetched_to INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE active_users ADD COLUMN time_fetched TEXT;
+        ALTER TABLE messages ADD COLUMN title TEXT;
+        ALTER TABLE messages ADD COLUMN link TEXT;
+        ALTER TABLE messages ADD COLUMN priority INTEGER CHECK (priority = 10 OR priority = 5 OR priority = 1);
+        ALTER TABLE messages ADD COLUMN sound TEXT;
+        ALTER TABLE devices ADD COLUMN app_version TEXT;
+        ALTER TABLE devices ADD COLUMN os_version TEXT;
+        ALTER TABLE devices ADD COLUMN device_model TEXT;
+        ALTER TABLE devices ADD COLUMN time_seen TEXT;
+        UPDATE devices SET (app_version, os_version, device_model) = (
+            SELECT m.app_version, m.os_version, m.device_model FROM active_users m INDEXED BY active_users_device
+            WHERE m.device_token = devices.device_token AND m.app = devices.app AND m.device_token <> '0'
+            ORDER BY m.member_id DESC LIMIT 1)
+        WHERE EXISTS (
+            SELECT 1 FROM active_users m INDEXED BY active_users_device
+            WHERE m.device_token = devices.device_token AND m.app = devices.app AND m.device_token <> '0');
+        ALTER TABLE notifications ADD COLUMN first_push INTEGER;
+        ALTER TABLE notifications ADD COLUMN last_push INTEGER;
+        ALTER TABLE notifications ADD COLUMN token INTEGER;
+        UPDATE notifications SET
+            first_push = (SELECT min(q.message_id) FROM push_queue q WHERE q.notification = notification_id),
+            last_push = (SELECT max(q.message_id) FROM push_queue q WHERE q.notification = notification_id);
+        UPDATE push_queue SET state = 'pending', attempts = max(attempts - 1, 0) WHERE state = 'written';
         CREATE TABLE queue_state (
             id INTEGER PRIMARY KEY CHECK (id = 1),
             settled_to INTEGER NOT NULL,
             id_key BLOB NOT NULL CHECK (length(id_key) = 16)
         ) STRICT;
-        ALTER TABLE notifications ADD COLUMN first_push INTEGER;
-        ALTER TABLE notifications ADD COLUMN last_push INTEGER;
-        UPDATE notifications SET
-            first_push = (SELECT min(q.message_id) FROM push_queue q WHERE q.notification = notification_id),
-            last_push = (SELECT max(q.message_id) FROM push_queue q WHERE q.notification = notification_id);
-        UPDATE push_queue SET state = 'pending', attempts = max(attempts - 1, 0) WHERE state = 'written';
         INSERT INTO queue_state (id, settled_to, id_key)
         SELECT 1,
             CASE
@@ -138,15 +149,13 @@ extension Schema {
         DROP INDEX push_queue_written;
         DROP INDEX push_queue_settled;
         DROP INDEX push_queue_chat_message;
-        DROP INDEX IF EXISTS push_queue_lost;
         DROP INDEX IF EXISTS push_queue_of_notification;
         DROP INDEX IF EXISTS push_queue_device;
         PRAGMA writable_schema = ON;
-        UPDATE sqlite_schema SET sql = replace(replace(replace(replace(replace(sql,
+        UPDATE sqlite_schema SET sql = replace(replace(replace(replace(sql,
             'state IN (''pending'', ''written'', ''sent'', ''failed'', ''expired'', ''cancelled'')',
             'state = ''pending'' OR state = ''sent'' OR state = ''failed'' OR state = ''expired'' OR state = ''cancelled'''),
             'priority IN (1, 5, 10)', 'priority = 10 OR priority = 5 OR priority = 1'),
-            'bulk IN (0, 1)', 'bulk = 0 OR bulk = 1'),
             '    -- The sent-buffer: which connection of the running relay has it, and as what.' || char(10), ''),
             '    CHECK (state <> ''written'' OR (connection_epoch IS NOT NULL AND identifier IS NOT NULL)),' || char(10), '')
         WHERE type = 'table' AND name = 'push_queue';
@@ -158,13 +167,11 @@ extension Schema {
         ALTER TABLE push_queue DROP COLUMN connection_epoch;
         ALTER TABLE push_queue DROP COLUMN identifier;
         ALTER TABLE push_queue DROP COLUMN time_written;
+        ALTER TABLE push_queue ADD COLUMN bulk INTEGER NOT NULL DEFAULT 0 CHECK (bulk = 0 OR bulk = 1);
+        ALTER TABLE push_queue ADD COLUMN member INTEGER;
         CREATE INDEX push_queue_lost ON push_queue (time_settled, message_id) WHERE state = 'failed' OR state = 'expired';
         CREATE INDEX push_queue_chat_message ON push_queue (chat_message, device) WHERE chat_message IS NOT NULL;
         CREATE INDEX push_queue_device ON push_queue (device, message_id) WHERE device IS NOT NULL AND chat_message IS NULL;
-        """
-
-    /// Browsers' subscriptions, and the relay's key for their push services.
-    private static let version6 = """
         CREATE TABLE subscriptions (
             device_token TEXT PRIMARY KEY,
             endpoint TEXT NOT NULL,
@@ -177,15 +184,6 @@ extension Schema {
             id INTEGER PRIMARY KEY CHECK (id = 1),
             private_key TEXT NOT NULL
         ) STRICT;
-        """
-
-    /// Programs that post: what their messages have more, their tokens; and who may not come in.
-    private static let version7 = """
-        ALTER TABLE messages ADD COLUMN title TEXT;
-        ALTER TABLE messages ADD COLUMN link TEXT;
-        ALTER TABLE messages ADD COLUMN priority INTEGER CHECK (priority = 10 OR priority = 5 OR priority = 1);
-        ALTER TABLE messages ADD COLUMN sound TEXT;
-        ALTER TABLE notifications ADD COLUMN token INTEGER;
         CREATE TABLE api_tokens (
             token_id INTEGER PRIMARY KEY AUTOINCREMENT,
             name TEXT NOT NULL UNIQUE CHECK (name <> ''),
@@ -224,24 +222,6 @@ extension Schema {
             last_push INTEGER
         ) STRICT;
         CREATE INDEX moderation_pushes ON moderation (last_push) WHERE last_push IS NOT NULL;
-        """
-
-    /// Who uses the app, kept with the device, and what those had read who have left.
-    ///
-    /// What members' clients said is carried over to their devices: through the index of members, two looks for each device.
-    private static let version8 = """
-        ALTER TABLE devices ADD COLUMN app_version TEXT;
-        ALTER TABLE devices ADD COLUMN os_version TEXT;
-        ALTER TABLE devices ADD COLUMN device_model TEXT;
-        ALTER TABLE devices ADD COLUMN time_seen TEXT;
-        UPDATE devices SET (app_version, os_version, device_model) = (
-            SELECT m.app_version, m.os_version, m.device_model FROM active_users m INDEXED BY active_users_device
-            WHERE m.device_token = devices.device_token AND m.app = devices.app AND m.device_token <> '0'
-            ORDER BY m.member_id DESC LIMIT 1)
-        WHERE EXISTS (
-            SELECT 1 FROM active_users m INDEXED BY active_users_device
-            WHERE m.device_token = devices.device_token AND m.app = devices.app AND m.device_token <> '0');
-        ALTER TABLE push_queue ADD COLUMN member INTEGER;
         CREATE TABLE past_members (
             member_id INTEGER PRIMARY KEY,
             secret_code TEXT NOT NULL,
@@ -267,7 +247,7 @@ extension Schema {
 
     /// Rooms, and bans of addresses.
     ///
-    /// A room counts from the first entry or message that is still stored.
+    /// A room's `time_created` is the time of the first entry or message that is still stored.
     private static let version9 = """
         CREATE TABLE rooms (
             room_id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (room_id BETWEEN 1 AND 2147483647),

@@ -2,16 +2,20 @@ import EmbeddedFiles
 import Foundation
 import GRDB
 
-/// The schema and how an older file comes to it.
+/// The schema of a database file, and the upgrades from older versions.
 package struct Schema: Sendable {
     /// Marks the file as ours, in the header field that `file(1)` shows: "PCht".
     static let applicationID = 0x5043_6874
 
-    /// What `PRAGMA user_version` says of an up-to-date file.
+    /// The versions that no release had, and the last commit that upgrades them. It brings a file to version 9.
+    private static let unreleased = (versions: 4...7, lastCommit: "6e66b2bb1d75")
+
+    /// The `PRAGMA user_version` of an up-to-date file.
     let version: Int
-    /// Makes an empty file.
+    /// Creates the tables in an empty file.
     let sql: String
-    /// `upgrades[n]` brings version n to n + 1. Every version that was ever released has one.
+    /// SQL statements by the version that they upgrade. Each upgrade leads to the next version in this dictionary, the last one
+    /// to ``version``. Every version that was ever released has one.
     let upgrades: [Int: String]
 
     package init(version: Int, sql: String, upgrades: [Int: String]) {
@@ -28,17 +32,17 @@ package struct Schema: Sendable {
         return String(decoding: UnsafeBufferPointer(start: file.bytes, count: file.count), as: UTF8.self)
     }
 
-    /// In one transaction, so that a crash leaves the old version or the new one.
+    /// Creates or upgrades the tables in one transaction, so that a crash leaves the old version or the new one.
     func bringUpToDate(_ pool: DatabasePool, path: String) throws {
-        // The usual case takes no lock.
+        // The file is usually current. Checking that takes no lock.
         let isCurrent = try pool.read { db in
             try Int.fetchOne(db, sql: "PRAGMA user_version") == version
                 && Int.fetchOne(db, sql: "PRAGMA application_id") == Self.applicationID
         }
         if isCurrent { return }
         try pool.writeWithoutTransaction { db in
-            // A statement that rewrites a table keeps the pages as they were until it has ended. A large queue has too many for
-            // the memory.
+            // A statement that rewrites a table keeps the original pages until it ends. A large queue has more of them than
+            // fit into memory.
             try db.execute(sql: "PRAGMA temp_store = FILE")
             defer { try? db.execute(sql: "PRAGMA temp_store = MEMORY") }
             try db.inTransaction(.exclusive) {
@@ -52,68 +56,82 @@ package struct Schema: Sendable {
         try Int.fetchOne(db, sql: "SELECT count(*) FROM sqlite_schema") == 0
     }
 
-    /// Another program's: neither ours nor new.
+    /// Whether the file belongs to another program: it lacks our mark and is not new.
     static func isForeign(_ db: Database) throws -> Bool {
         if try Int.fetchOne(db, sql: "PRAGMA application_id") == applicationID { return false }
         return try !isEmpty(db) || Int.fetchOne(db, sql: "PRAGMA user_version") != 0
     }
 
-    /// The same within a transaction.
+    /// Creates or upgrades the tables within the caller's transaction.
     func bringUpToDate(_ db: Database, path: String) throws {
         if try Self.isForeign(db) { throw DatabaseFile(path: path).ofAnother }
-        let (found, isEmpty) = try (Int.fetchOne(db, sql: "PRAGMA user_version") ?? 0, Self.isEmpty(db))
-        guard found <= version else {
-            throw DatabaseFile.Unusable(
-                description: """
-                    \(path) has schema version \(found), this pushchat knows up to \(version): \
-                    it was last used by a newer one; run that, or name another file in database.path
-                    """)
-        }
-        if isEmpty {
+        if try Self.isEmpty(db) {
             try db.execute(sql: sql)
             try db.execute(sql: "PRAGMA application_id = \(Self.applicationID)")
         } else {
-            for step in found..<version { try upgrade(from: step, db, path: path) }
+            let found = try Int.fetchOne(db, sql: "PRAGMA user_version") ?? 0
+            try requireKnown(found, path: path)
+            let steps = upgrades.keys.filter { $0 >= found }.sorted()
+            for (step, next) in zip(steps, steps.dropFirst() + [version]) {
+                try upgrade(from: step, to: next, db, path: path)
+            }
         }
         try db.execute(sql: "PRAGMA user_version = \(version)")
     }
 
-    private func upgrade(from step: Int, _ db: Database, path: String) throws {
-        guard let upgrade = upgrades[step] else {
-            throw DatabaseFile.Unusable(
-                description: "\(path) has schema version \(step), from which there is no upgrade")
+    /// Refuses a version that is newer than ``version``, or that has no upgrade.
+    func requireKnown(_ found: Int, path: String) throws(DatabaseFile.Unusable) {
+        let problem: String
+        if found > version {
+            problem = """
+                newer than this pushchat knows (\(version)): it was last used by a newer one; run that, or name another file
+                """
+        } else if Self.unreleased.versions.contains(found) {
+            problem = """
+                which only development versions of 0.4.0 wrote; build commit \(Self.unreleased.lastCommit) of the repository \
+                and start it once, which upgrades the file to version 9, then start this version
+                """
+        } else if found < version, upgrades[found] == nil {
+            problem = "from which there is no upgrade"
+        } else {
+            return
         }
+        throw DatabaseFile.Unusable(description: "\(path) has schema version \(found), \(problem)")
+    }
+
+    private func upgrade(from step: Int, to next: Int, _ db: Database, path: String) throws {
+        guard let upgrade = upgrades[step] else { return }
         do {
             try db.execute(sql: upgrade)
         } catch let error as DatabaseError {
             guard let obstacle = Obstacle(error) else { throw error }
             throw DatabaseFile.Unusable(
                 description: """
-                    \(path) cannot be upgraded to schema version \(step + 1) and is unchanged: \(obstacle.what) uses what that \
-                    version does not have (\(obstacle.problem)); \(obstacle.remedy), and start again
+                    \(path) cannot be upgraded to schema version \(next) and is unchanged: \(obstacle.object) uses a column or \
+                    table that the new version does not have (\(obstacle.problem)); \(obstacle.remedy), and start again
                     """)
         }
     }
 
-    /// Something of the operator's own that names what an upgrade takes away.
+    /// An object that the operator added and that uses a column or table that an upgrade removes.
     private struct Obstacle {
-        let what: String
+        let object: String
         let remedy: String
-        /// In SQLite's words.
+        /// SQLite's description of the problem.
         let problem: String
 
-        /// SQLite checks all views, triggers and indexes when a column goes: `error in view NAME after drop column: no such
-        /// column: …`. Nil for any other error.
+        /// Reads SQLite's error message. SQLite checks all views, triggers and indexes when a column is dropped: `error in view
+        /// NAME after drop column: no such column: …`. `nil` for any other error.
         init?(_ error: DatabaseError) {
             let shape = #/error in (view|trigger|index|table) (.+?)(?: after drop column)?: (.+)/#
             guard let match = error.message?.wholeMatch(of: shape)?.output else { return nil }
             problem = String(match.3)
             if match.1 == "table" {
-                what = "a column or CHECK that was added to table \(match.2)"
+                object = "a column or CHECK that was added to table \(match.2)"
                 remedy = "drop that column"
             } else {
-                what = "\(match.1) \(match.2)"
-                remedy = "drop it, or make it anew without that"
+                object = "\(match.1) \(match.2)"
+                remedy = "drop it, or create it again without that"
             }
         }
     }

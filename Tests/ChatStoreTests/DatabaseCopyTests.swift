@@ -8,7 +8,7 @@ import Testing
 
 @Suite("Copies of the database") struct DatabaseCopyTests {
     private let fixture: StoreFixture
-    private var copy: String { fixture.path + ".version-7" }
+    private var copy: String { fixture.path + ".version-8" }
 
     init() throws {
         fixture = try StoreFixture()
@@ -32,30 +32,30 @@ import Testing
 
     @Test("Before an upgrade the file is copied; the copy is private, and goes back")
     func upgrade() throws {
-        try fixture.createFile(ofVersion: 7)
-        try say("of version 7")
+        try fixture.createFile(ofVersion: 8)
+        try say("of version 8")
         // An earlier upgrade of the same version was ended in the middle of its copy.
-        for name in [copy, fixture.directory.path + "/.pushchat.db.version-7.part"] {
-            #expect(FileManager.default.createFile(atPath: name, contents: Data([7])))
+        for name in [copy, fixture.directory.path + "/.pushchat.db.version-8.part"] {
+            #expect(FileManager.default.createFile(atPath: name, contents: Data([8])))
         }
         try fixture.open().close()
         try say("of version 9")
         #expect(try fixture.value("PRAGMA user_version") == 9)
         #expect(
-            try names() == ["pushchat.db", "pushchat.db.version-7"])
+            try names() == ["pushchat.db", "pushchat.db.version-8"])
         #expect(try FileManager.default.attributesOfItem(atPath: copy)[.posixPermissions] as? Int == 0o600)
 
         let replaced = try DatabaseCopy.restore(copy, to: fixture.path).replaced
         #expect(replaced == fixture.path + ".replaced-1")
-        #expect(try fixture.value("PRAGMA user_version") == 7)
-        #expect(try said() == ["of version 7"])
+        #expect(try fixture.value("PRAGMA user_version") == 8)
+        #expect(try said() == ["of version 8"])
         // The number of the message that the copy does not have is not given again.
         try say("after it")
         #expect(try fixture.query("SELECT max(message_id) FROM messages")[0][0] == 3)
         _ = try fixture.query("DELETE FROM messages WHERE message_id = 3")
         #expect(try DatabaseCopy.restore(#require(replaced), to: fixture.path).replaced == fixture.path + ".replaced-2")
-        #expect(try said() == ["of version 7", "of version 9"])
-        #expect(try DatabaseFile(path: copy).inspect().text.contains("schema version 7"))
+        #expect(try said() == ["of version 8", "of version 9"])
+        #expect(try DatabaseFile(path: copy).inspect().text.contains("schema version 8"))
         #expect(throws: DatabaseFile.Unusable.self) { try DatabaseFile(path: copy).requireCurrent() }
         try DatabaseFile(path: fixture.path).requireCurrent()
         // What is up to date is not copied.
@@ -76,7 +76,7 @@ import Testing
 
     @Test("Without room for the copy nothing is begun, and it is tried again")
     func noRoom() throws {
-        try fixture.createFile(ofVersion: 7)
+        try fixture.createFile(ofVersion: 3)
         try say("kept")
         let folders = Mutex<[String]>([])
         let file = DatabaseFile(path: fixture.path) { folder in
@@ -87,7 +87,7 @@ import Testing
         #expect(error?.code == .unavailable && "\(error!)".contains("free space"))
         #expect(
             folders.withLock { $0.map { ($0 as NSString).lastPathComponent } } == [fixture.directory.lastPathComponent])
-        #expect(try fixture.value("PRAGMA user_version") == 7)
+        #expect(try fixture.value("PRAGMA user_version") == 3)
         #expect(try names().filter { $0.contains("version") } == [])
         #expect(try #require(DatabaseCopy.freeSpace(fixture.directory.path)) > 0)
         #expect(DatabaseCopy.freeSpace("/nowhere") == nil)

@@ -52,18 +52,21 @@ struct DatabaseFileTests {
         #expect(try await store.pragma("user_version") == "9")
     }
 
-    @Test("An older version is upgraded step by step")
+    @Test("An older version is upgraded step by step, also across a gap in the versions")
     func upgrades() throws {
         _ = try fixture.open()
         let later = Schema(
-            version: 11, sql: "", upgrades: [9: "CREATE TABLE second (x)", 10: "ALTER TABLE second ADD COLUMN y"])
+            version: 13, sql: "", upgrades: [9: "CREATE TABLE second (x)", 12: "ALTER TABLE second ADD COLUMN y"])
         _ = try fixture.open(later)
         #expect(try fixture.value("SELECT count(*) FROM pragma_table_info('second')") == 2)
-        #expect(try fixture.value("PRAGMA user_version") == 11)
+        #expect(try fixture.value("PRAGMA user_version") == 13)
+        _ = try fixture.query("PRAGMA user_version = 11")
+        #expect { try fixture.open(later) } throws: { "\($0)".contains("version 11, from which there is no upgrade") }
     }
 
     @Test(
-        "A file of an earlier version becomes what a new one is, with all that it held", arguments: 1...8)
+        "An upgraded file has the same schema as a new one, and keeps its rows and the operator's own objects",
+        arguments: [1, 2, 3, 8])
     func fromEarlier(version: Int) async throws {
         try fixture.createFile(ofVersion: version)
         let token = String(repeating: "ab", count: 32)
@@ -72,7 +75,7 @@ struct DatabaseFileTests {
                 "INSERT INTO push_queue (device_token, payload, priority) VALUES ('\(token)', '{}', \(priority))")
         }
         _ = try fixture.query("DELETE FROM push_queue WHERE message_id = 3")
-        // What users have added is to stay.
+        // Objects that operators added must stay.
         _ = try fixture.query("CREATE VIEW waiting AS SELECT * FROM push_queue WHERE state = 'pending'")
         _ = try fixture.query("CREATE TABLE theirs (entry)")
         _ = try fixture.query(
@@ -134,9 +137,9 @@ struct DatabaseFileTests {
         await #expect(throws: ChatError.self) { try await store.rooms.join(StoreFixture.join(5, "shut")) }
     }
 
-    @Test("What version 7 knew of members' clients goes to their devices")
+    @Test("Devices take over what version 3 stored about the clients of their members")
     func carriedOver() async throws {
-        try fixture.createFile(ofVersion: 7)
+        try fixture.createFile(ofVersion: 3)
         for number in 1...3 {
             let token = try StoreFixture.token(number).description
             _ = try fixture.query("INSERT INTO devices (app, device_token) VALUES ('default', ?)", [token])
@@ -154,12 +157,12 @@ struct DatabaseFileTests {
             clients == [
                 ClientInfo(appVersion: "2.1", deviceModel: "iPhone"), ClientInfo(deviceModel: "iPhone"), ClientInfo(),
             ])
-        // They count from now on.
+        // Counts per day start with the upgrade.
         #expect(try fixture.value("SELECT count(*) FROM device_days") == 0)
     }
 
-    /// Pushes in every state, as version 4 kept them; 4 and 5 were in flight.
-    private func fillVersion4() throws {
+    /// Inserts pushes in every state of version 3. Pushes 4 and 5 are in flight.
+    private func fillVersion3() throws {
         let token = String(repeating: "ab", count: 32)
         let time = "'2026-05-07 21:57:29.123'"
         let waiting = fixture.time.withLock { $0 + .seconds(3600) }.milliseconds
@@ -187,20 +190,20 @@ struct DatabaseFileTests {
             VALUES ('\(token)', '', 'written', 1, 1, 1000000001, 2, \(time))
             """,
             """
-            INSERT INTO push_queue (device_token, payload, state, chat_message, device, bulk, connection_epoch, identifier)
-            VALUES ('\(token)', '{}', 'written', 7, 1, 1, 1000000001, 3)
+            INSERT INTO push_queue (device_token, payload, state, chat_message, device, connection_epoch, identifier)
+            VALUES ('\(token)', '{}', 'written', 7, 1, 1000000001, 3)
             """,
             "INSERT INTO push_queue (device_token, payload, priority) VALUES ('\(token)', '{}', 5)",
         ] { _ = try fixture.query(sql) }
     }
 
-    @Test("What version 4 had in flight is due again, and nothing else has changed")
+    @Test("Pushes that version 3 had in flight are due again, and the other pushes are unchanged")
     func inFlight() async throws {
-        try fixture.createFile(ofVersion: 4)
-        try fillVersion4()
+        try fixture.createFile(ofVersion: 3)
+        try fillVersion3()
         let kept = """
             SELECT message_id, device_token, payload, time_queued, time_sent, app, reason, chat_message, expires_at, priority,
-                not_before, unanswered, time_settled, hint, push_type, collapse_id, apns_id, refused, notification, device, bulk
+                not_before, unanswered, time_settled, hint, push_type, collapse_id, apns_id, refused, notification, device
             FROM push_queue ORDER BY message_id
             """
         let before = try fixture.query(kept)
@@ -218,15 +221,16 @@ struct DatabaseFileTests {
         #expect(pushes == [[1, 4], [nil, nil]])
         _ = try await store.upkeep.prepare()
         let lease = try await store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 1000)
-        #expect(lease.pushes.map(\.id) == [4, 6, 5])
+        #expect(lease.pushes.map(\.id) == [4, 5, 6])
+        #expect(try fixture.value("SELECT count(*) FROM push_queue WHERE bulk = 0 AND member IS NULL") == 6)
         #expect(try fixture.query("PRAGMA foreign_key_check").isEmpty)
-        // The message is still what the push refers to.
+        // The push still refers to its message.
         _ = try fixture.query("DELETE FROM messages")
         #expect(try fixture.value("SELECT count(*) FROM push_queue WHERE chat_message IS NOT NULL") == 0)
     }
 
     @Test(
-        "The upgrade finds up to where nothing is due, and never counts beyond 62 bits",
+        "The upgrade finds the last push before the first due one, and never counts beyond 62 bits",
         arguments: [
             ([], -1 << 62),
             (["(8, 'failed')", "(9, 'failed')"], 9),
@@ -238,7 +242,7 @@ struct DatabaseFileTests {
             (["(\(Int64.max), 'failed')"], 1 << 62 - 1),
         ] as [([String], Int)])
     func settled(rows: [String], settledTo: Int) throws {
-        try fixture.createFile(ofVersion: 4)
+        try fixture.createFile(ofVersion: 3)
         for row in rows {
             _ = try fixture.query(
                 """
@@ -251,7 +255,7 @@ struct DatabaseFileTests {
     }
 
     @Test(
-        "What of the operator's own names a column that goes stops the upgrade, by its name, and the file stays as it was",
+        "An operator's object that uses a removed column stops the upgrade, which names it and leaves the file unchanged",
         arguments: [
             (
                 "trigger noted", "DROP TRIGGER noted",
@@ -262,15 +266,14 @@ struct DatabaseFileTests {
                 "CREATE VIEW \"in flight\" AS SELECT identifier FROM push_queue"
             ),
             ("index theirs", "DROP INDEX theirs", "CREATE INDEX theirs ON push_queue (connection_epoch)"),
-            ("view begun", "DROP VIEW begun", "CREATE VIEW begun AS SELECT max(time_started) FROM starts"),
             (
                 "table push_queue", "ALTER TABLE push_queue DROP COLUMN day",
                 "ALTER TABLE push_queue ADD COLUMN day TEXT AS (substr(time_written, 1, 10))"
             ),
         ])
     func obstacles(name: String, remedy: String, sql: String) throws {
-        try fixture.createFile(ofVersion: 4)
-        try fillVersion4()
+        try fixture.createFile(ofVersion: 3)
+        try fillVersion3()
         _ = try fixture.query(sql)
         func content() throws -> [[Row]] {
             try ["sqlite_schema", "push_queue", "notifications"].map { try fixture.query("SELECT * FROM \($0)") }
@@ -279,16 +282,42 @@ struct DatabaseFileTests {
         #expect {
             try fixture.open()
         } throws: { error in
-            error is DatabaseFile.Unusable && "\(error)".contains(name) && "\(error)".contains("schema version 5")
+            error is DatabaseFile.Unusable && "\(error)".contains(name) && "\(error)".contains("schema version 8")
         }
-        #expect(try fixture.value("PRAGMA user_version") == 4)
+        #expect(try fixture.value("PRAGMA user_version") == 3)
         #expect(try content() == before)
         _ = try fixture.query(remedy)
         _ = try fixture.open()
         #expect(try fixture.value("PRAGMA user_version") == 9)
     }
 
-    /// The SQL of every table and index, without comments, blanks and quotes, by its name.
+    @Test(
+        "A version that no release had is refused with the commit that upgrades it, and the file stays",
+        arguments: 4...7)
+    func unreleased(version: Int) throws {
+        try fixture.createFile(ofVersion: 3)
+        _ = try fixture.query("PRAGMA user_version = \(version)")
+        let (file, manager) = (DatabaseFile(path: fixture.path), FileManager.default)
+        let before = manager.contents(atPath: file.path)
+        let uses: [() throws -> Void] = [
+            { _ = try fixture.open() }, { try file.requireCurrent() }, { _ = try file.inspect() },
+            { _ = try QueueFile(path: file.path) },
+            { _ = try DatabaseCopy.restore(file.path, to: file.path + ".new", carrying: false) },
+        ]
+        for use in uses {
+            #expect {
+                try use()
+            } throws: {
+                $0 is DatabaseFile.Unusable && "\($0)".contains("schema version \(version)")
+                    && "\($0)".contains("build commit 6e66b2bb1d75")
+            }
+            #expect(manager.contents(atPath: file.path) == before)
+        }
+        let names = try manager.contentsOfDirectory(atPath: fixture.directory.path)
+        #expect(Set(names).isSubset(of: ["pushchat.db", "pushchat.db-wal", "pushchat.db-shm"]))
+    }
+
+    /// The SQL of every table and index by name, without comments, blanks and quotes.
     private static func structure(_ fixture: StoreFixture) throws -> [String: String] {
         let rows = try fixture.query("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
         return Dictionary(

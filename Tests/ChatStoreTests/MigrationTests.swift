@@ -485,10 +485,10 @@ struct MigrationTests {
     @Test("Another version is refused, on both sides")
     func versions() async throws {
         let (file, server) = (try StoreFixture(), try PostgresFixture())
-        try file.createFile(ofVersion: 7)
+        try file.createFile(ofVersion: 8)
         #expect(
             try problemOf { try Base.file(file).copy(to: .server(server)) }.contains(
-                "has schema version 7; start pushchat serve once, which upgrades it"))
+                "has schema version 8; start pushchat serve once, which upgrades it"))
         try await server.open().close()
         try server.query("UPDATE relay_schema SET version = 99")
         #expect(

@@ -138,7 +138,7 @@ extension Surroundings {
 
 extension Surroundings.KillTests {
     @Test(
-        "A file of the version before, killed while it is brought up to date: what was not settled is sent, and nothing else",
+        "A relay that is killed while it upgrades a file of 0.3.0 then sends the unsettled pushes, and no others",
         .onlySQLite("PostgreSQL's schema has no earlier version yet"))
     func upgrade() async throws {
         let rows = 100_000
@@ -167,13 +167,13 @@ extension Surroundings.KillTests {
         #expect(try relay.query("PRAGMA integrity_check").map { $0[0] as String } == ["ok"])
     }
 
-    /// A file of schema version 4, with pushes in each of its states.
+    /// Creates a file of schema version 3 with pushes in every state.
     private static func fill(_ path: String, rows: Int) throws {
-        let schema = Page.root.appending(path: "Tests/ChatStoreTests/schema-4.sql")
+        let schema = Page.root.appending(path: "Tests/ChatStoreTests/schema-3.sql")
         try DatabaseQueue(path: path).writeWithoutTransaction { db in
             try db.execute(sql: "PRAGMA journal_mode = WAL")
             try db.execute(sql: String(contentsOf: schema, encoding: .utf8))
-            try db.execute(sql: "PRAGMA application_id = 0x50436874; PRAGMA user_version = 4")
+            try db.execute(sql: "PRAGMA application_id = 0x50436874; PRAGMA user_version = 3")
             try db.execute(
                 sql: """
                     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :rows)

@@ -7,7 +7,7 @@ struct Restore: ParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Put a copy in the place of the database, while no relay runs.",
         discussion: """
-            Of pushchat backup, or the one that an upgrade has left (pushchat.db.version-7). What was there stays beside
+            Of pushchat backup, or the one that an upgrade has left (pushchat.db.version-3). What was there stays beside
             it as pushchat.db.replaced-1. Tokens that were revoked since the copy stay revoked, bans stay in force, and
             lifted bans stay lifted. Tokens that are newer than the copy are gone; they are named.
             """)
