@@ -7,10 +7,10 @@ import Testing
 @testable import ChatStore
 @testable import ChatStorePostgres
 
-/// `pushchat migrate`, between a file and a database that were filled through their ports.
-@Suite("A move from one store to the other", .timeLimit(.minutes(2)))
+/// `pushchat migrate` between a file and a server's database, both filled through the ports.
+@Suite("Moves from one store to the other", .timeLimit(.minutes(2)))
 struct MigrationTests {
-    /// What a store keeps its things in.
+    /// The database of a store.
     private enum Base {
         case file(StoreFixture)
         case server(PostgresFixture)
@@ -22,7 +22,7 @@ struct MigrationTests {
             }
         }
 
-        /// An empty one of the other kind.
+        /// An empty database of the other kind.
         func other() throws -> Base {
             switch self {
             case .file: try Base(.postgres)
@@ -45,7 +45,7 @@ struct MigrationTests {
             }
         }
 
-        /// Another program's statement.
+        /// Runs a statement as another program.
         func query(_ sql: String) throws {
             switch self {
             case .file(let fixture): _ = try fixture.query(sql)
@@ -60,7 +60,7 @@ struct MigrationTests {
             }
         }
 
-        /// Opens it for a moment, as a relay does.
+        /// Opens the store for a moment, as a relay does.
         func use<Result>(_ body: (Stores) async throws -> Result) async throws -> Result {
             switch self {
             case .file(let fixture):
@@ -75,7 +75,7 @@ struct MigrationTests {
             }
         }
 
-        /// Copies this into an empty one, with its clock.
+        /// Copies this database into an empty one, and sets its clock.
         func copy(to target: Base, isStopped: () -> Bool = { false }) throws -> [Migration.Copied] {
             target.now = now
             switch (self, target) {
@@ -95,7 +95,7 @@ struct MigrationTests {
             }
         }
 
-        /// Whether nothing of a move is there.
+        /// Whether a move has left nothing there.
         func isUntouched() throws -> Bool {
             switch self {
             case .file(let fixture):
@@ -127,7 +127,7 @@ struct MigrationTests {
         _ = try await stores.devices.register(request)
     }
 
-    /// Something in every table, over two days, with numbers that are given and gone.
+    /// Fills every table, over two days. Some ids are assigned and then deleted.
     private func fill(_ base: Base) async throws {
         try await base.use { stores in
             for number in 1...4 { try await stores.rooms.join(StoreFixture.join(number)) }
@@ -209,23 +209,23 @@ struct MigrationTests {
                 for: ProviderKeyName(teamID: "TEAM", keyID: "KEY", fingerprint: "f"), refused: nil, sign: { _ in "jwt" }
             )
         }
-        // What COPY has escapes for, what it has none for, and what has several bytes.
+        // Characters that COPY escapes, control characters that it does not escape, and characters of several bytes.
         try base.query(
             "UPDATE messages SET text = '\\N \\\\ \t \n \r \u{8} \u{B} \u{C} \u{1} \u{7F} é 👩‍👩‍👧' WHERE message_id = 2")
         try base.query("UPDATE active_users SET fetched_to = 2, time_fetched = time_joined WHERE member_id = 2")
-        // In the middle of work.
+        // Unfinished work.
         try base.query("UPDATE messages SET fanout_after = 1, fanout_until = 3 WHERE message_id = 2")
         try base.query(
             "UPDATE notifications SET work = 'cancel', work_after = 7, work_until = 77 WHERE idempotency_key = 'c'")
-        // Scripts' rows: one is due, one was settled without a time.
+        // Rows of scripts: one is due, one was settled without a time.
         try base.query("INSERT INTO push_queue (device_token, payload) VALUES ('ff00', '{}'), ('ff01', '{}')")
         try base.query("UPDATE push_queue SET state = 'cancelled' WHERE device_token = 'ff01'")
-        // SQLite's pushes forget a message that is deleted, and a move does that to PostgreSQL's.
+        // SQLite clears `chat_message` when a message is deleted, and a move does the same to PostgreSQL's pushes.
         try base.query(
             "UPDATE push_queue SET chat_message = NULL WHERE chat_message NOT IN (SELECT message_id FROM messages)")
     }
 
-    /// What the ports say, all of it.
+    /// Returns everything that the ports report.
     private func picture(_ stores: Stores) async throws -> [AnyHashable] {
         var values: [AnyHashable] = []
         func add(_ items: [some Hashable & Sendable]) { values += items.map { AnyHashable($0) } }
@@ -282,7 +282,7 @@ struct MigrationTests {
     // MARK: - There and back
 
     @Test(
-        "Everything is there after a move, and after the way back; all goes on from where it was",
+        "A move, and the move back, keep everything; work and ids continue where they were",
         arguments: StoreKind.allCases)
     func everything(kind: StoreKind) async throws {
         let first = try Base(kind)
@@ -301,9 +301,9 @@ struct MigrationTests {
         }
     }
 
-    /// As SQLite has them, with the numbers that were given.
+    /// Compares the rows and the highest assigned ids in SQLite.
     private func expectSameRows(_ first: StoreFixture, _ third: StoreFixture) throws {
-        // Where the queue is settled, and how far a cancellation has come, a relay finds anew.
+        // A relay recomputes `settled_to` and the progress of a cancellation.
         for table in MigratedTable.all where table.name != "queue_state" && table.name != "notifications" {
             let keys = table.columns.prefix(table.keys).map(\.name).joined(separator: ", ")
             let sql = "SELECT * FROM \(table.name) ORDER BY \(keys)"
@@ -327,7 +327,7 @@ struct MigrationTests {
             }
         }
         try await base.use { stores in
-            // Its last message was deleted, its last token revoked.
+            // The last message was deleted, and the last token revoked.
             let posted = try await stores.rooms.post(StoreFixture.post(1, "again"))
             #expect(try posted.message == highest("messages") + 1 && posted.queued == 1)
             #expect(try await stores.rooms.post(StoreFixture.post(1, "hello", key: "k")).isRepeat)
@@ -346,7 +346,7 @@ struct MigrationTests {
         }
     }
 
-    @Test("What was settled lies in the partitions of its days, and what is due where relays look")
+    @Test("Settled pushes are in the partitions of their days, and due pushes are where relays look for them")
     func days() async throws {
         let file = try StoreFixture()
         try file.open().close()
@@ -378,7 +378,7 @@ struct MigrationTests {
         #expect(try await stores.upkeep.applyRetention(messages: .seconds(60), queue: .seconds(7 * 86_400)).pushes == 3)
     }
 
-    @Test("A push of a message that PostgreSQL has deleted forgets its number in SQLite")
+    @Test("A push loses its chat_message in SQLite if PostgreSQL has deleted the message")
     func deletedMessage() async throws {
         let (server, file) = (try PostgresFixture(), try StoreFixture())
         try await server.open().close()
@@ -387,10 +387,10 @@ struct MigrationTests {
         #expect(try file.value("SELECT count(*) FROM push_queue WHERE chat_message IS NULL") == 1)
     }
 
-    // MARK: - What cannot be moved
+    // MARK: - Values that cannot be moved
 
     @Test(
-        "What the other store cannot keep is named with its table, row and column, and nothing is kept",
+        "A value that the other store cannot hold is named with its table, row and column, and nothing is kept",
         arguments: [
             ("UPDATE push_queue SET payload = x'7b00'", "table push_queue, message_id 1: payload has a zero byte"),
             ("UPDATE push_queue SET payload = x'ff'", "table push_queue, message_id 1: payload is no UTF-8"),
@@ -414,7 +414,7 @@ struct MigrationTests {
         #expect(try Base.server(server).isUntouched())
     }
 
-    @Test("A payload is text there, and a time has milliseconds, in whatever form a script has written them")
+    @Test("A payload becomes text, and a time gets milliseconds, in whatever form a script has written them")
     func forms() throws {
         let (file, server) = (try StoreFixture(), try PostgresFixture())
         try file.open().close()
@@ -432,7 +432,7 @@ struct MigrationTests {
     }
 
     @Test(
-        "A time that SQLite's form does not have is refused, and there is no file",
+        "A time that SQLite's format cannot express is refused, and no file is created",
         arguments: ["infinity", "0044-03-15 BC", "10000-01-01"])
     func refusedTimes(time: String) async throws {
         let (server, file) = (try PostgresFixture(), try StoreFixture())
@@ -442,7 +442,7 @@ struct MigrationTests {
         #expect(try Base.file(file).isUntouched())
     }
 
-    /// What a call is refused with.
+    /// Returns the error that a call throws, or "nothing".
     private func problemOf(_ call: () throws -> some Any) throws -> String {
         do {
             _ = try call()
@@ -452,9 +452,9 @@ struct MigrationTests {
         }
     }
 
-    // MARK: - When it may not begin
+    // MARK: - Refused moves
 
-    @Test("Neither from nor to what a relay uses; the target must be empty, and the source there")
+    @Test("A move is refused if a relay uses either side, the source is missing, or the target is not empty")
     func refused() async throws {
         let (file, server) = (try StoreFixture(), try PostgresFixture())
         func there() throws -> String { try problemOf { try Base.file(file).copy(to: .server(server)) } }
@@ -475,14 +475,14 @@ struct MigrationTests {
         #expect(try there().contains("is not empty (active_users, rooms, devices"))
         #expect(try back().contains("exists already"))
 
-        // One that was killed, and forgotten.
+        // The record of a relay that was killed and never ended.
         try server.query("DELETE FROM active_users; DELETE FROM rooms; DELETE FROM devices; DELETE FROM device_days")
         try server.query("UPDATE relay_starts SET time_ended = NULL, time_seen = now() - interval '16 s'")
         #expect(try there() == "nothing")
         #expect(try server.value("SELECT count(*) FROM queue_state") == 1)
     }
 
-    @Test("Another version is refused, on both sides")
+    @Test("Another schema version is refused on both sides")
     func versions() async throws {
         let (file, server) = (try StoreFixture(), try PostgresFixture())
         try file.createFile(ofVersion: 8)
@@ -496,7 +496,7 @@ struct MigrationTests {
                 "has schema version 99, this pushchat knows up to"))
     }
 
-    @Test("Meanwhile no relay can start on either side, and none writes")
+    @Test("During a move no relay can start on either side, and no program can write to the source")
     func locks() async throws {
         let (file, server) = (try StoreFixture(), try PostgresFixture())
         try file.open().close()
@@ -530,13 +530,13 @@ struct MigrationTests {
         #expect(try target.value("SELECT count(*) FROM active_users") == 0)
     }
 
-    // MARK: - When it is ended
+    // MARK: - Interrupted moves
 
-    @Test("One that is stopped in the middle keeps nothing, and can be run again", arguments: StoreKind.allCases)
+    @Test("A move that is stopped in the middle keeps nothing, and can be run again", arguments: StoreKind.allCases)
     func stopped(kind: StoreKind) async throws {
         let base = try Base(kind)
         try await base.use { _ in }
-        // More than the writer keeps in memory, so that some of it has gone out.
+        // More rows than the writer keeps in memory, so that it has already sent some.
         try base.query(
             """
             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
@@ -559,7 +559,7 @@ struct MigrationTests {
         #expect(try target.value("SELECT count(*) FROM push_queue") == 5000)
     }
 
-    @Test("What a killed one has left of a file is said and thrown away")
+    @Test("The draft that a killed move has left is reported and deleted")
     func killed() async throws {
         let (server, file) = (try PostgresFixture(), try StoreFixture())
         try await server.open().close()
@@ -567,13 +567,13 @@ struct MigrationTests {
             #expect(FileManager.default.createFile(atPath: name, contents: nil))
         }
         try Data("half of it".utf8).write(to: URL(filePath: file.path + ".migrating"))
-        var isSaid = false
+        var isReported = false
         _ = try PostgresMigration.read(PostgresConfiguration(url: server.url)) { source in
-            try SQLiteMigration.write(file.path, interrupted: { isSaid = true }) {
+            try SQLiteMigration.write(file.path, interrupted: { isReported = true }) {
                 try Migration.run(from: source, to: $0)
             }
         }
-        #expect(isSaid)
+        #expect(isReported)
         let names = try FileManager.default.contentsOfDirectory(atPath: file.directory.path).sorted()
         #expect(names == ["pushchat.db", "pushchat.db.lock"])
         let modes = try FileManager.default.attributesOfItem(atPath: file.path)[.posixPermissions] as? Int
@@ -581,7 +581,7 @@ struct MigrationTests {
         try file.open().close()
     }
 
-    @Test("A target that does not give back what it was given is found")
+    @Test("A target that returns other rows than were written is detected")
     func falsified() throws {
         let (file, server) = (try StoreFixture(), try PostgresFixture())
         try file.open().close()
@@ -607,7 +607,7 @@ struct MigrationTests {
 
     // MARK: - The schemas
 
-    @Test("Every table and column of both schemas is copied, or left out by name")
+    @Test("Every table and column of both schemas is either copied or listed as left out")
     func complete() async throws {
         let (file, server) = (try StoreFixture(), try PostgresFixture())
         try file.open().close()
@@ -633,7 +633,7 @@ struct MigrationTests {
         for table in own where !table.contains(".") { #expect(inServer.contains { $0.hasPrefix(table + ".") }) }
     }
 
-    @Test("What a user has added to the tables is named")
+    @Test("Objects that the operator has added are named")
     func additions() async throws {
         let (file, server) = (try StoreFixture(), try PostgresFixture())
         try file.open().close()
