@@ -323,7 +323,9 @@ struct MigrationTests {
             switch first {
             case .file(let file): return try SQLiteMigration.read(file.path) { try $0.highestNumber(of: table) }
             case .server(let server):
-                return try PostgresMigration.read(PostgresConfiguration(url: server.url)) { try $0.highestNumber(of: table) }
+                return try PostgresMigration.read(PostgresConfiguration(url: server.url)) {
+                    try $0.highestNumber(of: table)
+                }
             }
         }
         try await base.use { stores in
