@@ -5,20 +5,20 @@ import NIOCore
 
 /// Finds the client's address when the connection comes from a proxy.
 ///
-/// Only a trusted proxy is believed, and only about the hop before it: the list is followed from its end, as far as the
-/// hops are trusted. What a client itself wrote into the header stands further left and is never reached.
+/// Only a trusted proxy is believed, and only about the hop before it. The list is followed from its end while the hops
+/// are trusted. Anything that the client itself wrote into the header stands further left and is never reached.
 enum ClientAddress {
-    /// Whose request it is; nil for a Unix socket.
+    /// Returns the client's address. `nil` for a Unix socket.
     static func find(_ request: Request, _ context: ChatContext, trusted: [AddressRange]) -> IPAddress? {
         context.peerAddress.map {
             trusted.isEmpty ? $0 : find(peer: $0, headers: request.headers, trusted: trusted)
         }
     }
 
-    /// The client's address, or the last trusted hop's if that hop names no address.
+    /// Returns the client's address, or the last trusted hop's if that hop names no address.
     ///
-    /// A proxy that maintains one of `Forwarded` (RFC 7239) and `X-Forwarded-For` passes the other on as the client
-    /// wrote it. So if both are there and disagree, neither is believed.
+    /// A proxy that maintains only one of `Forwarded` (RFC 7239) and `X-Forwarded-For` passes the other on as the
+    /// client wrote it. If both headers exist and disagree, neither is believed, and the peer's address is returned.
     static func find(peer: IPAddress, headers: HTTPFields, trusted: [AddressRange]) -> IPAddress {
         guard trusted.contains(where: { $0.contains(peer) }) else { return peer }
         let forwarded = headers[values: .forwarded]
@@ -41,7 +41,7 @@ enum ClientAddress {
         return client
     }
 
-    /// The `for` of each element, nearest last; nil where it is hidden, `unknown` or unreadable.
+    /// Returns the `for` of each element, nearest hop last. `nil` for one that is hidden, `unknown` or unreadable.
     private static func nodesOfForwarded(_ values: [String]) -> [IPAddress?] {
         values.flatMap { HeaderText.split($0[...], at: ",") }.map { element in
             for parameter in HeaderText.split(element, at: ";") {
@@ -57,7 +57,7 @@ enum ClientAddress {
         }
     }
 
-    /// An address with or without a port: `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]:4711`.
+    /// Parses an address with or without a port: `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]:4711`.
     private static func node(_ text: Substring) -> IPAddress? {
         if text.first == "[" {
             guard let end = text.firstIndex(of: "]") else { return nil }
@@ -70,7 +70,7 @@ enum ClientAddress {
 }
 
 extension IPAddress {
-    /// Nil for a Unix socket.
+    /// The IP address of a socket. `nil` for a Unix socket.
     init?(_ address: SocketAddress) {
         switch address {
         case .v4(let v4): self.init(v4: UInt32(bigEndian: v4.address.sin_addr.s_addr))

@@ -2,20 +2,21 @@ import ChatDomain
 import HTTPTypes
 import Hummingbird
 
-/// Refuses calls by web pages of other sites: a page can make its visitor's browser call any address that the visitor reaches.
+/// Refuses calls by web pages of other sites. Such a page can make its visitor's browser call any address that the
+/// visitor can reach.
 ///
-/// As middleware it protects a relay that only its own machine is meant to reach. The `Origin` check refuses calls from pages
-/// of other sites, the `Host` check refuses public names that resolve to loopback (DNS rebinding). Addresses, and names that
-/// no public name server answers, pass, so that the tutorial's `pushchat.local` works.
+/// As middleware it protects a relay that only its own machine should reach. The `Origin` check refuses pages of other
+/// sites. The `Host` check refuses public names that resolve to loopback (DNS rebinding). Addresses and names that no
+/// public name server resolves are allowed, so that the tutorial's `pushchat.local` works.
 ///
-/// An image or a form sends no `Origin` in some browsers and for some methods. Calls that change something therefore look at
-/// `Sec-Fetch-Site`, too, which browsers send with every request to loopback and over HTTPS. ``AdminGuard`` asks for
-/// ``checkSite(_:)`` where it accepts a call without a credential; ``refusingForeignPages(_:)`` stands before the calls that
-/// need none.
+/// Some browsers send no `Origin` for an image or a form with some methods. Calls that change something therefore also
+/// check `Sec-Fetch-Site`, which browsers send with every request to loopback and over HTTPS. ``AdminGuard`` calls
+/// ``checkSite(_:)`` when it accepts a call without a credential. ``refusingForeignPages(_:)`` wraps the calls that
+/// need no credential.
 struct ForeignPageGuard: RouterMiddleware {
     typealias Context = ChatContext
 
-    /// Endings of names that belong to a machine or a local network (RFC 6761, RFC 6762, RFC 8375).
+    /// Suffixes of names that belong to a machine or a local network (RFC 6761, RFC 6762, RFC 8375).
     private static let localEndings = [".localhost", ".local", ".test", ".home.arpa", ".internal", ".lan"]
 
     let settings: @Sendable () -> ChatHTTPSettings
@@ -40,11 +41,12 @@ struct ForeignPageGuard: RouterMiddleware {
         }
     }
 
-    /// For a call that is accepted because it comes from this machine: another port of `localhost` is another program's page,
-    /// although browsers call it the same site.
+    /// Checks a call that is accepted because it comes from this machine. Another port of `localhost` serves another
+    /// program's page, although browsers consider it the same site.
     static func checkSite(_ request: Request) throws(ChatError) {
         guard let site = request.headers.first(.secFetchSite) else {
-            // Browsers name neither the site nor an origin for an image at `http://0.0.0.0` or `http://pushchat.local`.
+            // For an image at `http://0.0.0.0` or `http://pushchat.local`, browsers send neither the site nor an
+            // origin.
             guard [.get, .head].contains(request.method), !isTrustworthy(request.head.authority ?? "") else { return }
             throw ChatError(
                 .forbidden, "Host: a GET that posts without a token must call localhost or 127.0.0.1; or use POST",
@@ -54,9 +56,9 @@ struct ForeignPageGuard: RouterMiddleware {
         throw foreignPage("may not change anything here without a token")
     }
 
-    /// Whether browsers send `Sec-Fetch-Site` to a host without TLS (Secure Contexts §3.1): `localhost`, 127.0.0.0/8 and ::1.
-    /// 0.0.0.0 and ::ffff:127.0.0.1 reach this machine, too, and are not among them. A missing host passes: browsers always
-    /// send one.
+    /// Whether browsers send `Sec-Fetch-Site` to a host without TLS (Secure Contexts §3.1): `localhost`, 127.0.0.0/8
+    /// and ::1. They do not for 0.0.0.0 and ::ffff:127.0.0.1, which also reach this machine. A missing host is allowed,
+    /// because browsers always send one.
     static func isTrustworthy(_ authority: String) -> Bool {
         let host = authority.lowercased()
         if host.hasPrefix("[") { return host.hasPrefix("[::1]") }
@@ -65,10 +67,10 @@ struct ForeignPageGuard: RouterMiddleware {
             || (name.hasPrefix("127.") && IPAddress(String(name)) != nil)
     }
 
-    /// Stands before a call that changes something and that anybody may make.
+    /// Wraps a call that changes something and needs no credential.
     ///
-    /// A page of another site can send `Authorization` only where the relay, or a proxy in front, allows that site by CORS. So
-    /// the header shows that the call is meant.
+    /// A page of another site can send `Authorization` only if the relay, or a proxy in front of it, allows that site
+    /// by CORS. The header therefore shows that the call is intended.
     static func refusingForeignPages(_ handler: @escaping Routes.Handler) -> Routes.Handler {
         { request, context in
             if request.headers.first(.secFetchSite) == "cross-site", !request.headers.contains(.authorization),
@@ -84,15 +86,16 @@ struct ForeignPageGuard: RouterMiddleware {
         ChatError(.forbidden, "Sec-Fetch-Site: pages of other sites \(rule)", field: "Sec-Fetch-Site")
     }
 
-    /// Whether an origin is that of an app's own page in a WebView, which no website can have: `localhost`, or a scheme of the
-    /// app's (`capacitor://localhost`). Sandboxed frames of any site have the origin `null`.
+    /// Whether an origin belongs to an app's own page in a WebView, which no website can have: `localhost`, or a scheme
+    /// of the app (`capacitor://localhost`). Sandboxed frames of any site have the origin `null`.
     static func isOfApp(_ origin: String) -> Bool {
         guard let mark = origin.firstRange(of: "://") else { return false }
         guard ["http", "https"].contains(origin[..<mark.lowerBound].lowercased()) else { return true }
         return origin[mark.upperBound...].split(separator: ":", maxSplits: 1).first?.lowercased() == "localhost"
     }
 
-    /// Whether a `Host` header names this machine or a local network. A missing one passes: browsers always send one.
+    /// Whether a `Host` header names this machine or a local network. A missing one is allowed, because browsers always
+    /// send one.
     static func isLocal(_ authority: String) -> Bool {
         var name = authority.lowercased()
         if name.hasPrefix("[") {

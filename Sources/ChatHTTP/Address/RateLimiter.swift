@@ -1,49 +1,49 @@
 import ChatDomain
 import Synchronization
 
-/// How often requests may come: a steady rate, and a burst.
+/// A limit on the rate of requests: a steady rate and a burst.
 package struct RateLimit: Sendable, Hashable {
-    /// Requests per second in the long run; above 0.
+    /// The number of requests per second in the long run. Above 0, at most 1,000,000.
     package let perSecond: Double
-    /// Requests that may come at once after a pause; at least 1.
+    /// The number of requests at once after a pause. At least 1, at most 1,000,000.
     package let burst: Int
 
-    /// Nil if one of the values is out of range.
+    /// `nil` if a value is out of range.
     package init?(perSecond: Double, burst: Int) {
         guard perSecond > 0, perSecond <= 1_000_000, burst >= 1, burst <= 1_000_000 else { return nil }
         self.perSecond = perSecond
         self.burst = burst
     }
 
-    /// So many of this limit's shares together.
+    /// Returns this limit multiplied by `count`, up to the highest valid values.
     func times(_ count: Int) -> RateLimit {
         RateLimit(perSecond: min(perSecond * Double(count), 1_000_000), burst: min(burst * count, 1_000_000)) ?? self
     }
 
-    /// The time after which one more request may come.
+    /// The time between two requests in the long run.
     var interval: Duration { .nanoseconds(Int64(1_000_000_000 / perSecond)) }
 }
 
-/// A token bucket for each of many clients.
+/// Token buckets for many clients.
 ///
-/// A bucket is kept as the one moment at which it will be full again; a full bucket need not be kept at all. The table
-/// has two generations of half its capacity: when the newer one is full, the older one is dropped, and with it the
-/// clients whose last request is the longest ago.
+/// A bucket is stored as the moment at which it will be full again, so a full bucket needs no entry. The table has two
+/// generations, each with half the capacity. When the newer one is full, the older one is dropped, and with it the
+/// clients with the least recent requests.
 struct RateLimiter<Key: Hashable & Sendable>: Sendable {
     private var newer: [Key: Duration] = [:]
     private var older: [Key: Duration] = [:]
     private let half: Int
 
-    /// - Parameter capacity: clients that are remembered at the most; at least 2.
+    /// - Parameter capacity: The maximum number of clients to remember. At least 2.
     init(capacity: Int = HTTPLimits.rateEntries) {
         half = max(1, capacity / 2)
     }
 
     var count: Int { newer.count + older.count }
 
-    /// Takes one token, or returns how long to wait for it.
+    /// Takes one token, or returns the time to wait for it.
     ///
-    /// - Parameter now: the time since any fixed moment.
+    /// - Parameter now: The time since any fixed moment.
     mutating func admit(_ key: Key, limit: RateLimit, at now: Duration) -> Duration? {
         let interval = limit.interval
         let known = newer[key] ?? older[key]
@@ -61,16 +61,16 @@ struct RateLimiter<Key: Hashable & Sendable>: Sendable {
         return nil
     }
 
-    /// Gives back a token that ``admit(_:limit:at:)`` took with the same limit.
+    /// Returns a token that ``admit(_:limit:at:)`` took with the same limit to its bucket.
     mutating func refund(_ key: Key, limit: RateLimit) {
         newer[key]? -= limit.interval
         older[key]? -= limit.interval
     }
 }
 
-/// Counts the requests of addresses and members against their limits, and what may be guesses of a secret.
+/// Enforces the rate limits of addresses and members, and of attempts that may be guesses of a secret.
 final class RequestLimiter: Sendable {
-    /// The key of what is counted for all clients together.
+    /// The single key of a bucket that all clients share.
     private enum Everyone {
         case all
     }
@@ -81,7 +81,7 @@ final class RequestLimiter: Sendable {
         var reports = RateLimiter<Everyone>(capacity: 2)
     }
 
-    /// A join that is counted as a guess until it is known that somebody uses the code.
+    /// A join that counts as a guess until the store reports that members use the code.
     struct CountedJoin: Sendable {
         fileprivate let address: IPAddress
         fileprivate let limit: RateLimit
@@ -112,11 +112,11 @@ final class RequestLimiter: Sendable {
         if let wait { throw tooMany(.ratePerMember, from: "device", wait) }
     }
 
-    /// Counts a join as one to a code that nobody uses, before it is known: above the limit the refusal must not tell a
-    /// guesser which codes are used.
+    /// Counts a join as a guess, before it is known whether members use the code. Above the limit, the refusal must not
+    /// reveal to a guesser which codes are in use.
     ///
-    /// Many addresses together have ``HTTPLimits/joinShares`` times the limit of one. Above that each has no burst any more,
-    /// so that whoever has not opened a room lately can still join.
+    /// All addresses together may make ``HTTPLimits/joinShares`` times the guesses of one. Above that no address has a
+    /// burst any more, but one that has not opened a room recently can still join.
     func admitJoin(_ address: IPAddress, limit: RateLimit) throws(ChatError) -> CountedJoin {
         let now = clock.now()
         let (isCountedInAll, wait) = codes.withLock { codes -> (Bool, Duration?) in
@@ -131,7 +131,7 @@ final class RequestLimiter: Sendable {
         return CountedJoin(address: address.rateKey, limit: limit, isCountedInAll: isCountedInAll)
     }
 
-    /// Somebody uses the code, or the join was not done: it does not count.
+    /// Refunds a join because members use the code, or because the join failed.
     func refund(_ join: CountedJoin) {
         codes.withLock { codes in
             codes.ofAddresses.refund(join.address, limit: join.limit)
@@ -139,15 +139,15 @@ final class RequestLimiter: Sendable {
         }
     }
 
-    /// Whether it is time to tell the operator that joins are refused: once a minute.
+    /// Whether the log may report refused joins now: once per minute.
     func mayReportJoins() -> Bool {
         codes.withLock { $0.reports.admit(.all, limit: HTTPLimits.reports, at: clock.now()) == nil }
     }
 
-    /// Counts a wrong token of an address. A right one never counts and is never refused, so that nobody can lock out others of
-    /// the same address.
+    /// Counts a wrong token from an address. Correct tokens are never counted or refused, so that a client cannot lock
+    /// out others at the same address.
     ///
-    /// - Parameter address: `nil` where there is none; all of those count together.
+    /// - Parameter address: The client's address. All clients without one share a bucket.
     func countWrongToken(_ address: IPAddress?) throws(ChatError) {
         let key = address?.rateKey ?? IPAddress(bits: 0)
         let wait = wrongTokens.withLock { $0.admit(key, limit: HTTPLimits.wrongTokens, at: clock.now()) }

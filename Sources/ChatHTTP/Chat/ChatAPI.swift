@@ -3,19 +3,20 @@ import HTTPTypes
 import Hummingbird
 import Logging
 
-/// What apps call: `POST /api.php` with a command, and registration of a device without a room. Reads the form, hands it to
-/// the store, answers.
+/// The API for apps: `POST /api.php` with a command, and registration of a device without a room. Reads the form, calls
+/// the store, and returns the response.
 struct ChatAPI: Sendable {
     let rooms: any RoomStore
     let feed: any RoomFeed
     let devices: any DeviceStore
     let subscriptions: any SubscriptionStore
-    /// Reads what browsers bring in place of a token; nil where there are no pushes to browsers.
+    /// The reader of the subscriptions that browsers send instead of a token. `nil` if pushes to browsers are off.
     let browsers: @Sendable () -> (any SubscriptionReader)?
     let settings: @Sendable () -> ChatHTTPSettings
-    /// Which app an `appid` (nil if absent) names. Throws what the user reads if it names none.
+    /// Returns the app that an `appid` names. The argument is `nil` if the request has none. Throws an error for the
+    /// user if there is no such app.
     let resolveApp: @Sendable (String?) throws(ChatError) -> AppName
-    /// Tells whose session it is; nil where none is needed.
+    /// The verifier of sessions. `nil` if no session is required.
     let sessions: @Sendable () -> (any SessionVerifier)?
     let limiter: RequestLimiter
     let metrics: HTTPMetrics
@@ -51,12 +52,12 @@ struct ChatAPI: Sendable {
         }
     }
 
-    /// Like each command, checks the fields in the order of the original server, so that the first error is the same
-    /// (pushchat-api.md §1).
+    /// Checks the fields in the order of the tutorial's server, as every command does, so that the first error is the
+    /// same (`docs/compatibility.md`).
     private func join(_ call: Call) async throws(ChatError) -> Response {
         let form = call.form
         let member = try call.member()
-        // Compared as bytes, which takes no longer than the shorter of them.
+        // Compared as bytes, in a time that depends only on the shorter of the two.
         let hasNone =
             form.hasValue(.subscription)
             ? false : FieldText.trimmed(try form.required(.token)).utf8.elementsEqual("0".utf8)
@@ -82,7 +83,8 @@ struct ChatAPI: Sendable {
         return Responses.ok(asJSON: call.wantsJSON)
     }
 
-    /// Counts a join against the limit of joins to codes that nobody uses; nil where there is none.
+    /// Counts a join as a possible guess of a code. `nil` if there is no limit, or if the member is already in the
+    /// room.
     private func countJoin(
         _ call: Call, _ member: MemberID, _ code: SecretCode
     ) async throws(ChatError) -> RequestLimiter.CountedJoin? {
@@ -90,7 +92,7 @@ struct ChatAPI: Sendable {
         do throws(ChatError) {
             return try limiter.admitJoin(address, limit: limit)
         } catch {
-            // Who is in the room already may join it again, and learns nothing by that.
+            // A member of the room may join it again, and learns nothing from that.
             if let position = try? await feed.position(of: member), position.code == code { return nil }
             if limiter.mayReportJoins() {
                 logger.warning(
@@ -147,7 +149,7 @@ struct ChatAPI: Sendable {
         return response
     }
 
-    /// Answers in JSON, whatever the client accepts: a list has no other form.
+    /// Responds in JSON whatever the client accepts, because a list has no text form.
     private func messages(_ call: Call) async throws(ChatError) -> Response {
         let member = try call.member()
         let limits = HTTPLimits.page
@@ -169,7 +171,7 @@ struct ChatAPI: Sendable {
         return Responses.text(json, type: "application/json")
     }
 
-    /// How far a message of the member's own has come: how many devices it has reached, and who has read it.
+    /// Returns the receipt of one of the member's own messages: the number of devices it reached, and its readers.
     private func receipt(_ call: Call) async throws(ChatError) -> Response {
         let member = try call.member()
         guard let id = try call.number(.id, 0...Int64.max, "must be a whole number, 0 or more") else {
@@ -186,13 +188,14 @@ struct ChatAPI: Sendable {
         case register, unregister
     }
 
-    /// `POST /push_chat_service.php` with `token` and `appid`, as the client of another tutorial sends it; also takes
+    /// `POST /push_chat_service.php` with `token` and `appid`, as another tutorial's client sends it. It also accepts
     /// `client_info`, and unregisters with `cmd=unregister`.
     func register(_ request: Request, _ context: ChatContext) async throws -> Response {
         try await register(read(request, context))
     }
 
-    /// `POST /admin/apns_devices.json` with `token`, of a third tutorial's client: the same, answered in JSON.
+    /// `POST /admin/apns_devices.json` with `token`, as a third tutorial's client sends it. Does the same, with a JSON
+    /// response.
     func registerAsJSON(_ request: Request, _ context: ChatContext) async throws -> Response {
         var call = try await read(request, context)
         call.wantsJSON = true
@@ -240,7 +243,8 @@ struct ChatAPI: Sendable {
         return Responses.ok(asJSON: call.wantsJSON)
     }
 
-    /// A session may unregister its user's devices, devices without a user, and unknown ones.
+    /// Throws unless the device may be unregistered: a session may unregister its user's devices, devices without a
+    /// user, and unknown ones.
     private func requireOwner(_ user: UserReference, of token: DeviceToken, _ app: AppName) async throws(ChatError) {
         let owner: UserReference?
         do throws(ChatError) {
@@ -253,7 +257,7 @@ struct ChatAPI: Sendable {
         }
     }
 
-    // MARK: - Whom pushes go to
+    // MARK: - Push targets
 
     /// A phone, or a browser with its subscription.
     private struct Target {
@@ -261,9 +265,10 @@ struct ChatAPI: Sendable {
         var subscription: Subscription?
     }
 
-    /// The app of a device; of a member without one, too. A phone's form says it.
-    /// - Throws: ``ChatError/browserNeedsSubscription`` for a browser that is named by its token, whoever's session it is: the
-    ///   operator's server names it so under `/v1`.
+    /// Returns the app of a device, or of a member without one. A phone's form names it.
+    ///
+    /// - Throws: ``ChatError/browserNeedsSubscription`` if the form names a browser by its token, whatever its session.
+    ///   Only the operator's server may do so, under `/v1`.
     private func app(of device: Target?, _ call: Call) throws(ChatError) -> AppName {
         if device?.subscription != nil { return .web }
         let app = try resolveApp(call.optional(.appID))
@@ -285,7 +290,7 @@ struct ChatAPI: Sendable {
         return Target(token: subscription.address, subscription: subscription)
     }
 
-    /// What it takes to reach a browser, before anything says that it is there.
+    /// Stores a browser's subscription before any record refers to it.
     private func keep(_ target: Target?) async throws(ChatError) {
         if let subscription = target?.subscription { try await subscriptions.keep(subscription) }
     }
@@ -303,7 +308,7 @@ struct ChatAPI: Sendable {
         return (settings, address)
     }
 
-    /// Admits a request, and reads its form.
+    /// Admits a request and reads its form.
     private func read(_ request: Request, _ context: ChatContext) async throws -> Call {
         let (settings, address) = try admit(request, context)
         return Call(
@@ -311,7 +316,8 @@ struct ChatAPI: Sendable {
             ids: context.ids, received: context.received, wantsJSON: Responses.wantsJSON(request.headers))
     }
 
-    /// The member that a form names, as for a command: admitted, and with a session where one is needed.
+    /// Reads the member from a form, as for a command. Enforces its rate limit, and requires a session if the relay
+    /// does.
     func member(of request: Request, _ context: ChatContext) async throws -> (MemberID, UserSession?) {
         let call = try await read(request, context)
         let member = try call.member()
@@ -323,7 +329,7 @@ struct ChatAPI: Sendable {
         try await session(headers)?.user
     }
 
-    /// Returns the session of a request; `nil` where none is needed.
+    /// Returns the session of a request. `nil` if none is required.
     func session(_ headers: HTTPFields) async throws(ChatError) -> UserSession? {
         guard let sessions = sessions() else { return nil }
         guard let token = headers.bearerToken else {
@@ -333,7 +339,7 @@ struct ChatAPI: Sendable {
     }
 }
 
-/// One request, after its form was read.
+/// A request whose form has been read.
 private struct Call: Sendable {
     let form: FormFields
     let settings: ChatHTTPSettings
@@ -343,15 +349,16 @@ private struct Call: Sendable {
     let received: Duration
     var wantsJSON: Bool
 
-    /// The field in which this request names the member; errors name the same one.
+    /// The field that names the member in this request. Errors name the same one.
     var memberField: FormField { form.hasValue(.udid) || !form.has(.userID) ? .udid : .userID }
 
     func member() throws(ChatError) -> MemberID {
         try MemberID(parsing: form.required(memberField), field: memberField.key)
     }
 
-    /// What the request tells about its client.
-    /// - Parameter isBrowser: what it does not say is taken from its `User-Agent`.
+    /// Returns the request's description of its client.
+    ///
+    /// - Parameter isBrowser: Whether to take missing values from the `User-Agent`.
     func client(isBrowser: Bool = false) throws(ChatError) -> ClientInfo {
         let browser = isBrowser ? UserAgent(headers.first(.userAgent) ?? "") : nil
         return ClientInfo(
@@ -360,13 +367,13 @@ private struct Call: Sendable {
             deviceModel: try optional(.deviceModel) ?? browser?.browser)
     }
 
-    /// A field that may be absent or blank.
+    /// Returns a field that may be absent or blank.
     func optional(_ field: FormField) throws(ChatError) -> String? {
         guard let text = try form.text(field) else { return nil }
         return try ClientInfo.text(text, field: field.key)
     }
 
-    /// A field of digits that may be absent or blank.
+    /// Returns a field of digits that may be absent or blank.
     func number(_ field: FormField, _ range: ClosedRange<Int64>, _ rule: String) throws(ChatError) -> Int64? {
         guard let text = try form.text(field) else { return nil }
         let digits = FieldText.trimmed(text)
@@ -375,7 +382,7 @@ private struct Call: Sendable {
         return number
     }
 
-    /// For log lines: the request, its address, the beginning of the udid, and `more`.
+    /// Returns the metadata of a log line: the request, its address, the first digits of the udid, and `more`.
     func metadata(_ member: MemberID, _ more: Logger.Metadata) -> Logger.Metadata {
         var metadata = ids.metadata(more)
         metadata[LogKeys.member] = "\(member.text.prefix(8))…"
@@ -385,7 +392,7 @@ private struct Call: Sendable {
 }
 
 extension Receipt {
-    /// As the chat API answers it and streams write it.
+    /// The form in the chat API and in event streams.
     var json: JSONObject {
         [
             "id": .number(message), "reached": .number(reached), "read": .number(fetched),
@@ -395,8 +402,8 @@ extension Receipt {
 }
 
 extension Message {
-    /// A JSON object, as a member of the room may read it. Written member by member and not as a ``JSONValue``, because
-    /// lists and streams write many.
+    /// Writes a JSON object for a member of the room. Writes the text directly, without a ``JSONValue``, because lists
+    /// and streams contain many messages.
     func writeJSON(isOwn: Bool, to text: inout String) {
         text += #"{"id":\#(id),"name":""#
         JSONString.escape(nickname, into: &text)

@@ -1,13 +1,13 @@
-/// What a browser's `User-Agent` says, as far as it is kept: one of some names, with the version's first number, and one of
-/// some systems. So it tells few people apart, and there are few values.
+/// The parts of a browser's `User-Agent` that are stored: a browser from a short list, with its major version, and a
+/// system from another. There are few values, so they hardly identify a user.
 struct UserAgent: Sendable, Hashable {
-    /// Bytes of the header that are looked at.
+    /// The number of bytes of the header to examine.
     private static let longest = 512
-    /// Digits of a version.
+    /// The maximum number of digits in a version.
     private static let mostDigits = 4
 
-    /// What stands before the version, and the name. The first that is there counts: most browsers also name others, whose pages
-    /// they want to be served.
+    /// Each browser's mark before the version, and its name. The first match counts. Most browsers also name other
+    /// browsers, so that sites serve them those browsers' pages.
     private static let browsers = [
         ("Edg/", "Edge"), ("EdgA/", "Edge"), ("EdgiOS/", "Edge"), ("OPR/", "Opera"),
         ("SamsungBrowser/", "Samsung Internet"),
@@ -20,9 +20,9 @@ struct UserAgent: Sendable, Hashable {
         ("Macintosh", "macOS"), ("Linux", "Linux"),
     ]
 
-    /// `Firefox 128`; nil for what is no known browser.
+    /// The browser and its major version, such as `Firefox 128`. `nil` if the browser is unknown.
     let browser: String?
-    /// `Linux`; nil for none of the known ones.
+    /// The system, such as `Linux`. `nil` if it is unknown.
     let system: String?
 
     init(_ header: String) {

@@ -7,7 +7,7 @@ import WebAssets
 struct Pages: Sendable {
     let settings: @Sendable () -> ChatHTTPSettings
     let health: Health
-    /// Nil where there are no pushes to browsers.
+    /// The reader of browsers' subscriptions. `nil` if pushes to browsers are off.
     let browsers: @Sendable () -> (any SubscriptionReader)?
 
     func chat(_ request: Request, _ context: ChatContext) -> Response {
@@ -15,7 +15,7 @@ struct Pages: Sendable {
         return WebFiles.chat(textLimit: settings.textLimit, publicURL: settings.publicURL).answer(request)
     }
 
-    /// The key that pages subscribe to pushes with (`applicationServerKey`).
+    /// Returns the key with which pages subscribe to pushes (`applicationServerKey`).
     func pushKey(_ request: Request, _ context: ChatContext) -> Response {
         guard let browsers = browsers() else {
             return ErrorResponse(ChatError(.notFound, "This relay sends no pushes to browsers")).response(.json)
@@ -23,7 +23,7 @@ struct Pages: Sendable {
         return Responses.json(["key": .string(browsers.publicKey)])
     }
 
-    /// A handler of one of the tutorial's pages, which are served in development only.
+    /// Returns the handler of one of the tutorial's pages, which are served in development only.
     func test(_ page: ByteBuffer) -> Routes.Handler {
         { _, _ in
             try requireDevelopment()
@@ -31,7 +31,7 @@ struct Pages: Sendable {
         }
     }
 
-    /// The tutorial's test of the database.
+    /// Serves the tutorial's test of the database.
     func testDatabase(_ request: Request, _ context: ChatContext) async throws -> Response {
         try requireDevelopment()
         let problem = await health.databaseProblem()
@@ -62,7 +62,7 @@ enum WebFiles {
             WebFile("/icon-512.png", "image/png"),
         ]
 
-    /// The files that the chat page needs when there is no connection, besides the page.
+    /// The files besides the page that the chat page needs offline.
     private static let ofChat: [WebFile] =
         WebFile.base + [
             .style("/chat.css"),
@@ -75,14 +75,14 @@ enum WebFiles {
             WebFile("/manifest.webmanifest", "application/manifest+json"),
         ]
 
-    /// The page, which shows how long a message may be, and invites to where others reach the relay: to `localhost` nobody
-    /// else would get.
+    /// Returns the chat page with the maximum length of a message and the relay's public URL. Invitations use that URL,
+    /// because `localhost` works on this machine only.
     static func chat(textLimit: Int, publicURL: String?) -> WebFile {
         let page = WebFile.filled(WebFile.embedded("chat.html"), "text_limit", with: String(textLimit))
         return .page("/", WebFile.filled(page, "public_url", with: WebFile.escaped(publicURL ?? "")))
     }
 
-    /// The service worker keeps the files under a name that changes with them.
+    /// The service worker. It caches the files under a version that changes with them.
     private static let worker: [UInt8] = {
         let tags = ofChat.map(\.tag).joined().utf8
         let version = String(WebFile.digest(Array(tags) + WebFile.embedded("chat.html")), radix: 16)

@@ -1,9 +1,9 @@
 import NIOCore
 import WebAssets
 
-/// The tutorial's test pages, as HTML.
+/// The tutorial's test pages, in HTML.
 enum TestPages {
-    /// By address; without ``database(_:)``.
+    /// The pages by path, except ``database(_:)``.
     static let all: [(path: String, page: ByteBuffer)] =
         [(path: "/test", page: index)]
         + TestForm.all.flatMap { form in
@@ -26,7 +26,7 @@ enum TestPages {
             <p><a href="/">Start page</a></p>
             """)
 
-    /// Whether the database answers, in the tutorial's words.
+    /// Returns the result of the database check, in the tutorial's words.
     static func database(_ problem: String?) -> ByteBuffer {
         let result = problem.map { "failed: \(WebFile.escaped($0)). The server’s log says why." } ?? "successful!"
         return html(
@@ -38,9 +38,9 @@ enum TestPages {
                 """)
     }
 
-    /// The frame that all pages share.
+    /// Returns a page with the frame that all pages share.
     ///
-    /// - Parameter body: HTML.
+    /// - Parameter body: The content, in HTML.
     fileprivate static func html(title: String, body: String) -> ByteBuffer {
         ByteBuffer(
             string: """
@@ -63,7 +63,7 @@ enum TestPages {
     }
 }
 
-/// A page with a form that sends one command, in the tutorial's order of fields.
+/// A page with a form that sends one command. Its fields have the tutorial's order.
 private struct TestForm: Sendable {
     struct Field: Sendable {
         let name: String
@@ -74,7 +74,7 @@ private struct TestForm: Sendable {
         var isOptional = false
     }
 
-    /// The file names under `/test/`; the first one is linked to.
+    /// The file names under `/test/`. Links use the first one.
     let names: [String]
     let title: String
     let about: String

@@ -2,14 +2,14 @@ import ChatDomain
 import HTTPTypes
 import Hummingbird
 
-/// Gotify's `POST /message`, for whatever sends to a Gotify server: under `/gotify`, with a token of the relay that names the
-/// room (https://gotify.net/api-docs).
+/// Gotify's `POST /message`, for programs that send to a Gotify server. It is available under `/gotify`, with a token
+/// of the relay that names the room (https://gotify.net/api-docs).
 struct GotifyAPI: Sendable {
     let posting: PostingAPI
     let version: String
     let now: TimeSource
 
-    /// `X-Gotify-Key`, `?token=` or `Authorization: Bearer`, as Gotify takes them.
+    /// Returns the token from `X-Gotify-Key`, `?token=` or `Authorization: Bearer`, as Gotify does.
     @Sendable static func credential(_ request: Request) -> String? {
         request.headers.first(.gotifyKey) ?? request.uri.queryParameters["token"].map { String($0) }
             ?? request.headers.credential
@@ -42,11 +42,11 @@ struct GotifyAPI: Sendable {
         ])
     }
 
-    /// Priorities are 0 to 10; up to this one Gotify's app makes no sound.
+    /// Priorities are 0 to 10. Up to this one, Gotify's app makes no sound.
     private static let quiet: Int64 = 3
     private static let usual: Int64 = 5
 
-    /// What a request says, before any rule of ours.
+    /// The content of a request, before the relay's own rules apply.
     private struct Message {
         let text: String
         let title: String?
@@ -82,7 +82,7 @@ struct GotifyAPI: Sendable {
         }
     }
 
-    /// `GET /gotify/version`, which clients ask to see whether there is a server.
+    /// `GET /gotify/version`. Clients call it to check whether a server exists.
     func version(_ request: Request, _ context: ChatContext) -> Response {
         Responses.json(["version": .string(version), "commit": .string(""), "buildDate": .string("")])
     }

@@ -3,17 +3,17 @@ import Foundation
 import HTTPTypes
 import Hummingbird
 
-/// ntfy's publishing, for whatever sends to an ntfy server: under `/ntfy`, where a topic is a room's code
-/// (https://docs.ntfy.sh/publish).
+/// ntfy's publishing API, for programs that send to an ntfy server. It is available under `/ntfy`. A topic is a room's
+/// code (https://docs.ntfy.sh/publish).
 struct NtfyAPI: Sendable {
     let posting: PostingAPI
     let now: TimeSource
 
-    /// What ntfy makes of an empty message.
+    /// The text with which ntfy replaces an empty message.
     private static let empty = "triggered"
 
-    /// `Authorization` with Bearer, or with Basic where the password is the token; `?auth=`, which has the whole header in
-    /// base64. Empty for a credential of another form.
+    /// Returns the token from `Authorization` with Bearer, from the password of Basic, or from `?auth=`, which contains
+    /// the whole header in base64. Empty if the credential has another form.
     @Sendable static func credential(_ request: Request) -> String? {
         var headers = request.headers
         if let auth = request.uri.queryParameters["auth"] {
@@ -29,14 +29,14 @@ struct NtfyAPI: Sendable {
         return password.isEmpty ? String(parts[0]) : password
     }
 
-    /// In either alphabet, with or without the padding.
+    /// Decodes base64 in either alphabet, with or without padding.
     private static func base64(_ text: String) -> String? {
         let standard = text.replacing("-", with: "+").replacing("_", with: "/").replacing("=", with: "")
         let padding = String(repeating: "=", count: (4 - standard.utf8.count % 4) % 4)
         return Data(base64Encoded: standard + padding).flatMap { String(data: $0, encoding: .utf8) }
     }
 
-    /// `POST` or `PUT /ntfy/{topic}`, where the body is the text; `GET /ntfy/{topic}/publish`.
+    /// `POST` or `PUT /ntfy/{topic}`, with the text as body; `GET /ntfy/{topic}/publish`.
     func publish(_ request: Request, _ context: ChatContext) async throws -> Response {
         let escaped = Array(try context.parameters.require("topic").utf8)
         let topic = String(decoding: URLEncodedForm.unescaped(escaped[...], plusIsBlank: false), as: UTF8.self)
@@ -44,7 +44,7 @@ struct NtfyAPI: Sendable {
         return try await publish(Parameters(request), topic: topic, body: body, request, context)
     }
 
-    /// `POST /ntfy` and `POST /` in JSON.
+    /// `POST /ntfy` and `POST /`, with a JSON body.
     func publishJSON(_ request: Request, _ context: ChatContext) async throws -> Response {
         let body = try await AdminBody.read(request)
         guard let topic = try body.text("topic") else { throw ChatError.missing("topic") }
@@ -95,7 +95,7 @@ struct NtfyAPI: Sendable {
         case min = 1
         case low, usual, high, max
 
-        /// What ntfy's app does not announce needs no haste either.
+        /// The priority of the pushes. It is low for messages that ntfy's app does not announce.
         var ofPushes: UInt8? {
             switch self {
             case .min: 1
@@ -105,7 +105,7 @@ struct NtfyAPI: Sendable {
             }
         }
 
-        /// ntfy's app makes no sound below the usual priority.
+        /// The sound of the pushes. ntfy's app makes no sound below the default priority.
         var sound: String? { self == .min || self == .low ? "" : nil }
 
         init?(_ text: String) {
@@ -118,12 +118,13 @@ struct NtfyAPI: Sendable {
         }
     }
 
-    /// Parameters that have a meaning here, under all their names: in headers, in the query, or in JSON. Others are ignored.
+    /// The parameters that the relay supports, under all their names: in headers, in the query, or in JSON. Others are
+    /// ignored.
     private struct Parameters {
         enum Name: CaseIterable {
             case title, message, priority, click, delay
 
-            /// As in the query; headers also have them with `X-` before.
+            /// The names in the query. Headers may also have them with the prefix `X-`.
             var spellings: [String] {
                 switch self {
                 case .title: ["title", "ti", "t"]
@@ -152,12 +153,12 @@ struct NtfyAPI: Sendable {
 
         private static func header(_ name: String, _ request: Request) -> String? {
             guard let value = HTTPField.Name(name).flatMap({ request.headers.first($0) }) else { return nil }
-            // Browsers and proxies send a header of this name with another meaning (RFC 9218).
+            // Browsers and proxies send a `Priority` header with another meaning (RFC 9218).
             if name == "priority", value.hasPrefix("u=") { return nil }
             return decoded(value)
         }
 
-        /// A value with encoded words (RFC 2047), in UTF-8, as clients write what is not ASCII.
+        /// Decodes the UTF-8 encoded words (RFC 2047) that clients use for non-ASCII text.
         private static func decoded(_ value: String) -> String {
             value.replacing(#/=\?[Uu][Tt][Ff]-8\?([BbQq])\?([^?\s]*)\?=(?:\s+(?==\?))?/#) { match in
                 guard match.1.lowercased() == "q" else { return base64(String(match.2)) ?? String(match.0) }
@@ -182,7 +183,7 @@ struct NtfyAPI: Sendable {
             return values
         }
 
-        /// What stands in the document goes before what stands in headers.
+        /// Adds the document's values, which take precedence over headers and the query.
         mutating func add(_ document: JSONObject) throws(ChatError) {
             for name in Name.allCases {
                 let field = name.spellings[0]

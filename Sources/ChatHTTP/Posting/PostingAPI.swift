@@ -3,8 +3,8 @@ import HTTPTypes
 import Hummingbird
 import Logging
 
-/// What programs call to say something in a room: `POST /v1/messages`, and the calls of other servers' clients
-/// (``GotifyAPI``, ``NtfyAPI``). ``AdminGuard`` checks who calls.
+/// The API with which programs post messages in a room: `POST /v1/messages`, and the calls of other servers' clients
+/// (``GotifyAPI``, ``NtfyAPI``). ``AdminGuard`` authenticates the caller.
 struct PostingAPI: Sendable {
     let rooms: any RoomStore
     let settings: @Sendable () -> ChatHTTPSettings
@@ -12,10 +12,10 @@ struct PostingAPI: Sendable {
     let metrics: HTTPMetrics
     let logger: Logger
 
-    /// Who signs the administrator's messages, where the request does not say.
+    /// The name on the administrator's messages if the request contains none.
     private static let administrator = "Relay"
 
-    /// A message as a request brings it.
+    /// A message as read from a request.
     struct Draft: Sendable {
         var room: SecretCode?
         var text: String
@@ -58,7 +58,7 @@ struct PostingAPI: Sendable {
         return try SecretCode(parsing: text, field: "room")
     }
 
-    /// The body is the text, and what else there is stands in the query. `curl -d` calls a text a form.
+    /// The body is the text, and the query contains everything else. `curl -d` labels a text as a form.
     private static func plain(_ request: Request) async throws -> Draft {
         let query = try AdminQuery(request, names: fields.subtracting(["text"]))
         guard ["", "text/plain", "application/x-www-form-urlencoded"].contains(request.headers.mediaType) else {
@@ -73,7 +73,7 @@ struct PostingAPI: Sendable {
             }, sound: query.text("sound"))
     }
 
-    /// The body as UTF-8.
+    /// Returns the body as UTF-8 text.
     static func text(of request: Request) async throws -> String {
         guard request.headers.first(.contentEncoding) == nil else {
             throw ChatError.unsupported("The body must not have a Content-Encoding")
@@ -85,7 +85,7 @@ struct PostingAPI: Sendable {
         return text
     }
 
-    /// Makes the draft a message of its room, in the name of the caller.
+    /// Posts the draft in its room, in the caller's name.
     func post(
         _ draft: Draft, _ request: Request, _ context: ChatContext
     ) async throws(ChatError) -> (PostReceipt, room: SecretCode) {
@@ -119,8 +119,8 @@ struct PostingAPI: Sendable {
 }
 
 extension PostingAPI.Draft {
-    /// For other servers' clients, whose texts know other rules: what has no place in a message becomes blanks, and what is
-    /// too long is cut. A shortened alarm is worth more than none.
+    /// Fits a text from another server's client into the relay's rules: replaces control characters with spaces, and
+    /// cuts a text that is too long. A shortened alarm is worth more than none.
     static func fitting(_ text: String, limit: Int, keepsLines: Bool = true) -> String {
         let scalars = text.unicodeScalars.map { scalar -> Unicode.Scalar in
             let isLine = scalar == "\n" || scalar == "\r"
