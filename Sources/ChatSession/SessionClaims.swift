@@ -1,7 +1,7 @@
 import ChatDomain
 import JWTKit
 
-/// The claims of a session's token (RFC 7519 §4.1), in the types that the relay needs.
+/// The claims of a session token (RFC 7519 §4.1), in the types that the relay needs.
 struct SessionClaims: JWTPayload {
     private enum CodingKeys: String, CodingKey {
         case subject = "sub"
@@ -11,22 +11,22 @@ struct SessionClaims: JWTPayload {
         case issuer = "iss"
     }
 
-    /// Whose session it is.
+    /// The session's user.
     var subject: String?
-    /// UNIX seconds, perhaps with a fraction.
+    /// The expiry, in UNIX seconds, perhaps with a fraction.
     var expires: Double?
     var notBefore: Double?
-    /// Nil if the token names none.
+    /// The audiences. `nil` if the token names none.
     var audience: [String]?
     var issuer: String?
 
-    /// Checks nothing; ``check(_:now:)`` does, with the time and the rules as parameters.
+    /// Does nothing: ``check(_:now:)`` checks the claims, because it needs the time and the rules.
     func verify(using algorithm: some JWTAlgorithm) {}
 
-    /// The latest end of a session, in milliseconds: RFC 3339 has no later years.
+    /// The latest end of a session, in milliseconds. RFC 3339 has no later years.
     private static let latestEnd = 253_402_300_799_000.0
 
-    /// Returns the session, if the claims are valid now.
+    /// Returns the session if the claims are valid at `now`.
     func check(_ rules: SessionRules, now: Timestamp) throws(ChatError) -> UserSession {
         guard let expires else { throw .unauthorized("The session token never expires: it needs the claim exp") }
         let seconds = Double(now.milliseconds) / 1000
@@ -37,7 +37,7 @@ struct SessionClaims: JWTPayload {
         if let wanted = rules.issuer, issuer != wanted {
             throw .unauthorized("The session token is of another issuer")
         }
-        // RFC 7519 §4.1.3: a token that names audiences must be refused by all others.
+        // RFC 7519 §4.1.3: a token that names audiences must be rejected by all others.
         if let audience, !(rules.audience.map(audience.contains) ?? false) {
             throw .unauthorized("The session token is for another audience")
         }
@@ -77,14 +77,14 @@ extension SessionClaims {
     }
 }
 
-/// Which tokens are accepted, by their audience and issuer.
+/// The audience and issuer that a token must have.
 package struct SessionRules: Sendable, Hashable {
-    /// Seconds by which the clocks of the two systems may differ.
+    /// The tolerated difference between the two systems' clocks, in seconds.
     static let leeway = 60.0
 
-    /// The token's `aud` must name it; nil if tokens are to name no audience.
+    /// The audience that the token's `aud` must contain. `nil` if tokens must name no audience.
     package var audience: String?
-    /// The token's `iss` must be it; nil for any.
+    /// The value that the token's `iss` must have. `nil` for any.
     package var issuer: String?
 
     package init(audience: String? = nil, issuer: String? = nil) {

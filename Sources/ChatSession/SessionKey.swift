@@ -2,8 +2,8 @@ import ChatDomain
 import Foundation
 import JWTKit
 
-/// A key with the one algorithm that it is used with: the algorithm in a token's header selects among keys, and never what a
-/// key is used for.
+/// A key, bound to one algorithm. The algorithm in a token's header only selects among the keys. It never decides how a
+/// key is used.
 struct SessionKey: Sendable {
     enum Algorithm: String, Sendable, CaseIterable {
         case hs256 = "HS256"
@@ -11,12 +11,12 @@ struct SessionKey: Sendable {
         case rs256 = "RS256"
     }
 
-    /// Bytes of a shared secret (RFC 7518 §3.2).
+    /// The minimum size of a shared secret, in bytes (RFC 7518 §3.2).
     static let shortestSecret = 32
 
     let id: String?
     let algorithm: Algorithm
-    /// Holds this key only.
+    /// A collection with only this key.
     let collection: JWTKeyCollection
 
     typealias Unusable = TokenVerifier.Unusable
@@ -30,7 +30,7 @@ struct SessionKey: Sendable {
             id, .hs256, await JWTKeyCollection().add(hmac: HMACKey(from: secret), digestAlgorithm: .sha256))
     }
 
-    /// A public key, or a certificate, in PEM: on the curve P-256 for ES256, RSA for RS256.
+    /// Reads a public key or a certificate in PEM format: P-256 for ES256, RSA for RS256.
     init(pem: String) async throws(Unusable) {
         let isCertificate = pem.contains("BEGIN CERTIFICATE")
         if let key = isCertificate ? try? ES256PublicKey(certificate: pem) : try? ES256PublicKey(pem: pem) {
@@ -46,7 +46,7 @@ struct SessionKey: Sendable {
         }
     }
 
-    /// One key of a JWKS (RFC 7517); nil if its kind or its use is another than for session tokens.
+    /// Reads one key of a JWKS (RFC 7517). `nil` if its type or its use does not fit session tokens.
     init?(jwk: JSONObject) async throws(Unusable) {
         let id = jwk["kid"]?.text
         let name = id.map { "the key \($0)" } ?? "a key without kid"

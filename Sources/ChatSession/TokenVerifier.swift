@@ -1,24 +1,24 @@
 package import ChatDomain
 import JWTKit
 
-/// Checks sessions' tokens: JSON Web Tokens that the operator's own system signs (RFC 7519), with HS256, ES256 or RS256.
+/// Verifies session tokens: JSON Web Tokens signed by the operator's own system (RFC 7519), with HS256, ES256 or RS256.
 package struct TokenVerifier: SessionVerifier {
-    /// Bytes of a token.
+    /// The maximum size of a token, in bytes.
     static let maxTokenLength = 8192
-    /// Keys in a key set.
+    /// The maximum number of keys in a key set.
     static let maxKeys = 100
 
-    /// What tokens are signed with.
+    /// A source of keys for verifying tokens.
     package enum Source: Sendable {
-        /// Shared with the system that signs.
+        /// A secret shared with the signing system.
         case secret([UInt8])
-        /// A public key or a certificate.
+        /// A public key or a certificate in PEM format.
         case pem(String)
-        /// A set of public keys, JSON.
+        /// A JSON Web Key Set.
         case keySet([UInt8])
     }
 
-    /// Keys that tokens cannot be checked with, in a sentence for the operator.
+    /// A source without usable keys. The description tells the operator why.
     package struct Unusable: Error, Sendable, CustomStringConvertible {
         package let description: String
 
@@ -31,8 +31,8 @@ package struct TokenVerifier: SessionVerifier {
     private let rules: SessionRules
     private let now: TimeSource
 
-    /// - Parameter sources: a token must be signed with one of their keys.
-    /// - Throws: what is wrong with the first source that cannot be used.
+    /// - Parameter sources: The sources of keys. A token must be signed with one of the keys.
+    /// - Throws: The error of the first source that cannot be used.
     package init(
         _ sources: [Source], rules: SessionRules = SessionRules(), now: @escaping TimeSource = Timestamp.now
     ) async throws(Unusable) {

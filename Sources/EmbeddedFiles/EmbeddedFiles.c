@@ -3,7 +3,7 @@
 
 #pragma clang diagnostic ignored "-Wc23-extensions"
 
-// In C, since Swift's compiler takes half a minute for the same bytes as arrays.
+// This is C because Swift's compiler needs half a minute for the same bytes as arrays.
 #define FILE(file) if (strcmp(name, file) == 0) { static const unsigned char bytes[] = {
 #define END }; return (struct EmbeddedFile){bytes, sizeof bytes}; }
 

@@ -2,11 +2,11 @@ import HTTPTypes
 package import NIOCore
 package import NIOHTTPTypes
 
-/// Answers `CONNECT` and requests with `Upgrade` as any others, and closes the connection after that (RFC 9110 §7.8: a server may
-/// ignore the wish).
+/// Handles `CONNECT` and requests with `Upgrade` like any other request, and closes the connection after the response
+/// (RFC 9110 §7.8 lets a server ignore `Upgrade`).
 ///
-/// Behind such a request the parser takes everything as the other protocol's and keeps it, however much it is; so nothing more is
-/// read.
+/// After such a request, the parser treats everything as the other protocol's data and buffers it without limit.
+/// Therefore nothing more is read.
 package final class UpgradeRefusal: ChannelInboundHandler, RemovableChannelHandler {
     package typealias InboundIn = HTTPRequestPart
     package typealias InboundOut = HTTPRequestPart

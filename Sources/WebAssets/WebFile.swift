@@ -3,19 +3,19 @@ import HTTPTypes
 package import Hummingbird
 import NIOCore
 
-/// A file that a browser fetches, embedded in the executable.
+/// A file for browsers, embedded in the executable.
 package struct WebFile: Sendable {
     package let path: String
     private let type: String
     private let body: ByteBuffer
-    /// Changes with the content.
+    /// The entity tag, which changes with the content.
     package let tag: String
     private let isPage: Bool
 
     /// - Parameters:
-    ///   - type: its media type; text is UTF-8.
-    ///   - bytes: the embedded file that is named like the path, if nil.
-    ///   - isPage: whether it is HTML, which says what it may load.
+    ///   - type: The media type. Text is UTF-8.
+    ///   - bytes: The content. `nil` for the embedded file with the path's name.
+    ///   - isPage: Whether the file is HTML and gets a content security policy.
     package init(_ path: String, _ type: String, _ bytes: [UInt8]? = nil, isPage: Bool = false) {
         let bytes = bytes ?? Self.embedded(String(path.dropFirst()))
         self.path = path
@@ -35,22 +35,22 @@ package struct WebFile: Sendable {
 
     package static func style(_ path: String) -> WebFile { WebFile(path, "text/css; charset=utf-8") }
 
-    /// What all pages share.
+    /// The files that all pages share.
     package static let base = [style("/base.css"), script("/base.js")]
 
-    /// A file of the folders `Web`, by its name. Without it the executable was built wrongly.
+    /// Returns an embedded file of the folders `Web`. A missing file means that the executable was built incorrectly.
     package static func embedded(_ name: String) -> [UInt8] {
         let file = embedded_file(name)
         guard let bytes = file.bytes else { preconditionFailure("\(name) is not embedded") }
         return Array(UnsafeBufferPointer(start: bytes, count: file.count))
     }
 
-    /// Scripts, styles, pictures and calls of this server only, nothing inline; no frame around it.
+    /// Allows only scripts, styles, images and calls of this server. Forbids inline code and framing.
     private static let contentSecurityPolicy =
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
         + "manifest-src 'self'; worker-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-    /// The file, or 304 where the browser has it already.
+    /// Returns the file, or 304 if the browser already has it.
     package func answer(_ request: Request) -> Response {
         var headers: HTTPFields = [.contentType: type, .cacheControl: "no-cache", .eTag: tag]
         if isPage {
@@ -62,12 +62,12 @@ package struct WebFile: Sendable {
         return Response(status: .ok, headers: headers, body: ResponseBody(byteBuffer: body))
     }
 
-    /// Puts a value where a text has its name in double braces.
+    /// Replaces each `{{name}}` in a text with a value.
     package static func filled(_ text: [UInt8], _ name: String, with value: String) -> [UInt8] {
         Array(String(decoding: text, as: UTF8.self).replacing("{{\(name)}}", with: value).utf8)
     }
 
-    /// Text that can stand between tags and in quoted attributes.
+    /// Escapes text for use between tags and in quoted attributes.
     package static func escaped(_ text: String) -> String {
         var result = ""
         for scalar in text.unicodeScalars {
@@ -82,7 +82,7 @@ package struct WebFile: Sendable {
         return result
     }
 
-    /// FNV-1a: tells versions apart, nothing more.
+    /// Returns an FNV-1a hash. It distinguishes versions and has no cryptographic strength.
     package static func digest(_ bytes: some Sequence<UInt8>) -> UInt64 {
         bytes.reduce(0xCBF2_9CE4_8422_2325) { ($0 ^ UInt64($1)) &* 0x100_0000_01B3 }
     }

@@ -1,9 +1,9 @@
 package import NIOCore
 
-/// Closes a connection whose client takes none of the bytes that wait for it.
+/// Closes a connection whose client accepts none of the bytes that wait for it.
 ///
-/// This handler must be the first of its pipeline, before TLS: there it counts the bytes that the socket takes. A slow client
-/// that keeps reading is never closed. A connection on which nothing waits costs no timer.
+/// This handler must be the first in its pipeline, before TLS, so that it counts the bytes that the socket accepts. A
+/// slow client that keeps reading is never closed. A connection without waiting bytes needs no timer.
 package final class WriteGuard: ChannelOutboundHandler, RemovableChannelHandler {
     package typealias OutboundIn = IOData
     package typealias OutboundOut = IOData
@@ -12,7 +12,7 @@ package final class WriteGuard: ChannelOutboundHandler, RemovableChannelHandler 
     private var nextLook: Scheduled<Void>?
     private let onClose: () -> Void
 
-    /// - Parameter onClose: called before the handler closes the connection.
+    /// - Parameter onClose: Called before the handler closes the connection.
     package init(onClose: @escaping () -> Void = {}) {
         self.onClose = onClose
     }
@@ -48,28 +48,28 @@ package final class WriteGuard: ChannelOutboundHandler, RemovableChannelHandler 
         }
     }
 
-    /// `nil` if the channel is closed.
+    /// Returns the number of waiting bytes. `nil` if the channel is closed.
     private static func waitingBytes(_ context: ChannelHandlerContext) -> Int? {
         try? context.channel.syncOptions?.getOption(.bufferedWritableBytes)
     }
 }
 
-/// Whether a connection's client takes the bytes that wait for it. A pure value, asked at a steady interval.
+/// Decides whether a connection's client accepts the bytes that wait for it. A pure value, called at a steady interval.
 package struct WriteProgress {
     package enum Action: Equatable {
-        /// Nothing waits any more.
+        /// No bytes wait.
         case rest
         case lookAgain
         case close
     }
 
-    /// A connection is closed after this time without progress, and at most ``interval`` later.
+    /// The time without progress after which a connection closes, at most ``interval`` late.
     package static let limit = Duration.seconds(30)
     package static let interval = Duration.seconds(5)
 
-    /// Bytes that were written to the channel.
+    /// The number of bytes written to the channel.
     private var queued = 0
-    /// Bytes that the socket had taken at the last look.
+    /// The number of bytes that the socket had accepted at the last look.
     private var taken = 0
     private var idleTime = Duration.zero
 
@@ -79,13 +79,13 @@ package struct WriteProgress {
         queued += bytes
     }
 
-    /// Starts the time anew: bytes wait that did not wait before.
+    /// Restarts the idle time, because bytes wait that did not wait before.
     package mutating func began(waiting: Int) {
         taken = queued - waiting
         idleTime = .zero
     }
 
-    /// - Parameter waiting: bytes that the socket has not taken yet.
+    /// - Parameter waiting: The number of bytes that the socket has not accepted.
     package mutating func looked(waiting: Int) -> Action {
         guard waiting > 0 else { return .rest }
         if queued - waiting > taken {

@@ -1,5 +1,5 @@
 "use strict";
-// What all pages share.
+// Functions that all pages share.
 
 const byId = (id) => document.getElementById(id);
 
@@ -10,13 +10,13 @@ function element(name, className, text) {
   return made;
 }
 
-// Pairs for a list of names and values; those without a value are left out.
+// Returns the elements of a description list. Skips rows without a value.
 function facts(rows) {
   return rows.filter(([, value]) => value !== null && value !== undefined && value !== "")
     .flatMap(([name, value, className]) => [element("dt", "", name), element("dd", className, String(value))]);
 }
 
-// The server refused the call.
+// An error response of the server.
 class Refused extends Error {
   constructor(status, message, code) {
     super(message);
@@ -25,7 +25,7 @@ class Refused extends Error {
   }
 }
 
-// What a call answers, which is JSON or nothing. `timeout` is in milliseconds.
+// Returns a call's JSON, or an empty object if the response has no body. `timeout` is in milliseconds.
 async function fetchJSON(path, options, timeout = 10000) {
   const response = await fetch(path, { ...options, signal: AbortSignal.timeout(timeout) });
   const text = await response.text();
@@ -45,7 +45,7 @@ async function callJSON(method, path, body, headers = {}) {
   return fetchJSON(path, { method, headers: { "Content-Type": "application/json", ...headers }, body: JSON.stringify(body) });
 }
 
-// Shows an error in the page's element for it; without one, hides that.
+// Shows an error in the page's error element. Hides the element if there is none.
 function showError(error) {
   byId("problem").textContent = error?.message ?? "";
   byId("problem").hidden = !error;

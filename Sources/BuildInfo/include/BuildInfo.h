@@ -1,2 +1,2 @@
-/// The commit that was built, short; empty where the build was not told (`make release` tells it).
+/// Returns the short hash of the commit that was built. Empty unless the build sets it, as `make release` does.
 const char *_Nonnull pushchat_commit(void);

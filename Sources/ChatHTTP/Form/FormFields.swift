@@ -5,22 +5,22 @@ import Hummingbird
 /// A field of the chat API.
 enum FormField: Int, Sendable, CaseIterable {
     case cmd, udid, token, name, code, text, since, limit, id
-    /// What a browser brings in place of `token`.
+    /// A browser's subscription, sent instead of `token`.
     case subscription
-    /// What the later edition of the app sends in place of `udid`.
+    /// The member's UUID, which the later edition of the app sends instead of `udid`.
     case userID
     case appID, appVersion, osVersion, deviceModel, clientInfo
-    /// Of Gotify's clients.
+    /// Fields of Gotify's clients.
     case message, title, priority
 
-    /// What the fields are called in requests, in the order of the cases.
+    /// The names of the fields in requests, in the order of the cases.
     private static let keys = [
         "cmd", "udid", "token", "name", "code", "text", "since", "limit", "id", "subscription", "user_id", "appid",
         "app_version", "os_version", "device_model", "client_info", "message", "title", "priority",
     ]
     private static let keyBytes = keys.map { Array($0.utf8) }
 
-    /// The field with that key; nil for an unknown one, which is ignored.
+    /// The field with this key. `nil` for an unknown key, which is ignored.
     init?(_ key: ArraySlice<UInt8>) {
         for (index, bytes) in Self.keyBytes.enumerated() where bytes.count == key.count && bytes.elementsEqual(key) {
             self.init(rawValue: index)
@@ -32,13 +32,13 @@ enum FormField: Int, Sendable, CaseIterable {
     var key: String { Self.keys[rawValue] }
 }
 
-/// The fields of one request: where in the body each value stands. A value is decoded when it is asked for.
+/// The positions of the field values in a request's body. Values are decoded on access.
 struct FormFields: Sendable {
     struct Value: Sendable {
         /// The position in the body.
         var range: Range<Int>
         var charset: Charset
-        /// `+` is a blank and `%XX` a byte.
+        /// Whether `+` means a space and `%XX` a byte.
         var isPercentEncoded: Bool
     }
 
@@ -53,7 +53,7 @@ struct FormFields: Sendable {
     /// Reads the form of a request, within the limits.
     static func read(_ request: Request) async throws -> FormFields {
         let headers = request.headers
-        // What is refused for its head alone need not be read.
+        // Check the header first, so that the body of an unsupported request is not read.
         let coding = try ContentCoding(parsing: headers.first(.contentEncoding))
         var body = try await RequestBody.read(request, limit: HTTPLimits.body)
         guard !body.isEmpty else { return FormFields(body: []) }
@@ -66,17 +66,17 @@ struct FormFields: Sendable {
         }
     }
 
-    /// The last value of a field counts.
+    /// Sets the value of a field. The last one counts.
     mutating func set(_ field: FormField, _ value: Value) {
         values[field.rawValue] = value
     }
 
     func has(_ field: FormField) -> Bool { values[field.rawValue] != nil }
 
-    /// Whether the field is there and has bytes: some clients send `key=` for a value that they do not have.
+    /// Whether the field exists and is not empty. Some clients send `key=` if they have no value.
     func hasValue(_ field: FormField) -> Bool { values[field.rawValue].map { !$0.range.isEmpty } ?? false }
 
-    /// Nil if the field is absent. A bare key is an empty text.
+    /// Returns a field's text. `nil` if the field is absent. A key without `=` is an empty text.
     func text(_ field: FormField) throws(ChatError) -> String? {
         guard let value = values[field.rawValue] else { return nil }
         let raw = body[value.range]
@@ -87,21 +87,22 @@ struct FormFields: Sendable {
         return text
     }
 
-    /// A field that must be there.
+    /// Returns the text of a field that must exist.
     func required(_ field: FormField) throws(ChatError) -> String {
         guard let text = try text(field) else { throw .missing(field.key) }
         return text
     }
 }
 
-/// `application/x-www-form-urlencoded`: `key=value` pairs between `&`, as all clients of pushchat-api.md §6 write it.
+/// `application/x-www-form-urlencoded`: `key=value` pairs between `&`, as sent by ASIFormDataRequest, AFNetworking 1.x,
+/// browsers and curl (`docs/compatibility.md`).
 enum URLEncodedForm {
     private static let ampersand = UInt8(ascii: "&")
     private static let equals = UInt8(ascii: "=")
     private static let plus = UInt8(ascii: "+")
     private static let percent = UInt8(ascii: "%")
 
-    /// Keys may be bare, come in any order and more than once; unknown ones are ignored.
+    /// Reads the fields. Keys may lack a value, repeat, and come in any order. Unknown keys are ignored.
     static func parse(_ body: [UInt8], charset: Charset) throws(ChatError) -> FormFields {
         var form = FormFields(body: body)
         var count = 0
@@ -141,9 +142,9 @@ enum URLEncodedForm {
         bytes.contains { $0 == percent || $0 == plus }
     }
 
-    /// A `%` that is not followed by two hexadecimal digits stands for itself, as the original server read it.
+    /// Decodes escapes. A `%` without two hexadecimal digits after it stands for itself, as in the tutorial's server.
     ///
-    /// - Parameter plusIsBlank: true in forms; false in paths.
+    /// - Parameter plusIsBlank: Whether `+` means a space: `true` in forms, `false` in paths.
     static func unescaped(_ bytes: ArraySlice<UInt8>, plusIsBlank: Bool = true) -> [UInt8] {
         var result: [UInt8] = []
         result.reserveCapacity(bytes.count)
@@ -171,10 +172,10 @@ enum FormType: Sendable, Hashable {
 
     private static let accepted = "send application/x-www-form-urlencoded or multipart/form-data"
 
-    /// Reads the header; case and order of parameters do not matter, unknown ones are ignored.
+    /// Reads the header. The case and order of parameters do not matter, and unknown ones are ignored.
     init(parsing header: String?) throws(ChatError) {
         switch header {
-        // As the tutorial's client, browsers and curl send it.
+        // The values that the tutorial's client, browsers and curl send.
         case "application/x-www-form-urlencoded", "application/x-www-form-urlencoded; charset=utf-8":
             self = .urlEncoded(.utf8)
             return
@@ -219,13 +220,13 @@ enum FormType: Sendable, Hashable {
     }
 }
 
-/// The charset of a form; the tutorial's client sends one of these (pushchat-api.md §6).
+/// The charset of a form. ASIFormDataRequest, the tutorial app's library, names one of these in `Content-Type`.
 enum Charset: Sendable, Hashable {
     case utf8
     case latin1
     case windows1252
 
-    /// Nil for a charset that is not supported.
+    /// `nil` if the charset is not supported.
     init?(name: String) {
         switch name.lowercased() {
         case "utf-8", "utf8", "us-ascii", "ascii": self = .utf8
@@ -235,7 +236,7 @@ enum Charset: Sendable, Hashable {
         }
     }
 
-    /// Nil if the bytes are not UTF-8; in the other two every byte is a character.
+    /// Decodes bytes. `nil` if they are not valid UTF-8. In the other two charsets every byte is a character.
     func text(_ bytes: some Collection<UInt8>) -> String? {
         switch self {
         case .utf8: String(validating: bytes, as: UTF8.self)
@@ -248,7 +249,7 @@ enum Charset: Sendable, Hashable {
     }
 }
 
-/// 0x80 to 0x9F. The five that Microsoft left undefined are the control characters of ISO 8859-1.
+/// The characters 0x80 to 0x9F. The five that Microsoft left undefined are the control characters of ISO 8859-1.
 private let windows1252High: [Unicode.Scalar] = [
     "€", "\u{81}", "‚", "ƒ", "„", "…", "†", "‡", "ˆ", "‰", "Š", "‹", "Œ", "\u{8D}", "Ž", "\u{8F}",
     "\u{90}", "‘", "’", "“", "”", "•", "–", "—", "˜", "™", "š", "›", "œ", "\u{9D}", "ž", "Ÿ",

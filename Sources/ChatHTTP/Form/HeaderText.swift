@@ -1,9 +1,9 @@
 import ChatDomain
 import HTTPTypes
 
-/// The grammar that header values share: lists, parameters, quoted strings (RFC 9110 §5.6).
+/// The grammar shared by header values: lists, parameters, quoted strings (RFC 9110 §5.6).
 enum HeaderText {
-    /// The pieces between separators that stand outside of quotes.
+    /// Splits a text at separators outside quotes.
     static func split(_ text: Substring, at separator: Unicode.Scalar) -> [Substring] {
         let scalars = text.unicodeScalars
         var pieces: [Substring] = []
@@ -27,13 +27,13 @@ enum HeaderText {
         return pieces
     }
 
-    /// The value in lower case, and its parameters: `text/plain; charset=utf-8`.
+    /// Returns the value in lower case, and its parameters: `text/plain; charset=utf-8`.
     static func parameterized(_ text: Substring) -> (value: String, parameters: [(name: String, value: String)]) {
         let pieces = split(text, at: ";")
         return (trimmed(pieces[0]).lowercased(), pieces.dropFirst().compactMap(pair))
     }
 
-    /// A parameter's name in lower case, and its value without quotes. Nil if there is no `=`.
+    /// Returns a parameter's name in lower case, and its value without quotes. `nil` if there is no `=`.
     static func pair(_ parameter: Substring) -> (name: String, value: String)? {
         guard let equals = parameter.firstIndex(of: "=") else { return nil }
         let value = trimmed(parameter[parameter.index(after: equals)...])
@@ -65,7 +65,7 @@ enum HeaderText {
         return String(text)
     }
 
-    /// Whether `text` contains `word`, which is in lower-case ASCII, in any case.
+    /// Whether `text` contains `word`, ignoring ASCII case. `word` must be lower-case ASCII.
     static func contains(_ text: String, _ word: StaticString) -> Bool {
         var text = text
         return text.withUTF8 { bytes in
@@ -92,45 +92,46 @@ enum HeaderText {
 }
 
 extension HTTPField.Name {
-    // Literals that are valid field names: making them cannot fail.
+    // The literals below are valid field names, so their initializers cannot fail.
 
-    /// The error's text, as the original server sent it (pushchat-api.md §1).
+    /// The error's text, as in the tutorial's server.
     static let errorDescription = HTTPField.Name("X-Error-Description")!
     static let requestID = HTTPField.Name("X-Request-Id")!
     static let traceParent = HTTPField.Name("traceparent")!
-    /// Whose stream it is.
+    /// The member whose stream is requested.
     static let udid = HTTPField.Name("X-Udid")!
     static let idempotencyKey = HTTPField.Name("Idempotency-Key")!
-    /// The answer is that of an earlier request with the same key.
+    /// Whether the response is that of an earlier request with the same key.
     static let idempotencyReplayed = HTTPField.Name("Idempotency-Replayed")!
     static let gotifyKey = HTTPField.Name("X-Gotify-Key")!
     static let forwarded = HTTPField.Name("Forwarded")!
     static let xForwardedFor = HTTPField.Name("X-Forwarded-For")!
-    /// Headers that proxies add; each kind of proxy adds at least one of them.
+    /// Headers that proxies add. Each kind of proxy adds at least one.
     static let ofProxies = [
         forwarded, xForwardedFor, HTTPField.Name("X-Forwarded-Host")!, HTTPField.Name("X-Forwarded-Proto")!,
         HTTPField.Name("X-Real-IP")!, .via,
     ]
     static let referrerPolicy = HTTPField.Name("Referrer-Policy")!
-    /// The relation of the requesting page to this server, as the browser sees it (Fetch Metadata). No page can set it.
+    /// The relation of the requesting page to this server, as determined by the browser (Fetch Metadata). Pages cannot
+    /// set it.
     static let secFetchSite = HTTPField.Name("Sec-Fetch-Site")!
     static let lastEventID = HTTPField.Name("Last-Event-ID")!
-    /// nginx: whether it collects the parts of an answer before it passes them on.
+    /// nginx: whether it buffers a response before it passes it on.
     static let accelBuffering = HTTPField.Name("X-Accel-Buffering")!
 }
 
 extension HTTPFields {
-    /// The first value of a name; cheaper than the subscript, which joins all of them.
+    /// Returns the first value of a name. Cheaper than the subscript, which joins all values.
     func first(_ name: HTTPField.Name) -> String? {
         for field in self where field.name == name { return field.value }
         return nil
     }
 
-    /// The media type of the body in lower case, without parameters; empty where none is given.
+    /// The media type of the body in lower case, without parameters. Empty if the header is missing.
     var mediaType: String { HeaderText.parameterized((first(.contentType) ?? "")[...]).value }
 
-    /// The token of an `Authorization: Bearer` header (RFC 6750 §2.1); nil if there is none. The scheme's case does not
-    /// matter.
+    /// The token of an `Authorization: Bearer` header (RFC 6750 §2.1). `nil` if there is none. The scheme's case does
+    /// not matter.
     var bearerToken: String? {
         guard let value = first(.authorization) else { return nil }
         let parts = value.split(separator: " ", maxSplits: 1, omittingEmptySubsequences: true)
@@ -139,11 +140,11 @@ extension HTTPFields {
         return token.isEmpty ? nil : String(token)
     }
 
-    /// ``bearerToken``, for calls that need a credential: empty for an `Authorization` header of another form, which opens
-    /// nothing; `nil` only if the request has no such header.
+    /// ``bearerToken``, for calls that need a credential. Empty for an `Authorization` header of another form, which
+    /// grants no access. `nil` only if the request has no such header.
     var credential: String? { bearerToken ?? (contains(.authorization) ? "" : nil) }
 
-    /// The `Idempotency-Key` header, with which a repeated request is executed once; nil if there is none.
+    /// Returns the `Idempotency-Key`, with which a retried request has its effect only once. `nil` if there is none.
     func idempotencyKey() throws(ChatError) -> String? {
         guard let key = first(.idempotencyKey) else { return nil }
         return try Self.checkedIdempotencyKey(key, field: "Idempotency-Key")

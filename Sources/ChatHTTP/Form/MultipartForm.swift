@@ -1,7 +1,7 @@
 import ChatDomain
 
-/// `multipart/form-data` (RFC 7578), with CR LF or LF as line ends; text before the first and after the last boundary
-/// is ignored, and so are parts that are files.
+/// Parser for `multipart/form-data` (RFC 7578), with CR LF or LF as line ends. Ignores text before the first and after
+/// the last boundary, and parts that are files.
 struct MultipartForm {
     private static let lineFeed = UInt8(ascii: "\n")
     private static let carriageReturn = UInt8(ascii: "\r")
@@ -41,14 +41,15 @@ struct MultipartForm {
     }
 
     private struct DelimiterLine {
-        /// Where its dashes begin.
+        /// The position of its first dash.
         let start: Int
-        /// Where the next line begins.
+        /// The start of the next line.
         let end: Int
         let isLast: Bool
     }
 
-    /// The next line that consists of the delimiter, `--` if it is the last, and blanks.
+    /// Returns the next line that consists of the delimiter, `--` if it is the last, and white space. `nil` if there is
+    /// none.
     private func delimiterLine(from position: Int) -> DelimiterLine? {
         var lineStart = position
         while lineStart < body.count {
@@ -93,7 +94,7 @@ struct MultipartForm {
             guard lines <= HTTPLimits.partHeaders else {
                 throw .malformed("A part of the multipart body has more than \(HTTPLimits.partHeaders) header lines")
             }
-            // Nothing that counts here is outside of ASCII, and comparing it would cost the square of its length.
+            // All relevant header text is ASCII. Comparing other text costs the square of its length.
             let text = String(decoding: body[line].map { $0 < 128 ? $0 : UInt8(ascii: "?") }, as: UTF8.self)
             guard let colon = text.unicodeScalars.firstIndex(of: ":") else {
                 throw .malformed("A part of the multipart body has a header line without a colon")
@@ -111,7 +112,7 @@ struct MultipartForm {
                     charset = try FormType.charset(value)
                 }
             case "content-transfer-encoding":
-                // RFC 7578 §4.7 deprecates it; values that change nothing are accepted.
+                // RFC 7578 §4.7 deprecates this header. Values that change nothing are accepted.
                 guard ["7bit", "8bit", "binary"].contains(HeaderText.trimmed(value).lowercased()) else {
                     throw .malformed("A part of the multipart body has a Content-Transfer-Encoding; send it as is")
                 }

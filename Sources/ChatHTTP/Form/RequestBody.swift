@@ -8,9 +8,9 @@ import NIOHTTP1
 import NIOHTTPCompression
 import NIOHTTPTypes
 
-/// The body of a request, whole.
+/// Reads the whole body of a request.
 enum RequestBody {
-    /// - Parameter limit: bytes.
+    /// - Parameter limit: The maximum size, in bytes.
     static func read(_ request: Request, limit: Int) async throws -> [UInt8] {
         let declared = request.headers.first(.contentLength).flatMap { Int($0) }
         if let declared, declared > limit { throw tooLarge(limit) }
@@ -20,7 +20,7 @@ enum RequestBody {
             guard body.count + chunk.readableBytes <= limit else { throw tooLarge(limit) }
             body.append(contentsOf: chunk.readableBytesView)
         }
-        // A connection that is lost in the middle of a body must not look like the end of the body.
+        // A lost connection must not look like the end of the body.
         if let declared, body.count < declared {
             throw ChatError.malformed("The body is shorter than its Content-Length")
         }
@@ -33,8 +33,9 @@ enum RequestBody {
 }
 
 extension Request {
-    /// Returns the request with a body that tells its client to send it, if the client waits for that (`Expect: 100-continue`).
-    /// The client is told when a handler begins to read: after the checks of the credential and of the length.
+    /// Returns the request with a body that sends `100 Continue`, if the client waits for that (`Expect:
+    /// 100-continue`). It sends the response when a handler begins to read, after the checks of the credential and the
+    /// length.
     func continued(on channel: any Channel) -> Request {
         guard headers.first(.expect)?.lowercased() == "100-continue" else { return self }
         var request = self
@@ -52,7 +53,7 @@ private struct ExpectedBody: AsyncSequence, Sendable {
 
     struct AsyncIterator: AsyncIteratorProtocol {
         var chunks: HummingbirdCore.RequestBody.AsyncIterator
-        /// `nil` once the client was told.
+        /// The channel for `100 Continue`. `nil` once it has been sent.
         var channel: (any Channel)?
 
         mutating func next() async throws -> ByteBuffer? {
@@ -69,13 +70,14 @@ private struct ExpectedBody: AsyncSequence, Sendable {
     }
 }
 
-/// `Content-Encoding` of a request: the tutorial's client can send its forms compressed (pushchat-api.md §6).
+/// The `Content-Encoding` of a request. ASIHTTPRequest, the tutorial app's library, can compress the request body with
+/// gzip.
 enum ContentCoding: String, Sendable, Hashable {
     case gzip
-    /// The zlib format (RFC 1950), as RFC 9110 §8.4.1.2 defines the word.
+    /// The zlib format (RFC 1950), which is what RFC 9110 §8.4.1.2 calls `deflate`.
     case deflate
 
-    /// Nil if the body is sent as is.
+    /// `nil` if the body is not compressed.
     init?(parsing header: String?) throws(ChatError) {
         guard let header else { return nil }
         switch header.lowercased() {
@@ -89,15 +91,15 @@ enum ContentCoding: String, Sendable, Hashable {
         }
     }
 
-    /// The body that was compressed, of at most `limit` bytes. Never holds much more than that, whatever was sent.
+    /// Decompresses the body, up to `limit` bytes. Memory use stays near the limit, whatever the client sends.
     ///
-    /// Runs SwiftNIO's decompressing handler in a channel of its own, rather than in the connection's, where its errors
-    /// would end the connection instead of being answered.
+    /// Runs SwiftNIO's decompressing handler in a separate channel. In the connection's channel its errors would close
+    /// the connection without a response.
     func decompressed(_ body: [UInt8], limit: Int) throws(ChatError) -> [UInt8] {
         guard !body.isEmpty else { return [] }
         do {
             let channel = EmbeddedChannel(handler: NIOHTTPRequestDecompressor(limit: .size(limit)))
-            // Also breaks the reference cycle between the channel and its pipeline.
+            // This also breaks the reference cycle between the channel and its pipeline.
             defer { _ = try? channel.finish(acceptAlreadyClosed: true) }
             let headers: HTTPHeaders = ["content-encoding": rawValue]
             let head = HTTPRequestHead(version: .http1_1, method: .POST, uri: "/", headers: headers)
@@ -112,7 +114,7 @@ enum ContentCoding: String, Sendable, Hashable {
         } catch NIOHTTPDecompression.DecompressionError.limit {
             throw ChatError(.tooLarge, "The body has more than \(limit) bytes when decompressed")
         } catch let error as NIOHTTPDecompression.ExtraDecompressionError where error == .invalidTrailingData {
-            // RFC 1952 §2.2 has several members in a file, one after another. No client sends a form so.
+            // RFC 1952 §2.2 allows several members in a file. No client sends a form that way.
             throw .malformed("The body goes on after the end of its \(rawValue) data; send it compressed in one piece")
         } catch {
             throw .malformed("The body is not valid \(rawValue), as its Content-Encoding says", cause: "\(error)")

@@ -1,10 +1,10 @@
 #include <stddef.h>
 
-/// A file of this repository, as it was when the executable was built.
+/// A file of this repository, as of the build of the executable.
 struct EmbeddedFile {
     const unsigned char *_Nullable bytes;
     size_t count;
 };
 
-/// The file of that name; without bytes where none is embedded.
+/// Returns the embedded file with this name. `bytes` is null if there is none.
 struct EmbeddedFile embedded_file(const char *_Nonnull name);
