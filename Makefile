@@ -137,7 +137,7 @@ fuzz: need-build ## fuzz the parsers of untrusted input with libFuzzer (SECONDS=
 	Tests/FuzzTests/run $(SECONDS) $(PARSERS)
 
 # PARTS="posts drain" selects parts. QUICK=1 does one short run. BASE=executable compares this build with another one.
-bench: release need-bench ## measure the release build (PARTS="posts drain", QUICK=1, BASE=executable)
+bench: need-bench release ## measure the release build (PARTS="posts drain", QUICK=1, BASE=executable)
 	@Tests/Benchmarks/run $(PARTS)
 
 ##@ Release
