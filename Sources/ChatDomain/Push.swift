@@ -1,11 +1,11 @@
-/// Where a push goes, as its gateway kind understands it.
+/// The destination of a push, in the form that its gateway kind understands.
 package enum Address: Sendable, Hashable, CustomStringConvertible {
-    /// What Apple's services know a device by.
+    /// The token by which Apple's services know a device.
     case token(DeviceToken)
 
-    /// As a row of the queue has it; nil for what is no address of any kind.
+    /// Reads an address as it is stored in the queue. `nil` if the text is not an address of any kind.
     ///
-    /// - Parameter text: UTF-8. Lower-case hexadecimal digits are read without making a string of them.
+    /// - Parameter text: UTF-8. Lower-case hexadecimal digits are read without creating a string.
     package init?(stored text: UnsafeRawBufferPointer) {
         let token =
             Hex.isLowerCase(text)
@@ -22,24 +22,24 @@ package enum Address: Sendable, Hashable, CustomStringConvertible {
     }
 }
 
-/// One push, checked, as a gateway writes it.
+/// One checked push, ready for a gateway to write.
 package struct Push: Sendable, Hashable {
-    /// The row of `push_queue`.
+    /// The push id.
     package let id: Int64
-    /// The push's number on its connection, from 1; with the connection's id it names the push in a report.
+    /// The push's number on its connection, from 1. With the connection's id it identifies the push in a report.
     package let identifier: UInt32
     package let address: Address
-    /// UTF-8, checked, within the gateway's limit.
+    /// Checked UTF-8, within the gateway's limit.
     package let payload: [UInt8]
-    /// UNIX seconds after which the gateway need not try any more; nil if the sender did not say.
+    /// The time in UNIX seconds after which the gateway need not try any more. `nil` if the sender did not set it.
     package let expiration: Int64?
-    /// 10, 5 or 1; nil if the sender did not say.
+    /// 10, 5 or 1. `nil` if the sender did not set it.
     package let priority: UInt8?
-    /// A UUID, in lower case, that the push keeps through all repeats; nil for gateways that know no such thing.
+    /// A UUID in lower case that the push keeps through all retries. `nil` for gateways without such an id.
     package let apnsID: String?
-    /// What the push is for, in the gateway's words (`alert`, `background`, …).
+    /// The purpose of the push, in the gateway's terms (`alert`, `background`, …).
     package let type: String
-    /// Of pushes with the same, the device shows one; nil if the sender did not say.
+    /// The device shows only one of the pushes with the same collapse id. `nil` if the sender did not set it.
     package let collapseID: String?
 
     package init(
@@ -57,59 +57,63 @@ package struct Push: Sendable, Hashable {
         self.collapseID = collapseID
     }
 
-    /// The type of a push that shows something, and of the chat's own.
+    /// The type of a push that shows something. The chat's own pushes have it.
     package static let alert = "alert"
     /// The type of a push that only wakes the app.
     package static let background = "background"
 }
 
-/// Where an entry of the queue stands; the column `state`.
+/// The state of a push in the queue, stored in the column `state`.
 package enum PushState: String, Sendable, Hashable, CaseIterable {
-    /// Waits for its turn, for `not_before`, or for the gateway's answer.
+    /// Waits for its turn, for `not_before`, or for the gateway's response.
     case pending
-    /// The gateway has taken it.
+    /// The gateway has accepted it.
     case sent
-    /// It will not be tried again; `reason` says why.
+    /// Will not be tried again. `reason` says why.
     case failed
-    /// Its time ran out before it could be sent.
+    /// Expired before it could be sent.
     case expired
-    /// Taken back before it was sent.
+    /// Cancelled before it was sent.
     case cancelled
 }
 
-/// What the gateway said about one push.
+/// The result of one attempt to send a push.
 ///
-/// Silence is `unanswered`, never `accepted`: the binary protocol answers only failures, and an error answer also
-/// voids every push written after the one it names (apns-binary.md §8).
+/// A connection that ends without a response makes its pushes `unanswered`, never `accepted`. The binary protocol
+/// responds only to failures, and an error response also voids every push written after the one that it names (Apple,
+/// "Binary Provider API"; `docs/binary-gateway.md`).
 package enum Outcome: Sendable, Hashable {
-    /// The gateway has it. On the binary protocol: a later answer or a long enough silence says so.
+    /// The gateway has accepted the push. On the binary protocol, a later response or a long enough silence proves it.
     case accepted
-    /// Refused for good, with the gateway's own reason, and what it may mean, for people.
+    /// Rejected for good, with the gateway's own reason and a hint for people about its likely cause.
     case rejected(reason: String, hint: String? = nil)
-    /// Refused for good because of the address, and the gateway closed the connection: an address that is refused so again and
-    /// again is not tried any more.
+    /// Rejected for good because of the address, and the gateway closed the connection. An address that is rejected
+    /// again and again is not tried any more (``PushLifeCycle/refusalLimit``).
     case badAddress(reason: String)
-    /// The device no longer wants it since a time; it is deactivated unless it registered later.
+    /// The device has not wanted pushes since a time. It is deactivated unless it registered later.
     case unregistered(since: Timestamp, reason: String)
-    /// The gateway's fault, or a passing one of the push: worth another try after a delay that grows, and not before the
-    /// time that the gateway named (Retry-After).
+    /// The fault is the gateway's, or a passing one of the push. The push is retried after a growing delay, and not
+    /// before the time that the gateway named (`Retry-After`).
     case retry(reason: String, notBefore: Timestamp? = nil)
-    /// Not handed over, because its service takes none now: repeat then. That is no attempt.
+    /// Not sent, because the push service accepts no pushes now. The push is retried at that time. This does not count
+    /// as an attempt.
     case postponed(until: Timestamp, reason: String)
-    /// The gateway does not accept who sends, and the push waits for better credentials: repeat after a delay, for ever,
-    /// unless others of the app get through meanwhile. Then it is the push.
+    /// The gateway did not accept the credentials. The push waits for better ones and is retried after a delay, without
+    /// an end. But if it accepts other pushes of the app in that time, the push itself fails.
     case notAuthorized(reason: String)
-    /// Written, and certainly not processed, as the gateway says (over HTTP/2: GOAWAY, REFUSED_STREAM, a Shutdown): repeat at
-    /// once, but behind the others; when that goes on, after a delay.
+    /// Written, but certainly not processed, as the gateway reports it (HTTP/2: GOAWAY, REFUSED_STREAM, a Shutdown).
+    /// The push is retried at once, but behind the others, and after a delay if this continues.
     case sentBack(reason: String)
-    /// Never written, or after the last one that a binary gateway has processed before it closed: repeat at once.
+    /// Never written, or written after the last push that a binary gateway processed before it closed. The push is
+    /// retried at once.
     case notProcessed
-    /// The connection ended without an answer, the outcome is unknown: repeat, and count it.
+    /// The connection ended without a response, so the outcome is unknown. The push is retried, and the loss is
+    /// counted.
     case unanswered(reason: String)
 }
 
 extension Outcome {
-    /// For metrics: its case, in snake case, and its reason.
+    /// The outcome's name in metrics, which is the case in snake case, and its reason.
     package var kind: (name: String, reason: String?) {
         switch self {
         case .accepted: ("accepted", nil)
@@ -126,13 +130,14 @@ extension Outcome {
     }
 }
 
-/// What became of some of the pushes of one connection.
+/// The outcome of some pushes of one connection.
 package struct DeliveryReport: Sendable, Hashable {
     package let connection: ConnectionID
-    /// Ranges may overlap: the first report on a push stands.
+    /// The identifiers of the pushes. Ranges of different reports may overlap: the first report on a push counts.
     package let identifiers: ClosedRange<UInt32>
     package let outcome: Outcome
-    /// The gateway answered after silence had been taken for acceptance: pushes that are `sent` change too.
+    /// Whether the gateway responded after its silence had counted as acceptance. The report then also changes pushes
+    /// that are `sent`.
     package let overrulesSilence: Bool
 
     package init(
@@ -145,7 +150,7 @@ package struct DeliveryReport: Sendable, Hashable {
     }
 }
 
-/// Numbers the gateway connections of a process.
+/// The number of a gateway connection, unique in the process.
 package struct ConnectionID: Sendable, Hashable, CustomStringConvertible {
     package let number: Int64
 

@@ -1,18 +1,23 @@
-/// What a gateway kind requires of pushes, and what it makes of content. A value: it needs no connection.
+/// A gateway kind's requirements for pushes, and its translation of content. A value that needs no connection.
 ///
-/// Everything that is one vendor's stands behind it: payloads, their limits, types of pushes, the names of refusals. It is
-/// asked before something is queued, and again for each row before that is sent, because other programs write rows, too.
+/// Everything vendor-specific is behind this protocol: payloads, their limits, types of pushes, the names of refusals.
+/// The relay calls it before it queues a push. It calls it again for each row before it sends the push, because other
+/// programs also write rows.
 package protocol PushFormat: Sendable {
-    /// The payload of a chat message, shortened so that the gateway takes it.
-    /// - Throws: what the writer reads where not one character fits.
+    /// Returns the payload of a chat message, shortened to fit the gateway's limit.
+    ///
+    /// - Throws: The error for the writer if not even one character fits.
     func payload(of alert: ChatAlert) throws(ChatError) -> String
-    /// Checks what a notification says and composes its payload.
-    /// - Throws: what the caller reads: the field and the rule.
+    /// Checks the content of a notification and composes its payload.
+    ///
+    /// - Throws: The error for the caller, which names the field and the rule.
     func compose(_ content: NotificationContent, for app: AppName) throws(ChatError) -> ComposedNotification
-    /// What to tell the caller of a push type that ``compose(_:for:)`` took and does not know; nil for a known one.
+    /// Returns a warning for the caller about a push type that ``compose(_:for:)`` accepted but does not know. `nil`
+    /// for a known type.
     func warning(pushType: String) -> String?
-    /// A row of the queue as a push.
-    /// - Parameter identifier: the push's number on its connection.
+    /// Converts a row of the queue into a push.
+    ///
+    /// - Parameter identifier: The push's number on its connection.
     func push(_ row: QueuedPush, identifier: UInt32) throws(PushRefusal) -> Push
 }
 
@@ -20,7 +25,7 @@ extension PushFormat {
     package func warning(pushType: String) -> String? { nil }
 }
 
-/// A message of a room on its way to a device.
+/// A chat message for a device.
 package struct ChatAlert: Sendable, Hashable {
     package let nickname: Nickname
     package let text: MessageText
@@ -39,11 +44,11 @@ package struct ChatAlert: Sendable, Hashable {
     }
 }
 
-/// A notification as its gateway kind sends it.
+/// A notification in the form that its gateway kind sends.
 package struct ComposedNotification: Sendable, Hashable {
     /// UTF-8, within the gateway's limit.
     package let payload: String
-    /// In the gateway's words.
+    /// The type in the gateway's terms.
     package let pushType: String
     package let priority: UInt8?
 
@@ -54,7 +59,7 @@ package struct ComposedNotification: Sendable, Hashable {
     }
 }
 
-/// Why a gateway can never take a row, in its own words where it has any.
+/// The reason why a gateway can never accept a row, in the gateway's own terms if it has any.
 package struct PushRefusal: Error, Sendable, Hashable {
     package let reason: String
 
@@ -63,46 +68,46 @@ package struct PushRefusal: Error, Sendable, Hashable {
     }
 }
 
-/// A row of the queue as it was read. Another program may have written it: nothing in it is checked but what has a type
-/// of its own.
+/// A row of the queue as it was read. Another program may have written it: only values with a type of their own are
+/// checked.
 package struct QueuedPush: Sendable, Hashable {
     package let id: Int64
     package let lane: PushLane
     package let history: PushHistory
-    /// Nil for what is no address of any kind.
+    /// `nil` if the stored text is not an address of any kind.
     package let address: Address?
-    /// Of the row itself, or of its notification; nil for what is neither text nor a blob.
+    /// The payload of the row itself or of its notification. `nil` if the value is neither text nor a blob.
     package let payload: [UInt8]?
-    /// The relay made the payload: it is known to be well-formed, and shows something.
+    /// Whether the relay composed the payload. Such a payload is well-formed and shows something.
     package let isOurs: Bool
-    /// UNIX seconds; nil for never; 0: not repeated once the gateway has answered.
+    /// UNIX seconds. `nil` for never. 0 means that the push is not retried once the gateway has responded.
     package let expiration: Int64?
     package let priority: Int64?
     package let type: String?
     package let collapseID: String?
-    /// A UUID that is the same each time the row is read. Not checked where another program chose it.
+    /// A UUID that is the same each time the row is read. It is not checked if another program chose it.
     package let apnsID: String
     package let notification: NotificationID?
-    /// Of the chat, of which it is one push; for the log.
+    /// The chat message to which the push belongs, for the log.
     package let message: MessageID?
-    /// Since when it can go: when it was queued, or the time that it was to wait for; for metrics. Nil where another program
-    /// wrote what is no time.
+    /// The time since which the push can be sent, for metrics: when it was queued, or the time for which it had to
+    /// wait. `nil` if another program stored an invalid time.
     package let dueSince: Timestamp?
-    /// Why it is not to be sent any more.
+    /// The reason why the push must not be sent any more.
     package let obstacle: Obstacle?
-    /// Of the chat's pushes to browsers: how many messages the browser has not fetched (``UnreadCount``), counted when the push
-    /// was leased. `nil` if that is not known, and for all other pushes.
+    /// For the chat's pushes to browsers: the number of messages that the browser has not fetched (``UnreadCount``),
+    /// counted at the lease. `nil` if the number is not known, and for all other pushes.
     package var unread: Int64?
 
     package enum Obstacle: Sendable, Hashable {
-        /// The push service said that the device is gone.
+        /// The push service reported that the device is gone.
         case deviceInactive
         /// The device has unregistered since the push was queued.
         case deviceForgotten
         case notificationCancelled
         /// The push's message was deleted (``DeletedMessage``).
         case messageDeleted
-        /// Of the chat, for a member who was removed from the room, or whose room was closed.
+        /// The push is the chat's, and its member was removed from the room, or the room was closed.
         case memberRemoved
     }
 

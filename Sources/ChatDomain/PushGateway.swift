@@ -1,38 +1,42 @@
-/// One app's way to a push service: connections that are kept open, and what comes back over them.
+/// An app's client of a push service. It keeps connections open and reports the outcomes of pushes.
 package protocol PushGateway: Sendable {
-    /// What the gateway requires of pushes.
+    /// The gateway's requirements for pushes.
     var format: any PushFormat { get }
-    /// Connections that are open now.
+    /// The number of open connections.
     var openConnections: Int { get }
-    /// Keeps connections up until the task is cancelled or ``drain()`` has ended. Never gives up.
+    /// Keeps connections open until the task is cancelled or ``drain()`` has ended. Never gives up.
     func run() async
-    /// Waits until a connection can take pushes. With `fresh`, until one can on which nothing is in doubt.
-    /// Nil when the gateway is being stopped.
+    /// Waits until a connection can take pushes. With `fresh`, waits for a connection on which nothing is in doubt.
+    /// `nil` if the gateway is being stopped.
     func slot(fresh: Bool) async -> ConnectionSlot?
-    /// Writes what was leased for a slot. Each push gets exactly one outcome, even if the connection is gone by now.
+    /// Writes the pushes leased for a slot. Each push gets exactly one outcome, even if the connection is already
+    /// closed.
     func write(_ lease: Lease)
-    /// Reports that came since the last call; waits while there are none, nil once ``finish()`` was called.
+    /// Returns the reports since the last call, and waits if there are none. `nil` once ``finish()`` was called and all
+    /// reports were returned.
     func reports() async -> [DeliveryReport]?
-    /// Gives out no slots any more, asks the gateway about what is in doubt, and closes. Bounded in time. What is written
-    /// after that for an earlier slot still gets its outcome.
+    /// Stops giving out slots, asks the gateway about pushes in doubt, and closes the connections. Takes a bounded
+    /// time. Pushes that are written later for an earlier slot still get their outcome.
     func drain() async
-    /// Nothing will be written any more: the reports end with those that are there.
+    /// Declares that no more pushes will be written. The reports end after those that exist.
     func finish() async
 }
 
-/// Room on a connection, for which pushes may be leased.
+/// The room on a connection for pushes to lease.
 package struct ConnectionSlot: Sendable, Hashable {
     package let connection: ConnectionID
-    /// The identifier that the first leased push gets; the others follow without a gap.
+    /// The identifier of the first leased push. The others follow without a gap.
     package let firstIdentifier: UInt32
-    /// How many pushes at the most.
+    /// The maximum number of pushes.
     package let capacity: Int
-    /// Nothing on the connection is in doubt, so that what happens to it next is the doing of what is written next.
+    /// Whether nothing on the connection is in doubt. If so, the next event on it is caused by the pushes that are
+    /// written next.
     package let isFresh: Bool
-    /// Each push is answered for itself. Otherwise silence means acceptance, and a lost connection leaves in doubt
-    /// whatever was written on it.
+    /// Whether the gateway responds to each push. If not, silence means acceptance, and a lost connection leaves
+    /// everything written on it in doubt.
     package let answersEach: Bool
-    /// The gateway does not answer when it is asked about what was written. Only its silence proves a lease, which takes a while.
+    /// Whether the gateway does not respond when it is asked to confirm pushes. Then only its silence proves a lease,
+    /// which takes a while.
     package let isProvenBySilence: Bool
 
     package init(
@@ -48,13 +52,13 @@ package struct ConnectionSlot: Sendable, Hashable {
     }
 }
 
-/// Pushes that belong to a connection now.
+/// Leased pushes that are bound to a connection.
 package struct Lease: Sendable, Hashable {
     package let slot: ConnectionSlot
-    /// With identifiers from the slot's first on.
+    /// The pushes, whose identifiers begin with the slot's first.
     package let pushes: [Push]
-    /// To be written alone on their connection, and confirmed before anything else is written on it: one of them may make
-    /// the gateway close, or so much may be what the gateway loses.
+    /// Whether the pushes must be written alone on their connection, and confirmed before anything else is written on
+    /// it. One of them may make the gateway close, or the gateway may lose this many.
     package let isProbe: Bool
 
     package init(slot: ConnectionSlot, pushes: [Push], isProbe: Bool = false) {
@@ -64,14 +68,16 @@ package struct Lease: Sendable, Hashable {
     }
 }
 
-/// Reads one app's feedback list. A destructive read: what is yielded must be stored before it is acted on.
+/// Reads one app's feedback list. Reading deletes the list at the service, so store the yielded reports before you act
+/// on them.
 package protocol FeedbackSource: Sendable {
-    /// Connects, yields what comes in pieces, returns when the list has ended.
-    /// - Returns: how many bytes of an incomplete tuple were left over.
+    /// Connects, yields the list in parts, and returns at its end.
+    ///
+    /// - Returns: The number of bytes of an incomplete tuple at the end.
     func read(_ store: @Sendable ([FeedbackReport]) async throws -> Void) async throws -> Int
 }
 
-/// The push service says that a device has not wanted pushes since a time.
+/// The push service's report that a device has not wanted pushes since a time.
 package struct FeedbackReport: Sendable, Hashable {
     package let token: DeviceToken
     package let since: Timestamp
@@ -82,18 +88,19 @@ package struct FeedbackReport: Sendable, Hashable {
     }
 }
 
-/// Keeps feedback, and acts on it.
+/// Stores feedback reports, and acts on them.
 package protocol FeedbackStore: Sendable {
-    /// Writes the reports down, whatever they say.
+    /// Stores the reports, without judging their content.
     func record(_ reports: [FeedbackReport], app: AppName) async throws(ChatError)
-    /// Deactivates the device of each recorded report that was not acted on yet, unless it registered later.
-    /// Says what was done.
+    /// Deactivates the device of each stored report that was not acted on yet, unless the device registered later.
+    ///
+    /// - Returns: The number of devices by result.
     func actOnFeedback() async throws(ChatError) -> FeedbackResult
 }
 
 package struct FeedbackResult: Sendable, Hashable {
     package var deactivated = 0
-    /// The device registered again after the report's time.
+    /// Devices that registered again after the report's time.
     package var kept = 0
     package var unknown = 0
 

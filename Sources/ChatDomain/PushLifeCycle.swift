@@ -1,10 +1,10 @@
-/// What a push has been through.
+/// The counts of a push's earlier attempts.
 package struct PushHistory: Sendable, Hashable {
-    /// How often it was handed to a connection that did not give it back unread.
+    /// The number of times that the push was written to a connection that did not return it unread.
     package var attempts: Int
-    /// How often its connection ended without an answer to it.
+    /// The number of times that the connection ended without a response to the push.
     package var unanswered: Int
-    /// How often the gateway sent it back, or did not accept the credentials with it.
+    /// The number of times that the gateway sent the push back, or rejected the credentials with it.
     package var refused: Int
 
     package init(attempts: Int = 0, unanswered: Int = 0, refused: Int = 0) {
@@ -13,17 +13,18 @@ package struct PushHistory: Sendable, Hashable {
         self.refused = refused
     }
 
-    /// A connection ended over it, or the gateway sent it back.
+    /// Whether a connection ended without a response to the push, or the gateway sent it back or rejected the
+    /// credentials with it.
     package var isSuspect: Bool { unanswered > 0 || refused > 0 }
 }
 
-/// In which order the due pushes of an app go.
+/// The lanes of an app's queue, in the order in which due pushes are sent.
 package enum PushLane: Int, Sendable, Hashable, CaseIterable {
-    /// What the chat, other programs and notifications to few send.
+    /// Pushes of the chat, of other programs, and of notifications to few devices.
     case normal
-    /// One of very many: has lower priority than ``normal``.
+    /// Pushes of a message or notification to very many devices. They have lower priority than ``normal``.
     case bulk
-    /// Its connection was lost before, or the gateway sent it back.
+    /// Pushes with a suspect history (``PushHistory/isSuspect``).
     case retry
 
     package init(_ history: PushHistory, isBulk: Bool) {
@@ -31,12 +32,13 @@ package enum PushLane: Int, Sendable, Hashable, CaseIterable {
     }
 }
 
-/// When a push that the gateway could not take is tried again.
+/// The delays between attempts for a push that the gateway could not take.
 package struct RetryPolicy: Sendable, Hashable {
-    /// Before the second attempt; doubles with each further one.
+    /// The delay before the second attempt. It doubles with each further attempt.
     package var first: Duration
     package var longest: Duration
-    /// Attempts in all, after which the push has failed with the gateway's reason. A hundred take about a day.
+    /// The maximum number of attempts. After the last one the push fails with the gateway's reason. With the defaults,
+    /// a hundred attempts take about a day.
     package var attempts: Int
 
     package init(first: Duration = .seconds(1), longest: Duration = .seconds(900), attempts: Int = 100) {
@@ -45,36 +47,37 @@ package struct RetryPolicy: Sendable, Hashable {
         self.attempts = attempts
     }
 
-    /// How long to wait after so many attempts; nil when it is to be given up.
+    /// Returns the delay after `made` attempts. `nil` if the push must be given up.
     package func delay(afterAttempts made: Int) -> Duration? {
         guard made < attempts else { return nil }
         return min(longest, first * Double(1 << min(max(made - 1, 0), 30)))
     }
 }
 
-/// What happens to a push, and what is written down about it.
+/// A change of a push's state, and the values to record with it.
 package struct Transition: Sendable, Hashable {
     package enum Result: Sendable, Hashable {
         case sent
         case failed(reason: String, hint: String? = nil)
         case expired
         case cancelled(reason: String)
-        /// It is due at that time.
+        /// Due at a later time.
         case waiting(until: Timestamp, reason: String)
-        /// It is due again at once, in a lane. Without a reason nothing has happened to it.
+        /// Due again at once, in a lane. Without a reason, nothing has happened to the push.
         case due(PushLane, reason: String?)
     }
 
-    /// What it means for the device.
+    /// The consequence for the device.
     package enum Device: Sendable, Hashable {
-        /// It is gone since a time, unless it registered later.
+        /// Deactivates the device from a time on, unless it registered later.
         case deactivate(since: Timestamp, reason: String)
-        /// Its address was refused once more; with a limit it is deactivated when it was refused so often.
+        /// Counts a refusal of the device's address. With a limit, the device is deactivated when its refusals reach
+        /// the limit.
         case countRefusal(reason: String, limit: Int?)
     }
 
     package let result: Result
-    /// What is added to the history's counts.
+    /// The counts to add to the push's history.
     package let added: PushHistory
     package let device: Device?
 
@@ -103,23 +106,25 @@ package struct Transition: Sendable, Hashable {
         }
     }
 
-    /// Nothing has to be written down: the push is as it was.
+    /// Whether the push stays as it was, so that there is nothing to record.
     package var changesNothing: Bool {
         guard case .due(_, nil) = result else { return false }
         return added == PushHistory()
     }
 }
 
-/// What becomes of a push: says for its history and for an outcome what happens next. Without a database or a socket; the
-/// relay and `send --direct` go by the same rules.
+/// The rules for a push's next state, given its history and the outcome of an attempt.
+///
+/// A pure value, without a database or a socket. The relay and `send --direct` follow the same rules.
 package struct PushLifeCycle: Sendable, Hashable {
-    /// What differs between a relay and a single command.
+    /// The differences between a relay and a single command.
     package struct Policy: Sendable, Hashable {
         package var retry: RetryPolicy
-        /// Losses without an answer after which a push has failed even if nothing shows that it is the push's doing; nil:
-        /// never. A relay waits for a gateway for days; a command has an end.
+        /// The number of losses without a response after which a push fails, even if nothing shows that the push is the
+        /// cause. With a limit, a push with the expiration 0 fails at its first loss. `nil` if there is no limit: a
+        /// relay waits for a gateway for days, but a command must end.
         package var unansweredLimit: Int?
-        /// Whether somebody may mend the credentials while the push waits.
+        /// Whether an operator may correct the credentials while the push waits.
         package var credentialsMayChange: Bool
 
         package init(retry: RetryPolicy = RetryPolicy(), unansweredLimit: Int? = nil, credentialsMayChange: Bool = true)
@@ -136,11 +141,11 @@ package struct PushLifeCycle: Sendable, Hashable {
         self.policy = policy
     }
 
-    /// With more devices than this the pushes of a message or a notification let others pass, from the first to the last:
-    /// a hundred are sent within milliseconds.
+    /// A message or notification to more devices than this uses ``PushLane/bulk`` for all of its pushes. A hundred
+    /// pushes are sent within milliseconds.
     package static let bulkFrom = 100
 
-    // MARK: - Reasons of our own
+    // MARK: - Reasons that the relay sets
 
     package static let expired = "Expired"
     package static let deviceInactive = "DeviceInactive"
@@ -149,9 +154,9 @@ package struct PushLifeCycle: Sendable, Hashable {
     package static let memberRemoved = "MemberRemoved"
     package static let messageDeleted = "MessageDeleted"
 
-    // MARK: - Before it is sent
+    // MARK: - Before an attempt
 
-    /// What happens to a push instead of being sent; nil for one that can go.
+    /// Returns the transition of a push that must not be sent. `nil` if the push can be sent.
     package func obstacle(to push: QueuedPush, at now: Timestamp) -> Transition? {
         switch push.obstacle {
         case .notificationCancelled: return Transition(.cancelled(reason: Self.cancelled))
@@ -160,16 +165,19 @@ package struct PushLifeCycle: Sendable, Hashable {
         case .deviceForgotten: return Transition(.cancelled(reason: Self.unregistered))
         case .deviceInactive, nil: break
         }
-        // 0 is no time: the gateway is to try once and to store nothing.
+        // 0 is not a time: the gateway must try once and store nothing.
         if let end = push.expiration, end != 0, end <= now.seconds { return Transition(.expired) }
         return push.obstacle == .deviceInactive ? Transition(.failed(reason: Self.deviceInactive)) : nil
     }
 
     // MARK: - After an outcome
 
+    /// Returns the transition that follows from an outcome.
+    ///
     /// - Parameters:
-    ///   - leasedAt: when the attempt began that the outcome is about.
-    ///   - lastAccepted: when another push of the app was taken last; nil: not since the process began.
+    ///   - leasedAt: The time at which the push was leased for this attempt.
+    ///   - lastAccepted: The time at which the gateway last accepted a push of the app. `nil` if it has accepted none
+    ///     since the process started.
     package func transition(
         _ outcome: Outcome, _ history: PushHistory, lane: PushLane, expiration: Int64? = nil, leasedAt: Timestamp,
         lastAccepted: Timestamp?, at now: Timestamp
@@ -181,7 +189,8 @@ package struct PushLifeCycle: Sendable, Hashable {
         case .rejected(let reason, let hint):
             return Transition(.failed(reason: reason, hint: hint), adding: attempt)
         case .badAddress(let reason):
-            // Only while others are taken: a certificate of the wrong environment makes every address look bad.
+            // The limit applies only while the gateway accepts other pushes: with a certificate for the wrong
+            // environment, every address looks bad.
             let isOthersTaken = lastAccepted.map { $0 + Self.acceptanceWindow >= now } ?? false
             return Transition(
                 .failed(reason: reason), adding: attempt,
@@ -190,7 +199,7 @@ package struct PushLifeCycle: Sendable, Hashable {
             return Transition(
                 .failed(reason: reason), adding: attempt, device: .deactivate(since: since, reason: reason))
         case .retry(let reason, let notBefore):
-            // An attempt that nobody answered says nothing about the push.
+            // An attempt without a response says nothing about the push.
             let answered = history.attempts + 1 - history.unanswered
             guard expiration != 0, let delay = policy.retry.delay(afterAttempts: answered) else {
                 return Transition(.failed(reason: reason), adding: attempt)
@@ -228,11 +237,15 @@ package struct PushLifeCycle: Sendable, Hashable {
         }
     }
 
-    /// The push waits for what happened to it so often, and fails once it is certain that it is the push and not the gateway:
-    /// that it happened `limit` times, and since the attempt before this one another push of the app was taken. In an
-    /// outage nothing is taken, and nothing fails.
+    /// Returns the transition after a loss, after a refusal of the credentials, or after the gateway sent the push
+    /// back.
     ///
-    /// The first `immediate` times it does not wait; then one second, doubling up to 512.
+    /// The push fails when it, and not the gateway, must be the cause. That is the case if this has happened `limit`
+    /// times, and the gateway has accepted another push of the app since the previous attempt. In an outage the gateway
+    /// accepts nothing, so nothing fails.
+    ///
+    /// The first `immediate` times, the push is due again at once. After that it waits one second, doubling up to 512
+    /// seconds.
     private func transitionAfterLoss(
         _ reason: String, count: Int, immediate: Int, limit: Int, _ added: PushHistory, _ leasedAt: Timestamp,
         _ lastAccepted: Timestamp?, _ now: Timestamp
@@ -246,43 +259,49 @@ package struct PushLifeCycle: Sendable, Hashable {
         return Transition(.waiting(until: now + delay, reason: reason), adding: added)
     }
 
-    /// 512 seconds: an operator who mends something sees the effect within minutes.
+    /// 512 seconds: an operator who corrects a problem sees the effect within minutes.
     private static let longestDelayExponent = 9
-    /// How often the credentials are refused with a push, while others get through, until it is the push.
+    /// After this many credential refusals of one push, while others are accepted, the push itself is blamed.
     private static let refusedLimit = 10
-    /// Refused streams and GOAWAY are normal: three repeats do not wait.
+    /// Refused streams and GOAWAY are normal, so the first three retries do not wait.
     private static let sentBackImmediate = 3
     private static let sentBackLimit = 30
-    /// How far back another push that was taken still shows that the gateway works.
+    /// The time for which an accepted push shows that the gateway works.
     package static let acceptanceWindow = Duration.seconds(3600)
-    /// Refusals of an address since it was registered, after which the device is deactivated: each costs the app its
-    /// connection, and anyone can join with an invalid token.
+    /// The number of refusals of an address since its registration after which the device is deactivated. Each refusal
+    /// costs the app its connection, and anyone can join with an invalid token.
     package static let refusalLimit = 5
-    /// The longest time that a repeat waits, whatever a gateway asks for. A push that seems to wait for longer was queued
-    /// by a clock that has been set back since, and is due.
+    /// The longest wait before a retry, even if the gateway asks for more. A push that seems to wait longer was queued
+    /// before the clock was set back, and is due.
     package static let longestWait = Duration.seconds(3600)
 
-    // MARK: - Which pushes are probed alone
+    // MARK: - Probing suspect pushes
 
-    /// How many pushes go together, and whether their connection carries nothing else until the gateway was asked about
-    /// them.
+    /// The maximum number of pushes to send together, and whether they are a probe. The connection of a probe carries
+    /// nothing else until the gateway has been asked to confirm the probe.
     package struct Group: Sendable, Hashable {
         package let size: Int
         package let isProbe: Bool
     }
 
-    /// Losses without an answer from which on a push is probed instead of simply repeated: losing one connection is normal.
+    /// The number of losses without a response from which a push is probed. Below it the push is simply retried: losing
+    /// one connection is normal.
     package static let probeThreshold = 2
-    /// Losses from which on a push is probed alone.
+    /// The number of losses from which a push is probed alone.
     package static let aloneFrom = 6
-    /// Pushes that are probed together, by the number of losses from ``probeThreshold`` on. Divided by four each time, so that
-    /// one push among a thousand that makes the gateway close is isolated after six losses, two of them ordinary, and the others are sent.
+    /// The number of pushes to probe together, by the number of losses from ``probeThreshold`` on. Each step divides it
+    /// by four. So if one push among a thousand makes the gateway close, it is isolated after six losses, two of them
+    /// ordinary, and the others are sent.
     private static let probeSizes = [256, 64, 16, 4, 1]
 
-    /// One of a group of suspected pushes may be what makes the gateway close: they go on a fresh connection and are asked
-    /// about at once, in groups that shrink with each loss, so that this one is isolated and the others are sent.
+    /// Returns the group in which a push with this history is sent.
     ///
-    /// A command, which has an end, probes each push alone from its first loss on.
+    /// Any push of a suspect group may be the one that makes the gateway close. The group therefore gets a fresh
+    /// connection, and the gateway is asked to confirm it at once. Groups shrink with each loss, which isolates the
+    /// harmful push and lets the others through.
+    ///
+    /// A policy with an ``Policy/unansweredLimit`` belongs to a command, which must end. It probes each push alone from
+    /// its first loss on.
     package func group(_ history: PushHistory) -> Group {
         if policy.unansweredLimit != nil, history.unanswered > 0 { return Group(size: 1, isProbe: true) }
         guard history.unanswered >= Self.probeThreshold else { return Group(size: .max, isProbe: false) }
@@ -291,44 +310,46 @@ package struct PushLifeCycle: Sendable, Hashable {
     }
 }
 
-/// How many pushes are written before the gateway is asked to confirm them, at a gateway that loses what it was given.
+/// The number of pushes to write before the gateway must confirm them, for a gateway that can lose pushes.
 ///
-/// After a loss without an answer the outcome of what was written is unknown. Behind a gateway that closes every so often
-/// (a load balancer, say) that would be true for ever. So less is written before confirmation is asked for,
-/// half of what was lost, and step by step more while that works. A relay that starts begins like that, too: an earlier
-/// process may have died with pushes whose outcome is unknown.
+/// After a loss without a response, the outcome of the written pushes is unknown. Behind a gateway that closes
+/// connections regularly (a load balancer, for example), it would stay unknown. The window is therefore halved after a
+/// loss, and grows step by step while the gateway confirms groups. A relay also starts with a small window: an earlier
+/// process may have died with pushes in doubt.
 ///
-/// Where only silence proves a group, each takes the settle time, and one that is too small costs more time than a lost one. There
-/// the window goes beyond what was lost after fewer proofs.
+/// Where only silence proves a group, each group takes the settle time, and a group that is too small costs more time
+/// than a lost one. There the window exceeds the last loss after fewer proofs.
 package struct ProbeWindow: Sendable, Hashable {
     /// The first window after a start.
     package static let afterStart = 256
-    /// From a window of this size on nothing is asked for any more: it is what one lease takes.
+    /// A window of this size or more needs no confirmation: it is the size of one lease.
     package static let open = 1000
-    /// Smaller losses are normal. Whether one of these pushes is the cause, their own histories show.
+    /// The smallest loss that counts. Smaller losses are normal, and the histories of their pushes show whether one of
+    /// them is the cause.
     package static let smallestLoss = 32
-    /// The window is never smaller: with less there would be hardly any progress.
+    /// The smallest window. With less there would be hardly any progress.
     private static let smallest = 16
-    /// Groups that were confirmed since the last loss, after which the window may grow beyond what was lost: at a gateway that
-    /// closes for a reason of its own each such try costs one loss.
+    /// The number of groups confirmed since the last loss after which the window may grow beyond that loss. At a
+    /// gateway that closes for a reason other than the pushes, each such try costs one loss.
     private static let confirmationsBeforeRetry = 64
-    /// The same for proofs by silence, as a multiple of what was lost. At a gateway that closes after every 1,000 notifications of all
-    /// connections, the groups settle at a fifth of that: the least time for all of a queue.
+    /// The number of pushes proven by silence after which the window may grow beyond the last loss, as a multiple of
+    /// that loss. At a gateway that closes after every 1,000 notifications of all connections, the groups settle at a
+    /// fifth of that. This takes the least time for a whole queue.
     private static let silentCeilingsBeforeRetry = 8
 
-    /// Pushes that may be written before confirmation; nil: no limit.
+    /// The number of pushes that may be written before confirmation. `nil` if there is no limit.
     package private(set) var limit: Int?
-    /// What was lost last; the window stays below it for a while.
+    /// The size of the last loss. The window stays below it for a while. `.max` if the window may grow freely.
     private var ceiling = Int.max
     private var confirmed = 0
-    /// Pushes that silence has confirmed since the ceiling was set.
+    /// The number of pushes proven by silence since the ceiling was set.
     private var silent = 0
 
     package init(limit: Int? = nil) {
         self.limit = limit
     }
 
-    /// So many pushes of one connection were lost without an answer.
+    /// Records that `count` pushes of one connection were lost without a response.
     package mutating func lost(_ count: Int) {
         let isAdapting = limit != nil && ceiling < .max
         guard count >= (isAdapting ? Self.smallest : Self.smallestLoss) else { return }
@@ -339,14 +360,15 @@ package struct ProbeWindow: Sendable, Hashable {
         silent = 0
     }
 
-    /// A group that was asked about was answered.
+    /// Records that the gateway confirmed a group of pushes.
+    ///
     /// - Parameters:
-    ///   - isAll: nothing else was due.
-    ///   - bySilence: The gateway did not answer, and silence proved the group.
+    ///   - isAll: Whether no other push was due.
+    ///   - bySilence: Whether the gateway did not respond, and its silence proved the group.
     package mutating func confirmed(_ count: Int, isAll: Bool, bySilence: Bool = false) {
         guard let limit, count > 0 else { return }
         guard ceiling < .max else {
-            // Nothing was lost so far, or not for long.
+            // Nothing was lost yet, or enough groups were confirmed since.
             self.limit = isAll || limit * 2 >= Self.open ? nil : limit * 2
             return
         }

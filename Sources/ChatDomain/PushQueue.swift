@@ -2,31 +2,34 @@ import Synchronization
 
 /// The durable queue, as a dispatcher uses it.
 ///
-/// A lease gives a push to one caller until that settles or returns it. How a store remembers leases is not said here:
-/// in memory where one relay serves a file, since after a crash every push that is not settled is sent again anyway; in
-/// the database where several relays share one. docs/stores.md says what a store must do.
+/// A lease gives a push to one caller until that caller settles or releases it. Each store decides how to remember
+/// leases. If one relay serves a file, they can be in memory, since after a crash every unsettled push is sent again
+/// anyway. If several relays share a database, they are in the database. `docs/stores.md` lists a store's obligations.
 package protocol PushQueue: Sendable {
-    /// Takes due pushes of an app, in the order of the lanes and of their ids. Nobody else gets them meanwhile.
+    /// Leases due pushes of an app, in the order of the lanes and of their ids. No other caller gets them until they
+    /// are settled or released.
     ///
-    /// - Parameter lanes: which, and in which order.
-    /// - Returns: at most `limit` pushes. None says that nothing is due.
+    /// - Parameter lanes: The lanes to lease from, in this order.
+    /// - Returns: At most `limit` pushes. If there are none, nothing is due in these lanes.
     func lease(app: AppName, lanes: [PushLane], limit: Int) async throws(ChatError) -> LeasedPushes
-    /// Gives back pushes to which nothing has happened: they are due again, in their lanes.
+    /// Releases pushes to which nothing has happened. They are due again, in their lane.
     func release(_ pushIDs: [ClosedRange<Int64>], lane: PushLane, app: AppName)
-    /// Writes down what has happened to leased pushes, all in one transaction, and ends their leases.
-    /// - Returns: for each settlement what it changed. Rows that another program deleted or settled are left out.
+    /// Records the outcomes of leased pushes in one transaction, and ends their leases.
+    ///
+    /// - Returns: The changes of each settlement. They leave out rows that another program has deleted or settled.
     @discardableResult
     func settle(_ settlements: [Settlement], app: AppName) async throws(ChatError) -> [SettledPushes]
-    /// When the next push of the app that waits for its time is due, or, before that, when to ask again; nil if none
-    /// waits.
+    /// Returns the time at which the app's next waiting push is due, or an earlier time at which to ask again. `nil` if
+    /// no push waits.
     func nextDue(app: AppName) async throws(ChatError) -> Timestamp?
-    /// Signals, as long as the continuation lives, whenever there may be due pushes of the app, or ``nextDue(app:)`` may have
-    /// become earlier.
+    /// Signals the continuation whenever there may be due pushes of the app, or ``nextDue(app:)`` may have become
+    /// earlier. Stops when the continuation's stream ends.
     func announceArrivals(of app: AppName, to signal: AsyncStream<Void>.Continuation)
 }
 
 extension PushQueue {
-    /// An endless sequence that yields whenever there may be due pushes of the app. Yields are merged while nobody looks.
+    /// Returns an endless sequence that yields whenever there may be due pushes of the app. Signals that no one has
+    /// consumed are merged into one.
     package func arrivals(of app: AppName) -> AsyncStream<Void> {
         let (signals, signal) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
         announceArrivals(of: app, to: signal)
@@ -34,7 +37,7 @@ extension PushQueue {
     }
 }
 
-/// Signals all who listen for an app; a listener leaves when its stream ends.
+/// Signals all listeners of an app. A listener is removed when its stream ends.
 package final class Signals: Sendable {
     private struct State {
         var listeners: [Int: (app: AppName, signal: AsyncStream<Void>.Continuation)] = [:]
@@ -56,7 +59,7 @@ package final class Signals: Sendable {
         }
     }
 
-    /// - Parameter apps: nil: all.
+    /// - Parameter apps: The apps whose listeners to signal. `nil` for all.
     package func send(_ apps: Set<AppName>? = nil) {
         for listener in state.withLock({ Array($0.listeners.values) }) where apps?.contains(listener.app) ?? true {
             listener.signal.yield()
@@ -64,10 +67,10 @@ package final class Signals: Sendable {
     }
 }
 
-/// What a lease gave.
+/// The pushes of one lease.
 package struct LeasedPushes: Sendable, Hashable {
     package let pushes: [QueuedPush]
-    /// Lanes in which more may be due.
+    /// The lanes in which more pushes may be due.
     package let lanes: Set<PushLane>
 
     package init(_ pushes: [QueuedPush], lanes: Set<PushLane> = []) {
@@ -76,13 +79,13 @@ package struct LeasedPushes: Sendable, Hashable {
     }
 }
 
-/// What happened to leased pushes with consecutive ids.
+/// The outcome of leased pushes with consecutive ids.
 package struct Settlement: Sendable, Hashable {
     package let pushIDs: ClosedRange<Int64>
     package let transition: Transition
-    /// Of which they are pushes; nil for the chat's and other programs'.
+    /// The notification of the pushes. `nil` for pushes of the chat and of other programs.
     package let notification: NotificationID?
-    /// They were `sent` because of silence, and an answer of the gateway came after all.
+    /// Whether the pushes were `sent` because of silence, and the gateway responded after all.
     package let overrulesSilence: Bool
 
     package init(
@@ -98,10 +101,10 @@ package struct Settlement: Sendable, Hashable {
     package var count: Int { pushIDs.count }
 }
 
-/// What a settlement changed.
+/// The changes of one settlement.
 package struct SettledPushes: Sendable, Hashable {
     package let count: Int
-    /// Of a single push that was not sent; for the log.
+    /// The address of a single push that was not sent, for the log.
     package let address: String?
 
     package init(count: Int, address: String? = nil) {

@@ -1,4 +1,4 @@
-/// Which entries of the queue; nil for any.
+/// A condition on pushes in the queue. `nil` values match any push.
 package struct QueueFilter: Sendable, Hashable {
     package var app: AppName?
     package var states: Set<PushState>?
@@ -16,12 +16,12 @@ package struct QueueFilter: Sendable, Hashable {
     }
 }
 
-/// Which entries of the queue are to be changed.
+/// The pushes that a command changes.
 package enum QueueSelection: Sendable, Hashable {
     case ids([Int64])
     case matching(QueueFilter)
 
-    /// The notification, where a whole one is meant and nothing else.
+    /// The notification, if the selection is one whole notification and nothing else.
     package var notification: NotificationID? {
         guard case .matching(let filter) = self, filter == QueueFilter(notification: filter.notification) else {
             return nil
@@ -30,17 +30,18 @@ package enum QueueSelection: Sendable, Hashable {
     }
 }
 
-/// An entry of the queue with all that is known of it.
+/// A push with everything that the queue knows of it.
 package struct PushRecord: Sendable, Hashable {
     package let delivery: Delivery
-    /// As text; what is no UTF-8 is replaced.
+    /// The payload as text. Invalid UTF-8 is replaced.
     package let payload: String
     package let pushType: String?
     package let expiration: Int64?
     package let priority: UInt8?
     package let collapseID: String?
 
-    /// Whether the entry is a push of a deleted message, or another program's row without content: nothing retries it.
+    /// Whether the push belongs to a deleted message, or to another program's row without content. Such a push is never
+    /// retried.
     package var hasNoContent: Bool { payload.isEmpty && delivery.notification == nil }
 
     package init(
@@ -56,29 +57,34 @@ package struct PushRecord: Sendable, Hashable {
     }
 }
 
-/// The queue as an operator's commands use it: beside running relays, which notice what is changed, or without one.
+/// The queue for an operator's commands. They work with or without running relays, which notice the changes.
 ///
-/// What is to be changed is looked for without a lock, and changed in steps, so that a relay never waits long; `progress` is
-/// told how many entries so far. What is queued meanwhile is not meant.
+/// A command searches pushes without a lock and changes them in steps, so that a relay never waits long. `progress` is
+/// called with the number of pushes changed so far. Pushes that are queued after the start of the call are not
+/// affected.
 package protocol QueueAdministration: Sendable {
-    /// In the order of the queue, those after `cursor`. A page may have fewer than `limit`, even none, and still a next one.
+    /// Returns pushes with ids above `cursor`, in the order of the queue. A page may have fewer than `limit` pushes,
+    /// even none, and still have a next page.
     func pushes(_ filter: QueueFilter, after cursor: Int64?, limit: Int) async throws -> Page<Delivery>
-    /// Nil where there is none.
+    /// Returns one push. `nil` if there is no push with this id.
     func push(_ id: Int64) async throws -> PushRecord?
-    /// Makes failed, expired and cancelled entries pending again, at once and with attempts from zero; also lets pending ones
-    /// that wait for a repeat go now.
+    /// Makes failed, expired and cancelled pushes pending again, due at once and with zero attempts. Pending pushes
+    /// that wait for a retry also become due at once.
     ///
-    /// An expired one has no time any more after which it is not worth sending; the others keep theirs. Those of a notification
-    /// that was cancelled stay cancelled, also where they are named: whoever wants it after all sends it again. So do those of
-    /// a device that has unregistered. Entries of a deleted message (``DeletedMessage``) keep their state, whatever it is.
-    /// - Returns: how many.
+    /// An expired push loses its expiration. The others keep theirs. Pushes of a cancelled notification stay cancelled,
+    /// even if they are selected by id: to send it after all, send it again. Pushes to an unregistered device also stay
+    /// cancelled. Pushes of a deleted message (``DeletedMessage``) keep their state in any case.
+    ///
+    /// - Returns: The number of changed pushes.
     func retry(_ selection: QueueSelection, progress: (Int) -> Void) async throws -> Int
-    /// Takes back pending entries. Where a whole notification is meant, also those that are not queued yet.
-    /// - Returns: how many.
-    func cancel(_ selection: QueueSelection, progress: (Int) -> Void) async throws -> Int
-    /// Deletes entries that are settled (sent, failed, expired, cancelled), those settled longer ago than `age`.
+    /// Cancels pending pushes. If the selection is a whole notification, this includes pushes that are not queued yet.
     ///
-    /// Not those of a notification that is still being queued: they keep it from going to a device twice.
-    /// - Returns: how many.
+    /// - Returns: The number of cancelled pushes.
+    func cancel(_ selection: QueueSelection, progress: (Int) -> Void) async throws -> Int
+    /// Deletes settled pushes (sent, failed, expired, cancelled). With `age`, deletes only those settled longer ago.
+    ///
+    /// Leaves the pushes of a notification that is still being queued: they prevent it from going to a device twice.
+    ///
+    /// - Returns: The number of deleted pushes.
     func purge(_ selection: QueueSelection, olderThan age: Duration?, progress: (Int) -> Void) async throws -> Int
 }
