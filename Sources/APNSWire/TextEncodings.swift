@@ -1,7 +1,7 @@
 import Foundation
 
 extension Sequence<UInt8> {
-    /// Lower-case hexadecimal digits.
+    /// The bytes as lower-case hexadecimal digits.
     package var hex: String {
         let digits = Array("0123456789abcdef".utf8)
         var text: [UInt8] = []
@@ -14,7 +14,7 @@ extension Sequence<UInt8> {
 }
 
 extension UInt8 {
-    /// The value of an ASCII hexadecimal digit of either case.
+    /// The value of an ASCII hexadecimal digit of either case. `nil` for any other byte.
     package var hexDigit: UInt8? {
         switch self {
         case UInt8(ascii: "0")...UInt8(ascii: "9"): self - UInt8(ascii: "0")
@@ -32,7 +32,7 @@ package enum Base64URL {
             .replacingOccurrences(of: "/", with: "_").replacingOccurrences(of: "=", with: "")
     }
 
-    /// Nil for anything else, padded text too.
+    /// Returns `nil` for any other text, including padded text.
     package static func bytes(_ text: some StringProtocol) -> [UInt8]? {
         guard text.utf8.allSatisfy({ $0 != UInt8(ascii: "+") && $0 != UInt8(ascii: "/") && $0 != UInt8(ascii: "=") })
         else { return nil }

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-// The functions that the store calls: result, name, parameters, arguments.
+// The functions that the store calls, each with its result, name, parameters and arguments.
 #define FUNCTIONS(F) \
     F(PGconn *, PQconnectdbParams, (const char *const *n, const char *const *v, int e), (n, v, e)) \
     F(PQconninfoOption *, PQconninfoParse, (const char *s, char **e), (s, e)) \

@@ -1,11 +1,11 @@
 package import NIOCore
 
-/// Kinds of HTTP/2 frames (RFC 9113 §6).
+/// The types of HTTP/2 frames (RFC 9113 §6).
 enum FrameType: UInt8, Sendable {
     case data, headers, priority, reset, settings, pushPromise, ping, goAway, windowUpdate, continuation
 }
 
-/// What a frame's flags say; which of them count depends on its type.
+/// The flags of a frame. Their meaning depends on the frame's type.
 struct FrameFlags: OptionSet, Sendable {
     let rawValue: UInt8
 
@@ -19,17 +19,18 @@ struct FrameFlags: OptionSet, Sendable {
 /// The nine bytes before every frame's payload (RFC 9113 §4.1).
 struct FrameHeader: Sendable {
     static let size = 9
-    /// The largest payload that every peer accepts, and that holds for us unless we announce another.
+    /// The maximum payload in bytes that every peer accepts. It also applies to the relay, which announces no other
+    /// limit.
     static let defaultPayload = 16_384
-    /// The largest payload that can be announced.
+    /// The largest maximum that can be announced, in bytes.
     static let longestPayload = (1 << 24) - 1
 
-    /// Bytes of payload.
+    /// The size of the payload in bytes.
     let length: Int
-    /// Not every type is known.
+    /// The type as a number, because unknown types are allowed.
     let type: UInt8
     let flags: FrameFlags
-    /// 0 for the connection itself.
+    /// The stream id. 0 for the connection itself.
     let stream: Int
 
     init(length: Int, type: FrameType, flags: FrameFlags = [], stream: Int = 0) {
@@ -39,7 +40,7 @@ struct FrameHeader: Sendable {
         self.stream = stream
     }
 
-    /// Reads the next bytes without consuming them; nil if there are not enough.
+    /// Reads the next bytes without consuming them. `nil` if there are not enough.
     init?(peekingAt buffer: ByteBuffer) {
         let start = buffer.readerIndex
         guard let first = buffer.getInteger(at: start, as: UInt32.self),
@@ -61,14 +62,14 @@ extension ByteBuffer {
             UInt32(truncatingIfNeeded: header.stream))
     }
 
-    /// Corrects the length of a frame whose header was written before its payload was known.
+    /// Sets the length of a frame whose header was written before its payload was known.
     mutating func setFrameLength(_ length: Int, at index: Int) {
         setInteger(UInt16(truncatingIfNeeded: length >> 8), at: index)
         setInteger(UInt8(truncatingIfNeeded: length), at: index + 2)
     }
 }
 
-/// Why a stream or a connection ends (RFC 9113 §7).
+/// The reason for the end of a stream or connection (RFC 9113 §7).
 package enum HTTP2Code: UInt32, Sendable {
     case noError, protocolError, internalError, flowControlError, settingsTimeout, streamClosed, frameSizeError
     case refusedStream, cancel, compressionError, connectError, enhanceYourCalm, inadequateSecurity, http11Required
@@ -79,7 +80,7 @@ package enum HTTP2Code: UInt32, Sendable {
         "INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED",
     ]
 
-    /// The code's name in the RFC; a number where it is not in it.
+    /// Returns the code's name in the RFC, or its number if the RFC does not define it.
     package static func name(_ code: UInt32) -> String {
         HTTP2Code(rawValue: code).map { names[Int($0.rawValue)] } ?? "code \(code)"
     }
@@ -87,11 +88,11 @@ package enum HTTP2Code: UInt32, Sendable {
 
 /// The peer has violated the protocol, and the connection ends.
 ///
-/// Also where the RFC would end only a stream: a peer that sends malformed frames cannot be relied on.
+/// The connection ends even if the RFC would end only a stream: a peer that sends malformed frames cannot be trusted.
 package struct HTTP2Failure: Error, Sendable, Hashable, CustomStringConvertible {
-    /// What the peer is told.
+    /// The code for the peer.
     package let code: HTTP2Code
-    /// For the log.
+    /// The description for the log.
     package let text: String
 
     package init(_ code: HTTP2Code, _ text: String) {
@@ -102,41 +103,41 @@ package struct HTTP2Failure: Error, Sendable, Hashable, CustomStringConvertible 
     package var description: String { "\(text) (\(HTTP2Code.name(code.rawValue)))" }
 }
 
-/// What one frame of the peer means.
+/// The meaning of one frame from the peer.
 package enum PeerEvent: Sendable, Hashable {
     /// - Parameters:
-    ///   - status: of an answer; nil in trailers, and where it is none.
-    ///   - retryAfter: the field `Retry-After` of a refusal.
+    ///   - status: The status of a response. `nil` in trailers, or if the status is invalid.
+    ///   - retryAfter: The field `Retry-After` of an error response.
     case headers(stream: Int, status: Int?, retryAfter: String? = nil, endsStream: Bool)
-    /// - Parameter size: what the frame takes of windows, padding and all.
+    /// - Parameter size: The number of bytes that count against the windows, including padding.
     case data(stream: Int, bytes: ByteBuffer, endsStream: Bool, size: Int)
     case reset(stream: Int, code: UInt32)
     case settings(PeerSettings)
     case ping(UInt64)
-    /// Streams above `lastStream` were not processed.
+    /// The peer has not processed streams above `lastStream`.
     case goAway(lastStream: Int, code: UInt32, debug: ByteBuffer)
-    /// - Parameter stream: 0 for all together.
+    /// - Parameter stream: 0 for the connection's window.
     case windowUpdate(stream: Int, increment: Int)
-    /// An acknowledgement, part of a header block, a priority, or a kind of frame that is not known.
+    /// An acknowledgement, part of a header block, a priority, or a frame of an unknown type.
     case nothing
 }
 
-/// What a SETTINGS frame changes that concerns a client without server push (RFC 9113 §6.5.2).
+/// The changes of a SETTINGS frame that concern a client without server push (RFC 9113 §6.5.2).
 package struct PeerSettings: Sendable, Hashable {
-    /// The largest window there may be.
+    /// The largest valid window, in bytes.
     static let longestWindow = (1 << 31) - 1
 
-    /// Bytes that the peer keeps for header compression: the least and the last that the frame names.
+    /// The size in bytes of the peer's table for header compression: the smallest value in the frame, and the last one.
     private(set) var leastHeaderTable: Int?
     private(set) var headerTable: Int?
     package private(set) var maxStreams: Int?
-    /// Bytes of a body that may be sent on a stream before the peer has said anything on it.
+    /// The number of body bytes that may be sent on a new stream before the peer grants more.
     private(set) var streamWindow: Int?
     private(set) var frameSize: Int?
 
     init() {}
 
-    /// Reads all that is in the buffer.
+    /// Reads all settings in the buffer.
     init(reading payload: inout ByteBuffer) throws(HTTP2Failure) {
         while let (id, value) = payload.readMultipleIntegers(as: (UInt16, UInt32).self) {
             try note(id, Int(value))

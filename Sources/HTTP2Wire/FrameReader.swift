@@ -1,14 +1,15 @@
 import NIOCore
 import NIOHPACK
 
-/// Turns a server's bytes into events, and refuses what RFC 9113 does not allow.
+/// Parses a server's bytes into events, and rejects violations of RFC 9113.
 ///
-/// A value without a socket. It keeps at most one unfinished frame, one unfinished header block, and the table for header
-/// compression. It does not know which streams are still open: frames for closed ones are events, too.
+/// A pure value without a socket. It keeps at most one incomplete frame, one incomplete header block, and the table for
+/// header compression. It does not know which streams are still open, so frames for closed streams are events, too.
 struct FrameReader: Sendable {
-    /// Bytes of an answer's headers, compressed and as a list; those of push services have a few hundred.
+    /// The maximum size of a response's headers in bytes, compressed and as a list. Those of push services have a few
+    /// hundred.
     static let longestHeaders = 16 << 10
-    /// Frames that may continue a header block.
+    /// The maximum number of frames that continue a header block.
     static let continuations = 16
 
     /// A header block that continues in the next frame.
@@ -26,19 +27,20 @@ struct FrameReader: Sendable {
         allocator: ByteBufferAllocator(), maxDynamicTableSize: HPACKDecoder.maxDynamicTableSize,
         maxHeaderListSize: longestHeaders)
 
-    /// Adds bytes. All events are to be read before the next call.
+    /// Adds bytes. The caller must read all events before the next call.
     mutating func feed(_ bytes: ByteBuffer) {
         guard unread.readableBytes > 0 else {
             unread = bytes
             return
         }
-        // The buffer must not keep what was read.
+        // The buffer must not keep bytes that were read.
         unread.discardReadBytes()
         unread.writeImmutableBuffer(bytes)
     }
 
-    /// - Parameter lastStream: the last stream that we have opened; the peer must not know of any above.
-    /// - Returns: the next frame's event; nil until more bytes are there.
+    /// Reads the next frame.
+    /// - Parameter lastStream: The last stream that the relay has opened. The peer must not name a higher one.
+    /// - Returns: The frame's event. `nil` if more bytes are needed.
     mutating func next(lastStream: Int) throws(HTTP2Failure) -> PeerEvent? {
         guard let header = FrameHeader(peekingAt: unread) else { return nil }
         guard header.length <= FrameHeader.defaultPayload else {
@@ -93,7 +95,7 @@ struct FrameReader: Sendable {
         case .settings:
             return try settings(header, &payload)
         case .pushPromise:
-            throw HTTP2Failure(.protocolError, "a push, which we do not accept")
+            throw HTTP2Failure(.protocolError, "a server push, which is not allowed")
         case .ping:
             try Self.requireConnection(header)
             guard header.length == 8, let opaque = payload.readInteger(as: UInt64.self) else { throw Self.badSize }
@@ -130,7 +132,7 @@ struct FrameReader: Sendable {
         -> PeerEvent
     {
         guard var block else { throw HTTP2Failure(.protocolError, "it continues headers that did not begin") }
-        // Its bytes must not be shared while they grow.
+        // The bytes must not be shared while they grow: that would copy them.
         self.block = nil
         block.continuations += 1
         block.bytes.writeImmutableBuffer(payload)
@@ -144,7 +146,7 @@ struct FrameReader: Sendable {
         return .nothing
     }
 
-    /// Decodes also headers that are not used: each block may change the table for the next.
+    /// Also decodes headers that are not used, because each block may change the table for the next.
     private mutating func decode(
         _ bytes: inout ByteBuffer, stream: Int, endsStream: Bool
     ) throws(HTTP2Failure) -> PeerEvent {
@@ -157,7 +159,7 @@ struct FrameReader: Sendable {
             throw HTTP2Failure(.compressionError, "headers that cannot be decoded: \(error)")
         }
         let status = headers.first(name: ":status").flatMap { $0.utf8.count == 3 ? UInt16($0).map(Int.init) : nil }
-        // Looked for where it means something: every answer passes here.
+        // Looked up only where it has a meaning, because every response passes through here.
         let retryAfter = (status ?? 0) >= 400 ? headers.first(name: "retry-after") : nil
         return .headers(stream: stream, status: status, retryAfter: retryAfter, endsStream: endsStream)
     }
@@ -170,7 +172,7 @@ struct FrameReader: Sendable {
         guard header.stream == 0 else { throw HTTP2Failure(.protocolError, "a frame on a stream that belongs on none") }
     }
 
-    /// The stream is one of those that we have opened. A server opens none.
+    /// Requires a stream that the relay has opened. A server opens none.
     private static func requireOpened(_ header: FrameHeader, _ lastStream: Int) throws(HTTP2Failure) {
         guard header.stream <= lastStream, !header.stream.isMultiple(of: 2) else {
             throw HTTP2Failure(.protocolError, "a frame on stream \(header.stream), which was not opened")

@@ -1,46 +1,47 @@
 package import NIOCore
 import NIOHPACK
 
-/// Writes a client's frames, as far as the peer's windows allow, into one buffer until that is taken.
+/// Writes a client's frames into a buffer, as far as the peer's windows allow.
 ///
-/// A value without a socket. Bodies that a window cuts short wait here, and are finished when it grows.
+/// A pure value without a socket. Bodies that do not fit into a window wait here and are completed when it grows.
 package struct FrameWriter: Sendable {
-    /// Bytes that each side may send at first (RFC 9113 §6.9.2).
+    /// The initial window of each side in bytes (RFC 9113 §6.9.2).
     static let firstWindow = 65_535
-    /// Bytes of the table for header compression; what the peer offers beyond that is not used.
+    /// The maximum size in bytes of the table for header compression, even if the peer offers more.
     private static let headerTable = HPACKEncoder.defaultDynamicTableSize
     private static let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-    /// What is left of a body.
+    /// The unsent part of a body.
     private struct UnsentBody {
         var bytes: ArraySlice<UInt8>
-        /// Of its stream; below zero when the peer has lowered its initial window.
+        /// The window of its stream in bytes. Negative if the peer has lowered its initial window.
         var window: Int
     }
 
     private var output = ByteBuffer()
-    /// Bytes of bodies that the peer takes on all streams together.
+    /// The number of body bytes that the peer accepts on all streams together.
     private(set) var window = firstWindow
     private var streamWindow = firstWindow
     private var frameSize = FrameHeader.defaultPayload
     private var unsent: [Int: UnsentBody] = [:]
-    /// Without Huffman coding: of hexadecimal digits it would save a third, forty bytes a push, and costs a fifth of the speed.
+    /// Without Huffman coding. For hexadecimal digits it would save a third, forty bytes per push, and would cost a
+    /// fifth of the speed.
     private var encoder = HPACKEncoder(
         allocator: ByteBufferAllocator(), useHuffmanEncoding: false, maxDynamicTableSize: headerTable)
 
     package init() {}
 
-    /// Bytes that are to be sent.
+    /// The number of bytes to send.
     var size: Int { output.readableBytes }
 
-    /// What is to be sent; nil for nothing.
+    /// Returns the bytes to send, and removes them. `nil` if there are none.
     package mutating func take() -> ByteBuffer? {
         guard output.readableBytes > 0 else { return nil }
         defer { output = ByteBuffer() }
         return output
     }
 
-    /// Reuses the memory of what was sent, so that not every flush allocates its own.
+    /// Reuses the memory of sent bytes, so that not every flush allocates its own.
     mutating func reuse(_ sent: consuming ByteBuffer) {
         guard output.storageCapacity == 0 else { return }
         sent.clear()
@@ -68,7 +69,7 @@ package struct FrameWriter: Sendable {
         if !write(&rest, on: stream) { unsent[stream] = rest }
     }
 
-    /// Makes several frames of a header block that is too long for one.
+    /// Splits a header block that is too long for one frame into several frames.
     private mutating func split(from start: Int, stream: Int) {
         let first = start + FrameHeader.size
         guard var block = output.getSlice(at: first, length: output.writerIndex - first) else { return }
@@ -83,7 +84,7 @@ package struct FrameWriter: Sendable {
         }
     }
 
-    /// - Returns: whether all of it is written.
+    /// - Returns: Whether the whole body is written.
     private mutating func write(_ rest: inout UnsentBody, on stream: Int) -> Bool {
         repeat {
             let size = min(rest.bytes.count, window, rest.window, frameSize)
@@ -99,7 +100,7 @@ package struct FrameWriter: Sendable {
         return true
     }
 
-    /// Whether a stream's body is still to be finished.
+    /// Whether a stream's body is still incomplete.
     func hasUnsentBody(_ stream: Int) -> Bool { !unsent.isEmpty && unsent[stream] != nil }
 
     /// Ends a stream early.
@@ -109,7 +110,7 @@ package struct FrameWriter: Sendable {
         output.writeInteger(code.rawValue)
     }
 
-    /// The stream is closed: nothing is sent on it any more.
+    /// Discards the rest of a stream's body, because the stream is closed.
     mutating func drop(_ stream: Int) {
         if !unsent.isEmpty { unsent[stream] = nil }
     }
@@ -120,7 +121,8 @@ package struct FrameWriter: Sendable {
 
     // MARK: The connection
 
-    /// What a client begins with: no server push, bounded headers, everything else as in the RFC.
+    /// Writes the start of a connection: the preface, and SETTINGS without server push and with a limit on headers. All
+    /// other settings keep the RFC's defaults.
     mutating func begin() {
         output.writeString(Self.preface)
         output.writeFrameHeader(FrameHeader(length: 12, type: .settings))
@@ -136,7 +138,7 @@ package struct FrameWriter: Sendable {
         output.writeInteger(opaque)
     }
 
-    /// Lets the peer send more on all streams together.
+    /// Allows the peer to send more on all streams together.
     mutating func increaseWindow(by increment: Int) {
         output.writeFrameHeader(FrameHeader(length: 4, type: .windowUpdate))
         output.writeInteger(UInt32(truncatingIfNeeded: increment))
@@ -167,7 +169,8 @@ package struct FrameWriter: Sendable {
         finish()
     }
 
-    /// - Parameter stream: 0 for all together. Of a stream whose body is written, the window does not matter any more.
+    /// - Parameter stream: 0 for the connection's window. The update is ignored if the stream's body is already
+    ///   written.
     mutating func received(increment: Int, on stream: Int) throws(HTTP2Failure) {
         if stream > 0 {
             try increaseWindow(of: stream, by: increment)
@@ -187,7 +190,7 @@ package struct FrameWriter: Sendable {
 
     private static let windowOverflow = HTTP2Failure(.flowControlError, "a window beyond 2^31 - 1")
 
-    /// Continues the bodies that wait, those of the oldest streams first.
+    /// Continues incomplete bodies, those of the oldest streams first.
     private mutating func finish() {
         guard !unsent.isEmpty else { return }
         for stream in unsent.keys.sorted() where window > 0 { finish(stream) }

@@ -1,19 +1,19 @@
 package import NIOCore
 package import NIOHPACK
 
-/// The client side of an HTTP/2 connection, without its socket (RFC 9113), as far as senders of pushes need it.
+/// The client side of an HTTP/2 connection without its socket (RFC 9113), as far as senders of pushes need it.
 ///
-/// It answers SETTINGS and PING, keeps the windows of both sides, and ends a connection that is flooded. Its owner knows
-/// which streams are open, and gets the frames for closed ones, too. Of our receive windows only the connection's is
-/// enforced, not the streams': the bodies of answers are bounded where they are read.
+/// It acknowledges SETTINGS and PING, keeps the windows of both sides, and ends a connection that is flooded. Its owner
+/// knows which streams are open, and also gets the frames for closed ones. Of the relay's receive windows, only the
+/// connection's is enforced, not those of streams: the owner limits response bodies as it reads them.
 package struct HTTP2Session: Sendable {
-    /// What a peer may send, and how long.
+    /// The limits of frames from the peer.
     struct Limits: Sendable {
-        /// Frames in each ``interval``, whatever they are. Apple changes the limit of streams as it likes.
+        /// The number of frames of any type in each ``interval``. Apple may change the limit of streams at any time.
         var frames = 20_000
-        /// And as many more for each stream that we open.
+        /// The number of further frames for each stream that the relay opens.
         var framesPerStream = 8
-        /// Frames that ask for an acknowledgement, while the peer does not read what we write.
+        /// The number of frames that request an acknowledgement while the peer does not read.
         var acknowledgements = 5_000
         var interval = TimeAmount.seconds(30)
     }
@@ -21,14 +21,14 @@ package struct HTTP2Session: Sendable {
     private let limits: Limits
     private var reader = FrameReader()
     private var writer = FrameWriter()
-    /// The highest stream that we have opened.
+    /// The highest stream that the relay has opened.
     private var lastStream = 0
-    /// Frames that the peer may still send before ``intervalEnd``.
+    /// The number of frames that the peer may still send before ``intervalEnd``.
     private var framesLeft: Int
     private var intervalEnd = NIODeadline.distantPast
-    /// Written since the peer was last known to read what we write.
+    /// The number of acknowledgements that were written since the peer was last known to read.
     private var acknowledgements = 0
-    /// Bytes of bodies that the peer may send.
+    /// The number of body bytes that the peer may still send.
     private var inboundWindow = FrameWriter.firstWindow
 
     package init() { self.init(limits: Limits()) }
@@ -41,7 +41,7 @@ package struct HTTP2Session: Sendable {
 
     // MARK: From the peer
 
-    /// Adds bytes; ``next()`` is to be called until it returns nil.
+    /// Adds bytes. The caller must then call ``next()`` until it returns `nil`.
     package mutating func feed(_ bytes: ByteBuffer, now: NIODeadline) {
         if now >= intervalEnd {
             intervalEnd = now + limits.interval
@@ -50,7 +50,7 @@ package struct HTTP2Session: Sendable {
         reader.feed(bytes)
     }
 
-    /// The next frame's event; nil until more bytes come. Not to be called after an error.
+    /// Returns the next frame's event. `nil` if more bytes are needed. Must not be called after an error.
     package mutating func next() throws(HTTP2Failure) -> PeerEvent? {
         guard let event = try reader.next(lastStream: lastStream) else { return nil }
         framesLeft -= 1
@@ -84,19 +84,20 @@ package struct HTTP2Session: Sendable {
     private mutating func noteAcknowledgement() throws(HTTP2Failure) {
         acknowledgements += 1
         guard acknowledgements <= limits.acknowledgements else {
-            throw HTTP2Failure(.enhanceYourCalm, "it sends requests for acknowledgement and does not read the answers")
+            throw HTTP2Failure(.enhanceYourCalm, "it requests acknowledgements and does not read them")
         }
     }
 
     // MARK: To the peer
 
-    /// Whether the peer's window allows a byte of another body.
+    /// Whether the peer's window allows at least one more byte of a body.
     package var hasSendWindow: Bool { writer.window > 0 }
 
-    /// Whether a stream's request is still to be finished.
+    /// Whether a stream's request is still incomplete.
     package func hasUnsentBody(_ stream: Int) -> Bool { writer.hasUnsentBody(stream) }
 
-    /// - Parameter stream: an odd number above all before.
+    /// Opens a stream with a request.
+    /// - Parameter stream: An odd number that is higher than all before.
     package mutating func open(_ stream: Int, headers: HPACKHeaders, body: [UInt8]) throws(HTTP2Failure) {
         lastStream = stream
         framesLeft += limits.framesPerStream
@@ -107,16 +108,17 @@ package struct HTTP2Session: Sendable {
 
     package mutating func ping() { writer.ping() }
 
-    /// The last that is written.
+    /// Ends the connection. Nothing may be written afterwards.
     package mutating func goAway(_ code: HTTP2Code) { writer.goAway(code) }
 
-    /// Bytes that are to be sent.
+    /// The number of bytes to send.
     package var outputSize: Int { writer.size }
 
-    /// What is to be sent; nil for nothing.
+    /// Returns the bytes to send, and removes them. `nil` if there are none.
     package mutating func takeOutput() -> ByteBuffer? { writer.take() }
 
-    /// - Parameter peerIsReading: the peer reads as fast as we write.
+    /// Records that bytes were sent.
+    /// - Parameter peerIsReading: Whether the peer reads as fast as the relay writes.
     package mutating func noteSent(_ bytes: consuming ByteBuffer, peerIsReading: Bool) {
         writer.reuse(bytes)
         if peerIsReading { acknowledgements = 0 }

@@ -4,7 +4,7 @@ import Logging
 import NIOCore
 import Synchronization
 
-/// One open connection to the binary gateway, as the pool sees it; what happens on it happens in its handler.
+/// One open connection to the binary gateway, as the pool sees it. The handler does the work on the event loop.
 final class BinaryConnection: ChannelConnection {
     let id: ConnectionID
     let channel: any Channel
@@ -14,14 +14,14 @@ final class BinaryConnection: ChannelConnection {
     private let command: BinaryCommand
     private let nextIdentifier = Atomic<UInt32>(1)
 
-    /// Whether a connection takes pushes. Its handler and its user end that for good.
+    /// Whether a connection accepts pushes. Its handler, or a probe written to it, ends that permanently.
     final class Availability: Sendable {
         private let isOver = Atomic(false)
         private let waitsForSilence = Atomic(false)
 
         var takesPushes: Bool { !isOver.load(ordering: .acquiring) }
 
-        /// Whether it carries a last lease that silence has to prove.
+        /// Whether the connection carries a last lease that only silence can prove.
         var isProvingBySilence: Bool {
             get { waitsForSilence.load(ordering: .acquiring) }
             set { waitsForSilence.store(newValue, ordering: .releasing) }
@@ -32,7 +32,7 @@ final class BinaryConnection: ChannelConnection {
         }
     }
 
-    /// To be called on the channel's event loop.
+    /// Must be called on the channel's event loop.
     init(id: ConnectionID, channel: any Channel, handler: BinaryConnectionHandler, command: BinaryCommand) {
         self.id = id
         self.channel = channel
@@ -50,14 +50,16 @@ final class BinaryConnection: ChannelConnection {
             isProvenBySilence: !sentinels.isUseful)
     }
 
-    /// Not while it probes a suspected push.
+    /// Whether a successor would be fresh sooner. `false` while the connection carries a probe, which has already ended
+    /// its availability.
     var isReplaceable: Bool { availability.takesPushes && nextIdentifier.load(ordering: .acquiring) > 1 }
 
     var isSaturated: Bool { false }
-    /// A proof by silence takes at least the settle time, and other pushes need not wait for it.
+    /// Whether only silence can prove the last lease. This takes at least the settle time, and other pushes need not
+    /// wait for it.
     var isBlocked: Bool { availability.isProvingBySilence }
 
-    /// Frames the pushes into one buffer and hands it to the event loop.
+    /// Frames the pushes into one buffer and submits it to the event loop.
     func write(_ lease: Lease, now: Timestamp) {
         guard let last = lease.pushes.last else { return }
         nextIdentifier.store(last.identifier + 1, ordering: .releasing)
@@ -81,35 +83,37 @@ final class BinaryConnection: ChannelConnection {
         }
     }
 
-    /// The expiration of a push that has none. Sent, because some gateways read a missing one as 0, "do not store", and
-    /// command 1 cannot leave it out (apns-binary.md §4, §5).
+    /// The expiration of a push that has none. It must be sent: some gateways read a missing expiration as 0, "do not
+    /// store". Command 1 has a fixed field for it (Apple, "Legacy Notification Format"); in command 2 it is an optional
+    /// item (Apple, "Binary Provider API").
     private static let longestStorage = Duration.seconds(30 * 86_400)
 
-    /// Its successor waits for its end: order is kept better so, and a close settles soon what is in doubt.
+    /// Returns when the connection is closed. The successor waits for that: it keeps pushes in better order, and a
+    /// close soon settles the pushes in doubt.
     func retired() async {
         await closed()
     }
 }
 
-/// Always reads, writes what it is given, and performs what ``BinaryConnectionState`` decides.
+/// Reads all the time, writes the pushes of leases, and performs the decisions of ``BinaryConnectionState``.
 final class BinaryConnectionHandler: ConnectionHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
 
-    /// How long the gateway has to answer a sentinel before the connection is closed without it.
+    /// The time for a response to a sentinel. The connection is closed afterwards.
     private static let answerLimit = TimeAmount.seconds(3)
-    /// The same for a trial, which a successor of a connection waits for.
+    /// The time for a response to a trial's sentinel. It is shorter, because the next connection waits for the trial.
     private static let trialLimit = TimeAmount.seconds(1)
-    /// What is added to the settle time where silence has to mean acceptance instead.
+    /// The time that is added to the settle time if silence must prove acceptance instead.
     private static let silenceMargin = TimeAmount.seconds(2)
 
     let availability = BinaryConnection.Availability()
-    /// Nothing more is written.
+    /// Whether writing has ended.
     private var isEnding = false
     private var state: BinaryConnectionState
     let sentinels: SharedSentinelKnowledge
     private let reports: ReportBuffer
-    /// Called when the connection may take pushes again, or never will.
+    /// Called when the connection accepts pushes again, or never will.
     private let changed: @Sendable () -> Void
     private let logger: Logger
     private let tickInterval: TimeAmount
@@ -118,9 +122,10 @@ final class BinaryConnectionHandler: ConnectionHandler {
     private var context: ChannelHandlerContext?
     private var closeReason = "ConnectionClosed"
     private var hasLearned = false
-    /// Fulfilled when the trial has its result. `nil` if this connection is none.
+    /// Fulfilled when the trial has a result. `nil` if this connection is not a trial.
     private var trial: EventLoopPromise<Void>?
-    /// Closes as soon as silence has settled everything: how a probe ends at a gateway that does not answer sentinels.
+    /// Whether the connection closes as soon as silence has settled everything. A probe ends like this if the gateway
+    /// does not respond to sentinels.
     private var closesWhenSettled = false
 
     init(
@@ -158,12 +163,13 @@ final class BinaryConnectionHandler: ConnectionHandler {
         let written = context.eventLoop.makePromise(of: Void.self)
         context.writeAndFlush(wrapOutboundOut(frames), promise: written)
         written.futureResult.assumeIsolated().whenSuccess { self.wrote(through: last) }
-        // A connection whose identifiers run out ends as a probe does: what it carried is confirmed, then comes another.
+        // A connection that runs out of identifiers ends like a probe: its pushes are confirmed, and then a successor
+        // is opened.
         if isProbe || !state.takesPushes { prove(context) }
         scheduleTick(context)
     }
 
-    /// Ends the connection, after the gateway was asked about what is in doubt.
+    /// Asks the gateway about the pushes in doubt, and then closes the connection.
     func drain() {
         availability.end()
         guard let context, context.channel.isActive, !state.isFinished else { return }
@@ -174,17 +180,20 @@ final class BinaryConnectionHandler: ConnectionHandler {
         }
     }
 
-    /// Asks the gateway on this connection, which has carried no push, whether it answers sentinels. Closes it then.
-    /// - Parameter done: Fulfilled when that is known, which may be long before TLS has agreed to the close.
+    /// Finds out on this connection, which has carried no push, whether the gateway responds to sentinels. Then closes
+    /// it.
+    /// - Parameter done: Fulfilled when the result is known. That may be long before the peer has agreed to the TLS
+    ///   close.
     func tryOut(_ done: EventLoopPromise<Void>) {
         guard let context, context.channel.isActive, !isEnding else { return done.succeed() }
         trial = done
         sendSentinel(context, answerWithin: Self.trialLimit)
     }
 
-    /// Asks for proof of everything written, at once. Nothing is written after it.
+    /// Requests proof of everything written, at once. Nothing is written afterwards.
     ///
-    /// Bounded: the gateway answers the sentinel, or silence settles, or the connection is closed.
+    /// The duration is bounded: the gateway responds to the sentinel, silence settles the pushes, or the connection is
+    /// closed.
     private func prove(_ context: ChannelHandlerContext) {
         guard !sentinels.isUseful else { return sendSentinel(context, answerWithin: Self.answerLimit) }
         isEnding = true
@@ -211,7 +220,7 @@ final class BinaryConnectionHandler: ConnectionHandler {
         }
     }
 
-    /// Closes; what has no outcome yet gets it now and not when the peer has agreed to the close.
+    /// Closes the connection. Pushes without an outcome get it now, before the peer has agreed to the close.
     private func end(_ context: ChannelHandlerContext, reason: String) {
         isEnding = true
         availability.end()
@@ -222,7 +231,7 @@ final class BinaryConnectionHandler: ConnectionHandler {
         context.close(promise: nil)
     }
 
-    /// Reports the connection's last outcomes. Learns from them first, because the next lease depends on both.
+    /// Reports the connection's last outcomes. First learns from them, because the next lease depends on both.
     private func put(_ last: [DeliveryReport], now: NIODeadline) {
         if !hasLearned {
             hasLearned = true
@@ -260,7 +269,7 @@ final class BinaryConnectionHandler: ConnectionHandler {
             case .settle(let report):
                 self.reports.put([report])
             case .close:
-                self.logger.warning("gateway reads nothing any more, closing the connection")
+                self.logger.warning("gateway stopped reading, closing the connection")
                 self.end(context, reason: "Stalled")
             case nil:
                 break
@@ -280,12 +289,12 @@ final class BinaryConnectionHandler: ConnectionHandler {
         do throws(BinaryErrorResponse.UnexpectedBytes) {
             guard let response = try BinaryErrorResponse.read(from: &input) else { return }
             logger.info(
-                "received an error answer, the gateway closes",
+                "received an error response, the gateway closes the connection",
                 metadata: ["reason": "\(response.status.name)", "identifier": "\(response.identifier)"])
             put(state.answered(response), now: context.eventLoop.now)
             end(context, reason: closeReason)
         } catch {
-            logger.error("gateway sent bytes that are no answer of the binary protocol; is it another service?")
+            logger.error("gateway sent bytes that are not a response of the binary protocol; is it another service?")
             end(context, reason: "UnexpectedBytes")
         }
     }
@@ -308,7 +317,7 @@ final class BinaryConnectionHandler: ConnectionHandler {
 }
 
 extension DeliveryReport {
-    /// Pushes that are in doubt.
+    /// The number of pushes in doubt.
     fileprivate var lostCount: Int {
         if case .unanswered = outcome { identifiers.count } else { 0 }
     }

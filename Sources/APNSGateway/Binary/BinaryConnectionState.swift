@@ -2,38 +2,39 @@ import APNSWire
 import ChatDomain
 import NIOCore
 
-/// Decides what became of the pushes written on one connection of the binary protocol.
+/// Decides the outcomes of the pushes on one connection of the binary protocol.
 ///
-/// A value without a socket. The protocol answers only failures, so acceptance is inferred: from an error answer about a
-/// later push, from the answer to a sentinel, or from silence. Silence counts from the moment that the peer's system has
-/// acknowledged the bytes, and only while the peer keeps reading; a gateway that stops reading stops the
-/// clock (apns-binary.md §8).
+/// A pure value without a socket. The protocol reports only failures, so acceptance is inferred: from an error response
+/// about a later push, from the response to a sentinel, or from silence. Silence counts from the time when the peer's
+/// system has acknowledged the bytes, and only while the peer keeps reading. See "When a push counts as sent" in
+/// `docs/binary-gateway.md`.
 struct BinaryConnectionState: Sendable {
-    /// Silence after which pushes count as accepted.
+    /// The duration of silence after which pushes count as accepted.
     let settleTime: TimeAmount
-    /// How long the peer may read nothing before the connection is closed.
+    /// The time without a read by the peer after which the connection is closed.
     private let stallLimit: TimeAmount
-    /// Writes that are closer together than this settle together, so that the list of marks stays short.
+    /// Writes within this time share a mark and settle together, so that the list of marks stays short.
     private static let markSpacing = TimeAmount.milliseconds(50)
-    /// Identifiers after which a connection is replaced, long before they run out.
+    /// The identifier at which a connection is replaced, long before the range is exhausted.
     private static let lastIdentifier: UInt32 = 1 << 31
 
     let connectionID: ConnectionID
-    /// The highest identifier of a push that was given to this connection.
+    /// The highest identifier of a push that was written on this connection.
     private var written: UInt32 = 0
-    /// Everything up to here has its outcome.
+    /// The identifier up to which all pushes have their outcome.
     private(set) var settled: UInt32 = 0
-    /// The bad notification that was sent on purpose; nothing is written after it.
+    /// The identifier of the sentinel, a notification that is invalid on purpose. Nothing is written after it. `nil` if
+    /// none was sent.
     private(set) var sentinel: UInt32?
-    /// Known when the connection is over. `nil` if it carried no sentinel.
+    /// The result of the sentinel, which is known when the connection is over. `nil` if it carried no sentinel.
     private(set) var sentinelResult: SentinelResult?
-    /// The connection is over.
+    /// Whether the connection is over.
     private(set) var isFinished = false
     private(set) var result = ConnectionResult.nothing
 
     private struct Mark {
         var identifier: UInt32
-        /// The connection's total of bytes that must be acknowledged.
+        /// The connection's total of bytes that the peer must have acknowledged.
         var bytes: UInt64
         var writtenAt: NIODeadline
         var acknowledgedAt: NIODeadline?
@@ -54,12 +55,12 @@ struct BinaryConnectionState: Sendable {
 
     var isSettled: Bool { settled == written }
 
-    /// Whether more may be written: not after an answer, a sentinel, or too many.
+    /// Whether more pushes may be written: not after a response, a sentinel, or the last identifier.
     var takesPushes: Bool { !isFinished && sentinel == nil && written < Self.lastIdentifier }
 
-    /// Pushes up to `identifier` go out now.
+    /// Records that pushes up to `identifier` are written now.
     mutating func willWrite(through identifier: UInt32, now: NIODeadline) {
-        // The stall clock runs only while something is in flight.
+        // The stall time runs only while pushes are in flight.
         if isSettled { lastMoved = now }
         written = max(written, identifier)
     }
@@ -67,14 +68,14 @@ struct BinaryConnectionState: Sendable {
     /// Whether the sentinel is alone on the connection.
     var isTrial: Bool { sentinel == 1 }
 
-    /// A sentinel goes out now; its identifier follows the last push's.
+    /// Records that a sentinel is written now. Returns its identifier, which follows that of the last push.
     mutating func willWriteSentinel() -> UInt32 {
         let identifier = written + 1
         sentinel = identifier
         return identifier
     }
 
-    /// The system has taken the bytes up to a push; `progress` was read just after.
+    /// Records that the system has accepted the bytes up to a push. `progress` was read just afterwards.
     mutating func didWrite(through identifier: UInt32, progress: TCPProgress, now: NIODeadline) {
         guard identifier > settled else { return }
         if let last = marks.last, last.acknowledgedAt == nil, now - last.writtenAt < Self.markSpacing {
@@ -91,9 +92,10 @@ struct BinaryConnectionState: Sendable {
         case close
     }
 
-    /// Checks the connection's progress; called every fraction of the settle time while something is in flight.
+    /// Checks the connection's progress. Called several times per settle time while pushes are in flight.
     ///
-    /// - Parameter progress: nil on a system without the counters; what it took from us counts as acknowledged then.
+    /// - Parameter progress: `nil` on a system without the counters. Bytes that the system has accepted then count as
+    ///   acknowledged.
     mutating func tick(progress: TCPProgress?, now: NIODeadline) -> TickAction? {
         let isDrained =
             progress.map { $0.acknowledged >= $0.written } ?? (isSettled || marks.last?.identifier == written)
@@ -101,7 +103,8 @@ struct BinaryConnectionState: Sendable {
         let moved = progress.acknowledged > lastProgress.acknowledged
         lastProgress = progress
         if isDrained || moved {
-            // After a standstill the settle timer starts anew: the peer may only now read what it took long ago.
+            // After a standstill, the settle time starts again: the peer may only now read bytes that its system
+            // received long ago.
             if lastMoved > movingSince, now - lastMoved > Self.standstill { movingSince = now }
             lastMoved = now
         } else if now - lastMoved >= stallLimit {
@@ -111,7 +114,7 @@ struct BinaryConnectionState: Sendable {
             guard marks[index].bytes <= progress.acknowledged else { break }
             marks[index].acknowledgedAt = now
         }
-        // After a sentinel the gateway has to answer: silence means nothing any more.
+        // After a sentinel the gateway must respond, so silence proves nothing.
         guard sentinel == nil, now - lastMoved < Self.standstill else { return nil }
         var through: UInt32?
         var done = 0
@@ -131,18 +134,19 @@ struct BinaryConnectionState: Sendable {
         return .settle(report((settled + 1)...through, .accepted))
     }
 
-    /// A pause in the peer's acknowledgements that is more than the network's own delay.
+    /// A pause in the peer's acknowledgements that is longer than the network's own delay.
     private static let standstill = TimeAmount.milliseconds(500)
 
-    /// The gateway's only message: it ends the connection. Every push that is not settled gets its outcome.
+    /// Records the gateway's error response, its only message, which ends the connection. Every push that is not
+    /// settled gets its outcome.
     ///
-    /// For every status the pushes before the named one were processed and those after it discarded; only the outcome
-    /// on the named one differs: refused, or with Shutdown the last that succeeded.
+    /// For every status, the gateway has processed the pushes before the named one and discarded those after it. Only
+    /// the outcome of the named push differs: it was rejected, or, with Shutdown, it was the last accepted one.
     mutating func answered(_ response: BinaryErrorResponse) -> [DeliveryReport] {
         guard !isFinished else { return [] }
         isFinished = true
         let reports = reports(on: response)
-        // After a connection that achieved nothing the next must not come at once.
+        // After a connection that achieved nothing, the next one must wait.
         if sentinelResult == .answered || reports.contains(where: \.isProgress) {
             result = .progress
         } else if result == .nothing, reports.contains(where: \.isRefusal) {
@@ -156,15 +160,15 @@ struct BinaryConnectionState: Sendable {
     private mutating func reports(on response: BinaryErrorResponse) -> [DeliveryReport] {
         let named = response.identifier
         if let sentinel, named == sentinel || (named == 0 && response.status == .missingDeviceToken) {
-            // The second form: Apple's gateway answered a token without bytes with identifier 0 (§7), and no push of ours
-            // lacks a token.
+            // Identifier 0 is the second form: Apple's gateway responded so to an empty token, as the authors of Pushy
+            // observed (Pushy 0.4.3, `ApnsConnection.java`). All pushes of the relay have a token.
             sentinelResult = .answered
             return isSettled ? [] : [report((settled + 1)...written, .accepted)]
         }
         let isLastGood = response.status == .shutdown || response.status == .noErrors
         guard named > 0, named <= written else {
-            // It does not name a push of ours; or it shuts down, and has processed none. After a sentinel it may also answer
-            // that, having processed all of them.
+            // The response names no push of the relay. If the gateway shuts down, it has processed none. After a
+            // sentinel, the response may mean the sentinel, and then the gateway has processed all pushes.
             if sentinel != nil { sentinelResult = .notUnderstood }
             guard !isSettled else { return [] }
             let isUnread = isLastGood && sentinel == nil
@@ -184,7 +188,7 @@ struct BinaryConnectionState: Sendable {
         return reports
     }
 
-    /// The connection is gone without an answer about the rest.
+    /// Records that the connection is over without a response about the remaining pushes.
     mutating func closed(reason: String) -> [DeliveryReport] {
         isFinished = true
         if sentinel != nil, sentinelResult == nil { sentinelResult = .notUnderstood }
@@ -193,12 +197,12 @@ struct BinaryConnectionState: Sendable {
         return [report((settled + 1)...written, .unanswered(reason: reason))]
     }
 
-    /// The outcome of the push that an error answer names.
+    /// Returns the outcome of the push that an error response names.
     static func outcome(of status: BinaryStatus) -> Outcome {
         switch status {
         case .processingError, .unknown: .retry(reason: status.name)
-        // Not the HTTP/2 provider API's BadDeviceToken: that costs no connection, and may only mean that the token is one of
-        // the other environment.
+        // This differs from `BadDeviceToken` of the HTTP/2 provider API, which costs no connection and may only mean
+        // that the token belongs to the other environment.
         case .invalidToken: .badAddress(reason: status.name)
         default: .rejected(reason: status.name)
         }
@@ -213,7 +217,7 @@ struct BinaryConnectionState: Sendable {
 }
 
 extension DeliveryReport {
-    /// Whether a push was accepted, or the gateway asks for it again.
+    /// Whether the gateway accepted a push, or asks for a retry.
     fileprivate var isProgress: Bool {
         switch outcome {
         case .accepted, .retry, .unregistered: true
@@ -221,7 +225,8 @@ extension DeliveryReport {
         }
     }
 
-    /// Whether a push was refused because of itself. A refused topic is the certificate's fault and concerns every push.
+    /// Whether the gateway rejected a push because of the push itself. A rejected topic is the certificate's fault and
+    /// concerns every push.
     fileprivate var isRefusal: Bool {
         if case .badAddress = outcome { return true }
         guard case .rejected(let reason, _) = outcome else { return false }

@@ -3,9 +3,10 @@ package import ChatDomain
 import NIOCore
 import NIOPosix
 
-/// The feedback service of the legacy protocol, read over its own connection (apns-feedback.md).
+/// The feedback service of the legacy protocol, which is read over a separate connection. Source: Apple, "Binary
+/// Provider API", section "The Feedback Service".
 package struct BinaryFeedbackSource: FeedbackSource {
-    /// Tuples that are stored together.
+    /// The number of tuples that are stored together.
     private static let step = 500
 
     private let endpoint: GatewayEndpoint
@@ -37,7 +38,8 @@ package struct BinaryFeedbackSource: FeedbackSource {
         }
     }
 
-    /// Some of the whole tuples that are there; nil when there is none. Tokens that no device can have are passed over.
+    /// Removes complete tuples from the buffer and returns their reports. `nil` if there is none. Skips tokens that no
+    /// device can have.
     private static func reports(_ buffer: inout ByteBuffer) -> [FeedbackReport]? {
         var tuples: [FeedbackTuple] = []
         while tuples.count < step, let tuple = FeedbackTuple.read(from: &buffer) {
@@ -52,14 +54,15 @@ package struct BinaryFeedbackSource: FeedbackSource {
     }
 }
 
-/// Buffers what the service sends until it is read; above a limit it reads no more from the socket.
+/// Buffers the bytes of the service until they are taken. Above a limit, it stops reading from the socket.
 private final class FeedbackCollector: ChannelDuplexHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundIn = ByteBuffer
 
-    /// Bytes that are buffered: the sender waits while the store is busy.
+    /// The number of buffered bytes at which reading pauses. The sender then waits until the store has caught up.
     private static let limit = 256 << 10
-    /// Silence, while the reader waits, that ends the list; some servers leave the connection open behind it.
+    /// The duration of silence that ends the list while the reader waits. Some servers do not close the connection at
+    /// the end.
     private static let silence = TimeAmount.seconds(5)
 
     private var held = ByteBuffer()
@@ -78,10 +81,10 @@ private final class FeedbackCollector: ChannelDuplexHandler {
         end()
     }
 
-    /// What came since the last time; nil after the end. On the event loop.
+    /// Returns the bytes that arrived since the last call. `nil` after the end. Must be called on the event loop.
     func next() -> EventLoopFuture<ByteBuffer?> {
         guard let context, !isOver || held.readableBytes > 0 else {
-            // Any event loop will do for a value that is there.
+            // The value is already known, so any event loop will do.
             return MultiThreadedEventLoopGroup.singleton.any().makeSucceededFuture(take())
         }
         let promise = context.eventLoop.makePromise(of: ByteBuffer?.self)
@@ -136,7 +139,7 @@ private final class FeedbackCollector: ChannelDuplexHandler {
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        // The peer cut the connection instead of closing it: what came whole is used, and the list has ended.
+        // The peer broke the connection instead of closing it. The complete tuples are used, and the list ends here.
         context.close(promise: nil)
     }
 }

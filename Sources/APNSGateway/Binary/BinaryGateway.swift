@@ -4,16 +4,17 @@ package import Logging
 import NIOCore
 import NIOPosix
 
-/// An app's connections to the legacy binary gateway (apns-binary.md).
+/// An app's connections to the legacy binary gateway. See `docs/binary-gateway.md`, and Apple, "Binary Provider API".
 ///
-/// The first that can take pushes gets them, so that order is kept while all is well; the others stand by for when it
-/// is full, stalled or closed by an answer. While silence has to prove what was written, spare ones are opened.
+/// The first connection that accepts pushes gets them, so that they stay in order as long as nothing fails. The others
+/// are used when it is full, stalled, or closed by a response. While silence must prove pushes, spare connections are
+/// opened.
 package final class BinaryGateway: PushGateway {
     package struct Options: Sendable {
-        /// How many connections are kept open.
+        /// The number of connections that are kept open.
         package var connections: Int
         package var command: BinaryCommand
-        /// Silence after which a push counts as accepted.
+        /// The duration of silence after which a push counts as accepted.
         package var settleTime: Duration
         var clock = MonotonicClock()
 
@@ -26,24 +27,25 @@ package final class BinaryGateway: PushGateway {
         }
     }
 
-    /// Pushes in one lease: one transaction, one buffer, one flush.
+    /// The maximum number of pushes in a lease, which is one transaction, one buffer and one flush.
     static let leaseLimit = 1000
-    /// How long the gateway may read nothing before its connection is closed.
+    /// The time without a read by the gateway after which its connection is closed.
     private static let stallLimit = TimeAmount.seconds(15)
-    /// How long a connection with unproved credentials must stay open before it gets pushes: a gateway that does not accept
-    /// the certificate closes without an answer just after the handshake (apns-binary.md §1).
+    /// The time that a connection must stay open before it gets pushes, as long as its credentials are unproven. A
+    /// gateway that rejects the certificate closes without a response just after the handshake. Apple does not document
+    /// this: node-apn 1.7.8 observed it and waits 100 ms, too (`lib/connection.js`).
     private static let postHandshakeDelay = TimeAmount.milliseconds(100)
-    /// The number of connections on which silence proves pushes at the same time. Each proof takes at least the settle time. With
-    /// more connections, a close loses a smaller part of the pushes in flight.
+    /// The number of connections on which silence proves pushes at the same time. Each proof takes at least the settle
+    /// time. With more connections, a close loses a smaller part of the pushes in flight.
     private static let silentConnections = 8
-    /// The shortest time between two spare connections.
+    /// The minimum time between two spare connections.
     private static let growthInterval = TimeAmount.milliseconds(50)
     /// The time after which a spare connection ends.
     private static let spareLifetime = TimeAmount.seconds(10)
 
     private struct Target: PoolTarget {
         let endpoint: GatewayEndpoint
-        /// The knowledge about this endpoint's gateway. A reload begins without any.
+        /// Knowledge about this endpoint's gateway. A reload starts without any.
         let sentinels = SharedSentinelKnowledge()
     }
 
@@ -51,7 +53,7 @@ package final class BinaryGateway: PushGateway {
     private let options: Options
     private let pool: ConnectionPool<Target, BinaryConnection>
 
-    /// - Parameter endpoint: nil while the app has no credentials; everything waits in the queue then.
+    /// - Parameter endpoint: `nil` while the app has no credentials. Its pushes then wait in the queue.
     package init(
         endpoint: GatewayEndpoint?, format: APNSFormat = APNSFormat(.binary, payloadLimit: 2048), options: Options,
         connectionIDs: ConnectionIDs, now: @escaping TimeSource = Timestamp.now, logger: Logger
@@ -68,12 +70,12 @@ package final class BinaryGateway: PushGateway {
 
     package func run() async { await pool.run(open: open) }
 
-    /// Connections from now on use another endpoint or other credentials; the open ones are drained and replaced.
+    /// Uses another endpoint or other credentials for new connections. The open ones are drained and replaced.
     package func reconfigure(endpoint: GatewayEndpoint?) {
         pool.reconfigure(target: endpoint.map(Target.init))
     }
 
-    // As in ``HTTP2Gateway``: an extension for both would have to make the pool `package`.
+    // The same as in ``HTTP2Gateway``: a shared extension would have to make the pool `package`.
     package var openConnections: Int { pool.openConnections }
     package func slot(fresh: Bool) async -> ConnectionSlot? { await pool.slot(fresh: fresh) }
     package func write(_ lease: Lease) { pool.write(lease) }

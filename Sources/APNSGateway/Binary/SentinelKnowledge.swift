@@ -3,32 +3,33 @@ import Synchronization
 
 /// The result of one sentinel.
 enum SentinelResult: Sendable, Hashable {
-    /// The gateway answered the sentinel, and so it has processed everything before it.
+    /// The gateway responded to the sentinel, so it has processed everything before it.
     case answered
-    /// The gateway answered an earlier push and never read the sentinel. Says nothing about sentinels.
+    /// The gateway responded to an earlier push and never read the sentinel. This says nothing about sentinels.
     case notReached
     /// The gateway sent an error that names no push, closed the connection, or stayed silent.
     case notUnderstood
 }
 
-/// Whether a gateway answers sentinels, and when to ask it again. A pure value.
+/// Whether a gateway responds to sentinels, and when to test it again. A pure value.
 ///
-/// A gateway that does not answer a sentinel leaves all pushes before it in doubt. Sent again with another sentinel, they would never
-/// be settled. So one failure is enough to prove pushes by silence instead. A trial then finds out what the failure meant: a sentinel
-/// alone on a connection, where it puts no push in doubt. A first loss without a sentinel asks for a trial, too, because
-/// proof is needed from then on.
+/// If a gateway does not respond to a sentinel, all pushes before it are in doubt. If they were sent again with another
+/// sentinel, they would never be settled. So one failure is enough to switch to proof by silence. A trial then shows
+/// the meaning of the failure: it sends a sentinel alone on a connection, where it puts no push in doubt. A first loss
+/// without a sentinel starts a trial as well, because proof is needed from then on.
 struct SentinelKnowledge: Sendable {
-    /// Failures in a row after which a gateway that has answered sentinels is tried again. Such a gateway may also close for
-    /// another reason while a sentinel is on its way.
+    /// The number of failures in a row after which a gateway that has responded to sentinels is tested again. Such a
+    /// gateway may also close for another reason while a sentinel is on its way.
     static let failureLimit = 3
-    /// The time after a failed trial until the next. It doubles with each failure: a gateway may be updated, and the first failure may
-    /// have had another reason.
+    /// The time from a failed trial to the next one. It doubles with each failure, up to ``longestTrialInterval``. A
+    /// gateway may be updated, and the first failure may have had another reason.
     static let firstTrialInterval = TimeAmount.seconds(10)
     static let longestTrialInterval = TimeAmount.minutes(10)
 
-    /// `nil` until a sentinel was answered or a trial has failed.
+    /// Whether the gateway responds to sentinels. `nil` until it has responded to one or a trial has failed, and again
+    /// after too many failures.
     private var isAnswering: Bool?
-    /// Sentinels in a row that were not understood.
+    /// The number of sentinels in a row that were not understood.
     private var failures = 0
     /// The time from which a trial is wanted. `nil` if none is.
     private var nextTrial: NIODeadline?
@@ -37,19 +38,20 @@ struct SentinelKnowledge: Sendable {
     /// Whether a sentinel may follow pushes. If not, only silence proves them.
     var isUseful: Bool { isAnswering ?? (failures == 0) }
 
-    /// Whether to try a sentinel on the connection that is opened now.
+    /// Returns whether the connection that is being opened should be preceded by a trial.
     mutating func takeTrial(now: NIODeadline) -> Bool {
         guard let time = nextTrial, time <= now else { return false }
-        // As long as nothing is known, each new connection tries: knowing late costs more than a connection.
+        // While nothing is known, each new connection starts a trial: late knowledge costs more than a connection.
         if isAnswering != nil { nextTrial = now + trialInterval }
         return true
     }
 
-    /// A connection without a sentinel has ended, and its pushes are in doubt.
+    /// Records that a connection without a sentinel has ended and its pushes are in doubt.
     mutating func lostPushes(now: NIODeadline) {
         if isAnswering == nil, nextTrial == nil { nextTrial = now }
     }
 
+    /// Records the result of a sentinel.
     /// - Parameter isTrial: Whether the sentinel was alone on its connection.
     mutating func learn(_ result: SentinelResult, isTrial: Bool, now: NIODeadline) {
         switch result {
@@ -70,7 +72,7 @@ struct SentinelKnowledge: Sendable {
     }
 }
 
-/// The knowledge that an app's connections to one gateway share.
+/// Knowledge that an app's connections to one gateway share.
 final class SharedSentinelKnowledge: Sendable {
     private let knowledge = Mutex(SentinelKnowledge())
 
@@ -80,7 +82,8 @@ final class SharedSentinelKnowledge: Sendable {
 
     func lostPushes(now: NIODeadline) { knowledge.withLock { $0.lostPushes(now: now) } }
 
-    /// - Returns: Whether sentinels are useful from now on. `nil` if that is as before.
+    /// Records the result of a sentinel.
+    /// - Returns: Whether sentinels are useful from now on. `nil` if that has not changed.
     func learn(_ result: SentinelResult, isTrial: Bool, now: NIODeadline) -> Bool? {
         knowledge.withLock { knowledge in
             let before = knowledge.isUseful

@@ -1,14 +1,15 @@
 import NIOCore
 
-/// How many bytes of a connection were sent and acknowledged, as the system counts them (ciphertext, without
+/// The bytes of a connection that were written and acknowledged, as the system counts them (ciphertext, without
 /// retransmissions).
 struct TCPProgress: Sendable, Hashable {
-    /// Bytes that the system has taken from us.
+    /// The number of bytes that the system has accepted from the relay.
     var written: UInt64
-    /// Bytes that the peer's system has acknowledged.
+    /// The number of bytes that the peer's system has acknowledged.
     var acknowledged: UInt64
 
-    /// Room for Linux's `struct tcp_info`, which grows from version to version; the system fills what it knows.
+    /// Space for Linux's `struct tcp_info`, which grows from version to version. The system fills the fields that it
+    /// knows.
     private typealias Storage = (
         UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64,
         UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64,
@@ -25,7 +26,7 @@ struct TCPProgress: Sendable, Hashable {
     private static let level = 6  // IPPROTO_TCP
     private static let name: CInt = 11  // TCP_INFO
 
-    /// Reads the counters, on the channel's event loop; nil where the system has none.
+    /// Reads the counters on the channel's event loop. `nil` if the system has none.
     static func read(_ channel: any Channel) -> EventLoopFuture<TCPProgress?> {
         guard let provider = channel as? any SocketOptionProvider else {
             return channel.eventLoop.makeSucceededFuture(nil)
@@ -46,6 +47,6 @@ struct TCPProgress: Sendable, Hashable {
 }
 
 extension TCPProgress {
-    /// On a system without the counters.
+    /// The value on a system without the counters.
     static let unknown = TCPProgress(written: 0, acknowledged: 0)
 }

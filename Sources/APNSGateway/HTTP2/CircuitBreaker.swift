@@ -2,15 +2,15 @@ import ChatDomain
 import NIOCore
 import Synchronization
 
-/// Stops sending for an app while the push service fails (500 and 503), over all its connections.
+/// Stops sending on all connections of an app while the push service fails (500 and 503).
 ///
-/// It opens after several such answers without a success between them. After a delay it is half open: one push, the probe,
-/// shows whether the service works again.
+/// It opens after several such responses without a success between them. After a delay it is half open: one push, the
+/// probe, shows whether the service works again.
 final class CircuitBreaker: Sendable {
-    /// Which pushes may be leased.
+    /// The pushes that may be leased.
     enum Permission: Sendable, Hashable {
         case all, one
-        /// - Parameter until: nil while the probe is on its way.
+        /// - Parameter until: `nil` while the probe is in flight.
         case none(until: NIODeadline?)
     }
 
@@ -18,16 +18,16 @@ final class CircuitBreaker: Sendable {
         case opened(TimeAmount), closed
     }
 
-    /// Failures in a row that open it.
+    /// The number of failures in a row that open the breaker.
     static let failureLimit = 10
-    /// How long a success counts as recent.
+    /// The time for which a success counts as recent.
     private static let recently = TimeAmount.seconds(60)
 
     private enum Phase {
         case closed(failures: Int)
         case open(until: NIODeadline)
         case halfOpen
-        /// Half open, and the probe is on its way.
+        /// Half open, and the probe is in flight.
         case probing
     }
 
@@ -69,7 +69,8 @@ final class CircuitBreaker: Sendable {
         }
     }
 
-    /// What the last answers were; without any, pushes were lost.
+    /// Records outcomes. If both counts are zero, the outcomes say nothing about the service, for example because
+    /// pushes were lost. A probe with such an outcome opens the breaker again.
     func record(successes: Int, failures: Int, now: NIODeadline, random: Double) -> Change? {
         state.withLock { state in
             if successes > 0 {

@@ -6,7 +6,7 @@ import NIOCore
 import NIOTLS
 import Synchronization
 
-/// One open connection to Apple's HTTP/2 API, as the pool sees it; what happens on it happens in its handler.
+/// One open connection to Apple's HTTP/2 API, as the pool sees it. The handler does the work on the event loop.
 final class HTTP2Connection: ChannelConnection {
     let id: ConnectionID
     let channel: any Channel
@@ -16,7 +16,7 @@ final class HTTP2Connection: ChannelConnection {
     private let template: HTTP2RequestTemplate
     private let breaker: CircuitBreaker
 
-    /// To be called on the channel's event loop.
+    /// Must be called on the channel's event loop.
     init(
         id: ConnectionID, channel: any Channel, handler: HTTP2ConnectionHandler,
         template: HTTP2RequestTemplate, breaker: CircuitBreaker
@@ -32,13 +32,13 @@ final class HTTP2Connection: ChannelConnection {
 
     var slot: ConnectionSlot? { channel.isActive ? capacity.slot(on: id) : nil }
 
-    /// It is fresh again as soon as everything is answered.
+    /// Always `false`: the connection is fresh again as soon as all pushes have their responses.
     var isReplaceable: Bool { false }
 
     var isSaturated: Bool { capacity.isSaturated }
     var isBlocked: Bool { capacity.isBlocked }
 
-    /// Builds the requests here, so that the event loop has less to do, and hands them over.
+    /// Builds the requests and submits them to the event loop. Building them here saves work on the event loop.
     func write(_ lease: Lease, now: Timestamp) {
         guard let last = lease.pushes.last else { return }
         breaker.noteWritten()
@@ -52,26 +52,28 @@ final class HTTP2Connection: ChannelConnection {
     }
 }
 
-/// How many pushes a connection can take: its handler says it on the event loop, and those who lease for it read it.
+/// The number of pushes that a connection accepts. Its handler publishes it on the event loop; callers that lease
+/// pushes read it.
 final class HTTP2Capacity: Sendable {
-    /// Pushes in one lease.
+    /// The maximum number of pushes in a lease.
     static let leaseLimit = 1000
 
     private struct State {
-        /// Pushes that were leased for the connection.
+        /// The number of pushes that were leased for the connection.
         var leased: UInt32 = 0
-        /// Those of them that have their outcome.
+        /// The number of leased pushes that have their outcome.
         var settled: UInt32 = 0
         var limit = 0
         var canBeSaturated = false
-        /// The answer to the first push is late.
+        /// Whether the response to the first push is late.
         var isFirstResponseLate = false
-        /// What was leased last has to be probed alone.
+        /// Whether the last lease must be probed alone.
         var isProbing = false
 
         var outstanding: Int { Int(leased) - Int(settled) }
 
-        /// What may be leased now; nil while that would be too little for a transaction of its own.
+        /// The number of pushes that may be leased now. `nil` if it is too small for a separate transaction, or
+        /// during a probe.
         var free: Int? {
             guard !isProbing else { return nil }
             let free = min(limit - outstanding, leaseLimit)
@@ -99,10 +101,11 @@ final class HTTP2Capacity: Sendable {
         }
     }
 
+    /// Updates the capacity after outcomes.
     /// - Parameters:
-    ///   - settled: how many more pushes have their outcome.
-    ///   - limit: how many may be here at once.
-    /// - Returns: whether the waiters are to be served: there is capacity, or another connection would help.
+    ///   - settled: The number of further pushes that have their outcome.
+    ///   - limit: The number of pushes that the connection may hold at once.
+    /// - Returns: Whether to serve the waiters, because there is capacity or another connection would help.
     func publish(settled: Int, limit: Int, canBeSaturated: Bool, isFirstResponseLate: Bool) -> Bool {
         state.withLock { state in
             state.settled += UInt32(settled)
@@ -116,33 +119,33 @@ final class HTTP2Capacity: Sendable {
     }
 }
 
-/// Writes pushes as HTTP/2 requests, and performs what ``HTTP2ConnectionState`` decides.
+/// Writes pushes as HTTP/2 requests and performs the decisions of ``HTTP2ConnectionState``.
 ///
-/// ``HTTP2Session`` knows frames, the state knows pushes; the handler has the socket and the clock.
+/// ``HTTP2Session`` handles frames and the state handles pushes. The handler has the socket and the clock.
 final class HTTP2ConnectionHandler: ConnectionHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
 
     struct Listeners: Sendable {
-        /// The connection or the circuit breaker may allow more pushes.
+        /// Called when the connection or the circuit breaker may allow more pushes.
         var changed: @Sendable () -> Void
-        /// The gateway does not accept our certificate or provider token.
+        /// Called when the gateway does not accept the certificate or provider token.
         var credentialsRefused: @Sendable (ProviderRefusal) -> Void
     }
 
-    /// Bytes that are flushed at once, before writability is checked again: a TLS record, so that the peer has something to
-    /// do while the next is made.
+    /// The number of bytes that are flushed before writability is checked again. It is the size of a TLS record, so
+    /// that the peer can process one while the next is built.
     private static let flushSize = 16 << 10
 
     let capacity = HTTP2Capacity()
-    /// Succeeds when no more pushes are taken.
+    /// Succeeds when the connection will accept no more pushes.
     let retirement: EventLoopPromise<Void>
     private let connectionID: ConnectionID
     private var state: HTTP2ConnectionState
     private let reports: ReportBuffer
     private let breaker: CircuitBreaker
     private let now: TimeSource
-    /// The pool's, by which the circuit breaker is paced; deadlines of the connection are its event loop's.
+    /// The pool's clock, which paces the circuit breaker. The connection's deadlines use the clock of its event loop.
     private let clock: MonotonicClock
     private let listeners: Listeners
     private let logger: Logger
@@ -150,13 +153,13 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
     private var session = HTTP2Session()
     private var isOver = false
     private var isRetired = false
-    /// TLS is up.
+    /// Whether the TLS handshake is complete.
     private var isSecure = false
     private var isActing = false
     private var endOfPause: Scheduled<Void>?
-    /// Push types of which the log has been warned.
+    /// Push types for which a warning was logged.
     private var warnedTypes: Set<String> = []
-    /// As many as that: other programs name them.
+    /// The maximum number of types that are warned about, because other programs can invent push types.
     private static let mostWarnedTypes = 16
 
     init(
@@ -249,7 +252,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
         }
     }
 
-    /// An answer is whole. Unless the request is, too, the stream is still to be reset.
+    /// Handles the end of a response. If the request is not complete, the stream must still be reset.
     private func receivedEnd(of id: Int, now: NIODeadline) {
         if !session.hasUnsentBody(id) { state.closed(id, now: now) }
     }
@@ -282,9 +285,10 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
 
     // MARK: To the peer
 
-    /// Does all that can be done now, and delivers the outcomes.
+    /// Does everything that can be done now, and delivers the outcomes.
     private func act(_ context: ChannelHandlerContext) {
-        // A flush may call back, because the channel is writable again; the one that flushes continues by itself.
+        // A flush may call this function again, because the channel has become writable. The outer call continues
+        // anyway.
         guard !isOver, !isActing else { return }
         isActing = true
         defer { isActing = false }
@@ -302,7 +306,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
         if state.retirement != nil, state.isEmpty { end(context, reason: "ConnectionLost") }
     }
 
-    /// Opens streams while the peer allows that and the channel is writable.
+    /// Opens streams while the peer allows it and the channel is writable.
     private func open(_ context: ChannelHandlerContext, now: NIODeadline) {
         guard state.hasWaiting else { return }
         let wall = self.now()
@@ -321,12 +325,12 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
         }
     }
 
-    /// Once in a connection for each type that is not documented.
+    /// Warns once per connection about each push type that is not documented.
     private func warn(ofType type: String) {
         guard !PushType(rawValue: type).isDocumented, warnedTypes.count < Self.mostWarnedTypes,
             warnedTypes.insert(type).inserted
         else { return }
-        logger.warning("a push type that is not known here is sent as it is", metadata: ["type": "\(type)"])
+        logger.warning("sending a push type that the relay does not know", metadata: ["type": "\(type)"])
     }
 
     private func flush(_ context: ChannelHandlerContext) {
@@ -359,7 +363,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
         context.eventLoop.assumeIsolated().scheduleTask(in: state.limits.tick) { self.tick() }
     }
 
-    /// Closes; what has no outcome yet gets it now and not when the peer has agreed to the close.
+    /// Closes the connection. Pushes without an outcome get it now, before the peer has agreed to the close.
     private func end(_ context: ChannelHandlerContext, reason: String, code: HTTP2Code = .noError) {
         guard !isOver else { return }
         isOver = true
@@ -378,11 +382,11 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
 
     // MARK: To the pool
 
-    /// Hands over the outcomes, and what the connection can take from now on.
+    /// Delivers the outcomes and publishes the connection's remaining capacity.
     private func deliver(now: NIODeadline) {
         let hasBreakerChanged = state.hasOutcomes && recordHealth(state.takeHealth())
         let outcomes = state.takeOutcomes()
-        // First, so that who has seen an outcome does not get a slot that its end has made void.
+        // Publish the capacity before the reports, so that a caller that sees an outcome never gets a stale slot.
         let isOfInterest = capacity.publish(
             settled: outcomes.count, limit: isOver ? 0 : state.pushLimit(at: now),
             canBeSaturated: !isOver && state.canBeSaturated,
@@ -392,13 +396,13 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
         if let reason = state.retirement, !isRetired { retired(reason) }
     }
 
-    /// - Returns: whether the circuit breaker has opened or closed.
+    /// - Returns: Whether the circuit breaker has opened or closed.
     private func recordHealth(_ health: HTTP2ConnectionState.Health) -> Bool {
         let change = breaker.record(
             successes: health.successes, failures: health.failures, now: clock.now(), random: .random(in: 0...1))
         guard case .opened(let delay) = change else { return change != nil }
         logger.warning(
-            "the push service fails, sending pauses", metadata: ["ms": "\(delay.nanoseconds / 1_000_000)"])
+            "push service fails, sending pauses", metadata: ["ms": "\(delay.nanoseconds / 1_000_000)"])
         state.returnWaiting()
         return true
     }
@@ -407,13 +411,13 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
         isRetired = true
         if case .credentials(let refusal) = reason {
             logger.error(
-                "gateway does not accept the credentials; what waits is sent once it does",
+                "gateway does not accept the credentials; pushes wait until it does",
                 metadata: [
                     "reason": "\(refusal.reason)", "advice": "\(refusal.known?.advice ?? "check the credentials")",
                 ])
             listeners.credentialsRefused(refusal)
         } else {
-            logger.debug("connection takes no more", metadata: ["reason": "\(reason)"])
+            logger.debug("connection accepts no more pushes", metadata: ["reason": "\(reason)"])
         }
         retirement.succeed()
     }

@@ -2,61 +2,63 @@ import APNSWire
 import ChatDomain
 import NIOCore
 
-/// What one HTTP/2 connection allows, and for how long.
+/// The limits of one HTTP/2 connection.
 struct HTTP2Limits: Sendable {
-    /// How long a stream may stay unanswered.
+    /// The time in which a stream must get its response.
     var answer = TimeAmount.seconds(30)
-    /// Time without a byte from the peer, with streams open, after which it is sent a PING.
+    /// The time without a byte from the peer, with streams open, after which a PING is sent.
     var silence = TimeAmount.seconds(5)
-    /// The same with none open.
+    /// The time without a byte from the peer, without open streams, after which a PING is sent.
     var idleSilence = TimeAmount.seconds(60)
-    /// How long the answer to that PING may take.
+    /// The time for the response to that PING.
     var ping = TimeAmount.seconds(5)
-    /// How long a drain may take.
+    /// The time that a drain may take.
     var drain = TimeAmount.seconds(8)
-    /// First pause after the peer has refused streams again and again; doubles up to ``longestPause``.
+    /// The first pause after the peer has refused streams repeatedly. It doubles up to ``longestPause``.
     var firstPause = TimeAmount.milliseconds(50)
     var longestPause = TimeAmount.seconds(5)
-    /// Refusals of streams in a row, each after a pause, that end the connection.
+    /// The number of rounds of refused streams in a row, with pauses between them, after which the connection is
+    /// retired.
     var streamRefusals = 10
-    /// How long the answer to the first push may take until another connection is opened beside this one.
+    /// The time for the response to the first push, after which another connection is opened beside this one.
     var firstResponse = TimeAmount.seconds(1)
-    /// Answers in a row that refuse the credentials, after which a connection that has accepted pushes is
-    /// replaced.
+    /// The number of responses in a row that reject the credentials, after which a connection that has accepted pushes
+    /// is replaced.
     static let credentialRefusals = 3
-    /// Streams that are open at once until the peer has accepted the credentials.
+    /// The number of streams that are open at once until the peer has accepted the credentials.
     var unconfirmedStreams = 1
-    /// Streams after which a connection is replaced, long before their numbers run out at 2^30.
+    /// The number of streams after which a connection is replaced, long before the stream ids run out at 2^30 streams.
     var streams: UInt32 = 1 << 28
 
-    /// Streams that are open at once, whatever the peer allows.
+    /// The maximum number of streams that are open at once, even if the peer allows more.
     static let openStreams = 2000
-    /// What counts until the peer says how many streams it allows: what RFC 9113 asks every peer to allow (§6.5.2).
+    /// The limit of streams if the peer's SETTINGS do not name one. RFC 9113 §6.5.2 recommends that every peer allows
+    /// this many.
     static let defaultStreams = 100
 
-    /// How often deadlines are checked.
+    /// The interval at which deadlines are checked.
     var tick: TimeAmount {
         let shortest = min(min(answer, silence), min(idleSilence, min(ping, drain)))
         return max(.milliseconds(10), min(.seconds(1), .nanoseconds(shortest.nanoseconds / 4)))
     }
 }
 
-/// Decides what becomes of the pushes given to one HTTP/2 connection: streams and the pushes on them, what may be opened,
+/// Decides the outcomes of the pushes on one HTTP/2 connection: streams and their pushes, when to open the next stream,
 /// GOAWAY, deadlines and PING.
 ///
-/// A value without a socket. Each push gets exactly one outcome; outcomes collect until they are taken.
+/// A pure value without a socket. Each push gets exactly one outcome. Outcomes are kept until they are taken.
 struct HTTP2ConnectionState: Sendable {
-    /// Why a connection takes no more pushes.
+    /// The reason why a connection accepts no more pushes.
     enum Retirement: Sendable, Hashable {
-        /// With the peer's reason.
+        /// The peer sent GOAWAY, or a response asks for a new connection. Has the peer's reason.
         case goAway(String)
-        /// The peer does not accept our certificate or provider token.
+        /// The peer does not accept the certificate or provider token.
         case credentials(ProviderRefusal)
         case tokenAge
         case streamsExhausted
         /// The peer refuses every stream.
         case refusedStreams
-        /// The peer is alive, and answers no push, or allows no stream for one.
+        /// The peer is alive but does not respond to pushes, or allows no stream for one.
         case unresponsive
         case idle
         case drained
@@ -64,15 +66,15 @@ struct HTTP2ConnectionState: Sendable {
 
     enum TickAction: Sendable, Hashable {
         case ping
-        /// Nothing comes any more, or a drain has taken too long.
+        /// The peer sends nothing any more, or a drain has taken too long.
         case close(reason: String)
     }
 
-    /// What the answers since the last report say about the service.
+    /// The health of the push service, according to the responses since the last report.
     struct Health: Sendable, Hashable {
-        /// Answers that show the service at work.
+        /// The number of responses that show that the service works.
         var successes = 0
-        /// Answers that say that it fails.
+        /// The number of responses that report a failure of the service.
         var failures = 0
     }
 
@@ -82,17 +84,17 @@ struct HTTP2ConnectionState: Sendable {
         let writtenAt: Timestamp
         var status = 0
         var body: [UInt8] = []
-        /// Its push has an outcome; the stream itself may still have to be closed.
+        /// Whether the push has its outcome. The stream itself may still have to be closed.
         var isConcluded = false
 
-        /// The outcome where the answer has no end. A refusal that lacks its reason proves nothing, and a repeat of it does
-        /// no harm.
+        /// Returns the outcome if the response is incomplete. A rejection without its reason proves nothing, and a
+        /// retry of it is harmless.
         func outcomeWithoutEnd(reason: String) -> Outcome {
             status == 200 ? .accepted : .unanswered(reason: reason)
         }
     }
 
-    /// Streams up to `stream` were open by then.
+    /// The last stream that was open at a point in time.
     private struct Mark {
         let stream: Int
         let at: NIODeadline
@@ -101,49 +103,49 @@ struct HTTP2ConnectionState: Sendable {
     let limits: HTTP2Limits
     private let mapping: OutcomeMapping
     private var streams: [Int: Stream] = [:]
-    /// Leased, and not yet on a stream.
+    /// Leased pushes that have no stream yet.
     private var waiting = CircularBuffer<HTTP2Request>()
     private var lastStream = 0
     private var outcomes: [(identifier: UInt32, outcome: Outcome)] = []
     private var health = Health()
-    /// Streams whose push is concluded and that are not known to be closed.
+    /// Streams whose push has its outcome and that are not known to be closed.
     private var unclosed: [Int] = []
 
-    /// Nil until the peer has sent SETTINGS.
+    /// The peer's limit of streams. `nil` until it has sent SETTINGS.
     private var peerLimit: Int?
-    /// What is assumed while the peer refuses streams that its limit allows.
+    /// The limit of streams that is assumed while the peer refuses streams that its own limit allows.
     private var assumedLimit: Int?
-    /// Streams up to here were opened before ``assumedLimit`` was last lowered.
+    /// The last stream that was opened before ``assumedLimit`` was last lowered.
     private var lastStreamOfRound = 0
     private var streamRefusals = 0
     private var pauses: Backoff
     private(set) var pausedUntil: NIODeadline?
-    /// The peer has accepted our credentials.
+    /// Whether the peer has accepted the credentials.
     private var isConfirmed: Bool
-    /// It has accepted a push with them.
+    /// Whether the peer has accepted a push with them.
     private var hasAccepted = false
-    /// Answers in a row that refuse the credentials.
+    /// The number of responses that have rejected the credentials since the last accepted push.
     private var credentialRefusals = 0
 
     private(set) var retirement: Retirement?
     private var achieved = ConnectionResult.nothing
 
-    /// When the provider token is too old; nil with a certificate.
+    /// The time at which the provider token becomes too old. `nil` with a certificate.
     private let tokenEnd: NIODeadline?
-    /// After how long without a push the connection is closed; nil for one that is kept.
+    /// The time without a push after which the connection is closed. `nil` for a permanent connection.
     private let idleLimit: TimeAmount?
     private let createdAt: NIODeadline
     private var lastReceived: NIODeadline
     private var lastResponse = NIODeadline.distantPast
     private var lastOpened: NIODeadline
-    /// Since when a stream has been open.
+    /// The time since which at least one stream has been open.
     private var busySince: NIODeadline
     private var waitingSince: NIODeadline
-    /// Since when the peer has allowed no stream at all, which RFC 9113 §6.5.2 means for a short while only.
+    /// The time since which the peer has allowed no streams. RFC 9113 §6.5.2 intends that for short periods only.
     private var closedSince: NIODeadline?
     private var pingSent: NIODeadline?
     private var drainSince: NIODeadline?
-    /// A few dozen at the most: one for each tick within the time for an answer.
+    /// At most a few dozen: one for each tick within the time limit for a response.
     private var marks: [Mark] = []
 
     init(
@@ -162,37 +164,39 @@ struct HTTP2ConnectionState: Sendable {
     var hasSettings: Bool { peerLimit != nil }
     var hasWaiting: Bool { !waiting.isEmpty }
     var hasOutcomes: Bool { !outcomes.isEmpty }
-    /// Every push has its outcome, and every stream is closed.
+    /// Whether every push has its outcome and every stream is closed.
     var isEmpty: Bool { streams.isEmpty && waiting.isEmpty }
 
-    /// Streams that may be open at once.
+    /// The number of streams that may be open at once.
     ///
-    /// Only one, whatever the peer allows, until it has accepted a provider token (apns-http2.md §7), or a certificate: so
-    /// credentials that are not accepted concern one push. None before its SETTINGS are there, with which every connection
-    /// begins.
+    /// It is 0 before the peer's SETTINGS, with which every connection starts. Then it is 1 until the peer has accepted
+    /// the credentials, so that rejected credentials concern only one push. With a provider token, APNs itself allows
+    /// only one stream until then (Apple, "Establishing a connection to APNs").
     var streamLimit: Int {
         guard let peerLimit else { return 0 }
         let limit = min(peerLimit, assumedLimit ?? .max, HTTP2Limits.openStreams)
         return isConfirmed ? limit : min(limits.unconfirmedStreams, limit)
     }
 
-    /// Pushes that may be here at once, on streams and waiting for one: twice as many as fit, so that the next are there when
-    /// answers come.
+    /// Returns the number of pushes that the connection may hold, on streams and waiting for one. It is twice the
+    /// number of streams, so that the next pushes are ready when responses arrive.
     func pushLimit(at now: NIODeadline) -> Int {
         guard retirement == nil, now >= pausedUntil ?? now else { return 0 }
         return isConfirmed ? 2 * streamLimit : streamLimit
     }
 
-    /// What the connection achieved. Where the credentials were never accepted the next connection meets the same, unless
-    /// somebody mends them: it must not come at once.
+    /// The result of the connection. If the credentials were never accepted, the next connection will fail like this
+    /// one until an operator corrects them. Its result is therefore ``ConnectionResult/nothing``, so that the next one
+    /// is delayed.
     var result: ConnectionResult {
         if case .credentials = retirement, !hasAccepted { .nothing } else { achieved }
     }
 
-    /// Ready to send: where it has no free capacity, that is the peer's limit, and another connection would help.
+    /// Whether the connection is ready to send. If it has no free capacity then, the peer's limit is the cause, and
+    /// another connection would help.
     var canBeSaturated: Bool { retirement == nil && isConfirmed && peerLimit != nil && pausedUntil == nil }
 
-    /// The answer to its first push is late; that may be the push's fault.
+    /// Whether the response to the first push is late. The push itself may be the cause.
     func isFirstResponseLate(at now: NIODeadline) -> Bool {
         retirement == nil && !isConfirmed && !streams.isEmpty && now - busySince >= limits.firstResponse
     }
@@ -205,7 +209,7 @@ struct HTTP2ConnectionState: Sendable {
         if retirement != nil { returnWaiting() }
     }
 
-    /// The next push, and the stream that it opens; nil while none may be opened.
+    /// Returns the next push and the stream that it opens. `nil` if no push waits or no stream may be opened now.
     mutating func open(now: NIODeadline, wall: Timestamp) -> (stream: Int, request: HTTP2Request)? {
         guard retirement == nil, streams.count < streamLimit, now >= pausedUntil ?? now,
             let request = waiting.popFirst()
@@ -219,7 +223,7 @@ struct HTTP2ConnectionState: Sendable {
         return (lastStream, request)
     }
 
-    /// From now on nothing is opened; what waits goes back to the queue.
+    /// Stops opening streams, and releases the waiting pushes to the queue.
     mutating func retire(_ reason: Retirement) {
         if retirement == nil { retirement = reason }
         if case .credentials = reason { retirement = reason }
@@ -231,13 +235,13 @@ struct HTTP2ConnectionState: Sendable {
         waiting.removeAll()
     }
 
-    /// Starts the time that a drain may take.
+    /// Starts the time limit of a drain.
     mutating func drain(now: NIODeadline) {
         drainSince = drainSince ?? now
         retire(.drained)
     }
 
-    /// The connection is over: what is on streams was written, and its outcome is unknown.
+    /// Records that the connection is over. Pushes on streams were written, and their outcome is unknown.
     mutating func end(reason: String) {
         for stream in streams.values where !stream.isConcluded {
             outcomes.append((stream.identifier, stream.outcomeWithoutEnd(reason: reason)))
@@ -249,26 +253,28 @@ struct HTTP2ConnectionState: Sendable {
 
     // MARK: What the peer does
 
-    /// Bytes of any kind.
+    /// Records that bytes of any kind have arrived.
     mutating func receivedBytes(now: NIODeadline) {
         lastReceived = now
         pingSent = nil
     }
 
-    /// - Parameter maxStreams: nil where the frame does not name it, and what was stays.
+    /// Records the peer's SETTINGS.
+    /// - Parameter maxStreams: `nil` if the frame does not contain the limit. The previous limit then stays.
     mutating func received(maxStreams: Int?, now: NIODeadline) {
         peerLimit = maxStreams ?? peerLimit ?? HTTP2Limits.defaultStreams
         closedSince = peerLimit == 0 ? closedSince ?? now : nil
     }
 
-    /// - Parameter status: nil in trailers.
+    /// Records response headers or trailers.
+    /// - Parameter status: `nil` in trailers.
     mutating func received(status: Int?, endsStream: Bool, on id: Int, now: NIODeadline) {
-        // 1xx is an interim answer.
+        // 1xx is an interim response.
         if let status, status >= 200 { streams[id]?.status = status }
         if endsStream { answered(id, now: now) }
     }
 
-    /// A piece of an answer's body; what is beyond the limit is not read, and concludes the stream.
+    /// Records a part of a response body. A body beyond the limit is not read and concludes the stream.
     mutating func received(body: ByteBufferView, endsStream: Bool, on id: Int, now: NIODeadline) {
         guard let stream = streams[id], !stream.isConcluded else { return }
         if stream.status != 200 {
@@ -279,7 +285,7 @@ struct HTTP2ConnectionState: Sendable {
         if endsStream { answered(id, now: now) }
     }
 
-    /// The peer has ended a stream early.
+    /// Records that the peer has ended a stream early.
     mutating func received(reset isRefused: Bool, on id: Int, now: NIODeadline) {
         guard let stream = streams[id], !stream.isConcluded else { return }
         if stream.status == 200 {
@@ -292,13 +298,13 @@ struct HTTP2ConnectionState: Sendable {
         }
     }
 
-    /// The stream is closed on both sides.
+    /// Records that the stream is closed on both sides.
     mutating func closed(_ id: Int, now: NIODeadline) {
         received(reset: false, on: id, now: now)
         streams[id] = nil
     }
 
-    /// Streams above `last` were not and will not be processed (RFC 9113 §6.8).
+    /// Records a GOAWAY. The peer has not processed the streams above `last` and never will (RFC 9113 §6.8).
     mutating func received(goAwayAfter last: Int, reason: String) {
         for (id, stream) in streams where id > last {
             if !stream.isConcluded { outcomes.append((stream.identifier, .sentBack(reason: "GoAway"))) }
@@ -338,7 +344,7 @@ struct HTTP2ConnectionState: Sendable {
         case .reconnect: retire(.goAway(refusal.reason))
         case .waitForCredentials:
             credentialRefusals += 1
-            // Where pushes are accepted, the credentials may be wrong for a single one only.
+            // If the connection has accepted pushes, the credentials may be wrong for a single push only.
             let mayBeThePush = hasAccepted && credentialRefusals < HTTP2Limits.credentialRefusals
             let isOfTokenAge =
                 refusal.known == .expiredProviderToken || refusal.known == .tooManyProviderTokenUpdates
@@ -359,7 +365,7 @@ struct HTTP2ConnectionState: Sendable {
         achieved = .progress
     }
 
-    /// Halves the limit for each round of refused streams; from the second on, with pauses that grow.
+    /// Halves the limit for each round of refused streams. From the second round on, also pauses for a growing time.
     private mutating func streamRefused(_ id: Int, now: NIODeadline) {
         guard id > lastStreamOfRound else { return }
         assumedLimit = max(1, min(streamLimit, streams.count) / 2)
@@ -372,13 +378,13 @@ struct HTTP2ConnectionState: Sendable {
 
     // MARK: Time
 
-    /// Checks the deadlines; called every ``HTTP2Limits/tick``.
+    /// Checks the deadlines. Called every ``HTTP2Limits/tick``.
     mutating func tick(now: NIODeadline) -> TickAction? {
         concludeUnanswered(now: now)
         if !hasSettings, now - createdAt >= limits.silence + limits.ping { return .close(reason: "ConnectionLost") }
         if let tokenEnd, now >= tokenEnd { retire(.tokenAge) }
         if let idleLimit, isEmpty, now - lastOpened >= idleLimit { retire(.idle) }
-        // The peer allows no streams, or reads no bytes: another connection may do better.
+        // The peer allows no streams or reads no bytes. Another connection may do better.
         if !waiting.isEmpty, now - max(lastOpened, waitingSince) >= limits.answer { retire(.unresponsive) }
         if let closedSince, now - closedSince >= limits.answer { retire(.unresponsive) }
         if let drainSince, now - drainSince >= limits.drain { return .close(reason: "NoResponse") }
@@ -392,7 +398,8 @@ struct HTTP2ConnectionState: Sendable {
         return .ping
     }
 
-    /// Concludes the streams whose time is up. With a stream's time within a tick of exact, one mark per tick will do.
+    /// Concludes the streams whose time is up. A stream's time limit may be exceeded by a tick, so one mark per tick is
+    /// enough.
     private mutating func concludeUnanswered(now: NIODeadline) {
         if lastStream > marks.last?.stream ?? 0 { marks.append(Mark(stream: lastStream, at: now)) }
         guard let due = marks.last(where: { now - $0.at >= limits.answer }) else { return }
@@ -400,7 +407,7 @@ struct HTTP2ConnectionState: Sendable {
         let late = streams.filter { $0.key <= due.stream && !$0.value.isConcluded }
         guard !late.isEmpty else { return }
         for (id, stream) in late { conclude(id, stream.outcomeWithoutEnd(reason: "NoResponse")) }
-        // Not one answer in all that time: it will not answer the next ones either.
+        // The peer has sent no response in all that time, so it will not respond to the next pushes either.
         if now - lastResponse >= limits.answer { retire(.unresponsive) }
     }
 
@@ -416,7 +423,8 @@ struct HTTP2ConnectionState: Sendable {
         return health
     }
 
-    /// Streams that are concluded and still open: the peer answered before it had everything, or too late. To be reset.
+    /// Returns the streams that have their outcome and are still open, because the peer responded before the request
+    /// was complete, or too late. They must be reset.
     mutating func takeUnclosed() -> [Int] {
         defer { unclosed = [] }
         return unclosed.filter { streams[$0] != nil }

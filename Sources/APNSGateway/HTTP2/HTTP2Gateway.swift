@@ -5,17 +5,18 @@ import NIOCore
 import NIOPosix
 import Synchronization
 
-/// An app's connections to Apple's HTTP/2 provider API (apns-http2.md).
+/// An app's connections to Apple's HTTP/2 provider API. See `docs/http2-gateway.md`, and Apple, "Sending notification
+/// requests to APNs" and "Establishing a connection to APNs".
 ///
-/// One is always kept; others are opened while the peer's limit of streams holds pushes up, and closed when they have had
-/// nothing to do.
+/// One connection is always kept. Others are opened while the peer's limit of streams delays pushes, and are closed
+/// when they have been idle.
 package final class HTTP2Gateway: PushGateway {
     package struct Options: Sendable {
-        /// The most connections.
+        /// The maximum number of connections, without the spare one.
         package var connections: Int
-        /// How long a stream may stay unanswered.
+        /// The time in which a stream must get its response.
         package var answerLimit: Duration
-        /// After how long without a push a further connection is closed.
+        /// The time without a push after which an additional connection is closed.
         package var idleLimit: Duration
         var limits = HTTP2Limits()
         var growthInterval = TimeAmount.seconds(1)
@@ -31,14 +32,14 @@ package final class HTTP2Gateway: PushGateway {
         }
     }
 
-    /// Where pushes go, and with which credentials.
+    /// The gateway that receives the pushes, and the credentials for it.
     package struct Target: PoolTarget {
         package let endpoint: GatewayEndpoint
-        /// The app's bundle id, from which topics are made; nil: the certificate's own topic.
+        /// The app's bundle id, from which topics are made. `nil` if the certificate's own topic is used.
         package let bundleID: String?
-        /// Nil where the endpoint's certificate is the credential.
+        /// The source of provider tokens. `nil` if the endpoint's certificate is the credential.
         package let tokens: TokenSource?
-        /// The provider token that the gateway did not accept.
+        /// The last provider token that the gateway rejected.
         private let refused = RefusedToken()
 
         package init(endpoint: GatewayEndpoint, bundleID: String?, tokens: TokenSource?) {
@@ -67,7 +68,7 @@ package final class HTTP2Gateway: PushGateway {
     private let breaker = CircuitBreaker()
     private let pool: ConnectionPool<Target, HTTP2Connection>
 
-    /// - Parameter target: nil while the app has no credentials; everything waits in the queue then.
+    /// - Parameter target: `nil` while the app has no credentials. Its pushes then wait in the queue.
     package init(
         target: Target?, format: APNSFormat = APNSFormat(.http2, payloadLimit: PushType.alert.payloadLimit),
         options: Options, connectionIDs: ConnectionIDs, now: @escaping TimeSource = Timestamp.now, logger: Logger
@@ -85,10 +86,10 @@ package final class HTTP2Gateway: PushGateway {
 
     package func run() async { await pool.run(open: open) }
 
-    /// Connections from now on have another target; the open ones finish what is in flight, then close.
+    /// Uses another target for new connections. The open ones finish the pushes in flight and then close.
     package func reconfigure(target: Target?) { pool.reconfigure(target: target) }
 
-    // As in ``BinaryGateway``: an extension for both would have to make the pool `package`.
+    // The same as in ``BinaryGateway``: a shared extension would have to make the pool `package`.
     package var openConnections: Int { pool.openConnections }
     package func slot(fresh: Bool) async -> ConnectionSlot? { await pool.slot(fresh: fresh) }
     package func write(_ lease: Lease) { pool.write(lease) }
@@ -126,7 +127,7 @@ package final class HTTP2Gateway: PushGateway {
 }
 
 extension IssuedToken {
-    /// How long it can still be shown to the service.
+    /// Returns the time for which the token remains valid for the service.
     fileprivate func lifeLeft(at now: Timestamp) -> Duration {
         let end = issuedAt + Self.lifetime
         return .milliseconds(max(0, end.milliseconds - now.milliseconds))
@@ -134,7 +135,8 @@ extension IssuedToken {
 }
 
 extension ProviderRefusal {
-    /// Whether another token of the same key may be accepted. Yet another does not help against too many.
+    /// Whether the service may accept another token of the same key. After too many token updates, another token would
+    /// not help.
     fileprivate var blamesToken: Bool {
         switch known {
         case .expiredProviderToken, .invalidProviderToken: true
@@ -144,7 +146,7 @@ extension ProviderRefusal {
     }
 }
 
-/// Where an app's provider tokens come from: a key signs them, a store keeps them as long as they must be reused.
+/// The source of an app's provider tokens: a key signs them, and a store keeps them for as long as they must be reused.
 package struct TokenSource: Sendable {
     private let key: ProviderKey
     private let name: ProviderKeyName
@@ -156,7 +158,8 @@ package struct TokenSource: Sendable {
         self.store = store
     }
 
-    /// The token in force; another than `refused`, the one that the service did not take, if it may be replaced already.
+    /// Returns the current token.
+    /// - Parameter refused: The token that the service rejected. Another one is returned if it may be replaced already.
     package func token(refused: String?) async throws -> IssuedToken {
         let key = key
         return try await store.providerToken(for: name, refused: refused) { try key.token(issuedAt: $0.seconds) }

@@ -2,7 +2,8 @@ package import APNSWire
 import ChatDomain
 import NIOHPACK
 
-/// One push as an HTTP/2 request: a stream's headers and body, and what the outcome of its answer depends on.
+/// One push as an HTTP/2 request: the headers and body of a stream, and the values that determine the outcome of its
+/// response.
 struct HTTP2Request: Sendable {
     let identifier: UInt32
     /// The push's type (`apns-push-type`).
@@ -11,19 +12,22 @@ struct HTTP2Request: Sendable {
     let body: [UInt8]
 }
 
-/// What the requests of one connection share.
+/// The common parts of the requests of one connection.
 ///
-/// What changes with each push goes as a literal without indexing, so that it does not evict the rest from the peer's
-/// small table, and the path is marked as never to be indexed. The first request is the exception: it enters the *names*
-/// of the changing headers, which later literals then refer to. `authorization` is the same for a connection's whole
-/// life and is indexed, as the newer of Apple's two pages says it may (apns-http2.md §8): one byte instead of 200.
+/// Header values that change with each push are literals without indexing, so that they do not evict others from the
+/// peer's small table. The path is marked as never to be indexed. The first request is an exception: it enters the
+/// *names* of the changing headers into the table, and later literals refer to them.
+///
+/// `authorization` is the same for the connection's whole life and is indexed, which takes one byte instead of 200.
+/// Apple, "Establishing a connection to APNs", allows this; the older page "Sending notification requests to APNs" asks
+/// for a literal without indexing.
 struct HTTP2RequestTemplate: Sendable {
     private let bundleID: String?
-    /// What begins every request's headers.
+    /// The headers at the start of every request.
     private let prefix: HPACKHeaders
     private let rest: HPACKHeaders
 
-    /// - Parameter token: nil where the certificate is the credential.
+    /// - Parameter token: `nil` if the certificate is the credential.
     init(host: String, bundleID: String?, token: String?) {
         self.bundleID = bundleID
         var prefix = HPACKHeaders()
@@ -37,13 +41,13 @@ struct HTTP2RequestTemplate: Sendable {
         self.rest = rest
     }
 
-    /// The topic of a push; nil for the certificate's own.
+    /// Returns the topic of a push. `nil` if the certificate's own topic is used.
     static func topic(type: String, bundleID: String?) -> String? {
         bundleID.map { PushType(rawValue: type).topic(bundleID: $0) }
     }
 
     func request(for push: Push) -> HTTP2Request {
-        // The names are entered once per connection.
+        // The names enter the table once per connection.
         let changing = push.identifier == 1 ? HPACKIndexing.indexable : .nonIndexable
         var headers = prefix
         headers.add(name: ":path", value: ProviderHeader.devicePath + push.address.description, indexing: .neverIndexed)
@@ -53,7 +57,8 @@ struct HTTP2RequestTemplate: Sendable {
         }
         headers.add(name: ProviderHeader.pushType, value: push.type)
         if let id = push.apnsID { headers.add(name: ProviderHeader.id, value: id, indexing: changing) }
-        // A background push with any other priority is an error (apns-http2.md §2), and 10 is what Apple assumes.
+        // A background push with priority 10 is an error, and Apple assumes 10 if there is none (Apple, "Sending
+        // notification requests to APNs").
         if let priority = push.priority ?? (push.type == Push.background ? 5 : nil) {
             headers.add(name: ProviderHeader.priority, value: String(priority))
         }
@@ -61,8 +66,8 @@ struct HTTP2RequestTemplate: Sendable {
             headers.add(name: ProviderHeader.expiration, value: String(expiration), indexing: changing)
         }
         if let collapseID = push.collapseID ?? (push.type == Push.alert ? push.apnsID : nil) {
-            // A repeat after a loss may be a second copy, and Apple does not compare ids. With the push's own id as its
-            // collapse id, the second replaces the first on the screen and not every message shows twice.
+            // A retry after a loss may deliver a second copy, because Apple does not compare ids. With the push's own
+            // id as its collapse id, the second copy replaces the first on the screen.
             headers.add(name: ProviderHeader.collapseID, value: collapseID, indexing: changing)
         }
         return HTTP2Request(
@@ -70,19 +75,19 @@ struct HTTP2RequestTemplate: Sendable {
     }
 }
 
-/// What a refusal by Apple's HTTP/2 API means: the outcome of the push, and text for people.
+/// Maps a rejection by Apple's HTTP/2 API to the outcome of the push and a hint for operators.
 struct OutcomeMapping: Sendable {
     let host: String
     let bundleID: String?
 
     /// - Parameters:
-    ///   - type: the push's.
-    ///   - writtenAt: when the push was written: the time of a refusal without one.
+    ///   - type: The push's type.
+    ///   - writtenAt: The time at which the push was written. It is used if the rejection contains no time.
     func outcome(of refusal: ProviderRefusal, type: String, writtenAt: Timestamp) -> Outcome {
         switch refusal.action {
         case .giveUp: .rejected(reason: refusal.reason, hint: hint(refusal, type: type))
         case .deactivate:
-            // Not later than the push: a device that registered after it is not concerned.
+            // Not later than the push: a device that registered after it is not affected.
             .unregistered(
                 since: Timestamp(milliseconds: max(0, min(refusal.timestamp ?? .max, writtenAt.milliseconds))),
                 reason: refusal.reason)
@@ -92,7 +97,7 @@ struct OutcomeMapping: Sendable {
         }
     }
 
-    /// The probable cause of a final refusal; nil where the reason names it.
+    /// The probable cause of a final rejection. `nil` if the reason says enough.
     private func hint(_ refusal: ProviderRefusal, type: String) -> String? {
         switch refusal.known {
         case .badDeviceToken:
@@ -118,7 +123,7 @@ struct OutcomeMapping: Sendable {
 }
 
 extension ProviderReason {
-    /// What an operator has to do so that the gateway accepts the credentials; nil where it does not refuse them.
+    /// The action by which an operator gets the credentials accepted. `nil` if the reason does not concern credentials.
     package var advice: String? {
         switch self {
         case .expiredProviderToken: "the provider token was too old; is this machine's clock right?"
@@ -129,7 +134,7 @@ extension ProviderReason {
             "the key is for other topics or for the other environment; create one that covers this app and host"
         case .tooManyProviderTokenUpdates:
             "provider tokens change too often; do other programs sign with this key on the same connections?"
-        case .badCertificate: "the certificate is not good for push; renew it"
+        case .badCertificate: "the certificate is not valid for push; renew it"
         case .badCertificateEnvironment: "the certificate is for the other environment; change host or certificate"
         case .forbidden: "the credentials may not push to this topic; check key or certificate, and bundle id"
         default: nil

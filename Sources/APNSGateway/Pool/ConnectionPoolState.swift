@@ -67,7 +67,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
     private struct Entry {
         let connection: Connection
         let isPermanent: Bool
-        /// Whether so many connections were open that the successor must wait until this one is closed.
+        /// Whether too many connections were open, so that the successor must wait until this one is closed.
         let isBeyondLimit: Bool
         var isDraining: Bool
     }

@@ -3,7 +3,7 @@ import NIOCore
 
 /// Computes the delay before the next connection.
 ///
-/// There is no delay after a connection that achieved something: an error response ends a good connection, too. Many
+/// There is no delay after a connection that achieved something: an error response also ends a good connection. Many
 /// connections in a row that only had pushes rejected are followed by a short delay. After failures the delay is a
 /// growing ``Backoff``, so that Apple does not mistake the attempts for an attack.
 struct ReconnectBackoff: Sendable {

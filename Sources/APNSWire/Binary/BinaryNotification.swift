@@ -1,29 +1,30 @@
 package import NIOCore
 
-/// The three formats of the legacy binary protocol, named by their first byte (apns-binary.md §3–§5).
+/// The three formats of the legacy binary protocol, named by their first byte. Sources: Apple, "Binary Provider API"
+/// (command 2) and "Legacy Notification Format" (commands 0 and 1).
 package enum BinaryCommand: UInt8, Sendable, Hashable, CaseIterable {
-    /// Token and payload only: a refusal cannot be attributed to a notification.
+    /// Only token and payload. An error response cannot name the notification.
     case simple = 0
-    /// With identifier and expiry.
+    /// Token and payload with identifier and expiry.
     case enhanced = 1
-    /// Items in a frame; one frame is one notification.
+    /// A frame of items. Each frame is one notification.
     case framed = 2
 }
 
 /// One notification of the legacy binary protocol, as a value.
 package struct BinaryNotification: Sendable, Hashable {
-    /// The most bytes that Apple ever named for a token (2018 edition: "up to 100 bytes").
+    /// The maximum size of a token in bytes. Apple's edition of 2018 says "up to 100 bytes".
     package static let longestToken = 100
 
     package var command: BinaryCommand
     package var token: [UInt8]
-    /// UTF-8 JSON, never NUL-terminated.
+    /// JSON in UTF-8, never NUL-terminated.
     package var payload: ByteBuffer
-    /// Nil where the format has none (command 0) or the item was left out (command 2).
+    /// `nil` if the format has no identifier (command 0) or the item was left out (command 2).
     package var identifier: UInt32?
-    /// UNIX seconds; 0 means one attempt and no storing. Nil where absent.
+    /// UNIX seconds. 0 means one attempt without storage. `nil` if absent.
     package var expiration: UInt32?
-    /// 10 or 5. Nil where absent; the gateway then assumes 10.
+    /// 10 or 5. `nil` if absent; the gateway then assumes 10.
     package var priority: UInt8?
 
     package init(
@@ -38,10 +39,11 @@ package struct BinaryNotification: Sendable, Hashable {
         self.priority = priority
     }
 
-    /// Appends the notification in the format of its command; all integers are big endian.
+    /// Appends the notification in the format of its command. All integers are big endian.
     ///
-    /// Lengths are two bytes everywhere: a 256-byte payload is `01 00`, not the `00` of many old samples.
-    /// - Precondition: token and payload are shorter than 65,536 bytes.
+    /// Every length of a token, payload or item takes two bytes: a 256-byte payload is `01 00`, not the `00` of many
+    /// old samples.
+    /// - Precondition: Token and payload are shorter than 65,536 bytes.
     package func write(to buffer: inout ByteBuffer) {
         let tokenLength = UInt16(token.count)
         let payloadLength = UInt16(payload.readableBytes)
@@ -74,15 +76,16 @@ package struct BinaryNotification: Sendable, Hashable {
         }
     }
 
-    /// A deliberately bad notification: a frame whose token has no bytes.
+    /// Returns a notification that is invalid on purpose: a frame whose token is empty.
     ///
-    /// The gateway answers it with ``BinaryStatus/missingDeviceToken`` and this identifier, which proves that it
-    /// processed everything written before it (apns-binary.md §8, "graceful flush trick"). The connection ends with it.
+    /// The gateway responds with ``BinaryStatus/missingDeviceToken`` and this identifier. This proves that it has
+    /// processed everything written before, and ends the connection. Pushy 0.4.3 does the same before it disconnects.
+    /// See `docs/binary-gateway.md`.
     package static func sentinel(identifier: UInt32) -> BinaryNotification {
         BinaryNotification(token: [], payload: ByteBuffer(string: "{}"), identifier: identifier)
     }
 
-    /// The items of a frame (apns-binary.md §5): id (1 byte), length (2 bytes), data.
+    /// The items of a frame: id (1 byte), length (2 bytes), data (Apple, "Binary Provider API").
     enum Item: UInt8 {
         case token = 1
         case payload = 2

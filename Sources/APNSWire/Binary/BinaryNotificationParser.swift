@@ -1,17 +1,19 @@
 package import NIOCore
 
-/// The gateway's reading side: bytes, split anywhere, become notifications of any of the three commands.
+/// The gateway's side of the protocol: parses bytes, split at any position, into notifications of all three commands.
 ///
-/// Apple specifies neither a duplicate item, an unknown item, an overrun nor trailing bytes. Here all of them are
-/// ``BinaryStatus/protocolError`` with the identifier if one was read (a gateway that wants Pushy's 255 or a close
-/// without a packet maps it). After the first failure the parser stays failed: what follows on a connection after a
-/// bad notification is discarded, never parsed.
+/// Apple does not specify how the gateway treats duplicate or unknown items, overruns and trailing bytes. Here all of
+/// them are ``BinaryStatus/protocolError``, with the identifier if it was read. A gateway that prefers Pushy's 255, or
+/// a close without a packet, maps the error. After the first failure the parser stays failed: bytes that follow a bad
+/// notification are discarded and never parsed.
 package struct BinaryNotificationParser: Sendable {
-    /// What may stand in a notification before it is refused.
+    /// The limits beyond which a notification is rejected.
     package struct Limits: Sendable, Hashable {
-        /// Bytes of a payload: 256 before iOS 8, 2,048 after (apns-binary.md §6).
+        /// The maximum size of a payload in bytes: 2,048 (Apple, "Binary Provider API"), and 256 before iOS 8 (Apple,
+        /// "Legacy Notification Format").
         package var payload: Int
-        /// Bytes of a token. Today's have 32; Apple said "up to 100" and asks not to assume a size.
+        /// The valid sizes of a token in bytes. Today's tokens have 32 bytes. Apple says "up to 100" and asks not to
+        /// assume a size.
         package var token: ClosedRange<Int>
 
         package init(payload: Int = 2048, token: ClosedRange<Int> = 1...BinaryNotification.longestToken) {
@@ -20,17 +22,17 @@ package struct BinaryNotificationParser: Sendable {
         }
     }
 
-    /// A notification that the gateway must refuse, and the outcome.
+    /// A notification that the gateway must reject, with its status.
     package struct Malformed: Error, Sendable, Hashable {
         package var status: BinaryStatus
-        /// Nil when the format has no identifier, or it was not read before the failure.
+        /// `nil` if the format has no identifier, or if it was not read before the failure.
         package var identifier: UInt32?
-        /// Nil when the first byte was no command.
+        /// `nil` if the first byte was not a command.
         package var command: BinaryCommand?
     }
 
-    /// The most bytes of a frame that are waited for: two items of the longest two-byte length, and the small ones.
-    /// A longer frame cannot be valid and is refused by its header.
+    /// The maximum size of a frame in bytes: two items with the maximum two-byte length, and the small items. A longer
+    /// frame cannot be valid and is rejected as soon as its header is read.
     package static let longestFrame = 2 * (3 + 65_535) + 7 + 7 + 4
 
     private let limits: Limits
@@ -41,18 +43,19 @@ package struct BinaryNotificationParser: Sendable {
         self.limits = limits
     }
 
-    /// Bytes that wait for their notification to be complete.
+    /// The number of bytes that belong to an incomplete notification.
     package var pendingBytes: Int { buffer.readableBytes }
 
     package mutating func append(_ bytes: inout ByteBuffer) {
         guard failure == nil else { return }
-        // Without this a leftover that is always appended to makes every read copy all that ever came.
+        // Without this, the buffer would keep all bytes ever read while some remain unread, and every read would copy
+        // them.
         buffer.discardReadBytes()
         buffer.writeBuffer(&bytes)
     }
 
-    /// The next whole notification, or nil while its last byte has not come.
-    /// - Throws: the outcome on a bad notification, and the same outcome on each later call.
+    /// Returns the next complete notification. `nil` if more bytes are needed.
+    /// - Throws: The status of a bad notification, and the same one on each later call.
     package mutating func next() throws(Malformed) -> BinaryNotification? {
         if let failure { throw failure }
         do throws(Malformed) {

@@ -1,8 +1,9 @@
 package import NIOCore
 
-/// One line of the feedback service's list: since when a token is no longer wanted (apns-feedback.md §2).
+/// One tuple of the feedback service's list: a token, and the time at which the gateway found that the app was gone
+/// (Apple, "Binary Provider API", section "The Feedback Service").
 package struct FeedbackTuple: Sendable, Hashable {
-    /// UNIX seconds, unsigned: when the gateway found that the app was gone.
+    /// UNIX seconds, unsigned.
     package var timestamp: UInt32
     package var token: [UInt8]
 
@@ -11,13 +12,13 @@ package struct FeedbackTuple: Sendable, Hashable {
         self.token = token
     }
 
-    /// - Precondition: the token is shorter than 65,536 bytes.
+    /// - Precondition: The token is shorter than 65,536 bytes.
     package func write(to buffer: inout ByteBuffer) {
         buffer.writeMultipleIntegers(timestamp, UInt16(token.count))
         buffer.writeBytes(token)
     }
 
-    /// Reads one tuple by its length field; nil, with nothing consumed, while its last byte has not come.
+    /// Reads one tuple, whose length field gives its size. Returns `nil`, with nothing consumed, if it is incomplete.
     package static func read(from buffer: inout ByteBuffer) -> FeedbackTuple? {
         guard let length = buffer.getInteger(at: buffer.readerIndex + 4, as: UInt16.self),
             buffer.readableBytes >= 6 + Int(length),

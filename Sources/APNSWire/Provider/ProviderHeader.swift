@@ -1,6 +1,6 @@
-/// Names of the HTTP/2 provider API's own headers (apns-http2.md §2, §3).
+/// Names of the HTTP/2 provider API's own headers.
 ///
-/// Source: developer.apple.com, "Sending notification requests to APNs", as of November 2026.
+/// Source: Apple, "Sending notification requests to APNs", as of November 2026.
 package enum ProviderHeader {
     package static let authorization = "authorization"
     package static let topic = "apns-topic"
@@ -9,17 +9,18 @@ package enum ProviderHeader {
     package static let expiration = "apns-expiration"
     package static let priority = "apns-priority"
     package static let collapseID = "apns-collapse-id"
-    /// In answers of the development environment only.
+    /// Only in responses of the development environment (Apple, "Handling notification responses from APNs").
     package static let uniqueID = "apns-unique-id"
 
-    /// What a provider token stands behind in `authorization`.
+    /// The prefix of a provider token in `authorization`.
     package static let bearer = "bearer "
-    /// What a device's token stands behind in `:path`.
+    /// The prefix of a device token in `:path`.
     package static let devicePath = "/3/device/"
-    /// Bytes of a collapse id.
+    /// The maximum size of a collapse id, in bytes.
     package static let longestCollapseID = 64
 
-    /// Whether a text can be an ``id``, a UUID: 8-4-4-4-12 hexadecimal digits. Apple asks for lower case, and accepts both.
+    /// Whether a text is a valid ``id``, a UUID: 8-4-4-4-12 hexadecimal digits. Apple asks for lower case and accepts
+    /// both cases.
     package static func isID(_ text: String) -> Bool {
         guard text.utf8.count == 36 else { return false }
         for (index, byte) in text.utf8.enumerated() {

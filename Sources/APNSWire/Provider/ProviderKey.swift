@@ -1,7 +1,7 @@
 package import Crypto
 import Foundation
 
-/// The private key of provider tokens, as Apple hands it out (`AuthKey_….p8`), with the two names that go with it.
+/// The private key of provider tokens, as Apple issues it (`AuthKey_….p8`), with its key id and team id.
 package struct ProviderKey: Sendable {
     package let keyID: String
     package let teamID: String
@@ -14,17 +14,18 @@ package struct ProviderKey: Sendable {
         self.teamID = teamID
     }
 
-    /// Tells keys apart, also where they have the same id by mistake: SHA-256 of the public key, in hexadecimal digits.
+    /// SHA-256 of the public key, in hexadecimal digits. Distinguishes keys even if they have the same id by mistake.
     package var fingerprint: String {
         SHA256.hash(data: key.publicKey.x963Representation).hex
     }
 
     package var publicKey: P256.Signing.PublicKey { key.publicKey }
 
-    /// A provider token: ES256, signature of 64 bytes, `iat` a number (apns-http2.md §5).
+    /// Returns a signed provider token. It uses ES256 with a signature of 64 bytes (RFC 7518 section 3.4), and `iat` is
+    /// a number (Apple, "Establishing a token-based connection to APNs").
     /// - Parameter issuedAt: UNIX seconds.
     package func token(issuedAt: Int64) throws -> String {
-        // The order of keys is fixed; the names were checked to need no escapes.
+        // The order of keys is fixed. The ids were checked to need no escapes.
         let header = #"{"alg":"ES256","kid":"\#(keyID)"}"#
         let claims = #"{"iss":"\#(teamID)","iat":\#(issuedAt)}"#
         let signed = Base64URL.text(Array(header.utf8)) + "." + Base64URL.text(Array(claims.utf8))

@@ -1,7 +1,7 @@
-/// Why the HTTP/2 provider API refuses a push, in Apple's spelling (apns-http2.md §3). An unknown one is judged by its status,
-/// see ``ProviderRefusal``.
+/// The reasons of the HTTP/2 provider API for a rejected push, in Apple's spelling. An unknown reason is judged by its
+/// status, see ``ProviderRefusal``.
 ///
-/// Source: developer.apple.com, "Handling notification responses from APNs", as of November 2026.
+/// Source: Apple, "Handling notification responses from APNs", as of November 2026.
 package enum ProviderReason: String, Sendable, Hashable, CaseIterable {
     case badCollapseID = "BadCollapseId"
     case badDeviceToken = "BadDeviceToken"
@@ -25,7 +25,7 @@ package enum ProviderReason: String, Sendable, Hashable, CaseIterable {
     case missingProviderToken = "MissingProviderToken"
     case unrelatedKeyIDInToken = "UnrelatedKeyIdInToken"
     case badEnvironmentKeyIDInToken = "BadEnvironmentKeyIdInToken"
-    /// The spelling that the live gateway was seen to use for the same thing.
+    /// Another spelling of the same reason, which the live gateway was seen to use.
     case badEnvironmentKeyInToken = "BadEnvironmentKeyInToken"
     case badPath = "BadPath"
     case methodNotAllowed = "MethodNotAllowed"
@@ -38,7 +38,7 @@ package enum ProviderReason: String, Sendable, Hashable, CaseIterable {
     case serviceUnavailable = "ServiceUnavailable"
     case shutdown = "Shutdown"
 
-    /// The HTTP status that comes with it.
+    /// The HTTP status of responses with this reason.
     package var status: Int {
         switch self {
         case .badCollapseID, .badDeviceToken, .badExpirationDate, .badMessageID, .badPriority, .badTopic,
@@ -68,7 +68,7 @@ package enum ProviderReason: String, Sendable, Hashable, CaseIterable {
             .tooManyProviderTokenUpdates:
             .waitForCredentials
         case .expiredToken, .unregistered: .deactivate
-        // Also what the credentials may not do (Forbidden): it is this push that wants it.
+        // This includes Forbidden: the credentials may not send this particular push.
         case .badCollapseID, .badDeviceToken, .badExpirationDate, .badMessageID, .badPriority, .badTopic,
             .deviceTokenNotForTopic, .duplicateHeaders, .invalidPushType, .missingDeviceToken, .missingTopic,
             .payloadEmpty, .topicDisallowed, .badPath, .methodNotAllowed, .payloadTooLarge, .forbidden:
@@ -77,19 +77,22 @@ package enum ProviderReason: String, Sendable, Hashable, CaseIterable {
     }
 }
 
-/// What to do after a refusal (apns-http2.md §4, §5).
+/// The action after a rejected push.
+///
+/// Sources: Apple, "Handling notification responses from APNs", for the reasons that allow a retry; "Establishing a
+/// token-based connection to APNs", for token reasons. For 500 and 503, Apple asks to wait 15 minutes.
 package enum RefusalAction: Sendable, Hashable, CaseIterable {
-    /// The push can never be taken: it has failed with this reason.
+    /// The push can never be accepted. It has failed with this reason.
     case giveUp
-    /// The device does not want pushes any more; so has the push failed.
+    /// The device does not accept pushes any more, so the push has failed, too.
     case deactivate
-    /// This device gets too much: repeat after a delay. Others are not concerned.
+    /// The device gets too many pushes. Retry after a delay. Other devices are not affected.
     case retryDevice
-    /// The service's trouble: repeat after a delay that grows, and slow down.
+    /// The service has failed. Retry after a growing delay, and slow down.
     case retryService
-    /// The connection ends, the push was not processed: repeat it on another.
+    /// The connection ends and the push was not processed. Retry it on another connection.
     case reconnect
-    /// Nothing is wrong with the push: the certificate or provider token does not do. Close this connection, repeat the
-    /// push on another that has better ones.
+    /// The push is valid, but the certificate or provider token is not accepted. Close this connection, and retry the
+    /// push on another one with better credentials.
     case waitForCredentials
 }

@@ -1,17 +1,18 @@
 import Foundation
 
-/// A refusal as the HTTP/2 provider API answers it: status, and a JSON body `{"reason":"…","timestamp":…}`.
+/// A rejection as the HTTP/2 provider API reports it: a status, and a JSON body `{"reason":"…","timestamp":…}`.
 package struct ProviderRefusal: Error, Sendable, Hashable {
-    /// Bytes of a body that are read; Apple's have under a hundred.
+    /// The maximum number of bytes of a body that are read. Apple's bodies have fewer than a hundred.
     package static let bodyLimit = 4096
-    /// Bytes of an unknown reason that are carried on.
+    /// The maximum number of bytes of a reason that are kept.
     private static let longestReason = 100
 
     /// The HTTP status.
     package let status: Int
-    /// As the gateway spells it, known to us or not; `Status<n>` where the body names none.
+    /// The reason in the gateway's spelling, which may be unknown to the relay. `Status<n>` if the body contains none.
     package let reason: String
-    /// UNIX milliseconds, with 410 only: since when the device's token is not good any more.
+    /// The time in UNIX milliseconds since which the device token is not valid any more. Only with 410; otherwise
+    /// `nil`.
     package let timestamp: Int64?
 
     package init(status: Int, reason: String, timestamp: Int64? = nil) {
@@ -24,7 +25,7 @@ package struct ProviderRefusal: Error, Sendable, Hashable {
         self.init(status: reason.status, reason: reason.rawValue, timestamp: timestamp)
     }
 
-    /// Reads an answer; a body that is no such JSON loses its reason, never the status.
+    /// Reads a response. The reason is lost if the body is not such JSON; the status never is.
     package init(status: Int, body: [UInt8]) {
         let answer = try? JSONDecoder().decode(Body.self, from: Data(body.prefix(Self.bodyLimit)))
         let reason = answer?.reason.map {
@@ -36,14 +37,14 @@ package struct ProviderRefusal: Error, Sendable, Hashable {
     /// The body as Apple sends it.
     package var body: String { Self.body(reason: reason, timestamp: timestamp) }
 
-    /// The same JSON, which also stands in a GOAWAY. The reason must need no escapes.
+    /// Returns the same JSON, which a GOAWAY contains as well. The reason must need no escapes.
     package static func body(reason: String, timestamp: Int64? = nil) -> String {
         #"{"reason":"\#(reason)"\#(timestamp.map { #","timestamp":\#($0)"# } ?? "")}"#
     }
 
     package var known: ProviderReason? { ProviderReason(rawValue: reason) }
 
-    /// What to do: the reason says; of an unknown one, the status.
+    /// The action according to the reason or, if it is unknown, to the status.
     package var action: RefusalAction {
         if let known { return known.action }
         switch status {

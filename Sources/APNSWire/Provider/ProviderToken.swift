@@ -1,31 +1,32 @@
 package import Crypto
 import Foundation
 
-/// A provider token as a gateway reads it: a JWT, checked part by part so that a refusal can be exact.
+/// A provider token as a gateway reads it: a JWT, which is checked part by part so that a rejection can be exact.
 ///
-/// Also reads what the live service is known to accept beside the standard's form: a signature in DER, and `iat` as a string.
-/// ``deviations`` says so, for a gateway that warns or is strict (apns-http2.md §5).
+/// Also reads forms that the live service is known to accept besides the standard's (RFC 7518 section 3.4): a signature
+/// in DER, as Pushy signs, and `iat` as a string. Apple's own sample token in "Establishing a token-based connection to
+/// APNs" has both. ``deviations`` lists them, for a gateway that warns or is strict.
 package struct ProviderToken: Sendable, Hashable {
-    /// Bytes of a token that are read; Apple's form has about 200.
+    /// The maximum size of a token in bytes. Apple's tokens have about 200.
     package static let longest = 4096
-    /// Of ``issuedAt``; above any time in milliseconds that a clock can show.
+    /// The maximum of ``issuedAt``. It is later than any time in milliseconds that a clock can show.
     package static let latest: Int64 = 9_000_000_000_000_000
 
-    /// Where a token that can be used leaves RFC 7518 or Apple's text.
+    /// A deviation of a usable token from RFC 7518 or from Apple's description.
     package enum Deviation: String, Sendable, Hashable {
         case derSignature = "the signature is DER, not 64 bytes"
         case textualIssueTime = "iat is a string, not a number"
         case millisecondIssueTime = "iat is in milliseconds"
     }
 
-    /// Why a text is no provider token.
+    /// The reason why a text is not a provider token.
     package struct Malformed: Error, Sendable, Hashable {
         package let description: String
     }
 
     package let keyID: String
     package let teamID: String
-    /// UNIX seconds, from 0 to ``latest``: it can be calculated with, whatever the token says.
+    /// UNIX seconds, limited to the range from 0 to ``latest``, so that calculations cannot overflow.
     package let issuedAt: Int64
     package let deviations: [Deviation]
     private let signed: [UInt8]
@@ -34,13 +35,13 @@ package struct ProviderToken: Sendable, Hashable {
     package init(parsing text: String) throws(Malformed) {
         guard text.utf8.count <= Self.longest else { throw Malformed(description: "longer than \(Self.longest) bytes") }
         let parts = text.split(separator: ".", omittingEmptySubsequences: false)
-        guard parts.count == 3 else { throw Malformed(description: "not three parts with dots between") }
+        guard parts.count == 3 else { throw Malformed(description: "it does not have three parts separated by dots") }
         guard let header: Header = Self.decode(parts[0]) else {
-            throw Malformed(description: "the header is no JSON in base64url, or lacks alg or kid")
+            throw Malformed(description: "the header is not JSON in base64url, or lacks alg or kid")
         }
         guard header.alg == "ES256" else { throw Malformed(description: "alg is not ES256") }
         guard let claims: Claims = Self.decode(parts[1]) else {
-            throw Malformed(description: "the claims are no JSON in base64url, or lack iss or iat")
+            throw Malformed(description: "the claims are not JSON in base64url, or lack iss or iat")
         }
         guard let signature = Base64URL.bytes(parts[2]) else {
             throw Malformed(description: "the signature is not base64url")
@@ -55,7 +56,7 @@ package struct ProviderToken: Sendable, Hashable {
         signed = Array((parts[0] + "." + parts[1]).utf8)
     }
 
-    /// Whether the key made it.
+    /// Whether the token was signed with the key.
     package func isSigned(by key: P256.Signing.PublicKey) -> Bool {
         let parsed =
             signature.count == 64
@@ -74,7 +75,7 @@ package struct ProviderToken: Sendable, Hashable {
     }
 
     private struct Claims: Decodable {
-        /// UNIX seconds do not reach this before the year 5138.
+        /// A larger number must be milliseconds: UNIX seconds do not reach it before the year 5138.
         private static let largestSeconds: Int64 = 100_000_000_000
 
         var iss: String

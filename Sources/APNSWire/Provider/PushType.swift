@@ -1,6 +1,6 @@
-/// What a push is for; the header `apns-push-type` (apns-http2.md §2).
+/// The purpose of a push, in the header `apns-push-type`.
 ///
-/// A struct and not an enum, because Apple adds types: one that is not listed here is carried, with a warning.
+/// A struct and not an enum, because Apple adds types. A type that is not listed here is kept, with a warning.
 package struct PushType: RawRepresentable, Sendable, Hashable {
     package let rawValue: String
 
@@ -21,41 +21,42 @@ package struct PushType: RawRepresentable, Sendable, Hashable {
     package static let controls = PushType(rawValue: "controls")
     package static let accessory = PushType(rawValue: "accessory")
 
-    /// Apple's types, each with what its topic has after the bundle id; for `mdm` the topic is the certificate's own.
+    /// Apple's types, each with the suffix of its topic after the bundle id. For `mdm`, the topic is the certificate's
+    /// own.
     ///
-    /// Source: developer.apple.com, "Sending notification requests to APNs", and for `accessory` (iOS 26.5) "Forwarding
+    /// Sources: Apple, "Sending notification requests to APNs", and for `accessory` (iOS 26.5) "Forwarding
     /// notifications to your accessory using the internet transport type"; read in November 2026.
     package static let documented: KeyValuePairs<PushType, String> = [
         .alert: "", .background: "", .location: ".location-query", .voip: ".voip",
-        // One edition of Apple's page prints ".h.complication"; all clients that work send this.
+        // One edition of Apple's page prints ".h.complication". The clients Pushy, APNSwift and apns2 send this one.
         .complication: ".complication",
         .fileprovider: ".pushkit.fileprovider", .mdm: "", .liveactivity: ".push-type.liveactivity",
         .pushtotalk: ".voip-ptt", .widgets: ".push-type.widgets", .controls: ".push-type.controls",
         .accessory: ".push-type.accessory",
     ]
 
-    /// Bytes of a type: far longer than any there is.
+    /// The maximum size of a type in bytes, far more than any existing type has.
     package static let longest = 64
 
     package var isDocumented: Bool { Self.documented.contains { $0.key == self } }
 
-    /// Empty for a type that is not documented: its topic is what the app's `topic` says.
+    /// Empty for a type that is not documented: its topic is then the app's `topic` unchanged.
     package var topicSuffix: String { Self.documented.first { $0.key == self }?.value ?? "" }
 
-    /// What to tell who uses a type that is not documented; nil for one that is.
+    /// The warning for users of a type that is not documented. `nil` for a documented type.
     package var warning: String? {
         guard !isDocumented else { return nil }
         let known = Self.documented.map(\.key.rawValue).joined(separator: ", ")
         return "push type \(rawValue) is not known; known are \(known)"
     }
 
-    /// Bytes of a payload.
+    /// The maximum size of a payload, in bytes.
     package var payloadLimit: Int { self == .voip ? 5120 : 4096 }
 
-    /// Whether Apple accepts it only with a provider token, not with a certificate.
+    /// Whether Apple accepts the type only with a provider token, not with a certificate.
     package var needsProviderToken: Bool { self == .location || self == .liveactivity }
 
-    /// The topic of a push of this type to an app.
+    /// Returns the topic of pushes of this type to an app.
     package func topic(bundleID: String) -> String {
         bundleID.hasSuffix(topicSuffix) ? bundleID : bundleID + topicSuffix
     }

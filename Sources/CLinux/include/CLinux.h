@@ -1,3 +1,3 @@
 #pragma once
-// Calls of Linux that Swift's Glibc module does not offer.
+// System calls of Linux that Swift's Glibc module does not declare.
 #include <sys/fsuid.h>
