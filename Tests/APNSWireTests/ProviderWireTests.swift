@@ -141,8 +141,9 @@ struct ProviderTokenTests {
         let sample =
             "eyAia2lkIjogIjhZTDNHM1JSWDciIH0.eyAiaXNzIjogIkM4Nk5WOUpYM0QiLCAiaWF0IjogIjE0NTkxNDM1ODA2NTAiIH0."
             + "MEYCIQDzqyahmH1rz1s-LFNkylXEa2lZ_aOCX4daxxTZkVEGzwIhALvkClnx5m5eAT6Lxw7LZtEQcH6JENhJTMArwLf3sXwi"
-        #expect(throws: ProviderToken.Malformed(description: "the header is not JSON in base64url, or lacks alg or kid"))
-        {
+        #expect(
+            throws: ProviderToken.Malformed(description: "the header is not JSON in base64url, or lacks alg or kid")
+        ) {
             try ProviderToken(parsing: sample)
         }
     }

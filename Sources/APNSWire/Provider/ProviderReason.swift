@@ -84,7 +84,7 @@ package enum ProviderReason: String, Sendable, Hashable, CaseIterable {
 package enum RefusalAction: Sendable, Hashable, CaseIterable {
     /// The push can never be accepted. It has failed with this reason.
     case giveUp
-    /// The device does not accept pushes any more, so the push has failed, too.
+    /// The device does not accept pushes any more, so the push has failed.
     case deactivate
     /// The device gets too many pushes. Retry after a delay. Other devices are not affected.
     case retryDevice
