@@ -4,7 +4,7 @@ import NIOHPACK
 /// Parses a server's bytes into events, and rejects violations of RFC 9113.
 ///
 /// A pure value without a socket. It keeps at most one incomplete frame, one incomplete header block, and the table for
-/// header compression. It does not know which streams are still open, so frames for closed streams are events, too.
+/// header compression. It does not know which streams are still open, so frames for closed streams are also events.
 struct FrameReader: Sendable {
     /// The maximum size of a response's headers in bytes, compressed and as a list. Those of push services have a few
     /// hundred.
