@@ -1,28 +1,34 @@
-/// Keeps the devices that registered, and what is known of them.
+/// Stores registered devices and their data.
 package protocol DeviceStore: Sendable {
-    /// Registers a device of an app. One that was deactivated is active again; an equal repeat costs one read, no write.
+    /// Registers a device of an app, and reactivates it if it was deactivated. Repeating an equal registration costs
+    /// one read and no write.
     func register(_ request: RegistrationRequest) async throws(ChatError) -> DeviceRegistration
-    /// Forgets a device: pushes to it that wait are cancelled, its member's room keeps the member without a token.
-    /// - Parameter app: nil where the token belongs to one app only.
-    /// - Returns: whether it was known.
+    /// Forgets a device. Its waiting pushes are cancelled. A member with this device stays in its room, without a
+    /// token.
+    ///
+    /// - Parameter app: The app of the device. `nil` if the token belongs to only one app.
+    /// - Returns: Whether the device was registered.
     func unregister(_ token: DeviceToken, app: AppName?) async throws(ChatError) -> Bool
-    /// Forgets a browser that unregisters itself, if it has the keys under which its endpoint is known.
-    /// - Returns: whether it was known.
-    /// - Throws: ``ChatError/Code/conflict`` for other keys.
+    /// Forgets a browser that unregisters itself, if it has the keys stored for its endpoint.
+    ///
+    /// - Returns: Whether the browser was registered.
+    /// - Throws: ``ChatError/Code/conflict`` if the keys differ.
     func unregister(_ browser: Subscription) async throws(ChatError) -> Bool
-    /// Changes what is known of a device, without a registration. Throws ``ChatError/Code/notFound``, or
-    /// ``ChatError/Code/ambiguous`` where `app` is nil and the token belongs to several.
+    /// Changes the data of a device without a registration.
+    ///
+    /// - Throws: ``ChatError/Code/notFound``. ``ChatError/Code/ambiguous`` if `app` is `nil` and the token belongs to
+    ///   several apps.
     func edit(_ token: DeviceToken, app: AppName?, _ edit: DeviceEdit) async throws(ChatError) -> Device
-    /// Throws as ``edit(_:app:_:)`` does.
+    /// Returns a device. Throws the same errors as ``edit(_:app:_:)``.
     func device(_ token: DeviceToken, app: AppName?) async throws(ChatError) -> Device
-    /// Devices in the order of their ids, those after `cursor`. A page may have fewer than `limit`, even none, and
-    /// still a next one: each looks at a bounded number of devices.
+    /// Returns devices with ids above `cursor`, in the order of their ids. A page may have fewer than `limit` devices,
+    /// even none, and still have a next page: each call reads a bounded number of devices.
     func devices(_ filter: DeviceFilter, after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<Device>
-    /// What was sent to a device and what became of it, newest first, what is older than `cursor`.
+    /// Returns the pushes to a device with ids below `cursor`, newest first.
     func deliveries(to device: Int64, before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<Delivery>
 }
 
-/// A device says that it is there.
+/// A device's request to register.
 package struct RegistrationRequest: Sendable, Hashable {
     package var token: DeviceToken
     package var app: AppName
@@ -35,7 +41,7 @@ package struct RegistrationRequest: Sendable, Hashable {
     }
 }
 
-/// What a request changes of what is known of a device.
+/// The changes of a request to a device's data.
 package struct DeviceEdit: Sendable, Hashable {
     package enum Change<Value: Sendable & Hashable>: Sendable, Hashable {
         case keep
@@ -46,9 +52,9 @@ package struct DeviceEdit: Sendable, Hashable {
     package var user: Change<UserReference>
     package var clientInfo: Change<String>
     package var serverInfo: Change<String>
-    /// What the app says of itself; what it does not say stays as it was. Without an address.
+    /// The values that the app reports, without an address. Values that it does not report stay unchanged.
     package var client: ClientInfo
-    /// All of the device's tags from now on; nil leaves them.
+    /// The tags that replace the device's tags. `nil` leaves them unchanged.
     package var tags: Set<Tag>?
 
     package init(
@@ -63,7 +69,7 @@ package struct DeviceEdit: Sendable, Hashable {
     }
 }
 
-/// Which devices a list shows; nil for any.
+/// A condition on the devices of a list. `nil` values match any device.
 package struct DeviceFilter: Sendable, Hashable {
     package var app: AppName?
     package var user: UserReference?
@@ -78,10 +84,10 @@ package struct DeviceFilter: Sendable, Hashable {
     }
 }
 
-/// A piece of a list.
+/// One page of a list.
 package struct Page<Item: Sendable>: Sendable {
     package let items: [Item]
-    /// What to ask from next; nil at the end.
+    /// The cursor for the next page. `nil` at the end of the list.
     package let next: Int64?
 
     package init(items: [Item], next: Int64?) {
@@ -90,15 +96,14 @@ package struct Page<Item: Sendable>: Sendable {
     }
 }
 
-/// What a registration has changed.
+/// The effect of a registration.
 package enum DeviceRegistration: String, Sendable, Hashable {
     case created
-    /// It was known, and is active again, or something of it is new, or it was registered so long ago that the time is
-    /// set anew.
+    /// The device was known, and was reactivated or changed, or its last registration was older than ``freshness``.
     case refreshed
     case unchanged
 
-    /// How old a registration may be when an equal one leaves it as it is. The push service says since when a device is
-    /// gone, and that is compared with the last registration: it must not lie far back.
+    /// The age up to which an equal registration leaves the stored one unchanged. Feedback says since when a device is
+    /// gone, and is compared with the time of the last registration. That time must therefore be recent.
     package static let freshness = Duration.seconds(600)
 }

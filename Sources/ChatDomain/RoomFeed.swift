@@ -1,9 +1,9 @@
-/// Where a member is, for a stream of its room.
+/// A member's position in its room, where an event stream begins.
 package struct RoomPosition: Sendable, Hashable {
     package let code: SecretCode
-    /// What came before is not the member's to read.
+    /// The member may read only messages after this one.
     package let historyFrom: MessageID
-    /// The last message of all rooms: what is said in the room from now on has a higher id.
+    /// The newest message of all rooms. Messages that are posted in the room from now on have higher ids.
     package let last: MessageID
 
     package init(code: SecretCode, historyFrom: MessageID, last: MessageID) {
@@ -13,23 +13,24 @@ package struct RoomPosition: Sendable, Hashable {
     }
 }
 
-/// What has happened in rooms since it was asked last.
+/// The changes in rooms since the last ``RoomFeed/takeRoomChanges()``.
 package struct RoomChanges: Sendable, Hashable {
     /// Rooms with new messages.
     package var messages: Set<SecretCode> = []
-    /// Rooms that somebody has entered or left.
+    /// Rooms that a member has entered or left.
     package var memberships: Set<SecretCode> = []
-    /// Who has entered or left.
+    /// Members that have entered or left.
     package var members: Set<MemberID> = []
-    /// Of ``members``, those who did not leave by themselves.
+    /// Those of ``members`` that were removed by a moderator.
     package var removed: Set<MemberID> = []
-    /// Rooms whose members were all removed, or have moved to a new code; these are not in ``members``.
+    /// Rooms whose members were all removed or have moved to a new code. These members are not in ``members``.
     package var closed: Set<SecretCode> = []
-    /// Messages that were deleted, by their rooms.
+    /// Deleted messages, by room.
     package var deleted: [SecretCode: [MessageID]] = [:]
-    /// Rooms whose members have fetched something.
+    /// Rooms whose members have fetched messages.
     package var reads: Set<SecretCode> = []
-    /// Another process has written something: any of these, in any room.
+    /// Whether the details are unknown, because another process has written or there were too many changes. Any change
+    /// in any room is possible.
     package var isUnknown = false
 
     package init() {}
@@ -37,21 +38,27 @@ package struct RoomChanges: Sendable, Hashable {
     package var isEmpty: Bool { self == RoomChanges() }
 }
 
-/// Says what happens in rooms as it happens. For one listener.
+/// Reports changes in rooms to one listener as they happen.
 package protocol RoomFeed: Sendable {
-    /// Throws ``ChatError/Code/notJoined``.
+    /// Returns a member's position.
+    ///
+    /// - Throws: ``ChatError/Code/notJoined``.
     func position(of member: MemberID) async throws(ChatError) -> RoomPosition
-    /// Those after an id, in order.
+    /// Returns messages with ids above `after`, in order.
     func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message]
-    /// How far the last message has come that each of these members has written: of those among the room's last
-    /// ``Receipt/recent`` messages, in rooms with up to ``Receipt/largestRoom`` members; none in larger ones.
+    /// Returns the receipt of each member's last message.
+    ///
+    /// Considers only the room's last ``Receipt/recent`` messages. Rooms with more than ``Receipt/largestRoom`` members
+    /// have no receipts.
     func receipts(in room: SecretCode, for members: Set<MemberID>) async throws(ChatError) -> [MemberID: Receipt]
-    /// Whether a room was given a new code, and this is its code now.
+    /// Returns whether `room` was given the new code `code`.
     func hasMoved(_ room: SecretCode, to code: SecretCode) async throws(ChatError) -> Bool
     func memberCount(of room: SecretCode) async throws(ChatError) -> Int
-    /// Yields when there are changes to take; merged while nobody looks. Collects from the first call on.
+    /// Returns a stream that yields when there are changes to take. Signals that no one has consumed are merged into
+    /// one. The feed collects changes from the first call on.
     func roomChanges() -> AsyncStream<Void>
     func takeRoomChanges() async -> RoomChanges
-    /// A message, and what came before it, was handed out to a member. Kept in memory at first: nothing waits for it.
+    /// Records that a member was sent a message and all earlier ones. The record is kept in memory at first, so the
+    /// call does not wait.
     func handedOut(_ message: MessageID, to member: MemberID)
 }

@@ -2,7 +2,7 @@
 package enum RoomHistory: String, Sendable, Hashable, CaseIterable {
     /// Messages that are posted after the member has joined.
     case joined
-    /// All messages that are kept, also earlier ones.
+    /// All stored messages, including earlier ones.
     case all
 
     package init(parsing text: String, field: String = "history") throws(ChatError) {
@@ -11,13 +11,13 @@ package enum RoomHistory: String, Sendable, Hashable, CaseIterable {
     }
 }
 
-/// A room that somebody is in, as the operator sees it.
+/// A room with members, as the operator sees it.
 package struct RoomRecord: Sendable, Hashable {
     package let code: SecretCode
     package let members: Int
     package let lastMessage: MessageID?
     package let lastMessageAt: Timestamp?
-    /// The operator's choice; `nil` if the room follows the setting `messages.history`.
+    /// The operator's choice. `nil` if the room follows the setting `messages.history`.
     package let history: RoomHistory?
 
     package init(
@@ -31,10 +31,10 @@ package struct RoomRecord: Sendable, Hashable {
     }
 }
 
-/// A piece of the list of rooms, in the order of their codes.
+/// A page of the list of rooms, in the order of their codes.
 package struct RoomPage: Sendable, Hashable {
     package let rooms: [RoomRecord]
-    /// What to ask from next; nil at the end.
+    /// The cursor for the next page. `nil` at the end of the list.
     package let next: SecretCode?
 
     package init(rooms: [RoomRecord], next: SecretCode?) {
@@ -43,16 +43,16 @@ package struct RoomPage: Sendable, Hashable {
     }
 }
 
-/// Who is in a room. Without the udid: it is what a member proves itself with.
+/// A member of a room, without the udid, which is the member's proof of identity.
 package struct MemberRecord: Sendable, Hashable {
     package let id: Int64
     package let nickname: String
-    /// As it is stored; nil while the app has none.
+    /// The token as it is stored. `nil` if the app has none.
     package let token: String?
     package let app: AppName
     package let joinedAt: Timestamp
     package let lastMessageAt: Timestamp?
-    /// The newest message that was handed out to it, some seconds behind; nil for none.
+    /// The newest message that the member has fetched, a few seconds behind. `nil` if it has fetched none.
     package let fetchedTo: MessageID?
     package let fetchedAt: Timestamp?
 
@@ -71,21 +71,22 @@ package struct MemberRecord: Sendable, Hashable {
     }
 }
 
-/// How far a message has come, for its writer. Without udids: they are what members prove themselves with.
+/// The reach of a message, for its writer. It contains no udids, which are the members' proof of identity.
 package struct Receipt: Sendable, Hashable {
-    /// Readers that are named.
+    /// The maximum number of readers to name.
     package static let mostNames = 10
-    /// Devices and members that are counted.
+    /// The maximum number of devices and members to count.
     package static let mostCounted = 1000
-    /// Members of a room in which writers are told by themselves.
+    /// The largest number of members of a room in which streams report receipts to writers.
     package static let largestRoom = 50
-    /// Messages of a room among which their writers' last ones are looked for.
+    /// The number of a room's newest messages to search for each writer's last message.
     package static let recent = 50
 
     package let message: MessageID
-    /// Devices whose push service has taken it.
+    /// The number of devices whose push service has accepted the push.
     package let reached: Int
-    /// How many have fetched it, the writer left out, also those who have left since; and what the first of them are called.
+    /// The number of members, without the writer, who have fetched the message. Includes members who have left since.
+    /// `readers` has the names of the first of them.
     package let fetched: Int
     package let readers: [String]
 
@@ -97,7 +98,7 @@ package struct Receipt: Sendable, Hashable {
     }
 }
 
-/// How far a message of a list has come; counted up to ``Receipt/mostCounted``.
+/// The reach of a message in a list. Each number is counted up to ``Receipt/mostCounted``.
 package struct MessageReach: Sendable, Hashable {
     package let sent: Int
     package let readers: Int
@@ -121,27 +122,28 @@ package struct MessageRecord: Sendable, Hashable {
     }
 }
 
-/// Which end of a room's history a list begins at.
+/// The direction of a list of messages.
 package enum MessageOrder: Sendable, Hashable {
-    /// Those before a message; all for nil.
+    /// Messages before the given one. `nil` for all.
     case newestFirst(before: MessageID?)
-    /// Those after a message.
+    /// Messages after the given one.
     case oldestFirst(after: MessageID)
 }
 
-/// How far a message has come.
+/// The reach of a message, with the states of its pushes.
 package struct MessageProgress: Sendable, Hashable {
     package let message: MessageRecord
-    /// Pushes are still being queued.
+    /// Whether pushes are still being queued.
     package let isQueueing: Bool
     package let counts: [PushState: Int]
-    /// Those who may read it, the writer left out: members of the room now, and who has fetched it and has left. Then who of
-    /// them has fetched it, and what the first ``mostNames`` of these are called.
+    /// The number of members who may read the message, without the writer: members of the room now, and members who
+    /// fetched it and have left. `fetched` counts those who have fetched it, and `fetchedBy` names the first
+    /// ``mostNames`` of them.
     package let readers: Int
     package let fetched: Int
     package let fetchedBy: [String]
 
-    /// Readers that are named.
+    /// The maximum number of readers to name.
     package static let mostNames = 100
 
     package init(
@@ -157,7 +159,7 @@ package struct MessageProgress: Sendable, Hashable {
     }
 }
 
-/// A push of a message, and whether the member that it was for has fetched the message.
+/// A push of a message, and whether its member has fetched the message.
 package struct MessageDelivery: Sendable, Hashable {
     package let delivery: Delivery
     package let isFetched: Bool
@@ -170,26 +172,30 @@ package struct MessageDelivery: Sendable, Hashable {
 
 /// Rooms as the operator sees them, and the operator's choices for them.
 package protocol RoomRecords: Sendable {
-    /// Chooses the history of a room, which need not have members; `nil` for the setting's. It counts for members that join
-    /// from then on.
+    /// Sets the history of a room, which need not have members. `nil` selects the setting's history. The choice applies
+    /// to members that join from then on.
     func setHistory(_ history: RoomHistory?, of room: SecretCode) async throws(ChatError)
-    /// Those whose code begins with a text, after a code, in order.
+    /// Returns rooms whose code begins with `prefix` and follows `cursor`, in the order of their codes.
     func rooms(
         startingWith prefix: String, after cursor: SecretCode?, limit: Int
     ) async throws(ChatError) -> RoomPage
-    /// In the order of entry.
+    /// Returns members in the order of entry.
     func members(of room: SecretCode, after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<MemberRecord>
-    /// With a next one for as long as there are more; oldest first, it is the last message.
+    /// Returns a page of a room's messages. Its `next` is the id of its last message, or `nil` if there are no more.
     func messages(
         of room: SecretCode, _ order: MessageOrder, limit: Int
     ) async throws(ChatError) -> Page<MessageRecord>
-    /// How far each of a room's messages has come.
+    /// Returns the reach of each of a room's messages.
     func reach(of messages: [MessageRecord]) async throws(ChatError) -> [MessageReach]
-    /// Throws ``ChatError/Code/notFound``.
+    /// Returns the reach of a message.
+    ///
+    /// - Throws: ``ChatError/Code/notFound``.
     func progress(of message: MessageID) async throws(ChatError) -> MessageProgress
     func deliveries(
         ofMessage message: MessageID, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<MessageDelivery>
-    /// Pushes that failed or expired, in that order, the last first. Throws what the user reads for a cursor that is none.
+    /// Returns pushes that failed or expired, the latest first.
+    ///
+    /// - Throws: An error for the user if `cursor` is not a failed or expired push.
     func failures(of app: AppName?, before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<Delivery>
 }

@@ -1,13 +1,13 @@
-/// A member enters a room, alone or from another room: a member is in one room at a time.
+/// A member's request to enter a room, for the first time or from another room. A member is in one room at a time.
 package struct JoinRequest: Sendable, Hashable {
     package var member: MemberID
     package var app: AppName
-    /// Nil while the app has none (`0` in the form): the member reads the room without being pushed to.
+    /// `nil` if the app has no token (`0` in the form). The member then reads the room without receiving pushes.
     package var token: DeviceToken?
     package var nickname: Nickname
     package var code: SecretCode
     package var client: ClientInfo
-    /// Whose session it is, where registration needs one: the user of the device from now on.
+    /// The user of the session, if registration requires one. The device belongs to this user from now on.
     package var user: UserReference?
 
     package init(
@@ -24,9 +24,9 @@ package struct JoinRequest: Sendable, Hashable {
     }
 }
 
-/// Somebody says something to a room: a member to its own, or a program.
+/// A request to post a message: from a member to its room, or from a program to any room.
 package struct PostRequest: Sendable, Hashable {
-    /// A program that posts. It need not be a member, and the room need not have any.
+    /// A program that posts. It need not be a member, and the room need not have members.
     package struct Program: Sendable, Hashable {
         package var nickname: Nickname
         package var room: SecretCode
@@ -39,12 +39,12 @@ package struct PostRequest: Sendable, Hashable {
         }
     }
 
-    /// The writer; a program's name for itself.
+    /// The writer. For a program, ``MemberID/administrator`` or ``MemberID/program(token:)``.
     package var member: MemberID
-    /// Nil for a member, whose name and room the store knows.
+    /// `nil` for a member, whose name and room the store knows.
     package var program: Program?
     package var text: MessageText
-    /// A repeat with the same key and content is the same message: it is answered alike and not sent again.
+    /// A second post with the same key and content gets the same response and is not sent again.
     package var idempotencyKey: String?
     package var client: ClientInfo
 
@@ -60,12 +60,13 @@ package struct PostRequest: Sendable, Hashable {
     }
 }
 
-/// What became of a post.
+/// The result of a post.
 package struct PostReceipt: Sendable, Hashable {
     package let message: MessageID
-    /// The key was seen before: this is the earlier message, nothing was written.
+    /// Whether the key was used before. The receipt is then that of the earlier message, and nothing was written.
     package let isRepeat: Bool
-    /// Devices that a push was queued for before the answer; 0 for a large room, whose pushes follow behind it.
+    /// The number of devices for which a push was queued before the response. 0 for a large room, whose pushes are
+    /// queued afterwards.
     package let queued: Int
 
     package init(message: MessageID, isRepeat: Bool, queued: Int) {
@@ -75,34 +76,49 @@ package struct PostReceipt: Sendable, Hashable {
     }
 }
 
-/// Keeps members, rooms and messages. When a call returns, what it did is on disk; when it throws, nothing was done.
+/// Stores members, rooms and messages. When a call returns, its changes are on disk. When it throws, it has changed
+/// nothing.
 package protocol RoomStore: Sendable {
-    /// Enters a room. True if nobody was in it before, so that its code may have been a guess.
+    /// Enters a room.
+    ///
+    /// - Returns: Whether the room was empty before, so that its code may have been a guess.
     @discardableResult
     func join(_ request: JoinRequest) async throws(ChatError) -> Bool
-    /// Also succeeds when the member had not joined; says whether it had.
+    /// Leaves the room. Succeeds even if the member had not joined.
+    ///
+    /// - Returns: Whether the member had joined.
     @discardableResult
     func leave(_ member: MemberID) async throws(ChatError) -> Bool
-    /// The member's device has another token. With a `user`, whose session it is, the device is that user's from now on.
-    /// With an `app`, the device is of that app from now on. Throws ``ChatError/Code/notJoined``, and
-    /// ``ChatError/browserNeedsSubscription`` for a browser without an `app`: the caller gives it with a subscription only.
+    /// Stores another token for the member's device.
+    ///
+    /// - Parameters:
+    ///   - app: The app to which the device belongs from now on. `nil` leaves it unchanged.
+    ///   - user: The user of the session, to whom the device belongs from now on. `nil` without a session.
+    /// - Throws: ``ChatError/Code/notJoined``. ``ChatError/browserNeedsSubscription`` for a browser without an `app`:
+    ///   the caller passes the app only with a subscription.
     func update(
         _ member: MemberID, token: DeviceToken, app: AppName?, client: ClientInfo, user: UserReference?
     ) async throws(ChatError)
-    /// Writes the message and its pushes. Throws ``ChatError/Code/notJoined`` for a member.
+    /// Stores the message and its pushes.
+    ///
+    /// - Throws: ``ChatError/Code/notJoined`` for a member that is not in a room.
     func post(_ request: PostRequest) async throws(ChatError) -> PostReceipt
-    /// The room's messages after `since`, or all since the member entered; never what was said before that. Throws
-    /// ``ChatError/Code/notJoined``.
+    /// Returns the room's messages after `since`, or all that the member may read. Never returns messages from before
+    /// the member's history.
+    ///
+    /// - Throws: ``ChatError/Code/notJoined``.
     func messages(for member: MemberID, since: MessageID?, limit: Int) async throws(ChatError) -> MessagePage
-    /// How far a member's own message has come. Throws ``ChatError/Code/notJoined``, and ``ChatError/Code/notFound`` for what
-    /// is no message of its own in its room.
+    /// Returns the receipt of a member's own message.
+    ///
+    /// - Throws: ``ChatError/Code/notJoined``. ``ChatError/Code/notFound`` if the member has no such message in its
+    ///   room.
     func receipt(of message: MessageID, for member: MemberID) async throws(ChatError) -> Receipt
-    /// Whether the store answers; for readiness.
+    /// Checks whether the store responds, for readiness.
     func ping() async throws(ChatError)
 }
 
 extension RoomStore {
-    /// The app of a member's device after an update: the given one, or the old one.
+    /// Returns the app of a member's device after an update: the given one, or the old one.
     package static func app(_ given: AppName?, after old: AppName) throws(ChatError) -> AppName {
         guard let given else {
             if old == .web { throw .browserNeedsSubscription }
@@ -111,7 +127,7 @@ extension RoomStore {
         return given
     }
 
-    /// The device stays of its app.
+    /// Stores another token for the member's device, and leaves its app unchanged.
     package func update(
         _ member: MemberID, token: DeviceToken, client: ClientInfo, user: UserReference?
     ) async throws(ChatError) {

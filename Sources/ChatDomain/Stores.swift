@@ -1,4 +1,4 @@
-/// Everything that a store has to bring, a port for each noun; docs/stores.md says what each must guarantee.
+/// All ports of a store, one for each subject. `docs/stores.md` lists the guarantees of each.
 package struct Stores: Sendable {
     package var rooms: any RoomStore
     package var feed: any RoomFeed
@@ -36,24 +36,32 @@ package struct Stores: Sendable {
     }
 }
 
-/// What a store does by itself, beside requests.
+/// The work of a store that no request causes.
 package protocol StoreUpkeep: Sendable {
-    /// Looks for what an earlier process left, and gives what is the app `default`'s to the default app. To be called once,
-    /// before anything else.
+    /// Finds work that an earlier process left, and moves the rows of the app `default` to the default app. Called
+    /// once, before any other call.
     func prepare() async throws(ChatError) -> StoreBacklog
-    /// Notices what other processes write, takes up work that was interrupted, and writes down what was only kept in
-    /// memory, until the task is cancelled.
+    /// Notices writes of other processes, resumes interrupted work, and stores data that is only in memory, until the
+    /// task is cancelled.
     func watch() async
-    /// Whether what is written reaches the disk; for readiness. Tries it, once a second at the most, whoever asks, and takes
-    /// some seconds at the most. Throws ``ChatError/Code/unavailable``.
+    /// Checks whether writes reach the disk, for readiness. Writes at most once a second, whoever calls, and takes a
+    /// few seconds at most.
+    ///
+    /// - Throws: ``ChatError/Code/unavailable`` if they do not.
     func tryWriting() async throws(ChatError)
-    /// Deletes what is older than asked for, in steps: messages, and the addresses that they came from; what those had read who
-    /// left a room; settled pushes and feedback, and notifications without pushes; bans that have ended and records of order in
-    /// rooms, but those that still take back pushes. Also counts of days before ``DeviceDay/kept``, and subscriptions that
-    /// nobody uses. What is not settled stays, however old.
+    /// Deletes data that is older than `ages`, in steps:
+    ///
+    /// - messages, and the addresses from which they were posted
+    /// - the read positions of members who left a room
+    /// - settled pushes, feedback, and notifications without pushes
+    /// - bans that have ended, and moderation records, except those that still hold back pushes
+    /// - device counts of days before ``DeviceDay/kept``, and unused subscriptions
+    ///
+    /// Unsettled pushes stay, however old they are.
     func applyRetention(_ ages: RetentionAges) async throws(ChatError) -> RetentionResult
-    /// What the database says of the time.
-    /// - Parameter limit: for ``ClockEvidence/newest``.
+    /// Returns the database's evidence of the time.
+    ///
+    /// - Parameter limit: The limit for ``ClockEvidence/newest``.
     func clockEvidence(upTo limit: Timestamp) async throws(ChatError) -> ClockEvidence
 }
 
@@ -63,16 +71,17 @@ extension StoreUpkeep {
     }
 }
 
-/// How long rows are kept.
+/// The ages at which rows are deleted.
 package struct RetentionAges: Sendable, Hashable {
-    /// Since a message was posted, and since a member left.
+    /// The age of a message since it was posted, and of a member's stay since the member left.
     package var messages: Duration
-    /// Since a push was settled.
+    /// The age of a push since it was settled.
     package var queue: Duration
-    /// Since a ban ended, and since something was done to keep order.
+    /// The age of a ban since it ended, and of a moderation record since it was written.
     package var moderation: Duration
 
-    /// How long a message keeps the address that it was posted from: for as long as somebody may ask where abuse came from.
+    /// The time for which a message keeps the address from which it was posted: the operator may need it to trace
+    /// abuse.
     package static let addresses = Duration.seconds(30 * 86_400)
 
     package init(messages: Duration, queue: Duration, moderation: Duration = .seconds(365 * 86_400)) {
@@ -82,9 +91,10 @@ package struct RetentionAges: Sendable, Hashable {
     }
 }
 
-/// What an earlier process left to do.
+/// The work that an earlier process left.
 package struct StoreBacklog: Sendable, Hashable {
-    /// Apps with pushes that are not settled. Some of them may have been sent: the process may have died before it knew.
+    /// Apps with unsettled pushes. Some of these pushes may have been sent: the process may have died before it
+    /// recorded that.
     package let apps: Set<AppName>
 
     package init(apps: Set<AppName>) {
@@ -92,31 +102,32 @@ package struct StoreBacklog: Sendable, Hashable {
     }
 }
 
-/// What retention took away.
+/// The number of rows that retention deleted.
 package struct RetentionResult: Sendable, Hashable {
     package var messages = 0
     package var pushes = 0
     package var feedback = 0
     package var notifications = 0
-    /// Ended bans, and records.
+    /// Ended bans and moderation records.
     package var moderation = 0
 
     package init() {}
 }
 
-/// What a store must know of the configuration; asked at each use, so that a reload takes effect at once.
+/// The parts of the configuration that a store uses. The store reads them at each use, so a reload takes effect at
+/// once.
 package struct StoreSettings: Sendable {
-    /// In which form an app's gateway takes a chat message.
+    /// Returns the format of an app's gateway, for chat messages.
     package var format: @Sendable (AppName) -> any PushFormat
-    /// How long a chat push is worth sending; nil for ever.
+    /// The time for which a chat push is worth sending. `nil` if there is no limit.
     package var expiration: Duration?
-    /// The history of rooms for which the operator has chosen none.
+    /// The history of rooms for which the operator has not chosen one.
     package var history: RoomHistory
-    /// Whose pushes another program's are, which says nothing of apps.
+    /// The app of another program's pushes that name no app.
     package var defaultApp: AppName
-    /// Whether it is kept what apps say of themselves, and when devices were seen.
+    /// Whether to store the versions and models that apps report, and the times at which devices were seen.
     package var keepsUsage: Bool
-    /// The apps that there are; nil for any.
+    /// The configured apps. `nil` allows any app.
     package var apps: Set<AppName>?
 
     package init(
@@ -132,6 +143,7 @@ package struct StoreSettings: Sendable {
         self.apps = apps
     }
 
-    /// The configured name of an app. Rows call it `default` if they were written before it had a name, or by another program.
+    /// Returns the configured name of an app. Rows have the name `default` if they were written before the app had a
+    /// name, or by another program.
     package func current(_ app: String) -> AppName { app == AppName.default.text ? defaultApp : AppName(app) }
 }
