@@ -23,7 +23,7 @@ struct FrameHeader: Sendable {
     /// limit.
     static let defaultPayload = 16_384
     /// The largest maximum that can be announced, in bytes.
-    static let longestPayload = (1 << 24) - 1
+    static let maxPayload = (1 << 24) - 1
 
     /// The size of the payload in bytes.
     let length: Int
@@ -125,10 +125,10 @@ package enum PeerEvent: Sendable, Hashable {
 /// The changes of a SETTINGS frame that concern a client without server push (RFC 9113 §6.5.2).
 package struct PeerSettings: Sendable, Hashable {
     /// The largest valid window, in bytes.
-    static let longestWindow = (1 << 31) - 1
+    static let maxWindow = (1 << 31) - 1
 
     /// The size in bytes of the peer's table for header compression: the smallest value in the frame, and the last one.
-    private(set) var leastHeaderTable: Int?
+    private(set) var minHeaderTable: Int?
     private(set) var headerTable: Int?
     package private(set) var maxStreams: Int?
     /// The number of body bytes that may be sent on a new stream before the peer grants more.
@@ -147,17 +147,17 @@ package struct PeerSettings: Sendable, Hashable {
     private mutating func note(_ id: UInt16, _ value: Int) throws(HTTP2Failure) {
         switch id {
         case 0x1:
-            leastHeaderTable = min(leastHeaderTable ?? .max, value)
+            minHeaderTable = min(minHeaderTable ?? .max, value)
             headerTable = value
         case 0x2:
             guard value == 0 else { throw HTTP2Failure(.protocolError, "a server enables push") }
         case 0x3:
             maxStreams = value
         case 0x4:
-            guard value <= Self.longestWindow else { throw HTTP2Failure(.flowControlError, "a window of \(value)") }
+            guard value <= Self.maxWindow else { throw HTTP2Failure(.flowControlError, "a window of \(value)") }
             streamWindow = value
         case 0x5:
-            guard (FrameHeader.defaultPayload...FrameHeader.longestPayload).contains(value) else {
+            guard (FrameHeader.defaultPayload...FrameHeader.maxPayload).contains(value) else {
                 throw HTTP2Failure(.protocolError, "a largest frame of \(value)")
             }
             frameSize = value

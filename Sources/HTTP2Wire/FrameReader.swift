@@ -8,7 +8,7 @@ import NIOHPACK
 struct FrameReader: Sendable {
     /// The maximum size of a response's headers in bytes, compressed and as a list. Those of push services have a few
     /// hundred.
-    static let longestHeaders = 16 << 10
+    static let maxHeaderBytes = 16 << 10
     /// The maximum number of frames that continue a header block.
     static let continuations = 16
 
@@ -25,7 +25,7 @@ struct FrameReader: Sendable {
     private var hasSettings = false
     private var decoder = HPACKDecoder(
         allocator: ByteBufferAllocator(), maxDynamicTableSize: HPACKDecoder.maxDynamicTableSize,
-        maxHeaderListSize: longestHeaders)
+        maxHeaderListSize: maxHeaderBytes)
 
     /// Adds bytes. The caller must read all events before the next call.
     mutating func feed(_ bytes: ByteBuffer) {
@@ -136,7 +136,7 @@ struct FrameReader: Sendable {
         self.block = nil
         block.continuations += 1
         block.bytes.writeImmutableBuffer(payload)
-        guard block.continuations <= Self.continuations, block.bytes.readableBytes <= Self.longestHeaders else {
+        guard block.continuations <= Self.continuations, block.bytes.readableBytes <= Self.maxHeaderBytes else {
             throw HTTP2Failure(.enhanceYourCalm, "headers without an end")
         }
         if header.flags.contains(.endHeaders) {
@@ -154,7 +154,7 @@ struct FrameReader: Sendable {
         do {
             headers = try decoder.decodeHeaders(from: &bytes)
         } catch is NIOHPACKErrors.MaxHeaderListSizeViolation {
-            throw HTTP2Failure(.enhanceYourCalm, "headers of more than \(Self.longestHeaders) bytes")
+            throw HTTP2Failure(.enhanceYourCalm, "headers of more than \(Self.maxHeaderBytes) bytes")
         } catch {
             throw HTTP2Failure(.compressionError, "headers that cannot be decoded: \(error)")
         }

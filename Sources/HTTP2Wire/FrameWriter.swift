@@ -6,7 +6,7 @@ import NIOHPACK
 /// A pure value without a socket. Bodies that do not fit into a window wait here and are completed when it grows.
 package struct FrameWriter: Sendable {
     /// The initial window of each side in bytes (RFC 9113 §6.9.2).
-    static let firstWindow = 65_535
+    static let initialWindow = 65_535
     /// The maximum size in bytes of the table for header compression, even if the peer offers more.
     private static let headerTable = HPACKEncoder.defaultDynamicTableSize
     private static let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -20,8 +20,8 @@ package struct FrameWriter: Sendable {
 
     private var output = ByteBuffer()
     /// The number of body bytes that the peer accepts on all streams together.
-    private(set) var window = firstWindow
-    private var streamWindow = firstWindow
+    private(set) var window = initialWindow
+    private var streamWindow = initialWindow
     private var frameSize = FrameHeader.defaultPayload
     private var unsent: [Int: UnsentBody] = [:]
     /// Without Huffman coding. For hexadecimal digits it would save a third, forty bytes per push, and would cost a
@@ -126,7 +126,7 @@ package struct FrameWriter: Sendable {
     mutating func begin() {
         output.writeString(Self.preface)
         output.writeFrameHeader(FrameHeader(length: 12, type: .settings))
-        output.writeMultipleIntegers(UInt16(0x2), UInt32(0), UInt16(0x6), UInt32(FrameReader.longestHeaders))
+        output.writeMultipleIntegers(UInt16(0x2), UInt32(0), UInt16(0x6), UInt32(FrameReader.maxHeaderBytes))
     }
 
     mutating func acknowledgeSettings() {
@@ -152,7 +152,7 @@ package struct FrameWriter: Sendable {
     // MARK: What the peer allows
 
     mutating func apply(_ settings: PeerSettings) throws(HTTP2Failure) {
-        for size in [settings.leastHeaderTable, settings.headerTable] {
+        for size in [settings.minHeaderTable, settings.headerTable] {
             guard let size else { continue }
             do {
                 try encoder.setDynamicTableSize(min(size, Self.headerTable))
@@ -177,14 +177,14 @@ package struct FrameWriter: Sendable {
             finish(stream)
         } else {
             window += increment
-            guard window <= PeerSettings.longestWindow else { throw Self.windowOverflow }
+            guard window <= PeerSettings.maxWindow else { throw Self.windowOverflow }
             finish()
         }
     }
 
     private mutating func increaseWindow(of stream: Int, by increment: Int) throws(HTTP2Failure) {
         guard hasUnsentBody(stream), let window = unsent[stream]?.window else { return }
-        guard window + increment <= PeerSettings.longestWindow else { throw Self.windowOverflow }
+        guard window + increment <= PeerSettings.maxWindow else { throw Self.windowOverflow }
         unsent[stream]?.window = window + increment
     }
 

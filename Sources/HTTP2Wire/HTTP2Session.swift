@@ -29,7 +29,7 @@ package struct HTTP2Session: Sendable {
     /// The number of acknowledgements that were written since the peer was last known to read.
     private var acknowledgements = 0
     /// The number of body bytes that the peer may still send.
-    private var inboundWindow = FrameWriter.firstWindow
+    private var inboundWindow = FrameWriter.initialWindow
 
     package init() { self.init(limits: Limits()) }
 
@@ -68,9 +68,9 @@ package struct HTTP2Session: Sendable {
         case .data(_, _, _, let size):
             inboundWindow -= size
             guard inboundWindow >= 0 else { throw HTTP2Failure(.flowControlError, "more than the window allows") }
-            guard inboundWindow < FrameWriter.firstWindow / 2 else { break }
-            writer.increaseWindow(by: FrameWriter.firstWindow - inboundWindow)
-            inboundWindow = FrameWriter.firstWindow
+            guard inboundWindow < FrameWriter.initialWindow / 2 else { break }
+            writer.increaseWindow(by: FrameWriter.initialWindow - inboundWindow)
+            inboundWindow = FrameWriter.initialWindow
         case .reset(let stream, _):
             writer.drop(stream)
         case .goAway(let last, _, _):

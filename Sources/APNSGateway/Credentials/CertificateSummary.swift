@@ -72,13 +72,13 @@ package struct CertificateSummary: Sendable, Hashable {
     /// alternate with SEQUENCEs that name the topic's kind.
     private static func topics(in value: ArraySlice<UInt8>) -> [String] {
         guard let node = try? BER.parse(value), case .constructed(let parts) = node.content else { return [] }
-        return parts.prefix(Self.mostTopics * 2).compactMap { part in
+        return parts.prefix(Self.maxTopics * 2).compactMap { part in
             (try? ASN1UTF8String(berEncoded: part)).map { String($0) }
         }
     }
 
     /// The maximum number of topics that are read from a list.
-    private static let mostTopics = 100
+    private static let maxTopics = 100
     // Apple's extensions. Apple documents the list of topics in "Sending notification requests to APNs" (as of November
     // 2026). The extensions for the environments are read from Apple's own certificates (node-apn 1.7.8,
     // `lib/credentials/oids.js`).

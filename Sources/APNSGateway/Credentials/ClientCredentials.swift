@@ -12,16 +12,16 @@ package struct CredentialsError: Error, Sendable, CustomStringConvertible {
     /// Reads a whole file.
     /// - Parameters:
     ///   - limit: The maximum size in bytes.
-    ///   - wanted: The content that the file should have, for the error message.
-    static func read(_ file: String, limit: Int, wanted: String) throws(CredentialsError) -> [UInt8] {
+    ///   - expected: The content that the file should have, for the error message.
+    static func read(_ file: String, limit: Int, expected: String) throws(CredentialsError) -> [UInt8] {
         guard let handle = FileHandle(forReadingAtPath: file) else {
             throw CredentialsError("\(file) cannot be opened: \(String(cString: strerror(errno)))")
         }
         defer { try? handle.close() }
         guard let data = try? handle.read(upToCount: limit + 1), !data.isEmpty else {
-            throw CredentialsError("\(file) is empty or cannot be read; \(wanted)")
+            throw CredentialsError("\(file) is empty or cannot be read; \(expected)")
         }
-        guard data.count <= limit else { throw CredentialsError("\(file) has over \(limit) bytes; \(wanted)") }
+        guard data.count <= limit else { throw CredentialsError("\(file) has over \(limit) bytes; \(expected)") }
         return Array(data)
     }
 }
@@ -67,7 +67,7 @@ package struct ClientCredentials: Sendable {
     }
 
     private static func read(_ file: String) throws(CredentialsError) -> [UInt8] {
-        try CredentialsError.read(file, limit: longestFile, wanted: "expected a PEM or PKCS#12 (.p12) file")
+        try CredentialsError.read(file, limit: longestFile, expected: "expected a PEM or PKCS#12 (.p12) file")
     }
 
     private static func certificates(_ bytes: [UInt8], file: String) throws(CredentialsError) -> [NIOSSLCertificate] {

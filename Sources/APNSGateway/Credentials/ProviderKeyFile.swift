@@ -24,7 +24,7 @@ extension ProviderKey {
                 """)
         }
         if text.contains("-----BEGIN RSA PRIVATE KEY-----") {
-            throw CredentialsError("\(file) holds an RSA key; \(Self.wanted)")
+            throw CredentialsError("\(file) holds an RSA key; \(Self.expected)")
         }
         guard text.contains("-----BEGIN PRIVATE KEY-----") else { throw Self.noKey(text, file) }
         do {
@@ -34,12 +34,12 @@ extension ProviderKey {
             let isOther = (try? NIOSSLPrivateKey(bytes: Array(text.utf8), format: .pem)) != nil
             throw CredentialsError(
                 isOther
-                    ? "\(file) holds a key that is not on the curve P-256 (RSA, or another curve); \(Self.wanted)"
+                    ? "\(file) holds a key that is not on the curve P-256 (RSA, or another curve); \(Self.expected)"
                     : "the private key in \(file) is damaged; copy the whole file again")
         }
     }
 
-    private static let wanted = """
+    private static let expected = """
         expected the key for provider tokens, AuthKey_….p8, from Certificates, Identifiers & Profiles > Keys
         """
 
@@ -49,18 +49,18 @@ extension ProviderKey {
             throw CredentialsError("\(file) is a directory; name the .p8 file in it")
         }
         return String(
-            decoding: try CredentialsError.read(file, limit: longestFile, wanted: wanted), as: UTF8.self)
+            decoding: try CredentialsError.read(file, limit: longestFile, expected: expected), as: UTF8.self)
     }
 
     private static func noKey(_ text: String, _ file: String) -> CredentialsError {
         if text.contains("-----BEGIN CERTIFICATE-----") {
             return CredentialsError(
-                "\(file) holds a certificate, which belongs in certificate; \(wanted)")
+                "\(file) holds a certificate, which belongs in certificate; \(expected)")
         }
         if text.contains("-----BEGIN PUBLIC KEY-----") {
-            return CredentialsError("\(file) holds a public key; \(wanted)")
+            return CredentialsError("\(file) holds a public key; \(expected)")
         }
-        return CredentialsError("\(file) is not a PEM file with a private key; \(wanted)")
+        return CredentialsError("\(file) is not a PEM file with a private key; \(expected)")
     }
 
     /// Returns the PEM block of the key, without the text around it.

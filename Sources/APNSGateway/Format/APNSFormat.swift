@@ -205,7 +205,7 @@ struct AlertPayload: Sendable, Hashable {
     /// The number of escaped bytes that remain of a title if nothing else can be shortened.
     private static let shortTitle = 40
     /// The minimum size of the text, in bytes. The link is left out if less would remain.
-    private static let leastText = 40
+    private static let minText = 40
 
     /// Returns the document.
     ///
@@ -217,18 +217,18 @@ struct AlertPayload: Sendable, Hashable {
     func json(_ alert: ChatAlert) throws(ChatError) -> String {
         let (title, link) = (alert.extras.title, alert.extras.link)
         if title != nil || link != nil {
-            if let document = document(alert, title: title, link: link, leastText: Self.leastText) { return document }
-            if let document = document(alert, title: title, link: nil, leastText: Self.leastText) { return document }
+            if let document = document(alert, title: title, link: link, minText: Self.minText) { return document }
+            if let document = document(alert, title: title, link: nil, minText: Self.minText) { return document }
         }
         let short = title.map { JSONString.prefix(of: $0, within: Self.shortTitle) }
-        guard let document = document(alert, title: short, link: nil, leastText: 1) else {
+        guard let document = document(alert, title: short, link: nil, minText: 1) else {
             throw .invalid("text", "does not fit into a payload of \(limit) bytes, not even shortened")
         }
         return document
     }
 
-    /// Returns the document. `nil` if fewer than `leastText` bytes of the text fit.
-    private func document(_ alert: ChatAlert, title: String?, link: String?, leastText: Int) -> String? {
+    /// Returns the document. `nil` if fewer than `minText` bytes of the text fit.
+    private func document(_ alert: ChatAlert, title: String?, link: String?, minText: Int) -> String? {
         func escaped(_ key: String, _ text: String) -> String {
             var member = "\"\(key)\":\""
             JSONString.escape(text, into: &member)
@@ -251,7 +251,7 @@ struct AlertPayload: Sendable, Hashable {
             let textRoom = room - JSONString.escapedSize(name)
             if JSONString.escapedSize(body) > textRoom {
                 body = JSONString.prefix(of: body, within: textRoom - Self.ellipsis.utf8.count)
-                guard body.utf8.count >= leastText else { return nil }
+                guard body.utf8.count >= minText else { return nil }
                 body.append(Self.ellipsis)
             }
         }

@@ -18,7 +18,7 @@ struct PayloadScan {
     }
 
     /// The object whose members are being read.
-    private enum Place {
+    private enum Container {
         case top, aps, other
     }
 
@@ -53,9 +53,9 @@ struct PayloadScan {
             return true
         }
 
-        private mutating func value(in place: Place, depth: Int) -> Bool {
+        private mutating func value(in container: Container, depth: Int) -> Bool {
             switch next {
-            case UInt8(ascii: "{"): object(in: place, depth: depth + 1)
+            case UInt8(ascii: "{"): object(in: container, depth: depth + 1)
             case UInt8(ascii: "["): array(depth: depth + 1)
             case UInt8(ascii: "\""): string()
             case UInt8(ascii: "t"): word("true")
@@ -65,7 +65,7 @@ struct PayloadScan {
             }
         }
 
-        private mutating func object(in place: Place, depth: Int) -> Bool {
+        private mutating func object(in container: Container, depth: Int) -> Bool {
             guard depth <= PayloadScan.maxDepth, take("{") else { return false }
             skipBlanks()
             if take("}") { return true }
@@ -73,7 +73,7 @@ struct PayloadScan {
                 skipBlanks()
                 let start = position + 1
                 guard string() else { return false }
-                let isAps = noteMember(UnsafeRawBufferPointer(rebasing: bytes[start..<position - 1]), in: place)
+                let isAps = noteMember(UnsafeRawBufferPointer(rebasing: bytes[start..<position - 1]), in: container)
                 skipBlanks()
                 guard take(":") else { return false }
                 skipBlanks()
@@ -84,8 +84,8 @@ struct PayloadScan {
         }
 
         /// - Returns: Whether the member is `aps`.
-        private mutating func noteMember(_ name: UnsafeRawBufferPointer, in place: Place) -> Bool {
-            switch place {
+        private mutating func noteMember(_ name: UnsafeRawBufferPointer, in container: Container) -> Bool {
+            switch container {
             case .top: return name.elementsEqual("aps".utf8)
             case .aps:
                 if name.elementsEqual("content-available".utf8) { wakes = true }

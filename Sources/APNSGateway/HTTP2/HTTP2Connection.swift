@@ -160,7 +160,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
     /// Push types for which a warning was logged.
     private var warnedTypes: Set<String> = []
     /// The maximum number of types that are warned about, because other programs can invent push types.
-    private static let mostWarnedTypes = 16
+    private static let maxWarnedTypes = 16
 
     init(
         connectionID: ConnectionID, state: HTTP2ConnectionState, retirement: EventLoopPromise<Void>,
@@ -327,7 +327,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
 
     /// Warns once per connection about each push type that is not documented.
     private func warn(ofType type: String) {
-        guard !PushType(rawValue: type).isDocumented, warnedTypes.count < Self.mostWarnedTypes,
+        guard !PushType(rawValue: type).isDocumented, warnedTypes.count < Self.maxWarnedTypes,
             warnedTypes.insert(type).inserted
         else { return }
         logger.warning("sending a push type that the relay does not know", metadata: ["type": "\(type)"])

@@ -142,7 +142,7 @@ struct HTTP2ConnectionState: Sendable {
     private var busySince: NIODeadline
     private var waitingSince: NIODeadline
     /// The time since which the peer has allowed no streams. RFC 9113 §6.5.2 intends that for short periods only.
-    private var closedSince: NIODeadline?
+    private var noStreamsSince: NIODeadline?
     private var pingSent: NIODeadline?
     private var drainSince: NIODeadline?
     /// At most a few dozen: one for each tick within the time limit for a response.
@@ -263,7 +263,7 @@ struct HTTP2ConnectionState: Sendable {
     /// - Parameter maxStreams: `nil` if the frame does not contain the limit. The previous limit then stays.
     mutating func received(maxStreams: Int?, now: NIODeadline) {
         peerLimit = maxStreams ?? peerLimit ?? HTTP2Limits.defaultStreams
-        closedSince = peerLimit == 0 ? closedSince ?? now : nil
+        noStreamsSince = peerLimit == 0 ? noStreamsSince ?? now : nil
     }
 
     /// Records response headers or trailers.
@@ -386,7 +386,7 @@ struct HTTP2ConnectionState: Sendable {
         if let idleLimit, isEmpty, now - lastOpened >= idleLimit { retire(.idle) }
         // The peer allows no streams or reads no bytes. Another connection may do better.
         if !waiting.isEmpty, now - max(lastOpened, waitingSince) >= limits.answer { retire(.unresponsive) }
-        if let closedSince, now - closedSince >= limits.answer { retire(.unresponsive) }
+        if let noStreamsSince, now - noStreamsSince >= limits.answer { retire(.unresponsive) }
         if let drainSince, now - drainSince >= limits.drain { return .close(reason: "NoResponse") }
         if let pingSent {
             return now - pingSent >= limits.ping ? .close(reason: "ConnectionLost") : nil

@@ -25,7 +25,7 @@ struct HTTP2RequestTemplate: Sendable {
     private let bundleID: String?
     /// The headers at the start of every request.
     private let prefix: HPACKHeaders
-    private let rest: HPACKHeaders
+    private let authorization: HPACKHeaders
 
     /// - Parameter token: `nil` if the certificate is the credential.
     init(host: String, bundleID: String?, token: String?) {
@@ -36,9 +36,9 @@ struct HTTP2RequestTemplate: Sendable {
         prefix.add(name: ":scheme", value: "https")
         prefix.add(name: ":authority", value: host)
         self.prefix = prefix
-        var rest = HPACKHeaders()
-        if let token { rest.add(name: ProviderHeader.authorization, value: ProviderHeader.bearer + token) }
-        self.rest = rest
+        var authorization = HPACKHeaders()
+        if let token { authorization.add(name: ProviderHeader.authorization, value: ProviderHeader.bearer + token) }
+        self.authorization = authorization
     }
 
     /// Returns the topic of a push. `nil` if the certificate's own topic is used.
@@ -51,7 +51,7 @@ struct HTTP2RequestTemplate: Sendable {
         let changing = push.identifier == 1 ? HPACKIndexing.indexable : .nonIndexable
         var headers = prefix
         headers.add(name: ":path", value: ProviderHeader.devicePath + push.address.description, indexing: .neverIndexed)
-        headers.add(contentsOf: rest)
+        headers.add(contentsOf: authorization)
         if let topic = Self.topic(type: push.type, bundleID: bundleID) {
             headers.add(name: ProviderHeader.topic, value: topic)
         }

@@ -95,7 +95,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
     private var entries: [Entry] = []
     private var waiting: [Waiting] = []
     /// The number of additional connections that are requested and that no connector has started to open.
-    private var wanted = 0
+    private var pendingAdditional = 0
     private var lastGrowth = NIODeadline.distantPast
     /// The earliest time for which a wake-up was requested.
     private var nextWakeUp: NIODeadline?
@@ -172,7 +172,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         self.target = target
         generation += 1
         isConfirmed = false
-        wanted = 0
+        pendingAdditional = 0
         return drainEntries() + connect(now: now) + serveWaiters(now: now)
     }
 
@@ -211,8 +211,8 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
             }
             let isPermanent = index < size.permanent
             if !isPermanent {
-                guard wanted > 0 else { continue }
-                wanted -= 1
+                guard pendingAdditional > 0 else { continue }
+                pendingAdditional -= 1
             }
             if isOutdated { connectors[index].backoff = ReconnectBackoff() }
             connectors[index].generation = generation
@@ -307,10 +307,12 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         } else {
             return []
         }
-        guard wanted == 0, !entries.isEmpty, entries.count(where: { !$0.isPermanent }) < limit else { return [] }
+        guard pendingAdditional == 0, !entries.isEmpty, entries.count(where: { !$0.isPermanent }) < limit else {
+            return []
+        }
         let earliest = lastGrowth + size.growthInterval
         guard now > earliest else { return requestWakeUp(at: earliest + .nanoseconds(1)) }
-        wanted = 1
+        pendingAdditional = 1
         lastGrowth = now
         return connect(now: now)
     }

@@ -33,7 +33,7 @@ package struct BinaryNotificationParser: Sendable {
 
     /// The maximum size of a frame in bytes: two items with the maximum two-byte length, and the small items. A longer
     /// frame cannot be valid and is rejected as soon as its header is read.
-    package static let longestFrame = 2 * (3 + 65_535) + 7 + 7 + 4
+    package static let maxFrameSize = 2 * (3 + 65_535) + 7 + 7 + 4
 
     private let limits: Limits
     private var buffer = ByteBuffer()
@@ -97,7 +97,7 @@ package struct BinaryNotificationParser: Sendable {
     private mutating func nextFramed() throws(Malformed) -> BinaryNotification? {
         var bytes = buffer
         guard let (_, length) = bytes.readMultipleIntegers(as: (UInt8, UInt32).self) else { return nil }
-        guard length > 0, length <= Self.longestFrame else {
+        guard length > 0, length <= Self.maxFrameSize else {
             throw Malformed(status: .protocolError, identifier: nil, command: .framed)
         }
         guard var frame = bytes.readSlice(length: Int(length)) else { return nil }

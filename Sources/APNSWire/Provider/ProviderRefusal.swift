@@ -5,7 +5,7 @@ package struct ProviderRefusal: Error, Sendable, Hashable {
     /// The maximum number of bytes of a body that are read. Apple's bodies have fewer than a hundred.
     package static let bodyLimit = 4096
     /// The maximum number of bytes of a reason that are kept.
-    private static let longestReason = 100
+    private static let maxReasonBytes = 100
 
     /// The HTTP status.
     package let status: Int
@@ -29,7 +29,7 @@ package struct ProviderRefusal: Error, Sendable, Hashable {
     package init(status: Int, body: [UInt8]) {
         let answer = try? JSONDecoder().decode(Body.self, from: Data(body.prefix(Self.bodyLimit)))
         let reason = answer?.reason.map {
-            String(decoding: $0.utf8.prefix(Self.longestReason).filter { $0 >= 0x20 }, as: UTF8.self)
+            String(decoding: $0.utf8.prefix(Self.maxReasonBytes).filter { $0 >= 0x20 }, as: UTF8.self)
         }
         self.init(status: status, reason: reason ?? "Status\(status)", timestamp: answer?.timestamp)
     }

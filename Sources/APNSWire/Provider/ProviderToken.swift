@@ -8,9 +8,9 @@ import Foundation
 /// APNs" has both. ``deviations`` lists them, for a gateway that warns or is strict.
 package struct ProviderToken: Sendable, Hashable {
     /// The maximum size of a token in bytes. Apple's tokens have about 200.
-    package static let longest = 4096
+    package static let maxSize = 4096
     /// The maximum of ``issuedAt``. It is later than any time in milliseconds that a clock can show.
-    package static let latest: Int64 = 9_000_000_000_000_000
+    package static let latestIssueTime: Int64 = 9_000_000_000_000_000
 
     /// A deviation of a usable token from RFC 7518 or from Apple's description.
     package enum Deviation: String, Sendable, Hashable {
@@ -26,14 +26,14 @@ package struct ProviderToken: Sendable, Hashable {
 
     package let keyID: String
     package let teamID: String
-    /// UNIX seconds, limited to the range from 0 to ``latest``, so that calculations cannot overflow.
+    /// UNIX seconds, limited to the range from 0 to ``latestIssueTime``, so that calculations cannot overflow.
     package let issuedAt: Int64
     package let deviations: [Deviation]
     private let signed: [UInt8]
     private let signature: [UInt8]
 
     package init(parsing text: String) throws(Malformed) {
-        guard text.utf8.count <= Self.longest else { throw Malformed(description: "longer than \(Self.longest) bytes") }
+        guard text.utf8.count <= Self.maxSize else { throw Malformed(description: "longer than \(Self.maxSize) bytes") }
         let parts = text.split(separator: ".", omittingEmptySubsequences: false)
         guard parts.count == 3 else { throw Malformed(description: "it does not have three parts separated by dots") }
         guard let header: Header = Self.decode(parts[0]) else {
@@ -88,13 +88,13 @@ package struct ProviderToken: Sendable, Hashable {
             let values = try decoder.container(keyedBy: CodingKeys.self)
             iss = try values.decode(String.self, forKey: .iss)
             if let number = try? values.decode(Double.self, forKey: .iat) {
-                issuedAt = Int64(number.rounded(.down).clamped(to: 0...Double(ProviderToken.latest)))
+                issuedAt = Int64(number.rounded(.down).clamped(to: 0...Double(ProviderToken.latestIssueTime)))
             } else {
                 guard let number = Int64(try values.decode(String.self, forKey: .iat)) else {
                     throw DecodingError.dataCorruptedError(
                         forKey: .iat, in: values, debugDescription: "neither a number nor one as a string")
                 }
-                issuedAt = min(max(number, 0), ProviderToken.latest)
+                issuedAt = min(max(number, 0), ProviderToken.latestIssueTime)
                 deviations.append(.textualIssueTime)
             }
             if issuedAt > Self.largestSeconds {

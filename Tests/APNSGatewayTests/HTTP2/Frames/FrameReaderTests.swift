@@ -232,7 +232,7 @@ struct FrameReaderTests {
             Issue.record("no settings")
             return
         }
-        #expect(settings.leastHeaderTable == 0)
+        #expect(settings.minHeaderTable == 0)
         #expect(settings.headerTable == 50)
         #expect(settings.maxStreams == 6)
         #expect(settings.streamWindow == 7)

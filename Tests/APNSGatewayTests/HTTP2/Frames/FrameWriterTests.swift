@@ -131,7 +131,7 @@ struct FrameWriterTests {
 
     @Test("Windows beyond 2^31 - 1 are refused; on a stream whose body is written they do not matter")
     func overflow() throws {
-        let all = PeerSettings.longestWindow
+        let all = PeerSettings.maxWindow
         var writer = FrameWriter()
         try writer.received(increment: all - 65_535, on: 0)
         #expect(throws: HTTP2Failure.self) { try writer.received(increment: 1, on: 0) }
