@@ -1,7 +1,7 @@
-/// Which app a member or device belongs to: the name of an entry under `apps` in the configuration.
+/// The name of the app that a member or device belongs to: a key of `apps` in the configuration.
 package struct AppName: Sendable, Hashable, Comparable, CustomStringConvertible {
     package static let `default` = AppName("default")
-    /// Browsers: what every relay has beside the apps of its configuration.
+    /// The app of browsers. Every relay has it, in addition to the apps of its configuration.
     package static let web = AppName("webpush")
 
     package let text: String
@@ -15,9 +15,10 @@ package struct AppName: Sendable, Hashable, Comparable, CustomStringConvertible 
     package var description: String { text }
 }
 
-/// Where the push service finds a device: opaque bytes that the app received from iOS.
+/// The address of a device at its push service: opaque bytes that the app received from iOS.
 package struct DeviceToken: Sendable, Hashable, CustomStringConvertible {
-    /// Bytes. Apple's have 32 today and Apple asks not to assume a size; a shorter one is a token that was cut.
+    /// The number of bytes. Apple's tokens have 32 today, and Apple asks not to assume a size. A shorter one is a
+    /// truncated token.
     package static let sizes = 32...100
 
     package let bytes: [UInt8]
@@ -28,8 +29,10 @@ package struct DeviceToken: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// Reads any form that Apple's documents and tutorials print: hexadecimal digits of either case, with or without
-    /// blanks and `<…>`. Not the form of `NSData.description` since iOS 13 (`{length = 32, bytes = 0x…}`), from which
-    /// the token cannot be recovered, because it is abbreviated.
+    /// blanks and `<…>`.
+    ///
+    /// Rejects the form of `NSData.description` since iOS 13 (`{length = 32, bytes = 0x…}`). It is abbreviated, so the
+    /// token cannot be recovered from it.
     package init(parsing text: String, field: String = "token") throws(ChatError) {
         var digits = FieldText.trimmed(text).utf8[...]
         guard !digits.contains(where: { $0 == UInt8(ascii: "{") || $0 == UInt8(ascii: "=") }) else {
@@ -50,16 +53,17 @@ package struct DeviceToken: Sendable, Hashable, CustomStringConvertible {
         self = token
     }
 
-    /// Lower-case hexadecimal digits: the form in which tokens are stored and shown.
+    /// Lower-case hexadecimal digits. Tokens are stored and shown in this form.
     package var description: String { Hex.text(bytes) }
 
-    /// The first eight digits: enough for the log to tell devices apart, not enough to push to one.
+    /// The first eight digits. They are enough to tell devices apart in the log, but not enough to push to one.
     package var shortened: String { Hex.text(Array(bytes.prefix(4))) + "…" }
 }
 
-/// Names a user in the operator's own system: an account's id, say. Not interpreted; compared after composing (NFC).
+/// A user's name in the operator's own system, for example an account's id. The relay does not interpret it. References
+/// are compared in composed form (NFC).
 package struct UserReference: Sendable, Hashable, CustomStringConvertible {
-    /// Bytes of UTF-8.
+    /// The maximum number of UTF-8 bytes.
     package static let longest = 255
 
     package let text: String
@@ -68,7 +72,7 @@ package struct UserReference: Sendable, Hashable, CustomStringConvertible {
         self.text = try FieldText.checked(text, field: field, limit: Self.longest, composing: true)
     }
 
-    /// A reference that was checked before it was stored.
+    /// Wraps a reference that was checked before it was stored.
     package init(stored text: String) {
         self.text = text
     }
@@ -76,11 +80,11 @@ package struct UserReference: Sendable, Hashable, CustomStringConvertible {
     package var description: String { text }
 }
 
-/// A word that groups devices, as the operator likes. Case counts; compared after composing (NFC).
+/// A word by which the operator groups devices. Tags are case-sensitive, and compared in composed form (NFC).
 package struct Tag: Sendable, Hashable, Comparable, CustomStringConvertible {
-    /// Bytes of UTF-8.
+    /// The maximum number of UTF-8 bytes.
     package static let longest = 64
-    /// Tags of one device.
+    /// The maximum number of tags of one device.
     package static let most = 32
 
     package let text: String
@@ -89,7 +93,7 @@ package struct Tag: Sendable, Hashable, Comparable, CustomStringConvertible {
         self.text = try FieldText.checked(text, field: field, limit: Self.longest, composing: true)
     }
 
-    /// A tag that was checked before it was stored.
+    /// Wraps a tag that was checked before it was stored.
     package init(stored text: String) {
         self.text = text
     }
@@ -99,37 +103,38 @@ package struct Tag: Sendable, Hashable, Comparable, CustomStringConvertible {
     package var description: String { text }
 }
 
-/// A text about a device that is kept and given back: by the app (client info) or the operator's server (server info).
+/// A stored text about a device, from its app (client info) or from the operator's server (server info).
 package enum DeviceNote {
-    /// Bytes of UTF-8.
+    /// The maximum number of UTF-8 bytes.
     package static let longest = 4096
 
-    /// Line feeds, carriage returns and tabs may stand in it; an empty one is none.
+    /// Checks a note. It may contain line feeds, carriage returns and tabs. `nil` if it is blank.
     package static func text(_ text: String, field: String) throws(ChatError) -> String? {
         guard !FieldText.trimmed(text).isEmpty else { return nil }
         return try FieldText.checked(text, field: field, limit: longest, allowing: [9, 10, 13])
     }
 }
 
-/// A registered device of an app, and what is known of it.
+/// A registered device of an app, and its stored data.
 package struct Device: Sendable, Hashable {
-    /// The row of `devices`; grows with each device that is new.
+    /// The row of `devices`. Newer devices have higher ids.
     package let id: Int64
     package let token: DeviceToken
     package let app: AppName
     package let user: UserReference?
     package let clientInfo: String?
     package let serverInfo: String?
-    /// What its app says of itself, without an address.
+    /// The values that its app reports, without an address.
     package let client: ClientInfo
-    /// In alphabetical order.
+    /// The tags in alphabetical order.
     package let tags: [Tag]
     package let createdAt: Timestamp
-    /// The last registration, join or update, within ``DeviceRegistration/freshness``.
+    /// The time of the last registration, join or update, accurate to ``DeviceRegistration/freshness``.
     package let registeredAt: Timestamp
-    /// When it registered, wrote or read last, some minutes behind; nil where that is not kept.
+    /// The time at which the device last registered, wrote or read, a few minutes behind. `nil` if the relay does not
+    /// store it.
     package let seenAt: Timestamp?
-    /// Since when nothing is sent to it, and why; nil while it is active.
+    /// The time since which nothing is sent to the device. `nil` if the device is active.
     package let deactivatedAt: Timestamp?
     package let deactivatedReason: String?
 

@@ -1,11 +1,11 @@
 import Foundation
 
-/// What names a user of the chat: the `udid` of the tutorial (40 hexadecimal digits, 32 on the simulator and in later
-/// editions, which send a UUID as `user_id`).
+/// The id of a chat user: the tutorial's `udid`. It has 40 hexadecimal digits, or 32 on the simulator and in later
+/// editions, which send a UUID as `user_id`.
 ///
-/// Dashes are ignored and letters become lower case, so that every spelling of one id is one member.
+/// Dashes are removed and letters become lower case, so that all spellings of an id are the same member.
 package struct MemberID: Sendable, Hashable, CustomStringConvertible {
-    /// Digits of a UDID, and of a UUID without its dashes.
+    /// The number of digits of a UDID, and of a UUID without its dashes.
     package static let lengths: Set<Int> = [32, 40]
 
     package let text: String
@@ -15,37 +15,37 @@ package struct MemberID: Sendable, Hashable, CustomStringConvertible {
         guard Self.lengths.contains(digits.count), digits.allSatisfy(Hex.isDigit) else {
             throw .invalid(field, "must be 32 or 40 hexadecimal digits (dashes are ignored)")
         }
-        // Sets the bit that tells lower from upper case; digits have it anyway.
+        // Sets the bit that distinguishes lower from upper case. Digits already have it.
         self.text = String(decoding: digits.map { $0 | 0x20 }, as: UTF8.self)
     }
 
-    /// An id that was checked before it was stored.
+    /// Wraps an id that was checked before it was stored.
     package init(stored text: String) {
         self.text = text
     }
 
     package var description: String { text }
 
-    // MARK: - Programs, which are no members
+    // MARK: - Programs, which are not members
 
-    /// The writer of what the operator's programs post.
+    /// The writer of messages that the operator's programs post.
     package static let administrator = MemberID(stored: "admin")
 
-    /// The writer of what programs with a token post.
+    /// The writer of messages that programs post with an access token.
     package static func program(token: Int64) -> MemberID { MemberID(stored: "token:\(token)") }
 
-    /// Whether it is the writer of a program's messages. No member has such an id: theirs are digits.
+    /// Whether the id is the writer of a program's messages. No member has such an id, because members' ids are digits.
     package var isProgram: Bool { self == .administrator || text.hasPrefix("token:") }
 }
 
-/// What a member is called; shown as the sender of messages.
+/// A member's name, shown as the sender of messages.
 package struct Nickname: Sendable, Hashable {
     package static let longest = 255
 
     package let text: String
 
-    /// Refuses `": "` inside: the app takes everything before the first one as the sender's name, so such a
-    /// name would arrive as part of the text.
+    /// Rejects a name with `": "` inside. The app takes everything before the first `": "` as the sender's name, so the
+    /// rest of such a name would appear as part of the text.
     package init(parsing text: String, field: String = "name") throws(ChatError) {
         let name = try FieldText.checked(text, field: field, limit: Self.longest)
         guard !name.utf8.contains(": ".utf8) else {
@@ -54,15 +54,15 @@ package struct Nickname: Sendable, Hashable {
         self.text = name
     }
 
-    /// A name that was checked before it was stored.
+    /// Wraps a name that was checked before it was stored.
     package init(stored text: String) {
         self.text = text
     }
 }
 
-/// The word that names a room; anyone who knows it can join.
+/// The word that names a room. Anyone who knows it can join.
 ///
-/// Compared byte for byte after composing (NFC), so that `é` typed on two keyboards is one room, and `Secret` and
+/// Codes are compared byte by byte in composed form (NFC). So `é` typed on two keyboards is one room, but `Secret` and
 /// `secret` are two.
 package struct SecretCode: Sendable, Hashable {
     package static let longest = 255
@@ -73,12 +73,12 @@ package struct SecretCode: Sendable, Hashable {
         self.text = try FieldText.checked(text, field: field, limit: Self.longest, composing: true)
     }
 
-    /// A code that was checked before it was stored.
+    /// Wraps a code that was checked before it was stored.
     package init(stored text: String) {
         self.text = text
     }
 
-    /// A code that nobody can guess: 80 bits, in letters and digits that look different.
+    /// Returns a code that cannot be guessed: 80 bits, in letters and digits that look different.
     package static func random() -> SecretCode {
         let characters = Array("abcdefghjkmnpqrstuvwxyz123456789")
         let groups = (0..<4).map { _ in String((0..<4).map { _ in characters[Int.random(in: 0..<characters.count)] }) }
@@ -86,9 +86,9 @@ package struct SecretCode: Sendable, Hashable {
     }
 }
 
-/// What a client says of itself and what the connection says of it: for debugging, against abuse, for statistics.
+/// Data about a client from its requests and its connection, for debugging, statistics and the prevention of abuse.
 package struct ClientInfo: Sendable, Hashable {
-    /// Bytes of each text that are kept.
+    /// The maximum number of bytes of each text.
     package static let longest = 255
 
     package var address: String?
@@ -109,7 +109,7 @@ package struct ClientInfo: Sendable, Hashable {
         ClientInfo(appVersion: appVersion, osVersion: osVersion, deviceModel: deviceModel)
     }
 
-    /// One of the texts, as a request brought it; absent or blank is nil.
+    /// Checks one of the texts of a request. `nil` if it is absent or blank.
     package static func text(_ text: String?, field: String) throws(ChatError) -> String? {
         guard let text, !FieldText.trimmed(text).isEmpty else { return nil }
         return try FieldText.checked(text, field: field, limit: longest)

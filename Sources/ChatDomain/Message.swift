@@ -1,42 +1,43 @@
-/// A message's place in the history; grows with time, over all rooms.
+/// The id of a message. Later messages have higher ids, across all rooms.
 package typealias MessageID = Int64
 
-/// What a member says.
+/// The text of a message.
 package struct MessageText: Sendable, Hashable {
-    /// Bytes of UTF-8 that a tutorial client lets its user type, and that fit the payloads of the binary protocol.
+    /// The number of UTF-8 bytes that a tutorial client lets its user type. A text of this size fits the payloads of
+    /// the binary protocol.
     package static let defaultLimit = 190
-    /// The default where all gateways take payloads of some kilobytes.
+    /// The default number of UTF-8 bytes if all gateways take payloads of several kilobytes.
     package static let roomyLimit = 1000
-    /// The most that the limit can be set to: a text of this size still fits a 4,096-byte payload.
+    /// The highest limit that can be set. A text of this size still fits a 4,096-byte payload.
     package static let highestLimit = 4000
 
     package let text: String
 
-    /// Line feeds and carriage returns may stand in a text, other control characters may not.
+    /// Line feeds and carriage returns are allowed. Other control characters are not.
     package init(parsing text: String, limit: Int = defaultLimit, field: String = "text") throws(ChatError) {
         self.text = try FieldText.checked(text, field: field, limit: limit, allowing: [10, 13])
     }
 
-    /// A text that was checked before it was stored.
+    /// Wraps a text that was checked before it was stored.
     package init(stored text: String) {
         self.text = text
     }
 }
 
-/// What a program may say beside a message's text.
+/// The values that a program may add to a message's text.
 package struct MessageExtras: Sendable, Hashable {
-    /// Bytes of a title.
+    /// The maximum number of bytes of a title.
     package static let longestTitle = 255
-    /// Bytes of a sound's name.
+    /// The maximum number of bytes of a sound's name.
     package static let longestSound = 64
 
-    /// Stands above the text.
+    /// The heading above the text.
     package let title: String?
-    /// Where a click leads.
+    /// The target of a click.
     package let link: String?
-    /// Of the pushes, as in ``NotificationContent``; nil for the usual one.
+    /// The priority of the pushes, as in ``NotificationContent``. `nil` for the usual one.
     package let priority: UInt8?
-    /// Of the pushes: the name of a sound; empty for none, nil for the relay's own.
+    /// The name of the pushes' sound. Empty for no sound. `nil` for the relay's usual one.
     package let sound: String?
 
     package init(
@@ -54,7 +55,7 @@ package struct MessageExtras: Sendable, Hashable {
         }
     }
 
-    /// What was checked before it was stored.
+    /// Wraps values that were checked before they were stored.
     package init(storedTitle title: String?, link: String?, priority: UInt8?, sound: String?) {
         self.title = title
         self.link = link
@@ -65,10 +66,11 @@ package struct MessageExtras: Sendable, Hashable {
     package static let none = MessageExtras(storedTitle: nil, link: nil, priority: nil, sound: nil)
 }
 
-/// A message as the history keeps it.
+/// A message in the history.
 package struct Message: Sendable, Hashable {
     package let id: MessageID
-    /// Never shown: it is what a member proves itself with. A reader is told whether a message is its own.
+    /// The writer. Never show it to members: the udid is a member's proof of identity. A reader learns only whether a
+    /// message is its own.
     package let sender: MemberID
     package let nickname: String
     package let text: String
@@ -90,12 +92,12 @@ package struct Message: Sendable, Hashable {
     }
 }
 
-/// A piece of a room's history, oldest first.
+/// A page of a room's history, oldest first.
 package struct MessagePage: Sendable, Hashable {
     package let messages: [Message]
-    /// What to ask from next; the same as asked for when nothing came.
+    /// The id to continue after. It is the requested one if the page is empty.
     package let next: MessageID
-    /// The room's code now. A room may have got a new one since the member joined.
+    /// The room's current code. The room may have got a new code since the member joined.
     package let room: SecretCode
 
     package init(messages: [Message], next: MessageID, room: SecretCode) {

@@ -1,6 +1,6 @@
-/// Who keeps order, for the record.
+/// The moderator of an action, for its record.
 package struct Moderator: Sendable, Hashable {
-    /// A token's name, or `admin`.
+    /// The name of an access token, or `admin`.
     package let name: String
     package let address: String?
 
@@ -10,30 +10,30 @@ package struct Moderator: Sendable, Hashable {
     }
 }
 
-/// Who is to be kept out of a room or of all, from now on.
+/// A request to ban members, devices or addresses from a room or from all rooms, or to close a room.
 package struct BanRequest: Sendable, Hashable {
     package enum Subject: Sendable, Hashable {
-        /// A member, by its number: its udid and its device, from its room or from every room.
+        /// A member by its number: its udid and its device, from its room or from every room.
         case member(Int64, everywhere: Bool)
-        /// From a room; nil for every room.
+        /// A udid, from a room. `nil` for every room.
         case udid(MemberID, room: SecretCode?)
         case device(DeviceToken, room: SecretCode?)
         case address(BannedAddress, room: SecretCode?)
-        /// Everybody: the room is closed.
+        /// Everyone: the room is closed.
         case room(SecretCode)
     }
 
-    /// Bytes of a reason.
+    /// The maximum number of bytes of a reason.
     package static let longestReason = 255
 
     package let subject: Subject
-    /// With ``Subject/member(_:everywhere:)``: also bans the address of the member's last request, unless it is one of
-    /// ``proxies`` or this machine's.
+    /// Whether the ban includes the address of the member's last request. Applies to ``Subject/member(_:everywhere:)``.
+    /// The address must not be one of ``proxies`` or this machine's.
     package let includesAddress: Bool
     package let proxies: [AddressRange]
-    /// Nil for never.
+    /// The end of the ban. `nil` if it never ends.
     package let endsAt: Timestamp?
-    /// For the record; the banned are not shown it.
+    /// The reason for the record. Banned members do not see it.
     package let reason: String?
 
     package init(
@@ -47,9 +47,10 @@ package struct BanRequest: Sendable, Hashable {
         self.reason = reason
     }
 
-    /// The address that a ban of a member includes; `nil` for none.
-    /// - Parameter text: that of the member's last request.
-    /// - Throws: ``ChatError/Code/invalidField`` where it cannot be banned.
+    /// Returns the address that a ban of a member includes. `nil` if the ban does not include the address.
+    ///
+    /// - Parameter text: The address of the member's last request.
+    /// - Throws: ``ChatError/Code/invalidField`` if the address is not known or cannot be banned.
     package func address(lastUsed text: String?) throws(ChatError) -> BannedAddress? {
         guard includesAddress else { return nil }
         guard let address = text.flatMap({ IPAddress($0) }) else {
@@ -63,18 +64,18 @@ package struct BanRequest: Sendable, Hashable {
     }
 }
 
-/// A ban as the operator sees it. Without the udid: it is what a member proves itself with.
+/// A ban as the operator sees it, without the udid, which is the member's proof of identity.
 package struct Ban: Sendable, Hashable {
     package let id: Int64
-    /// Nil for every room.
+    /// The room of the ban. `nil` for every room.
     package let room: SecretCode?
-    /// Nobody may come in.
+    /// Whether the ban closes the room for everyone.
     package let isClosed: Bool
-    /// As the member was called, if there was one.
+    /// The name of the banned member, if there was one.
     package let name: String?
-    /// Shortened.
+    /// The device's token, shortened.
     package let device: String?
-    /// As ``BannedAddress/text``.
+    /// The form of ``BannedAddress/text``.
     package let address: String?
     package let reason: String?
     package let createdAt: Timestamp
@@ -98,15 +99,15 @@ package struct Ban: Sendable, Hashable {
     }
 }
 
-/// The client addresses that one ban keeps out: an IPv4 address, or a /64 network of IPv6, which is one customer's.
+/// The client addresses that one ban covers: an IPv4 address, or a /64 network of IPv6, which belongs to one customer.
 package struct BannedAddress: Sendable, Hashable {
-    /// `192.0.2.7` or `2001:db8:0:1::/64`, as the table `bans` stores it.
+    /// `192.0.2.7` or `2001:db8:0:1::/64`, as stored in the table `bans`.
     package let text: String
 
-    /// - Parameter proxies: the trusted proxies, through which many clients come.
+    /// - Parameter proxies: The trusted proxies, through which many clients connect.
     /// - Throws: ``ChatError/Code/invalidField`` for an address of this machine or of a proxy.
     package init(_ address: IPAddress, proxies: [AddressRange]) throws(ChatError) {
-        // The network of ::1 is 0.
+        // The /64 network of ::1 is 0.
         guard !address.isLoopback, address.rateKey.bits != 0, address != IPAddress(v4: 0) else {
             throw .invalid("address", "\(address) is this machine; a ban would keep out everybody who comes through it")
         }
@@ -117,7 +118,7 @@ package struct BannedAddress: Sendable, Hashable {
         text = Self.text(of: address)
     }
 
-    /// - Parameter text: an address, or the /64 network of one.
+    /// - Parameter text: An address, or its /64 network.
     package init(parsing text: String, proxies: [AddressRange]) throws(ChatError) {
         let text = FieldText.trimmed(text)
         let isNetwork = text.contains(":") && text.hasSuffix("/64")
@@ -127,7 +128,7 @@ package struct BannedAddress: Sendable, Hashable {
         try self.init(address, proxies: proxies)
     }
 
-    /// The bannable form of a client's address, as stores keep it; `nil` if it is none.
+    /// Returns the form in which stores keep a client's address for bans. `nil` if the text is not an address.
     package static func text(of address: String?) -> String? {
         address.flatMap { IPAddress($0) }.map(text)
     }
@@ -137,11 +138,11 @@ package struct BannedAddress: Sendable, Hashable {
     }
 }
 
-/// What a new code for a room has changed.
+/// The result of giving a room a new code.
 package struct RecodedRoom: Sendable, Hashable {
-    /// Members who are in the room now.
+    /// The number of members who are in the room now.
     package let members: Int
-    /// Members whom a ban concerned.
+    /// The number of members who were removed because a ban applies to them.
     package let removed: Int
 
     package init(members: Int, removed: Int) {
@@ -150,17 +151,17 @@ package struct RecodedRoom: Sendable, Hashable {
     }
 }
 
-/// What was done, by whom and when.
+/// The record of one moderation action.
 package struct ModerationRecord: Sendable, Hashable {
     package enum Action: String, Sendable, CaseIterable {
         case remove, ban, unban, delete, close, open, recode
     }
 
     package let id: Int64
-    /// An ``Action``, or what another program wrote.
+    /// An ``Action``, or any text that another program stored.
     package let action: String
     package let room: SecretCode?
-    /// A member's name, a message's number, or the code that a room had before.
+    /// A member's name, a message's id, or the room's previous code.
     package let subject: String?
     package let actor: String
     package let address: String?
@@ -179,27 +180,35 @@ package struct ModerationRecord: Sendable, Hashable {
     }
 }
 
-/// Keeps order in rooms. Each call that changes something leaves one record, in the same transaction.
+/// Moderates rooms. Each call that changes something writes one record in the same transaction.
 package protocol Moderation: Sendable {
-    /// As if the member had left, and its waiting pushes of the room are not sent. Throws ``ChatError/Code/notFound``.
-    func remove(_ member: Int64, by moderator: Moderator) async throws(ChatError)
-    /// From then on ``RoomStore`` refuses whom it concerns; those who are in are removed, as by ``remove(_:by:)``.
-    /// Throws ``ChatError/Code/notFound`` for a member.
-    func ban(_ request: BanRequest, by moderator: Moderator) async throws(ChatError) -> Ban
-    /// The ban ends now, and stays for the record. Throws ``ChatError/Code/notFound``, also where it has ended.
-    func endBan(_ id: Int64, by moderator: Moderator) async throws(ChatError)
-    /// The newest first, those that have ended too.
-    /// - Parameter room: only bans from this room; nil for all.
-    func bans(in room: SecretCode?, before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<Ban>
-    /// Gives a room another code: its members, history, bans, tokens and records move there in one transaction. Members whom a
-    /// ban concerns are removed, as by ``remove(_:by:)``. The old code is closed for good.
+    /// Removes a member from its room, as if it had left. Its waiting pushes for the room are not sent.
     ///
-    /// Throws ``ChatError/Code/notFound`` for a room of which nothing is stored, and ``ChatError/Code/conflict`` for one that
-    /// is closed or too large, or for a code that is in use or closed.
+    /// - Throws: ``ChatError/Code/notFound``.
+    func remove(_ member: Int64, by moderator: Moderator) async throws(ChatError)
+    /// Bans the subject. From then on ``RoomStore`` rejects everyone whom the ban covers. Members who are in a room are
+    /// removed as by ``remove(_:by:)``.
+    ///
+    /// - Throws: ``ChatError/Code/notFound`` if the subject is a member that does not exist.
+    func ban(_ request: BanRequest, by moderator: Moderator) async throws(ChatError) -> Ban
+    /// Ends a ban now. The ban stays stored.
+    ///
+    /// - Throws: ``ChatError/Code/notFound``, also if the ban has already ended.
+    func endBan(_ id: Int64, by moderator: Moderator) async throws(ChatError)
+    /// Returns bans, newest first, including those that have ended.
+    ///
+    /// - Parameter room: The room whose bans to return. `nil` for all bans.
+    func bans(in room: SecretCode?, before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<Ban>
+    /// Gives a room another code. Its members, history, bans, tokens and records move to the new code in one
+    /// transaction. Members to whom a ban applies are removed as by ``remove(_:by:)``. The old code is closed for good.
+    ///
+    /// - Throws: ``ChatError/Code/notFound`` if nothing of the room is stored. ``ChatError/Code/conflict`` if the room
+    ///   is closed or too large, or if the new code is in use or closed.
     func recode(_ room: SecretCode, to code: SecretCode, by moderator: Moderator) async throws(ChatError) -> RecodedRoom
-    /// The message is in no history and no stream any more, and its waiting pushes are cancelled. Throws
-    /// ``ChatError/Code/notFound``.
+    /// Deletes a message from all histories and streams, and cancels its waiting pushes.
+    ///
+    /// - Throws: ``ChatError/Code/notFound``.
     func delete(_ message: MessageID, by moderator: Moderator) async throws(ChatError)
-    /// The newest first.
+    /// Returns moderation records, newest first.
     func records(before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<ModerationRecord>
 }

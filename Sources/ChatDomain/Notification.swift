@@ -1,11 +1,11 @@
-/// A notification's number; grows with time.
+/// The number of a notification. Later notifications have higher numbers.
 package typealias NotificationID = Int64
 
-/// Whom a notification is for. Each device gets it once, however many ways lead to it.
+/// The devices that a notification is for. Each device gets it once, even if several parts of the audience include it.
 package enum Audience: Sendable, Hashable {
-    /// Devices by their token, registered or not.
+    /// Devices by token, registered or not.
     case tokens([DeviceToken])
-    /// All devices of users.
+    /// All devices of the users.
     case users([UserReference])
     /// All devices with at least one of the tags.
     case tags([Tag])
@@ -14,9 +14,9 @@ package enum Audience: Sendable, Hashable {
     /// Every device.
     case all
 
-    /// Tokens or users that one notification may name.
+    /// The maximum number of tokens or users in one notification.
     package static let mostNames = 1000
-    /// Tags that one notification may name.
+    /// The maximum number of tags in one notification.
     package static let mostTags = 20
 
     /// `{"tokens":["…"]}`, `{"users":["…"]}`, `{"tags":["…"]}`, `{"room":"…"}` or `{"all":true}`.
@@ -31,28 +31,29 @@ package enum Audience: Sendable, Hashable {
     }
 }
 
-/// A request to show something on devices.
+/// A request to notify devices.
 package struct NotificationRequest: Sendable, Hashable {
     package var audience: Audience
-    /// Only devices of this app; nil for those of all.
+    /// The app whose devices to notify. `nil` for those of all apps.
     package var app: AppName?
-    /// The payload: UTF-8 JSON, checked, within the limit of every gateway concerned.
+    /// The payload: checked UTF-8 JSON, within the limit of every gateway concerned.
     package var payload: String
-    /// In the gateway's words (`alert`, `background`, …).
+    /// The type in the gateway's terms (`alert`, `background`, …).
     package var pushType: String
-    /// UNIX seconds after which it is not worth sending; 0 for one attempt that the gateway does not store; nil for ever.
+    /// The time in UNIX seconds after which the notification is not worth sending. 0 means one attempt that the gateway
+    /// does not store. `nil` for no limit.
     package var expiration: Int64?
-    /// 10, 5 or 1; nil leaves it to the gateway.
+    /// 10, 5 or 1. `nil` leaves it to the gateway.
     package var priority: UInt8?
-    /// Of pushes with the same, the device shows one.
+    /// The device shows only one of the pushes with the same collapse id.
     package var collapseID: String?
-    /// Nil for now.
+    /// The time before which nothing is sent. `nil` sends at once.
     package var notBefore: Timestamp?
-    /// Leaves out devices whose last push, sent or on its way, had the same payload.
+    /// Whether to leave out devices whose last push, sent or waiting, had the same payload.
     package var skipsUnchanged: Bool
-    /// A repeat with the same key and content is the same notification.
+    /// A second request with the same key and content is the same notification.
     package var idempotencyKey: String?
-    /// The ``AccessToken`` with which it is sent; nil for the administrator.
+    /// The ``AccessToken`` of the sender. `nil` for the administrator.
     package var token: Int64?
 
     package init(
@@ -74,13 +75,13 @@ package struct NotificationRequest: Sendable, Hashable {
     }
 }
 
-/// The answer to a notification that was accepted.
+/// The result of a notification that was accepted.
 package struct NotificationReceipt: Sendable, Hashable {
     package let id: NotificationID
-    /// Devices that it goes to: exact where all of them were queued before the answer; else how many there are now, of which
-    /// some may turn out to be named twice, or unchanged.
+    /// The number of devices. It is exact if all of them were queued before the response. Otherwise it is the number at
+    /// that time, and some devices may turn out to be named twice, or to be left out as unchanged.
     package let devices: Int
-    /// The key was seen before: this is the earlier answer, nothing was written.
+    /// Whether the key was used before. The receipt is then that of the earlier notification, and nothing was written.
     package let isRepeat: Bool
 
     package init(id: NotificationID, devices: Int, isRepeat: Bool) {
@@ -90,15 +91,15 @@ package struct NotificationReceipt: Sendable, Hashable {
     }
 }
 
-/// A notification and how far it has come.
+/// A notification and its progress.
 package struct NotificationStatus: Sendable, Hashable {
     package enum State: String, Sendable, Hashable, CaseIterable {
-        /// Not every device has its place in the queue yet.
+        /// Some pushes are not in the queue yet.
         case queueing
-        /// All are in the queue, and none may go before its time.
+        /// All pushes are in the queue, and wait for the notification's time.
         case scheduled
         case sending
-        /// Each has come to its end.
+        /// All pushes are settled.
         case done
         case cancelled
     }
@@ -108,11 +109,11 @@ package struct NotificationStatus: Sendable, Hashable {
     package let createdAt: Timestamp
     package let cancelledAt: Timestamp?
     package let state: State
-    /// Devices by what became of their push. `pending` does not count those that have no place in the queue yet.
+    /// The number of pushes in each state. `pending` does not count pushes that are not in the queue yet.
     package let counts: [PushState: Int]
-    /// Devices that `skipsUnchanged` left out.
+    /// The number of devices that `skipsUnchanged` left out.
     package let skipped: Int
-    /// As the receipt said.
+    /// The number of devices in the receipt.
     package let devices: Int
 
     package init(
@@ -130,27 +131,27 @@ package struct NotificationStatus: Sendable, Hashable {
     }
 }
 
-/// One push to one device: the record of what became of it.
+/// The record of one push to one device.
 package struct Delivery: Sendable, Hashable {
-    /// The row of `push_queue`.
+    /// The push id.
     package let id: Int64
     package let notification: NotificationID?
-    /// The chat message, where it was one.
+    /// The chat message of the push, if it has one.
     package let message: MessageID?
-    /// As the row has it: another program may have written something that is no token.
+    /// The token as the row has it. Another program may have stored an invalid one.
     package let token: String
     package let app: AppName
     package let state: PushState
-    /// The gateway's own word: why it failed, or why it is tried again.
+    /// The gateway's reason why the push failed or is retried.
     package let reason: String?
     package let hint: String?
     package let attempts: Int
     package let queuedAt: Timestamp
     package let notBefore: Timestamp?
     package let sentAt: Timestamp?
-    /// Became sent, failed, expired or cancelled.
+    /// The time at which the push was sent, failed, expired or was cancelled.
     package let settledAt: Timestamp?
-    /// What the push service is told that it is: a UUID; nil while nothing was sent.
+    /// The UUID by which the push service knows the push. `nil` if nothing was sent yet.
     package let apnsID: String?
 
     package init(
@@ -174,7 +175,7 @@ package struct Delivery: Sendable, Hashable {
         self.apnsID = apnsID
     }
 
-    /// As the admin API and the command line show it.
+    /// The JSON that the admin API and the command line show.
     package var json: JSONObject {
         [
             "id": .number(id), "notification": .optional(notification), "message": .optional(message),
@@ -186,28 +187,33 @@ package struct Delivery: Sendable, Hashable {
     }
 }
 
-/// Keeps notifications, and queues their pushes.
+/// Stores notifications, and queues their pushes.
 package protocol NotificationStore: Sendable {
-    /// Writes notifications, in one transaction, and the pushes to the first devices; the rest follows behind the answer, and
-    /// goes on after a crash where it stood. What is wrong with one concerns none of the others.
+    /// Stores notifications and the pushes to the first devices in one transaction. The other pushes are queued after
+    /// the response, and after a crash from where the store stopped. An error in one notification does not affect the
+    /// others.
     func send(
         _ requests: [NotificationRequest]
     ) async throws(ChatError) -> [Result<NotificationReceipt, ChatError>]
-    /// The answer to an earlier request with the same key; nil if there was none.
+    /// Returns the receipt of an earlier request with the same key. `nil` if there was none.
     func earlier(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt?
-    /// Lists notifications, the newest first, from before `cursor` on; with a `token`, those that were sent with it. A page
-    /// may have fewer than `limit`, even none, and still a next one.
+    /// Returns notifications with ids below `cursor`, newest first. With a `token`, returns only those that were sent
+    /// with it. A page may have fewer than `limit` notifications, even none, and still have a next page.
     func notifications(
         sentWith token: Int64?, before cursor: NotificationID?, limit: Int
     ) async throws(ChatError) -> Page<NotificationStatus>
-    /// Throws ``ChatError/Code/notFound``.
+    /// Returns one notification.
+    ///
+    /// - Throws: ``ChatError/Code/notFound``.
     func notification(_ id: NotificationID) async throws(ChatError) -> NotificationStatus
-    /// Its pushes, in the order of the queue, those after `cursor`; only those in `state` if one is given. A page may
-    /// have fewer than `limit`, even none, and still a next one.
+    /// Returns a notification's pushes with ids above `cursor`, in the order of the queue. With a `state`, returns only
+    /// those in it. A page may have fewer than `limit` pushes, even none, and still have a next page.
     func deliveries(
         of notification: NotificationID, in state: PushState?, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Delivery>
-    /// Takes back what was not handed to a gateway yet. Again is no error. Throws ``ChatError/Code/notFound``.
+    /// Cancels pushes that have not been sent. Cancelling twice is not an error.
+    ///
+    /// - Throws: ``ChatError/Code/notFound``.
     func cancel(_ id: NotificationID) async throws(ChatError) -> NotificationStatus
 }
 

@@ -1,46 +1,46 @@
-/// What a notification says and how it is to be handled, apart from whom it is for, as JSON fields bring it. What a gateway
-/// kind makes of it, and refuses of it, its ``PushFormat`` says.
+/// The content and handling of a notification, without its audience, as read from JSON fields. A gateway kind's
+/// ``PushFormat`` translates it, and rejects content that the gateway does not support.
 package struct NotificationContent: Sendable, Hashable {
-    /// The fields that make up a payload.
+    /// The fields from which a payload is composed.
     private static let composed = [
         "alert", "badge", "sound", "category", "thread_id", "content_available", "mutable_content", "link",
         "custom",
     ]
-    /// The fields it is read from; what else stands in an object, its reader answers for.
+    /// The fields that a content is read from. The caller checks all other fields of the object.
     package static let fields = Set(
         composed + ["payload", "expiration", "priority", "collapse_id", "push_type", "not_before"])
-    /// Bytes of a text that is no alert: more than any gateway takes.
+    /// The maximum number of bytes of a text other than the alert. No gateway takes more.
     private static let longestText = 4096
-    /// Bytes of a link.
+    /// The maximum number of bytes of a link.
     private static let longestLink = 2000
-    /// How far ahead a notification can be scheduled.
+    /// The time by which a notification may be scheduled ahead.
     package static let longestDelay = Duration.seconds(366 * 86_400)
 
     /// A text, or an object with its parts.
     package let alert: JSONValue?
     package let badge: Int64?
-    /// The name of a sound, or an object with it.
+    /// The name of a sound, or an object with the name.
     package let sound: JSONValue?
     package let category: String?
     package let threadID: String?
     package let contentAvailable: Bool
     package let mutableContent: Bool
-    /// Where a click leads: a browser goes there, an app finds it beside `aps`.
+    /// The target of a click. A browser opens it. An app finds it beside `aps`.
     package let link: String?
-    /// Members that go beside what is composed.
+    /// Members to add to the composed payload, beside `aps`.
     package let custom: JSONObject?
-    /// The whole document, in place of all of these.
+    /// The whole document, instead of the fields above.
     package let payload: JSONObject?
     package let pushType: String?
-    /// UNIX seconds; see ``NotificationRequest/expiration``.
+    /// UNIX seconds. See ``NotificationRequest/expiration``.
     package let expiration: Int64?
     package let priority: UInt8?
     package let collapseID: String?
     package let notBefore: Timestamp?
 
     /// - Parameters:
-    ///   - now: against which times are checked.
-    ///   - isRepeat: what was accepted before may have expired since then.
+    ///   - now: The time to check other times against.
+    ///   - isRepeat: Whether this content was accepted before. Its expiration may have passed since.
     package init(_ fields: JSONObject, now: Timestamp, isRepeat: Bool = false) throws(ChatError) {
         payload = try Self.object(fields["payload"], "payload", "must be an object")
         if payload != nil, let other = Self.composed.first(where: { Self.present(fields[$0]) != nil }) {
@@ -75,7 +75,8 @@ package struct NotificationContent: Sendable, Hashable {
 
     // MARK: - The document
 
-    /// The document that the queue's rows carry: Apple's, which scripts know. Other gateway kinds translate it.
+    /// Returns the document for the queue's rows. It has Apple's format, which scripts know. Other gateway kinds
+    /// translate it.
     package func document() throws(ChatError) -> JSONObject {
         if let payload { return try Self.checked(payload) }
         var aps = JSONObject()
@@ -97,7 +98,7 @@ package struct NotificationContent: Sendable, Hashable {
         return document
     }
 
-    /// A whole payload: what Apple's keys hold, where they are there, is of their type.
+    /// Checks a whole payload: the values of Apple's keys must have the right types.
     private static func checked(_ document: JSONObject) throws(ChatError) -> JSONObject {
         guard let value = document["aps"] else {
             guard document["mdm"] != nil || document["notification"]?.object != nil else {
@@ -169,9 +170,9 @@ package struct NotificationContent: Sendable, Hashable {
         _ value: JSONValue?, now: Timestamp, isRepeat: Bool
     ) throws(ChatError) -> Int64? {
         guard let time = try moment(value, "expiration") else { return nil }
-        // Not stored by the gateway; tried once.
+        // The gateway tries once and stores nothing.
         if time.milliseconds == 0 { return 0 }
-        // Seconds of 0 would say something else.
+        // A time below one second would become 0, which has another meaning.
         guard time > now || (isRepeat && time.seconds > 0) else { throw .invalid("expiration", isPast) }
         return time.seconds
     }
@@ -212,7 +213,7 @@ package struct NotificationContent: Sendable, Hashable {
         }
     }
 
-    /// Whether a browser can be led there.
+    /// Whether a browser can open the text as a link.
     package static func isLink(_ text: String) -> Bool {
         guard text.utf8.count <= longestLink, text.utf8.allSatisfy({ (0x21...0x7E).contains($0) }) else { return false }
         return ["https://", "http://"].contains {
@@ -228,7 +229,7 @@ package struct NotificationContent: Sendable, Hashable {
         return text
     }
 
-    /// Null says as much as nothing.
+    /// Treats `null` as absent.
     private static func present(_ value: JSONValue?) -> JSONValue? {
         value == .null ? nil : value
     }

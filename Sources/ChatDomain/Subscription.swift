@@ -1,14 +1,14 @@
-/// What a browser gave a page so that messages reach it (`PushSubscription`), checked.
+/// A checked Web Push subscription of a browser (`PushSubscription`).
 package struct Subscription: Sendable, Hashable {
-    /// What the browser is known by everywhere else: the SHA-256 of the endpoint. The endpoint is a capability: who has it can
-    /// send to the browser.
+    /// The browser's address everywhere else: the SHA-256 of the endpoint. The endpoint itself is a capability: anyone
+    /// who has it can send to the browser.
     package let address: DeviceToken
     package let endpoint: String
-    /// `p256dh`: 65 bytes.
+    /// `p256dh`, 65 bytes.
     package let publicKey: [UInt8]
-    /// `auth`: 16 bytes.
+    /// `auth`, 16 bytes.
     package let secret: [UInt8]
-    /// When the browser will end it; nil if it did not say.
+    /// The time at which the browser will end the subscription. `nil` if the browser did not report it.
     package let expiresAt: Timestamp?
 
     package init(
@@ -21,9 +21,13 @@ package struct Subscription: Sendable, Hashable {
         self.expiresAt = expiresAt
     }
 
-    /// Checks that the browser has the keys under which its endpoint is known.
+    /// Checks that the browser has the keys that are stored for its endpoint.
     ///
     /// Takes the same time for all keys, because `auth` is a secret.
+    ///
+    /// - Parameters:
+    ///   - publicKey: The stored `p256dh`.
+    ///   - secret: The stored `auth`.
     /// - Throws: ``ChatError/Code/conflict``.
     package func requireKeys(publicKey: [UInt8], secret: [UInt8]) throws(ChatError) {
         let (known, given) = (publicKey + secret, self.publicKey + self.secret)
@@ -37,12 +41,15 @@ package struct Subscription: Sendable, Hashable {
     }
 }
 
-/// Reads subscriptions as browsers write them; a gateway kind, which knows what it can send to.
+/// Reads subscriptions as browsers write them. Implemented by a gateway kind, which knows the services that it can send
+/// to.
 package protocol SubscriptionReader: Sendable {
-    /// The key that pages subscribe with (`applicationServerKey`), in base64url.
+    /// The key with which pages subscribe (`applicationServerKey`), in base64url.
     var publicKey: String { get }
+    /// Reads and checks a subscription.
+    ///
     /// - Parameter text: JSON.
-    /// - Throws: which part of it is wrong, and the rule.
+    /// - Throws: An error that names the wrong part and the rule.
     func subscription(_ text: String) throws(ChatError) -> Subscription
 }
 
@@ -50,24 +57,26 @@ extension ChatError {
     /// The relay has no gateway for browsers.
     package static let noPushesToBrowsers = invalid(
         "subscription", "cannot be given here: this relay has no pushes to browsers")
-    /// A request names a browser by its token. The token is the hash of the endpoint, so whoever knows the endpoint knows it,
-    /// too: only the keys prove that the request comes from the browser.
+    /// A request identifies a browser by its token. The token is the hash of the endpoint, so anyone who knows the
+    /// endpoint also knows the token. Only the keys prove that the request comes from the browser.
     package static let browserNeedsSubscription = ChatError(
         .missingField, "Missing subscription: a browser is named by its subscription with keys, not by a token",
         field: "subscription")
 }
 
-/// Keeps what it takes to reach browsers.
+/// Stores browsers' subscriptions and the relay's key for push services.
 package protocol SubscriptionStore: Sendable {
-    /// Keeps a subscription that a browser brought; to be called before its device is registered.
-    /// - Throws: ``ChatError/Code/conflict`` for a known endpoint with other keys: whoever knows an endpoint must not be able to
-    ///   take the browser over.
+    /// Stores a browser's subscription. Call this before registering its device.
+    ///
+    /// - Throws: ``ChatError/Code/conflict`` for a known endpoint with other keys. Otherwise anyone who knows an
+    ///   endpoint could take over the browser.
     func keep(_ subscription: Subscription) async throws(ChatError)
-    /// Those that are known, by their addresses.
+    /// Returns the known subscriptions by address.
     func subscriptions(_ addresses: [DeviceToken]) async throws(ChatError) -> [DeviceToken: Subscription]
-    /// The relay's private key for push services, in base64url.
-    /// - Parameter make: makes the first one.
+    /// Returns the relay's private key for push services, in base64url.
+    ///
+    /// - Parameter make: Creates the first key.
     func vapidKey(make: @escaping @Sendable () -> String) async throws(ChatError) -> String
-    /// Another key from now on. What browsers subscribed with the one before is worthless then.
+    /// Replaces the relay's private key. All subscriptions made with the previous key become useless.
     func setVAPIDKey(_ text: String) async throws(ChatError)
 }
