@@ -15,8 +15,8 @@ enum TestPages {
         title: "Test pages",
         body: """
             <h1>Test pages</h1>
-            <p>Each sends what the app would send, and the server cannot tell the difference. An answer of
-            <code>OK</code> means that it was done; anything else says what is wrong.</p>
+            <p>Each page sends the same request as the app, so the server cannot tell the difference. The response
+            <code>OK</code> means success. Any other response describes the error.</p>
             <ul>
             \(TestForm.all.map { #"<li><a href="/test/\#($0.names[0])">\#($0.title)</a></li>"# }.joined(separator: "\n"))
             <li><a href="/test/database.php">Test the database</a></li>
@@ -28,7 +28,7 @@ enum TestPages {
 
     /// Returns the result of the database check, in the tutorial's words.
     static func database(_ problem: String?) -> ByteBuffer {
-        let result = problem.map { "failed: \(WebFile.escaped($0)). The server’s log says why." } ?? "successful!"
+        let result = problem.map { "failed: \(WebFile.escaped($0)). The server’s log has the cause." } ?? "successful!"
         return html(
             title: "Database",
             body: """
@@ -88,12 +88,12 @@ private struct TestForm: Sendable {
         name: "udid", label: "UDID", hint: "40 or 32 hexadecimal digits; identifies the member",
         value: "6a45eb0b5d3f4d5d9b5d8cf0f7d3a1b2c3d4e5f6")
     private static let token = Field(
-        name: "token", label: "Device token", hint: "64 hexadecimal digits, where the pushes go",
+        name: "token", label: "Device token", hint: "64 hexadecimal digits; the address of the pushes",
         value: "740f4707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bb78ad")
 
     private static let join = TestForm(
         names: ["api_join.html"], title: "Join a room",
-        about: "Enters a room, or changes to it from another one.", cmd: "join",
+        about: "Joins a room, and leaves any other one.", cmd: "join",
         fields: [
             udid,
             Field(name: token.name, label: token.label, hint: token.hint + ", or 0 for none yet", value: token.value),
@@ -105,28 +105,28 @@ private struct TestForm: Sendable {
         names: ["api_message.html", "test_message.html"], title: "Send a message",
         about: "Sends a message to the room that the member has joined.", cmd: "message",
         fields: [
-            udid, Field(name: "text", label: "Text", hint: "As a rule up to 190 bytes", isLong: true),
+            udid, Field(name: "text", label: "Text", hint: "Up to 190 bytes by default", isLong: true),
         ], button: "Send")
 
     private static let messages = TestForm(
         names: ["api_messages.html"], title: "Read messages",
-        about: "Lists the messages of the room. The answer is JSON.", cmd: "messages",
+        about: "Lists the messages of the room. The response is JSON.", cmd: "messages",
         fields: [
             udid,
             Field(
                 name: "since", label: "Since", hint: "Only messages after this id; empty for all since joining",
                 isOptional: true),
-            Field(name: "limit", label: "Limit", hint: "How many at most, 1 to 500; empty for 100", isOptional: true),
+            Field(name: "limit", label: "Limit", hint: "The maximum number, 1 to 500; empty for 100", isOptional: true),
         ], button: "Read")
 
     private static let update = TestForm(
         names: ["api_update.html"], title: "Update the device token",
-        about: "Tells the server that the member’s device has another token.", cmd: "update", fields: [udid, token],
+        about: "Changes the token of the member’s device.", cmd: "update", fields: [udid, token],
         button: "Update")
 
     private static let leave = TestForm(
         names: ["api_leave.html"], title: "Leave the room",
-        about: "No more messages are pushed to the member.", cmd: "leave", fields: [udid], button: "Leave")
+        about: "Ends pushes to the member.", cmd: "leave", fields: [udid], button: "Leave")
 
     var html: ByteBuffer {
         TestPages.html(

@@ -1,5 +1,5 @@
 "use strict";
-// The operator's page: the last day, minute by minute. The relay keeps it, so that the night is there, too.
+// The operator's page: the last day, minute by minute. The relay records it, so it includes the night.
 
 const dayLength = 86400000;
 
@@ -8,7 +8,7 @@ async function showDay() {
   try {
     ({ history } = await call("GET", "/v1/stats?minutes=1440"));
   } catch (error) {
-    // An older relay does not know the question; what else is wrong stands above.
+    // An older relay does not support this call. Other errors are shown above.
     byId("day").hidden = true;
     return;
   }
@@ -44,7 +44,7 @@ function setPath(id, path) {
   byId(id).setAttribute("d", path);
 }
 
-// A line from a day ago, at the left, to now; with gaps where the relay did not run.
+// Returns a line from a day ago, on the left, until now. It has gaps for times when the relay did not run.
 function dayPath(history, name, top, now, isArea = false) {
   const runs = [];
   let last = -Infinity;
@@ -58,7 +58,7 @@ function dayPath(history, name, top, now, isArea = false) {
   }
   return runs.map((run) => {
     const line = run.map((point) => point.join(" ")).join("L");
-    // A minute alone is a dash, not nothing.
+    // Draw a single minute as a dash, because a line of one point is invisible.
     return isArea ? "M" + run[0][0] + " 140L" + line + "L" + run.at(-1)[0] + " 140Z" : "M" + line + (run.length === 1 ? "h.5" : "");
   }).join("");
 }

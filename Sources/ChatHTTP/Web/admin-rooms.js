@@ -1,11 +1,11 @@
 "use strict";
-// The operator's page: rooms, their members and messages, and order in them.
+// The operator's page: rooms, their members and messages, and moderation.
 
-// Bans that are listed; the largest page of the API.
+// The number of bans to list: the largest page of the API.
 const mostBans = 500;
-// Whether the relay can remove, ban and delete; an older one cannot.
+// Whether the relay supports removing, banning and deleting. An older one does not.
 let hasOrder = false;
-// Shows the room again that was shown last, if it still is.
+// Refreshes the room that was shown last, if it is still open.
 let refreshRoom = () => {};
 
 async function showRooms(prefix, cursor) {
@@ -24,7 +24,7 @@ async function showRooms(prefix, cursor) {
   return [box, true];
 }
 
-// `withTexts`: an operator who looks after deliveries need not see what people say.
+// Shows a room. `withTexts`: whether to show the texts. An operator who monitors deliveries does not need them.
 async function showRoom(code, withTexts = false) {
   const shown = following;
   refreshRoom = () => shown === following && follow(() => showRoom(code, withTexts));
@@ -77,21 +77,21 @@ function isActive(ban) {
   return !ban.ended && !(ban.ends_at && new Date(ban.ends_at) < Date.now());
 }
 
-// MARK: Order
+// MARK: Moderation
 
 function memberActions({ id, name }, code, again) {
   if (id === undefined) return "";
   const remove = () => ask(
-    { title: "Remove " + name + "?", text: "Who is removed may come in again.", verb: "Remove" },
+    { title: "Remove " + name + "?", text: "The member may join again.", verb: "Remove" },
     () => call("DELETE", "/v1/members/" + id), () => finish(again));
   const ban = () => ask({
-    title: "Ban " + name + "?", text: "Who is banned is removed from " + code + ", and cannot come in again meanwhile.", verb: "Ban",
+    title: "Ban " + name + "?", text: "The member is removed from " + code + " and cannot join again until the ban ends.", verb: "Ban",
     asksTime: true, asksWhere: true,
   }, (answers) => call("POST", "/v1/bans", { member: id, ...answers }), () => finish(again));
   return actions([["Remove", name, "remove-" + id, remove], ["Ban", name, "ban-" + id, ban]]);
 }
 
-// The button's words, what they are about, its key, and what it does.
+// Returns the verb, object, key and action of a message's delete button.
 function deletion({ id, name, text }, then) {
   return ["Delete", "message " + id, "delete-" + id, () => ask({
     title: "Delete message " + id + "?", verb: "Delete",
@@ -101,34 +101,34 @@ function deletion({ id, name, text }, then) {
 
 function closeRoom(code, again) {
   ask({
-    title: "Close " + code + "?", text: "All members are removed, and nobody can come in meanwhile.", verb: "Close", asksTime: true,
+    title: "Close " + code + "?", text: "All members are removed. No one can join until the room is open again.", verb: "Close", asksTime: true,
   }, (answers) => call("POST", "/v1/bans", { room: code, closed: true, ...answers }), () => finish(again));
 }
 
-// Then the room is shown under its new code.
+// Gives a room a new code, and then shows the room under it.
 function recodeRoom(room) {
   let code;
   ask({
     title: "Give " + room + " a new code?", verb: "New code", asksCode: true,
-    text: "Everybody but the banned moves to it, with all messages. Who is not here now has to be told it. The old code is closed.",
+    text: "All members except banned ones move to it, with all messages. Tell it to everyone else who should join. The old code is closed.",
   }, async (answers) => { ({ code } = await call("POST", "/v1/rooms:recode", { room, ...answers })); },
   () => finish(() => lead(() => follow(() => showRoom(code)))));
 }
 
 function endBan(ban, then) {
   const [title, text, verb] = ban.closed
-    ? ["Open " + ban.room + "?", "Whoever knows the code may come in again.", "Open"]
-    : ["End the ban of " + (ban.name ?? "number " + ban.id) + "?", "Who was banned may come in again.", "End"];
+    ? ["Open " + ban.room + "?", "Everyone who knows the code may join again.", "Open"]
+    : ["End the ban of " + (ban.name ?? "number " + ban.id) + "?", "They may join again.", "End"];
   ask({ title, text, verb }, () => call("DELETE", "/v1/bans/" + ban.id), () => finish(then));
 }
 
-// Shows what was done: at its place, and in the record.
+// Shows the result of an action in its list and in the record.
 async function finish(then) {
   await Promise.all([then(), showOrder()]);
 }
 
 function banTable(bans, then) {
-  return table(["Who or what", "Room", "Reason", "Since", "Until", "Actions"], bans.map((ban) => [
+  return table(["Banned", "Room", "Reason", "Since", "Until", "Actions"], bans.map((ban) => [
     ban.closed ? "the room is closed" : [ban.name, ban.address].filter(Boolean).join(", "), ban.room ?? "every room", ban.reason, clock(ban.created_at),
     ban.ended ? "ended" : endOf(ban.ends_at, "for ever"),
     isActive(ban)
@@ -147,7 +147,7 @@ const deeds = {
   recode: "new code",
 };
 
-// Lists the bans and the record. A relay without them has no such section.
+// Lists the bans and the record. Hides the section if the relay does not support them.
 async function showOrder() {
   let bans, record;
   try {
@@ -163,18 +163,18 @@ async function showOrder() {
   const rest = (page) => (page.next ? [element("p", "hint", "There are older ones.")] : []);
   update(byId("bans"), bans.bans.length ? banTable(bans.bans, endedInList) : none(), ...rest(bans));
   update(byId("record"), record.moderation.length
-    ? table(["When", "What", "Room", "Whom or which", "By", "From"], record.moderation.map((entry) => [
+    ? table(["When", "What", "Room", "Subject", "By", "From"], record.moderation.map((entry) => [
       clock(entry.at), deeds[entry.action] ?? entry.action, entry.room, String(entry.subject ?? ""), entry.actor, entry.from,
     ])) : none(), ...rest(record));
 }
 
 // MARK: Asking
 
-// What the open dialog asks about.
+// The question of the open dialog.
 let question = null;
 
-// Asks before what cannot be taken back. `act` gets the answers as members of a ban; while it fails, the dialog stays and
-// says why. `then` shows what has become of it.
+// Asks for confirmation of an action that cannot be undone. `act` gets the answers as members of a ban. If it fails, the dialog
+// stays open and shows the error. `then` shows the result.
 function ask({ title, text, verb, asksTime = false, asksWhere = false, asksCode = false }, act, then) {
   const opener = document.activeElement;
   byId("sure-form").reset();
@@ -203,7 +203,7 @@ function answers({ asksTime, asksWhere, asksCode }) {
 
 byId("sure-no").addEventListener("click", () => byId("sure").close());
 byId("sure").addEventListener("close", () => {
-  // The list may have been drawn again meanwhile.
+  // The list may have been drawn again since, without the opener.
   if (!question.opener.isConnected) focusKey(document, question.opener.dataset.key);
 });
 byId("sure-form").addEventListener("submit", async (event) => {

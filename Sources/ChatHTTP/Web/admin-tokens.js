@@ -1,10 +1,10 @@
 "use strict";
 // The operator's page: programs' tokens.
 
-// Tokens that are listed.
+// The number of tokens to list.
 const mostTokens = 200;
 
-// Lists the tokens. A relay without them has no such section.
+// Lists the tokens. Hides the section if the relay does not support them.
 async function showTokens() {
   let page;
   try {
@@ -27,13 +27,13 @@ async function showTokens() {
 }
 
 function audienceOf(to) {
-  if (!to) return "anybody";
+  if (!to) return "anyone";
   return [...(to.users ?? []), ...(to.tags ?? []).map((tag) => "tag " + tag)].join(", ");
 }
 
 function revoke(token) {
   ask(
-    { title: "Revoke " + token.name + "?", text: "What uses this token is refused from now on.", verb: "Revoke" },
+    { title: "Revoke " + token.name + "?", text: "Programs that use this token are refused from now on.", verb: "Revoke" },
     () => call("DELETE", "/v1/tokens/" + token.id),
     async () => {
       await showTokens();
@@ -67,7 +67,7 @@ byId("copy-token").addEventListener("click", async () => {
     await navigator.clipboard.writeText(byId("secret").value);
     byId("token-copied").textContent = "Copied";
   } catch {
-    byId("token-copied").textContent = "Copy the marked token";
+    byId("token-copied").textContent = "Copy the selected token";
   }
 });
 

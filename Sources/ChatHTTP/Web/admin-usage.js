@@ -1,11 +1,11 @@
 "use strict";
-// The operator's page: who uses the apps, by day. Each plot has its numbers beside it, in a table.
+// The operator's page: the usage of the apps by day. Each chart has its numbers beside it, in a table.
 
 const usageDays = 30;
 const usageKinds = { app_version: "App version", os_version: "System", device_model: "Model" };
-// Lines of a table; what is seldom stands under others.
+// The number of lines of a table. Rarer values are combined as others.
 const usageLines = 8;
-// Which parts the reader has opened or closed: they stay so when the figures are drawn again.
+// The parts that the user opened or closed. They stay that way when the charts are drawn again.
 const openUsage = new Map();
 
 async function showUsage() {
@@ -15,12 +15,12 @@ async function showUsage() {
   } catch (error) {
     return showSection("usage", "usage-apps", error);
   }
-  // A relay of before has no such figures.
+  // An older relay has no usage metrics.
   byId("usage").hidden = usage === undefined;
   if (usage === undefined) return;
   if (!usage) return update(byId("usage-apps"), element("p", "hint", "Not kept: analytics is off."));
   update(byId("usage-apps"), ...(usage.apps.length
-    ? usage.apps.map((app) => usageOf(app, usage.days)) : [element("p", "hint", "No device was seen yet.")]));
+    ? usage.apps.map((app) => usageOf(app, usage.days)) : [element("p", "hint", "No devices have been seen yet.")]));
 }
 
 function usageOf(app, days) {
@@ -56,7 +56,7 @@ function usageTable(name, rows, days) {
   }));
 }
 
-// A bar for each day, the newest at the right; as high as the table's highest number allows.
+// Returns a bar chart with one bar per day, the newest on the right, scaled to the table's highest number.
 function usagePlot(counts, days, top) {
   const space = "http://www.w3.org/2000/svg";
   const svg = document.createElementNS(space, "svg");

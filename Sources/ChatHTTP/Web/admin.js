@@ -1,7 +1,7 @@
 "use strict";
-// The operator's page. Everything comes from the admin API, with the admin token where there is one.
+// The operator's page. All data comes from the admin API, with the admin token if one is configured.
 
-// Time between two samples, in milliseconds, and how many samples are plotted.
+// The time between two samples, in milliseconds, and the maximum number of samples to plot.
 const pause = 2000;
 const most = 300;
 
@@ -30,10 +30,10 @@ function show(isIn) {
   byId("forget").hidden = !isIn || !token;
 }
 
-// MARK: Figures
+// MARK: Metrics
 
 const samples = [];
-// Whether the shown error is that the figures cannot be read: only that one disappears by itself.
+// Whether the error on the screen says that the metrics cannot be read. Only that error disappears without user action.
 let isLost = false;
 
 function seconds(count) {
@@ -62,7 +62,7 @@ async function look() {
   const isNew = isLost || byId("view").hidden;
   if (isNew) {
     showError();
-    // First, so that nothing moves when it comes.
+    // Draw the day before the view appears, so that nothing moves.
     await showDay();
   }
   isLost = false;
@@ -71,7 +71,7 @@ async function look() {
   if (isNew) showLists();
 }
 
-// What is not asked for again and again, because the log has a line for each call.
+// Fetches the lists once rather than periodically, because each call adds a line to the log.
 function showLists() {
   return Promise.all([showUsage(), showTokens(), showOrder()]).catch(showError);
 }
@@ -82,7 +82,8 @@ document.addEventListener("visibilitychange", () => {
   showLists();
 });
 
-// A section without its list: an older relay does not have the section, and a token may not open it.
+// Shows a section whose list cannot be read. Hides it if the relay is older and lacks it. Shows the error otherwise, for example
+// if the token has no access.
 function showSection(section, list, error) {
   const isMissing = error instanceof Refused && [404, 405].includes(error.status);
   byId(section).hidden = isMissing;
@@ -120,7 +121,7 @@ function draw(stats) {
   update(byId("apps"), ...stats.apps.map(appOf));
 }
 
-// A line through the samples, the newest at the right; its highest point just below the top.
+// Returns a line through the samples, with the newest on the right and the highest just below the top.
 function line(name, least) {
   const top = Math.max(least, ...samples.map((sample) => sample[name]));
   return samples.map((sample, index) => {
@@ -165,12 +166,12 @@ function table(head, rows) {
   }
   made.append(top, body);
   box.append(made);
-  // Wide ones are scrolled with the keyboard, too.
+  // Allow scrolling wide tables with the keyboard.
   box.tabIndex = 0;
   return box;
 }
 
-// `key` tells it from others, also when it is made again.
+// Returns a button. `key` identifies it after the list is drawn again.
 function button(text, action, key) {
   const made = element("button", "quiet", text);
   made.type = "button";
@@ -179,7 +180,7 @@ function button(text, action, key) {
   return made;
 }
 
-// A link in a table.
+// Returns a table cell with a link.
 function link(text, action) {
   const made = button(text, () => lead(action));
   made.className = "link";
@@ -188,7 +189,7 @@ function link(text, action) {
   return cell;
 }
 
-// Buttons in a table, each with its words, what they are about, a key, and what it does.
+// Returns a table cell with buttons. Each has a verb, its object, a key, and an action.
 function actions(list) {
   const cell = element("td");
   const box = element("div", "buttons");
@@ -213,12 +214,12 @@ function appOf(app) {
   const end = app.certificate_expires_at && new Date(app.certificate_expires_at);
   const days = end && Math.floor((end - Date.now()) / 86400000);
   box.append(list([
-    ["Gateway", app.gateway ? app.gateway + (app.address ? " at " + app.address : ", nothing to log in with") : "not configured any more",
+    ["Gateway", app.gateway ? app.gateway + (app.address ? " at " + app.address : ", no credentials") : "no longer configured",
       app.address ? "" : "warn"],
     ["Topic", app.topic],
     ["Connections", app.connections, app.address && app.connections === 0 ? "bad" : ""],
     ["Certificate", end && days + " days left", days < 30 ? "bad" : ""],
-    ["Queue", `${app.due} can go, ${app.delayed} wait for their time, ${app.written} under way`],
+    ["Queue", `${app.due} due, ${app.delayed} delayed, ${app.written} in progress`],
     ["Oldest", app.oldest_queued_at && seconds(app.oldest_age_seconds)],
   ]));
   if (app.outcomes.length) {
@@ -257,7 +258,7 @@ byId("send").addEventListener("submit", async (event) => {
 
 let following = 0;
 
-// Shows a record and refreshes it until it is final, or another one is opened.
+// Shows a record and refreshes it until it is final or another one is opened.
 async function follow(show) {
   const mine = (following += 1);
   for (let look = 0; mine === following; look += 1) {
@@ -265,20 +266,20 @@ async function follow(show) {
     try {
       found = await show();
     } catch (error) {
-      // The answer for a record that is closed by now is dropped.
+      // Ignore an error for a record that is no longer open.
       if (mine === following) throw error;
       return;
     }
     if (mine !== following) return;
     const [made, isOver] = found;
-    if (!isOver && look === 300) made.append(element("p", "hint", "This is not followed any longer; look again."));
+    if (!isOver && look === 300) made.append(element("p", "hint", "This is no longer refreshed. Look it up again."));
     update(byId("result"), made);
     if (isOver || look === 300) return;
     await new Promise((done) => setTimeout(done, 500));
   }
 }
 
-// Only what has changed is replaced, so that focus, selection and a screen reader's position stay.
+// Replaces content only if it has changed, so that focus, selection and a screen reader's position stay.
 function update(place, ...made) {
   const isSame = place.children.length === made.length && made.every((each, index) => each.isEqualNode(place.children[index]));
   if (isSame) return;
@@ -319,7 +320,7 @@ async function attempt(action) {
   }
 }
 
-// A push has come from a notification, a message, or another program.
+// Returns the origin of a push: a notification, a message, or neither if another program enqueued it.
 function origin(delivery) {
   if (delivery.notification) return link("notification " + delivery.notification, () => follow(() => showNotification(delivery.notification)));
   if (delivery.message) return link("message " + delivery.message, () => follow(() => showMessage(delivery.message)));
@@ -340,12 +341,12 @@ function clock(text) {
   return time.toDateString() === new Date().toDateString() ? time.toLocaleTimeString() : time.toLocaleString();
 }
 
-// The time in so many seconds, as calls take it.
+// Returns the time in the given number of seconds, in the API's format.
 function later(seconds) {
   return new Date(Date.now() + seconds * 1000).toISOString();
 }
 
-// When something ends.
+// Returns the end of a ban or token.
 function endOf(time, otherwise) {
   if (!time) return otherwise;
   return new Date(time) < Date.now() ? element("td", "bad", "ended") : clock(time);
@@ -356,7 +357,7 @@ function notificationOf(notification) {
   const counts = Object.entries(notification.counts).filter(([, count]) => count).map(([name, count]) => count + " " + name);
   box.append(element("h3", "", "Notification " + notification.id), list([
     ["State", notification.state, notification.state === "done" ? "good" : ""], ["Devices", notification.devices],
-    ["Of them", counts.join(", ")], ["Made", clock(notification.created_at)], ["Not before", clock(notification.not_before)],
+    ["By state", counts.join(", ")], ["Created", clock(notification.created_at)], ["Not before", clock(notification.not_before)],
     ["Payload", JSON.stringify(notification.payload)],
   ]), deliveries(notification.deliveries, "", () => ""));
   return box;
@@ -369,7 +370,7 @@ function messageOf(message) {
   const box = element("div");
   const way = element("ol", "way");
   for (const [count, text] of [
-    [queued + (message.queueing ? "…" : ""), "queued"], [counts.pending, "not answered yet"],
+    [queued + (message.queueing ? "…" : ""), "queued"], [counts.pending, "without a response"],
     [counts.sent + " of " + queued, "accepted" + (lost ? ", " + lost + " lost" : "")],
     [message.fetched + " of " + message.readers, "members have fetched it"],
   ]) {

@@ -1,13 +1,13 @@
 "use strict";
-// The tutorial's three screens: login, chat, compose. The messages come from the relay by `messages` and `/events`, and
-// each is shown once, by its id.
+// The tutorial's three screens: login, chat, compose. Messages arrive by `messages` and `/events`. Each is shown once, by its
+// id.
 
 const limit = Number(document.querySelector("meta[name=text-limit]").content);
 
 // MARK: Calls
 
-// A session token of the operator's own system, where the relay requires one: in the fragment of the link to this page.
-// The tab keeps it until it is closed.
+// A session token of the operator's own system, if the relay requires one. It is in the fragment of the link to this page, and
+// the tab keeps it until it is closed.
 let session = null;
 
 function takeSession(token) {
@@ -16,7 +16,7 @@ function takeSession(token) {
     if (token) sessionStorage.setItem("pushchat.session", token);
     session ??= sessionStorage.getItem("pushchat.session");
   } catch {
-    // Storage is forbidden: the page works until it is loaded again.
+    // Storage is forbidden. The page works until it is reloaded.
   }
 }
 
@@ -29,12 +29,12 @@ function callRelay(path, fields, headers = {}) {
   }, 20000);
 }
 
-// As the member of a room.
+// Calls the relay as the member of a room.
 function call(room, fields, headers = {}, path = "/api.php") {
   return callRelay(path, { ...fields, udid: room.udid }, headers);
 }
 
-// The relay does not know the member (any more).
+// Whether the relay does not know the member, or no longer does.
 function isGone(error) {
   return error instanceof Refused && error.status === 404;
 }
@@ -46,7 +46,7 @@ function complainAtLogin(text) {
   byId("login-error").hidden = !text;
 }
 
-// Shows the door; who is in a room stays in it.
+// Shows the login. The browser stays in its rooms.
 function goToDoor(code = "", reason = "") {
   byId("chat").hidden = true;
   byId("login").hidden = false;
@@ -66,7 +66,7 @@ byId("back").addEventListener("click", () => {
   byId("text").focus();
 });
 
-// Characters of a code below which the page warns: a few hundred guesses an hour can find it.
+// The page warns about codes with fewer characters: a few hundred guesses an hour can find them.
 const shortCode = 8;
 
 byId("code").addEventListener("input", () => {
@@ -98,7 +98,7 @@ byId("login-form").addEventListener("submit", async (event) => {
 });
 
 function open(room) {
-  // The code must not stay in the address bar and in the history.
+  // The code must not stay in the address bar or in the history.
   if (location.hash) history.replaceState(null, "", location.pathname);
   if (current) current.draft = field.value;
   current = room;
@@ -116,22 +116,22 @@ function open(room) {
   count();
   connect();
   seen();
-  // What was being sent when the page was closed: the key makes it safe to send it again.
+  // Resend the messages that were in progress when the page was closed. The idempotency key makes that safe.
   room.outbox.filter((item) => !item.problem && !item.isUnderWay).forEach((item) => deliver(item, room));
 }
 
-// Nothing is left of a room that this browser is not in any more.
+// Deletes everything about a room that this browser has left.
 function forget(room, reason) {
   rooms = rooms.filter((other) => other !== room);
   memory.set("room." + room.udid, undefined);
   rememberRooms();
   if (!room.isLeft) rememberRemoved(room, true);
-  // The stream may tell of one's own leaving before the call does.
+  // The stream may report that the member left before the call returns.
   if (room === current) vacate(room.isLeft ? undefined : reason);
   showRooms();
 }
 
-// The room that was shown is gone: another one, or the door.
+// Replaces the room that was shown, which is gone, with another one or the login.
 function vacate(reason) {
   const { code } = current;
   disconnect();
@@ -140,7 +140,7 @@ function vacate(reason) {
   byId("outbox").replaceChildren();
   field.value = "";
   if (rooms.length && !reason) return open(rooms[0]);
-  // Whoever was removed does not come back with one click.
+  // A removed member must not rejoin with a single click.
   if (reason) memory.set("name", undefined);
   goToDoor(reason ? "" : code, reason);
   byId("code").focus();
@@ -161,15 +161,15 @@ byId("leave").addEventListener("click", async () => {
   }
 });
 
-// Why the member is not in the room any more.
-const reasons = { left: "You are not in the room any more.", removed: "You were removed from this room." };
+// Reasons why the member is no longer in the room.
+const reasons = { left: "You are no longer in the room.", removed: "You were removed from this room." };
 
 // MARK: The connection
 
 let stream = null;
 let retry = null;
 let attempt = 0;
-// Messages that are read again after a gap.
+// The number of messages to read again after a gap.
 const reread = 100;
 
 function say(text) {
@@ -183,13 +183,13 @@ function disconnect() {
   stream = null;
 }
 
-// First the missed messages, then the stream, which begins where the list ends. A ticket stands for the udid in the
-// stream's address, because addresses are written into logs.
+// Reads the missed messages, then opens the stream where the list ends. A ticket replaces the udid in the stream's address,
+// because servers write addresses into logs.
 async function connect() {
   disconnect();
   const mine = (stream = { close() {} });
   const room = current;
-  // A little is read again: it may have been deleted meanwhile.
+  // Read the latest messages again, because some may have been deleted since.
   let again = room.messages.slice(-reread);
   let ticket;
   try {
@@ -229,7 +229,7 @@ async function connect() {
     showReceipt();
   });
   source.addEventListener("deleted", (event) => vanish(new Set([JSON.parse(event.data).id])));
-  // The stream ends with it. Not all come again at the same moment.
+  // This event ends the stream. A random delay keeps the clients from reconnecting all at once.
   source.addEventListener("code", (event) => {
     rename(room, JSON.parse(event.data).code);
     if (stream !== source) return;
@@ -242,11 +242,11 @@ async function connect() {
   });
 }
 
-// Always reconnects with the list first, which fills the gap whatever the reason was.
+// Reconnects. Reading the list first fills the gap, whatever the reason was.
 function lost(error) {
   disconnect();
   if (isGone(error)) return forget(current, reasons.left);
-  // Where sessions are needed: only the operator's own pages can give another one.
+  // The relay requires a session, and only the operator's own pages can provide another one.
   if (error instanceof Refused && error.status === 401) {
     return say("Your session has ended. Open the chat again from where you came from.");
   }
@@ -261,11 +261,11 @@ function lost(error) {
 
 addEventListener("online", () => current && connect());
 addEventListener("offline", () => current && say("You are offline."));
-// After a sleep the old connection may be dead without an event.
+// After the computer has slept, the old connection may be dead without an event.
 let hiddenSince = null;
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
-    // A push may have set a number while this page showed its message.
+    // A push may have set the badge while this page showed its message.
     showBadge();
     hiddenSince = Date.now();
     return;
@@ -301,11 +301,11 @@ function take(message, isLive = false) {
   else byId("newest").hidden = false;
 }
 
-// Where the list ends without a message, its cursor is where one's history begins: 0 is the beginning of the room.
+// Without messages, the cursor is the start of the member's history. 0 is the start of the room.
 function showEmpty() {
   if (current.messages.length || byId("log").childElementCount) return;
   byId("log").append(element("div", "line empty", current.cursor > 0
-    ? "What was said before you came is not shown" : "Nothing has been said here yet"));
+    ? "Messages from before you joined are not shown" : "No messages yet"));
 }
 
 function show(message, before) {
@@ -332,7 +332,7 @@ function show(message, before) {
   showName(item, message, before);
 }
 
-// Beneath one's own last message: how far it has come. It is not read aloud when it changes.
+// Shows the receipt below the member's own last message. Screen readers do not announce its changes.
 function showReceipt() {
   const last = current.messages.findLast((message) => message.own);
   const { receipt } = current;
@@ -354,14 +354,14 @@ function receiptText({ reached, read, read_by: names }) {
   ].filter(Boolean).join(" · ");
 }
 
-// Above the first of several messages of others; otherwise it is only spoken.
+// Shows the name above the first of several messages from the same sender. Above the others only screen readers read it.
 function showName(item, message, before) {
   const isShown = !message.own
     && (before?.name !== message.name || before.program !== message.program || before.own || item.previousElementSibling?.classList.contains("line"));
   item.firstChild.className = isShown ? "name" : "only-spoken";
 }
 
-// Messages of programs may have a title, and a link.
+// Programs' messages may have a title and a link.
 function bubbleOf({ title, text, link }) {
   const bubble = element("span", "bubble", title || link ? null : text);
   bubble.dir = "auto";
@@ -377,7 +377,7 @@ function bubbleOf({ title, text, link }) {
   return bubble;
 }
 
-// Null for anything but an address of the web.
+// Returns the URL of a link. Null unless it is an HTTP or HTTPS address.
 function webAddress(link) {
   const address = typeof link === "string" && URL.canParse(link) ? new URL(link) : null;
   return ["http:", "https:"].includes(address?.protocol) ? address : null;
@@ -392,13 +392,14 @@ function anchor(address, text) {
   return made;
 }
 
-// What is known but not in the relay's list any more. What is older than that list was not deleted: nobody has it for ever.
+// Returns the ids of known messages that are missing from the relay's list. Those older than the list do not count as deleted,
+// because retention may have removed them.
 function missing(known, list) {
   const there = new Set(list.map((message) => message.id));
   return new Set(known.map((message) => message.id).filter((id) => id > list[0]?.id && !there.has(id)));
 }
 
-// Messages were deleted. Only what belongs to them is touched, so that a screen reader does not read the others again.
+// Removes deleted messages. Changes nothing else in the log, so that a screen reader does not read the others again.
 function vanish(ids) {
   if (ids.size === 0) return;
   const { messages } = current;
@@ -413,7 +414,7 @@ function vanish(ids) {
     if (item.contains(document.activeElement)) byId("scroll").focus();
     item.remove();
   }
-  // Lines that nothing stands below.
+  // Remove lines that have no message below them.
   for (const line of [...log.querySelectorAll(".line")].reverse()) {
     let next = line.nextElementSibling;
     while (next?.classList.contains("unread")) next = next.nextElementSibling;
@@ -435,7 +436,7 @@ function showLog() {
   showReceipt();
 }
 
-// Keeps the memory bounded.
+// Limits the number of messages in memory.
 function trim() {
   current.messages = current.messages.slice(-kept);
   showLog();
@@ -490,7 +491,7 @@ function count() {
 
 field.addEventListener("input", count);
 field.addEventListener("keydown", (event) => {
-  // Not the Enter with which an input method accepts a suggestion.
+  // Ignore the Enter with which an input method accepts a suggestion.
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
   byId("compose").requestSubmit(byId("send"));
@@ -510,7 +511,7 @@ byId("compose").addEventListener("submit", (event) => {
   field.focus();
 });
 
-// With an idempotency key, so that a repeated request makes no second message.
+// Sends a message with an idempotency key, so that a retry creates no second message.
 async function deliver(item, room) {
   item.problem = null;
   item.isUnderWay = true;
@@ -529,7 +530,7 @@ async function deliver(item, room) {
   remember(room);
 }
 
-// Our own message has arrived: removes it from the outbox.
+// Removes our own message from the outbox, because it has arrived.
 function settle(message) {
   const { outbox } = current;
   const item = outbox.find((item) => item.id === message.id)
@@ -606,7 +607,7 @@ byId("copy").addEventListener("click", async () => {
     await navigator.clipboard.writeText(byId("link").value);
     byId("copied").textContent = "Copied";
   } catch {
-    byId("copied").textContent = "Copy the marked link";
+    byId("copied").textContent = "Copy the selected link";
   }
 });
 byId("share").addEventListener("click", () => {

@@ -1,5 +1,5 @@
 "use strict";
-// Every call of the relay, as /v1/openapi.json describes it.
+// All calls of the relay, from /v1/openapi.json.
 
 let token = sessionStorage.getItem("pushchat.admin");
 let description = null;
@@ -30,7 +30,7 @@ async function load() {
 
 // MARK: Calls
 
-// Calls by the beginning of their path.
+// The groups of calls, by the start of their path.
 const groups = [
   ["Chat", /^\/(api|events|$)/], ["Registration", /^\/(push_chat|admin\/|webpush)/], ["Messages and rooms", /^\/v1\/(m|room|ban)/],
   ["Devices and notifications", /^\/v1\/(dev|not|fail)/], ["Tokens", /^\/v1\/tok/], ["Gotify", /^\/gotify/], ["ntfy", /^\/ntfy/],
@@ -103,7 +103,7 @@ function resolve(value) {
   return value.$ref.slice(2).split("/").reduce((place, name) => place?.[name], description) ?? {};
 }
 
-// A schema's type in few words, with its limits.
+// Returns a short description of a schema's type, with its limits.
 function kind(given) {
   const found = resolve(given);
   if (found.enum) return found.enum.map((value) => JSON.stringify(value)).join(", ");
@@ -117,7 +117,7 @@ function kind(given) {
   return types.join(" or ") + (limits.length ? " (" + limits.join(", ") + ")" : "");
 }
 
-// The members of an object, and those of objects in it.
+// Returns the members of an object, including nested objects.
 function schema(given, depth = 0) {
   const found = resolve(given);
   const members = Object.entries((found.type === "array" || found.items ? resolve(found.items) : found).properties ?? {});
@@ -135,7 +135,7 @@ function schema(given, depth = 0) {
   return list;
 }
 
-// MARK: Finding
+// MARK: Search
 
 byId("filter").addEventListener("input", () => {
   const words = byId("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -152,7 +152,7 @@ byId("filter").addEventListener("input", () => {
   byId("found").textContent = words.length ? count + (count === 1 ? " call" : " calls") : "";
 });
 
-// The address may name a call: /v1/docs#postMessage
+// Opens the call that the address names: /v1/docs#postMessage
 function open() {
   const named = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
   if (named instanceof HTMLDetailsElement) {

@@ -1,5 +1,5 @@
 "use strict";
-// Notifications: the worker that shows them, the subscription that they need, and what to do where there are none.
+// Notifications: the service worker that shows them, the subscription that they need, and help if they do not work.
 
 const registered = navigator.serviceWorker?.register("/sw.js").catch(() => null) ?? Promise.resolve(null);
 let subscription = null;
@@ -10,18 +10,18 @@ const words = {
   insecure: "Notifications need an encrypted connection: open this page at an address that begins with https.",
   install: "On an iPhone or iPad, notifications come to an installed page (iOS 16.4 or later): tap Share, then Add to Home Screen, and open PushChat from there.",
   unsupported: "This browser cannot receive notifications here. If this is a private window, try an ordinary one; otherwise try another browser.",
-  blocked: "Notifications of this page are blocked. Click the sign beside the address and allow them there; in a private window they may be blocked for good.",
+  blocked: "Notifications of this page are blocked. Click the icon beside the address and allow them there; in a private window they may be blocked for good.",
   blockedInApp: "Notifications are blocked. Allow them in the system’s settings, under Notifications, PushChat.",
-  dismissed: "Nothing was allowed, so nothing was changed.",
+  dismissed: "You did not allow notifications. Nothing was changed.",
   none: "This relay sends no notifications to browsers.",
   offline: "The server cannot be reached. Are you online?",
   push: "The browser could not subscribe to its push service. It may be out of reach, switched off, or missing in a private window.",
 };
 
-// Why there cannot be notifications; null where there can.
+// Returns the reason why notifications are impossible. Null if they are possible.
 function obstacle() {
   const isInstalled = matchMedia("(display-mode: standalone)").matches || navigator.standalone === true;
-  // An iPad says that it is a Mac.
+  // An iPad claims to be a Mac.
   const isHandheldOfApple = /iPhone|iPad|iPod/.test(navigator.userAgent)
     || (navigator.platform === "MacIntel" && navigator.maxTouchPoints > 1);
   if (!isSecureContext) return words.insecure;
@@ -44,7 +44,8 @@ function showSwitch() {
 
 // MARK: The subscription
 
-// One after the other: who stops is not subscribed again by a renewal that began before. What goes wrong is explained.
+// Runs changes one after the other, so that a renewal that began earlier cannot subscribe again after a stop. Shows an error to
+// the user.
 function change(work) {
   changes = changes.then(work).catch((error) => explain(error.message)).then(showSwitch);
   return changes;
@@ -55,8 +56,8 @@ async function pushManager() {
   return (await navigator.serviceWorker.ready).pushManager;
 }
 
-// Subscribes unless there is a subscription with the relay's key, and tells the relay for each room.
-// Throws an error whose message is for the reader.
+// Subscribes unless a subscription with the relay's key exists, and sends it to the relay for each room.
+// Throws an error with a message for the user.
 async function subscribe() {
   let key;
   try {
@@ -70,7 +71,7 @@ async function subscribe() {
     await bringAll();
   } catch (error) {
     if (error.code !== "conflict") throw error;
-    // The relay knows other keys for this endpoint, and keeps to them: only another endpoint helps.
+    // The relay has other keys for this endpoint and keeps them. Only a new endpoint helps.
     await subscription.unsubscribe();
     await subscribeWith(key);
     await bringAll();
@@ -81,7 +82,7 @@ async function subscribeWith(key) {
   try {
     const manager = await pushManager();
     subscription = await manager.getSubscription();
-    // With another key it is worthless: the relay has another database.
+    // A subscription with another key is useless: the relay has another database now.
     if (subscription && !isEqual(new Uint8Array(subscription.options.applicationServerKey ?? []), key)) {
       await subscription.unsubscribe();
       subscription = null;
@@ -101,7 +102,7 @@ function isEqual(first, second) {
   return first.length === second.length && first.every((byte, index) => byte === second[index]);
 }
 
-// Tells the relay where the messages of a room go.
+// Sends the subscription to the relay, as the target of a room's pushes.
 async function bring(room) {
   if (!subscription) return;
   try {
@@ -112,7 +113,7 @@ async function bring(room) {
   }
 }
 
-// At the start, and when another tab or the worker has changed something: never asks for the permission.
+// Renews the subscription at the start, and after a change by another tab or the worker. Never asks for permission.
 function renew() {
   return change(async () => {
     const isWanted = memory.get("notify", false) && !obstacle() && Notification.permission === "granted";
@@ -121,7 +122,7 @@ function renew() {
       showSwitch();
       if (isWanted) await subscribe();
     } catch (error) {
-      // Without a connection it stays as it is.
+      // Without a connection nothing changes.
       if (error.message !== words.offline) throw error;
     }
   });
@@ -147,7 +148,7 @@ async function stop() {
   memory.set("notify", undefined);
   if (!ended) return;
   subscription = null;
-  // Should this fail, the push service tells the relay with the next push.
+  // If this fails, the push service's response to the next push tells the relay.
   const told = callRelay("/push_chat_service.php", { cmd: "unregister", subscription: JSON.stringify(ended) }).catch(() => {});
   await Promise.all([told, ended.unsubscribe()]);
 }
@@ -170,7 +171,7 @@ addEventListener("storage", (event) => {
 
 // MARK: The worker
 
-// What was read or deleted needs no notification any more.
+// Closes the notifications of messages that were read or deleted.
 async function closeNotifications(isOver) {
   const notifications = await (await registered)?.getNotifications?.().catch(() => []) ?? [];
   notifications.filter(isOver).forEach((notification) => notification.close());

@@ -1,15 +1,16 @@
 "use strict";
-// QR codes (ISO/IEC 18004): bytes, error correction M, versions 1 to 15. `qrCode(bytes)` gives rows of booleans, true for
-// dark, without the quiet zone; null for what does not fit.
+// QR codes (ISO/IEC 18004): byte mode, error correction M, versions 1 to 15. `qrCode(bytes)` returns rows of booleans without
+// the quiet zone, true for dark. It returns null if the bytes do not fit.
 
 const qrCode = (() => {
-  // Of each version: codewords of correction a block, then blocks and their data codewords, once or twice.
+  // For each version: the error correction codewords per block, then one or two pairs of the number of blocks and their data
+  // codewords.
   const versions = [
     [10, [1, 16]], [16, [1, 28]], [26, [1, 44]], [18, [2, 32]], [24, [2, 43]], [16, [4, 27]], [18, [4, 31]],
     [22, [2, 38], [2, 39]], [22, [3, 36], [2, 37]], [26, [4, 43], [1, 44]], [30, [1, 50], [4, 51]],
     [22, [6, 36], [2, 37]], [22, [8, 37], [1, 38]], [24, [4, 40], [5, 41]], [24, [5, 41], [5, 42]],
   ];
-  // Centres of the alignment patterns.
+  // The centers of the alignment patterns of each version.
   const alignments = [
     [], [6, 18], [6, 22], [6, 26], [6, 30], [6, 34], [6, 22, 38], [6, 24, 42], [6, 26, 46], [6, 28, 50], [6, 30, 54],
     [6, 32, 58], [6, 34, 62], [6, 26, 46, 66], [6, 26, 48, 70],
@@ -20,7 +21,7 @@ const qrCode = (() => {
     (x, y) => ((x * y) % 2 + (x * y) % 3) % 2, (x, y) => ((x + y) % 2 + (x * y) % 3) % 2,
   ];
 
-  // The field of 256 elements over x^8 + x^4 + x^3 + x^2 + 1.
+  // The Galois field of 256 elements with the polynomial x^8 + x^4 + x^3 + x^2 + 1.
   const power = new Uint8Array(512);
   const exponent = new Uint8Array(256);
   for (let i = 0, value = 1; i < 255; i += 1) {
@@ -84,14 +85,14 @@ const qrCode = (() => {
     return result;
   }
 
-  // Value and remainder of a division by a polynomial.
+  // Appends to a value the remainder of its division by a polynomial.
   function coded(value, degree, polynomial) {
     let rest = value << degree;
     for (let bit = 31 - Math.clz32(rest); bit >= degree; bit = 31 - Math.clz32(rest)) rest ^= polynomial << (bit - degree);
     return (value << degree) | rest;
   }
 
-  // What is the same for every text: finders, timing, alignment, version; the rest is null.
+  // Returns the modules that do not depend on the text: finders, timing, alignment, version. All others are null.
   function frame(version) {
     const size = 17 + 4 * version;
     const rows = Array.from({ length: size }, () => new Array(size).fill(null));
@@ -167,7 +168,7 @@ const qrCode = (() => {
     return rows;
   }
 
-  // How hard it is to read.
+  // Returns the penalty of a code: the higher, the harder it is to read.
   function penalty(rows) {
     const size = rows.length;
     let sum = 0;

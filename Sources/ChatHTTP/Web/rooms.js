@@ -1,8 +1,8 @@
 "use strict";
-// The rooms that this browser is in, as it remembers them.
+// The rooms that this browser has joined, as stored in it.
 
 const encoder = new TextEncoder();
-// Messages that are shown when there is no connection.
+// The number of messages per room to store for use without a connection.
 const kept = 200;
 
 const memory = {
@@ -18,7 +18,7 @@ const memory = {
       if (value === undefined) localStorage.removeItem("pushchat." + name);
       else localStorage.setItem("pushchat." + name, JSON.stringify(value));
     } catch {
-      // Storage is full or forbidden: the page works, without it.
+      // Storage is full or forbidden. The page works without it.
     }
   },
 };
@@ -27,12 +27,12 @@ function random(bytes) {
   return Array.from(crypto.getRandomValues(new Uint8Array(bytes)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-// In each room the browser is a member of its own. Whoever knows the udid acts as this member, so it is never shown.
+// The browser is a separate member in each room. Anyone who knows the udid can act as this member, so it is never shown.
 let rooms = memory.get("rooms", []).map(recall);
-// The room that is shown.
+// The room on the screen.
 let current = null;
 
-// `draft` and `unread` last as long as the page. `was` is what notifications called the room under its code before.
+// Restores a room. `draft` and `unread` last as long as the page. `was` is the room's hash in notifications under its old code.
 function recall({ udid, name, code, was }) {
   const { cursor = 0, messages = [], outbox = [] } = memory.get("room." + udid, {});
   outbox.forEach((item) => delete item.isUnderWay);
@@ -49,7 +49,8 @@ function rememberRooms() {
   memory.set("rooms", rooms.map(({ udid, name, code, was }) => ({ udid, name, code, was })));
 }
 
-// Rooms that this browser was removed from. It comes back as the member that it was, because a ban is of the member.
+// The number of rooms to remember from which this browser was removed. It rejoins as the same member, because a ban applies to
+// the member.
 const mostRemoved = 50;
 
 function removedAs(code) {
@@ -61,7 +62,7 @@ function rememberRemoved({ udid, code }, isRemoved) {
   memory.set("removed", [...others, ...(isRemoved ? [{ udid, code }] : [])].slice(-mostRemoved));
 }
 
-// The relay says by which code the room is known now.
+// Applies a room's current code from the relay.
 function rename(room, code) {
   if (typeof code !== "string" || code === room.code) return;
   room.was = hashOf(room);
@@ -72,12 +73,12 @@ function rename(room, code) {
   if (room === current) byId("room").textContent = code;
 }
 
-// As the relay compares codes.
+// Normalizes a code as the relay does before it compares codes.
 function composed(code) {
   return code.trim().normalize("NFC");
 }
 
-// What a notification calls the room: FNV-1a, 64 bits, of its code.
+// Returns the name of the room in notifications: the 64-bit FNV-1a hash of its code.
 function hashOf(room) {
   const hash = encoder.encode(room.code)
     .reduce((hash, byte) => BigInt.asUintN(64, (hash ^ BigInt(byte)) * 0x100000001b3n), 0xcbf29ce484222325n);
@@ -90,7 +91,7 @@ function isNamed(room, hash) {
 
 // MARK: The list
 
-// Rooms that are not shown have no stream: asks how many messages they have that were not shown.
+// Counts the unread messages of a room that is not on the screen, because such rooms have no stream.
 async function countUnread(room) {
   if (room === current) return;
   const since = room.cursor > 0 ? { since: room.cursor } : {};
@@ -141,7 +142,7 @@ function unreadInAll() {
   return rooms.reduce((sum, room) => sum + room.unread, 0);
 }
 
-// At the app's icon.
+// Shows the number of unread messages on the app's icon.
 function showBadge() {
   const total = unreadInAll();
   (total ? navigator.setAppBadge?.(total) : navigator.clearAppBadge?.())?.catch(() => {});

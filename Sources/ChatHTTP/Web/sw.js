@@ -1,5 +1,5 @@
 "use strict";
-// Shows pushes, and caches the page for when there is no connection. Messages are never cached here.
+// Shows pushes, and caches the page for use without a connection. Never caches messages.
 
 const version = "{{version}}";
 const shell = [
@@ -20,7 +20,7 @@ addEventListener("activate", (event) => {
 addEventListener("fetch", (event) => {
   const address = new URL(event.request.url);
   if (event.request.method !== "GET" || address.origin !== location.origin || !shell.includes(address.pathname)) return;
-  // From the network; from the cache when that fails.
+  // Use the network first, and the cache if that fails.
   event.respondWith(
     fetch(event.request).then((response) => {
       if (response.ok) {
@@ -35,13 +35,13 @@ addEventListener("fetch", (event) => {
 
 addEventListener("push", (event) => event.waitUntil(show(event.data)));
 
-// For every push, also while a page is open: browsers take the permission away from who stays silent.
+// Shows a notification for every push, even while a page is open. Browsers revoke the permission of sites that show none.
 async function show(data) {
   let push = {};
   try {
     push = data.json() ?? {};
   } catch {
-    // No JSON, or nothing at all.
+    // No JSON, or no data.
   }
   const { title, body, tag, silent, navigate, data: more } = push.notification ?? {};
   const text = (value, otherwise) => (typeof value === "string" && value ? value : otherwise);
@@ -54,14 +54,14 @@ async function show(data) {
     data: kept,
   });
   await tell({ type: "push", room: kept.room });
-  // The relay's count of unread messages; browsers read it in either place. A visible page counts by itself, and knows better.
+  // The relay's count of unread messages is in one of two places, as browsers support both. A visible page has a better count.
   const isCounted = (await pages()).some((page) => page.visibilityState === "visible");
   const number = kept.room && isCounted ? null : push.app_badge ?? push.notification?.app_badge;
   const badge = number ?? (isCounted ? null : (await registration.getNotifications()).length);
   if (Number.isSafeInteger(badge) && badge >= 0) await navigator.setAppBadge?.(badge).catch(() => {});
 }
 
-// The chat's windows, the one that was used last first.
+// Returns the chat's windows, most recently used first.
 async function pages() {
   const windows = await clients.matchAll({ type: "window", includeUncontrolled: true });
   return windows.filter((client) => new URL(client.url).pathname === "/");
@@ -79,17 +79,17 @@ addEventListener("notificationclick", (event) => {
 async function follow({ room, navigate }) {
   const link = navigate && URL.canParse(navigate) ? new URL(navigate) : null;
   const isElsewhere = link?.protocol.startsWith("http") && (link.origin !== location.origin || link.pathname !== "/");
-  // The relay may have another name for itself: a link to a room is for the page that is open.
+  // The link may contain another name of the relay. A link to a room opens in the page that is already open.
   const isRoom = room && link?.hash === "#room=" + room;
   if (isElsewhere && !isRoom) return clients.openWindow(link.href);
   const [page] = await pages();
   if (!page) return clients.openWindow(room ? "/#room=" + room : "/");
-  // Some systems do not let it come to the front: it shows the room all the same.
+  // Some systems do not let the page come to the front. It shows the room anyway.
   await page.focus().catch(() => {});
   if (room) page.postMessage({ type: "open", room });
 }
 
-// The browser has ended the subscription. A page tells the relay of the new one: now, or when it is opened again.
+// The browser has ended the subscription. A page sends the new one to the relay, now or when it is next opened.
 addEventListener("pushsubscriptionchange", (event) => event.waitUntil(renew(event.oldSubscription)));
 
 async function renew(old) {
